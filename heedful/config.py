@@ -1,0 +1,543 @@
+"""Every knob on one page: frozen dataclasses, one sentence a field, and the presets.
+
+A *request* is a plain mapping, as read from a YAML file or from flags: it says only what the user wants to be different.
+A `Config` is what will be done: `settle` fills a request with the preset's values. Unknown keys are errors that name the
+nearest right one. This file imports no heavy package, so that `heedful --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from heedful.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """One aligned corpus: two text files, or one TSV or JSONL file; any of them may end in .gz or .xz."""
+
+    source: str | None = None
+    """Text file of the source side, one sentence a line."""
+    target: str | None = None
+    """Text file of the target side, line n being the translation of line n of the source."""
+    path: str | None = None
+    """Instead of two files: one `.tsv` or `.jsonl` file that holds both sides."""
+    source_column: str | None = None
+    """Column of the source in `path`: a number from 1 (TSV, default 1) or a field name (JSONL, default "source")."""
+    target_column: str | None = None
+    """Column of the target in `path`: a number from 1 (TSV, default 2) or a field name (JSONL, default "target")."""
+    weight: float = 1.0
+    """How many times an epoch shows each pair: 2 shows all twice, 0.5 shows half of them, another half each epoch."""
+    source_language: str | None = None
+    """Language code of this corpus's source, when it differs from `data.source_language`."""
+    target_language: str | None = None
+    """Language code of this corpus's target, when it differs from `data.target_language`."""
+    both_directions: bool = False
+    """Also use every pair the other way round (needs both language codes; the target language becomes a tag)."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which text to learn from, what to leave out of it, and how it becomes rows."""
+
+    train: tuple[CorpusConfig, ...] = ()
+    """Corpora to train on."""
+    valid: tuple[CorpusConfig, ...] = ()
+    """Corpora for validation; when empty, pairs are held out of the training corpora."""
+    test: tuple[CorpusConfig, ...] = ()
+    """Corpora to score the finished model on; never trained on."""
+    source_language: str | None = None
+    """Language code of the source, such as "en"; written into the model card."""
+    target_language: str | None = None
+    """Language code of the target, such as "de"; also chooses sacreBLEU's tokenizer."""
+    target_tags: bool | None = None
+    """Put a tag such as <2de> before each source; None: only when there is more than one target language."""
+    max_characters: int = 2000
+    """Pairs with a longer side, counted in characters, are dropped."""
+    max_length_ratio: float = 6.0
+    """Pairs whose longer side has more than this many times the bytes of the shorter (both plus 20) are dropped."""
+    deduplicate: bool = True
+    """Drop pairs that were seen before."""
+    drop_identical: bool = True
+    """Drop pairs whose target equals their source (switch off for copying, spelling or normalising text)."""
+    drop_overlap: bool = True
+    """Drop training pairs that also stand in valid or test."""
+    valid_pairs: int | None = None
+    """How many pairs to hold out when no valid corpus is given; None: two in a hundred, at most 2,000."""
+    row_width: int | None = None
+    """Tokens in one row of a batch; longer sentences are dropped. None: 128, or more if many sentences need it."""
+    prepared: str | None = None
+    """Directory written by `heedful prepare`: train from it and skip reading the corpora."""
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """How text becomes subword ids (SentencePiece)."""
+
+    path: str | None = None
+    """Use the tokenizer of this directory instead of training one."""
+    kind: Literal["bpe", "unigram"] = "bpe"
+    """Algorithm that learns the subwords."""
+    vocab_size: int | None = None
+    """Number of subwords (of each side when separate); None: chosen for the size of the corpus."""
+    joint: bool = True
+    """One vocabulary for both sides; False learns one for each."""
+    byte_fallback: bool = True
+    """Spell unknown characters in bytes, so that no input is ever lost."""
+    character_coverage: float = 0.9998
+    """Share of the corpus's characters that get an id of their own."""
+    max_sentences: int = 2_000_000
+    """Learn the subwords from at most this many sentences, sampled evenly."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of the model. The defaults are the paper's base model (Table 3, first row)."""
+
+    architecture: Literal["transformer"] = "transformer"
+    """Which family of models to build."""
+    source_vocab_size: int = 37_000
+    """Number of source ids; `train` sets it from the tokenizer."""
+    target_vocab_size: int = 37_000
+    """Number of target ids; `train` sets it from the tokenizer."""
+    d_model: int = 512
+    """Width of the residual stream (d_model in the paper)."""
+    d_ff: int = 2048
+    """Inner width of the feed-forward sublayers (d_ff)."""
+    num_heads: int = 8
+    """Attention heads (h)."""
+    head_dim: int | None = None
+    """Width of one head (d_k = d_v); None: d_model / num_heads."""
+    num_encoder_layers: int = 6
+    """Layers of the encoder (N)."""
+    num_decoder_layers: int = 6
+    """Layers of the decoder (N)."""
+    norm_placement: Literal["post", "pre"] = "post"
+    """Normalise after the residual sum, as in the paper, or before each sublayer."""
+    norm: Literal["layer", "rms", "batch"] = "layer"
+    """LayerNorm, RMSNorm, or BatchNorm over the real tokens of a batch."""
+    norm_epsilon: float = 1e-5
+    """Added to the variance before its square root."""
+    final_norm: bool | None = None
+    """Normalise the output of each stack; None: only for "pre", where the paper's order would leave it raw."""
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    """How a token knows its place."""
+    max_length: int = 1024
+    """Longest sentence, in tokens, that the model accepts."""
+    activation: Literal["relu", "gelu", "swiglu"] = "relu"
+    """Activation inside the feed-forward sublayers."""
+    attention_scoring: Literal["scaled_dot", "dot", "additive"] = "scaled_dot"
+    """How a query meets a key: q·k/√d_k, q·k, or v·tanh(q + k)."""
+    bias: bool = True
+    """Give the linear layers and norms a bias."""
+    tying: Literal["three_way", "target", "none"] = "three_way"
+    """Share one matrix among source embedding, target embedding and output; only the last two; or nothing."""
+    dropout: float = 0.1
+    """Dropout on each sublayer's output, before the residual sum (P_drop)."""
+    embedding_dropout: float | None = None
+    """Dropout on the sums of embeddings and positions; None: as `dropout`."""
+    attention_dropout: float = 0.0
+    """Dropout on attention weights."""
+    activation_dropout: float = 0.0
+    """Dropout inside the feed-forward sublayers, after the activation."""
+
+    def __post_init__(self) -> None:
+        if self.head_dim is None and self.d_model % self.num_heads:
+            raise ConfigError(
+                f"model.d_model ({self.d_model}) is not divisible by model.num_heads ({self.num_heads}); "
+                f"change one of them or set model.head_dim."
+            )
+        if self.positions == "rotary" and self.attention_head_dim % 2:
+            raise ConfigError(f"model.positions=rotary needs an even head_dim, not {self.attention_head_dim}.")
+        if self.positions == "rotary" and self.attention_scoring == "additive":
+            raise ConfigError("model.positions=rotary works on dot products; use scaled_dot or dot scoring with it.")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ConfigError(f"model.positions=sinusoidal needs an even d_model, not {self.d_model}.")
+        if self.tying == "three_way" and self.source_vocab_size != self.target_vocab_size:
+            raise ConfigError("model.tying=three_way needs one joint vocabulary; use tying=target with separate ones.")
+        require_positive(self, "model", ("source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads"))
+        require_positive(self, "model", ("num_encoder_layers", "num_decoder_layers", "max_length", "norm_epsilon"))
+        for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ConfigError(f"model.{name} must be at least 0 and below 1, not {value}.")
+
+    @property
+    def attention_head_dim(self) -> int:
+        """Width of one head, as set or derived."""
+        return self.head_dim if self.head_dim is not None else self.d_model // self.num_heads
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether each stack ends with a norm, as set or derived."""
+        return self.final_norm if self.final_norm is not None else self.norm_placement == "pre"
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How weights are learned. The optimizer and the schedule default to the paper's (sections 5.3 and 5.4)."""
+
+    seed: int = 1
+    """Fixes initial weights, held-out pairs, order of data and dropout."""
+    device: str = "auto"
+    """"auto", "cpu", "cuda", "cuda:1" or "mps"."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of matrix products; auto: bf16 autocast on a GPU that has it, fp32 elsewhere."""
+    compile: bool | None = None
+    """Compile the training step with torch.compile; None: on a GPU."""
+    steps: int | None = None
+    """Stop after this many updates."""
+    epochs: float | None = None
+    """Stop after this many passes over the data."""
+    tokens: int | None = None
+    """Stop after this many target tokens."""
+    minutes: float | None = None
+    """Stop after this many minutes of training."""
+    tokens_per_step: int | None = None
+    """Target tokens in one update, padding included; None: chosen for the preset (25,000 in the paper)."""
+    tokens_per_microbatch: int | None = None
+    """Target tokens in one forward and backward pass; smaller needs less memory, changes nothing else."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    """Adam's decay rates β1 and β2."""
+    epsilon: float = 1e-9
+    """Adam's ε."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay on matrices (not on biases, norms and embeddings)."""
+    schedule: Literal["paper", "inverse_sqrt", "cosine", "linear", "constant"] = "paper"
+    """Course of the learning rate after the warm-up; cosine and linear end at the end of the budget."""
+    learning_rate: float | None = None
+    """Peak learning rate; None: for `paper` what the formula gives, otherwise chosen for the preset."""
+    learning_rate_factor: float | None = None
+    """For `paper`, instead of a peak: the factor before d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
+    final_learning_rate: float = 0.0
+    """For cosine and linear: the rate at the end, as a share of the peak."""
+    warmup_steps: int | None = None
+    """Updates over which the rate rises; None: 4,000 as in the paper, or a tenth of a shorter budget."""
+    label_smoothing: float = 0.1
+    """Share of the probability spread over the whole vocabulary (ε_ls)."""
+    clip_norm: float | None = None
+    """Scale gradients down to this norm when theirs is larger."""
+    validate_every: int | None = None
+    """Updates between validations; None: about twenty over the budget."""
+    bleu_sentences: int = 200
+    """Translate this many valid sentences at each validation for BLEU and samples; 0 switches both off."""
+    samples: int = 3
+    """Print this many of those translations as the model learns."""
+    early_stopping: int | None = None
+    """Stop after this many validations without a better `best_metric`."""
+    best_metric: Literal["loss", "bleu"] = "loss"
+    """What makes one set of weights better than another on valid."""
+    average_last: int = 0
+    """Also average the weights of the last n validations (the paper averages 5 or 20 checkpoints)."""
+    ema_decay: float = 0.0
+    """Also keep an exponential moving average of the weights with this decay; 0 switches it off."""
+    publish: Literal["auto", "best", "last", "average", "ema"] = "auto"
+    """Which weights go into the model directory at the end; auto: the best on valid of all that exist."""
+    save_every: int | None = None
+    """Updates between saves of the resume state; None: at each validation."""
+    log_every: int = 20
+    """Updates between two lines of the log."""
+    tensorboard: bool = True
+    """Write TensorBoard files beside the JSON-lines log."""
+    max_skipped_steps: int = 20
+    """Give up after this many updates in a row were skipped because loss or gradients were not finite."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "training", ("steps", "epochs", "tokens", "minutes", "tokens_per_step"))
+        require_positive(self, "training", ("tokens_per_microbatch", "learning_rate", "learning_rate_factor"))
+        require_positive(self, "training", ("warmup_steps", "clip_norm", "validate_every", "early_stopping"))
+        require_positive(self, "training", ("save_every", "log_every", "max_skipped_steps"))
+        if not 0 <= self.label_smoothing < 1:
+            raise ConfigError(f"training.label_smoothing must be at least 0 and below 1, not {self.label_smoothing}.")
+        if not 0 <= self.ema_decay < 1:
+            raise ConfigError(f"training.ema_decay must be at least 0 and below 1, not {self.ema_decay}.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"training.betas must be at least 0 and below 1, not {self.betas}.")
+        if self.learning_rate is not None and self.learning_rate_factor is not None:
+            raise ConfigError("training.learning_rate and training.learning_rate_factor exclude each other; set one.")
+        if self.learning_rate_factor is not None and self.schedule != "paper":
+            raise ConfigError("training.learning_rate_factor belongs to schedule=paper; use training.learning_rate.")
+        if self.publish == "average" and not self.average_last:
+            raise ConfigError("training.publish=average needs training.average_last.")
+        if self.publish == "ema" and not self.ema_decay:
+            raise ConfigError("training.publish=ema needs training.ema_decay.")
+        if min(self.bleu_sentences, self.samples, self.average_last) < 0:
+            raise ConfigError("training.bleu_sentences, training.samples and training.average_last may not be negative.")
+        if self.best_metric == "bleu" and not self.bleu_sentences:
+            raise ConfigError("training.best_metric=bleu needs training.bleu_sentences above 0.")
+
+
+@dataclass(frozen=True)
+class DecodingConfig:
+    """How a translation is searched for. The defaults are the paper's (section 6.1)."""
+
+    method: Literal["beam", "greedy", "sampling"] = "beam"
+    """Search for the best translation, follow the best token, or draw at random."""
+    beam_size: int = 4
+    """Hypotheses kept at each step of a beam search."""
+    length_penalty: Literal["paper", "average", "none"] = "paper"
+    """score = log_prob / lp: paper (GNMT) lp = ((5 + length) / 6)^α; average lp = length^α; none lp = 1."""
+    length_penalty_alpha: float = 0.6
+    """α of the length penalty."""
+    num_best: int = 1
+    """Translations to return for each sentence, best first."""
+    min_length: int = 0
+    """Shortest translation, in tokens."""
+    max_length: int | None = None
+    """Longest translation, in tokens; None: source length + `max_extra_length`."""
+    max_extra_length: int = 50
+    """Tokens a translation may be longer than its source."""
+    no_repeat_ngram: int = 0
+    """Never produce the same n tokens twice; 0 switches it off."""
+    temperature: float = 1.0
+    """For sampling: divides the logits; below 1 is safer, above 1 more varied."""
+    top_k: int = 0
+    """For sampling: draw from the k most likely tokens only; 0 switches it off."""
+    top_p: float = 1.0
+    """For sampling: draw from the fewest tokens that hold this share of the probability."""
+    seed: int = 1
+    """For sampling: fixes the draws."""
+    split: Literal["long", "always", "never"] = "long"
+    """Split inputs into sentences: those longer than the model was trained on, all, or none."""
+    tokens_per_batch: int = 8192
+    """Source tokens (times beam) decoded together."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "decoding", ("beam_size", "num_best", "max_length", "temperature", "tokens_per_batch"))
+        if self.method == "beam" and self.num_best > self.beam_size:
+            raise ConfigError(
+                f"decoding.num_best ({self.num_best}) cannot exceed decoding.beam_size ({self.beam_size})."
+            )
+        if self.method == "greedy" and self.num_best > 1:
+            raise ConfigError("decoding.method=greedy gives one translation; use beam or sampling for num_best above 1.")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"decoding.top_p must be above 0 and at most 1, not {self.top_p}.")
+        if min(self.min_length, self.max_extra_length, self.no_repeat_ngram, self.top_k) < 0:
+            raise ConfigError("decoding lengths, no_repeat_ngram and top_k may not be negative.")
+        if self.max_length is not None and self.min_length > self.max_length:
+            raise ConfigError(f"decoding.min_length ({self.min_length}) exceeds max_length ({self.max_length}).")
+        if self.length_penalty_alpha < 0:
+            raise ConfigError(f"decoding.length_penalty_alpha may not be negative, got {self.length_penalty_alpha}.")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything about one model: what it learns from, what it is, how it learns, how it translates."""
+
+    preset: str = "auto"
+    """tiny, small, iwslt, base or big; auto: chosen for the size of the corpus and the device."""
+    output: str = "model"
+    """The model directory to write."""
+    name: str | None = None
+    """Name for the model card."""
+    licence: str | None = None
+    """Licence for the model card, such as "CC-BY-4.0"."""
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+
+
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "tiny": {
+        "model": {
+            "d_model": 128, "d_ff": 512, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2,
+            "norm_placement": "pre", "dropout": 0.1,
+        },
+        "training": {"tokens_per_step": 2048, "schedule": "cosine", "learning_rate": 3e-3, "clip_norm": 1.0},
+    },
+    "small": {
+        "model": {
+            "d_model": 256, "d_ff": 1024, "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 3,
+            "norm_placement": "pre", "dropout": 0.2,
+        },
+        "training": {"tokens_per_step": 6144, "schedule": "cosine", "learning_rate": 2e-3, "clip_norm": 1.0},
+    },
+    "iwslt": {
+        "model": {"d_model": 512, "d_ff": 1024, "num_heads": 4, "dropout": 0.3},
+        "training": {"tokens_per_step": 12_288, "schedule": "inverse_sqrt", "learning_rate": 7e-4},
+    },
+    "base": {"model": {}, "training": {"tokens_per_step": 25_600}},
+    "big": {
+        "model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+        "training": {"tokens_per_step": 25_600},
+    },
+}  # fmt: skip
+"""What a preset changes from the defaults above; base and big are the paper's."""
+
+
+def choose_preset(num_pairs: int, *, on_gpu: bool) -> str:
+    """The preset for a corpus when the user names none: larger corpora and a GPU allow larger models."""
+    if num_pairs < 20_000:
+        return "tiny"
+    if num_pairs < 100_000 or not on_gpu:
+        return "small"
+    return "iwslt" if num_pairs < 500_000 else "base"
+
+
+def settle(request: Mapping[str, Any], preset: str | None = None) -> Config:
+    """Fill a request with the values of its preset (or of `preset`, which stands in for "auto")."""
+    named = request.get("preset", "auto")
+    if named != "auto" and named not in PRESETS:
+        raise ConfigError(f"preset: there is no {named!r}{nearest(str(named), PRESETS)}; choose of {', '.join(PRESETS)}.")
+    chosen = named if named != "auto" else preset
+    filled: Mapping[str, Any] = request
+    if chosen is not None:
+        filled = merge(PRESETS[chosen], {**request, "preset": chosen})
+        said = request.get("training") or {}
+        if isinstance(said, Mapping) and said.get("learning_rate_factor") is not None:
+            filled["training"].pop("learning_rate", None) if "learning_rate" not in said else None
+    return from_mapping(Config, filled)
+
+
+def read_request(path: str | Path) -> dict[str, Any]:
+    """Read a YAML file of settings; paths of corpora in it are taken relative to the working directory."""
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot read this configuration: {error}") from None
+    try:
+        request = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if request is None:
+        return {}
+    if not isinstance(request, dict):
+        raise ConfigError(f"{path}: expected sections such as `data:` and `training:`, found a {type(request).__name__}.")
+    return request
+
+
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the keys of `change` laid over it, section by section."""
+    merged = dict(base)
+    for key, value in change.items():
+        below = merged.get(key)
+        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def set_key(request: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set `training.steps` (say) in a request; the value may be text, as it comes from a flag."""
+    *sections, name = dotted.split(".")
+    for section in sections:
+        below = request.setdefault(section, {})
+        if not isinstance(below, dict):
+            raise ConfigError(f"{dotted}: {section} is not a section.")
+        request = below
+    request[name] = value
+
+
+def from_mapping(cls: type[T], mapping: Any, where: str = "") -> T:
+    """Build a configuration dataclass from plain data, checking every key and every type."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{where or 'configuration'}: expected named keys, found {mapping!r}.")
+    hints = typing.get_type_hints(cls)
+    names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in mapping.items():
+        full = f"{where}.{key}" if where else str(key)
+        if key not in names:
+            raise ConfigError(f"{full}: unknown key{nearest(str(key), names)}{elsewhere(str(key), cls)}.")
+        values[key] = convert(value, hints[key], full)
+    return cls(**values)
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """The plain data of a configuration, ready for JSON or YAML."""
+    return {f.name: _plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_mapping(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def nearest(word: str, known: Any) -> str:
+    """A hint ", did you mean 'x'?" when a known word is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def elsewhere(key: str, cls: type) -> str:
+    """A hint when a key stands in the wrong section."""
+    sections = {f.name: f.default_factory for f in dataclasses.fields(Config) if f.default_factory is not dataclasses.MISSING}
+    for name, section in sections.items():
+        if section is not cls and key in {f.name for f in dataclasses.fields(section)}:  # type: ignore[arg-type]
+            return f" ({name}.{key} exists)"
+    return ""
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """Turn plain data into the type a field declares, or say what was expected."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "null", "")):
+            return None
+        return convert(value, next(a for a in arguments if a is not type(None)), where)
+    if origin is Literal:
+        if value not in arguments:
+            raise ConfigError(f"{where}: {value!r} is not one of {', '.join(map(str, arguments))}{nearest(str(value), arguments)}.")
+        return value
+    if origin is tuple:
+        return _convert_tuple(value, arguments, where)
+    if dataclasses.is_dataclass(hint):
+        return value if isinstance(value, hint) else from_mapping(hint, value, where)  # type: ignore[arg-type]
+    return _convert_plain(value, hint, where)
+
+
+def _convert_tuple(value: Any, arguments: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.strip("[]()").split(",")]
+    if isinstance(value, Mapping):
+        value = [value]
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(f"{where}: expected a list, found {value!r}.")
+    if arguments[-1] is Ellipsis:
+        return tuple(convert(item, arguments[0], f"{where}[{index}]") for index, item in enumerate(value))
+    if len(value) != len(arguments):
+        raise ConfigError(f"{where}: expected {len(arguments)} values, found {len(value)}.")
+    return tuple(convert(item, hint, f"{where}[{index}]") for index, (item, hint) in enumerate(zip(value, arguments, strict=True)))
+
+
+def _convert_plain(value: Any, hint: type, where: str) -> Any:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if hint is bool:
+        if isinstance(value, str) and value.lower() in ("true", "yes", "on", "false", "no", "off"):
+            return value.lower() in ("true", "yes", "on")
+        if isinstance(value, bool):
+            return value
+    elif not isinstance(value, (bool, Mapping, list, tuple)) and value is not None:
+        try:
+            number = hint(value.replace("_", "") if isinstance(value, str) and hint is not str else value)
+            if hint is str or number == float(value if not isinstance(value, str) else number):
+                if hint is not float or number == number and abs(number) != float("inf"):
+                    return number
+        except (TypeError, ValueError, OverflowError):
+            if hint is int and isinstance(value, str):  # "1e5" and "2.0" are whole numbers too
+                try:
+                    if float(value).is_integer():
+                        return int(float(value))
+                except (ValueError, OverflowError):
+                    pass
+    raise ConfigError(f"{where}: expected {words.get(hint, hint.__name__)}, found {value!r}.")
+
+
+def require_positive(config: Any, section: str, names: tuple[str, ...]) -> None:
+    """Every named number that is set must be above zero."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not value > 0:
+            raise ConfigError(f"{section}.{name} must be above 0, not {value}.")

@@ -1,0 +1,41 @@
+"""A batch of rows: what flows from the data to the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heedful.shapes import Int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of packed sentence pairs. A segment number tells the pairs of one row apart; 0 marks padding."""
+
+    source: Int[Tensor, "B S"]
+    source_segments: Int[Tensor, "B S"]
+    source_positions: Int[Tensor, "B S"]
+    target_input: Int[Tensor, "B T"]
+    target_output: Int[Tensor, "B T"]
+    target_segments: Int[Tensor, "B T"]
+    target_positions: Int[Tensor, "B T"]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the batch, empty ones included."""
+        return self.source.shape[0]
+
+    @property
+    def num_tokens(self) -> int:
+        """Real target tokens: those that the loss counts."""
+        return int((self.target_segments > 0).sum())
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """The same batch on another device."""
+        return Batch(**{name: tensor.to(device, non_blocking=non_blocking) for name, tensor in vars(self).items()})
+
+    def rows(self, start: int, stop: int) -> Batch:
+        """A microbatch: rows start to stop."""
+        return Batch(**{name: tensor[start:stop] for name, tensor in vars(self).items()})

@@ -1,0 +1,33 @@
+"""Every error a user can cause, drawn once. The program prints the message alone and exits with code 2.
+
+    HeedfulError
+    ├── ConfigError           a key, a value or a combination of flags that cannot be
+    ├── CorpusError           a text file that is missing, damaged, misaligned or empty
+    ├── ModelDirectoryError   a model directory that is incomplete, altered or from another format
+    ├── TrainingError         training that cannot start or cannot go on (memory, numbers, nothing to resume)
+    └── DecodingError         a request to the search or the translator that cannot be met
+"""
+
+
+class HeedfulError(Exception):
+    """Base of all errors that a user can put right; its text says what is wrong, where, and what to do."""
+
+
+class ConfigError(HeedfulError):
+    """A configuration key, value or combination that cannot be used."""
+
+
+class CorpusError(HeedfulError):
+    """A text file that cannot be read as (one side of) an aligned corpus."""
+
+
+class ModelDirectoryError(HeedfulError):
+    """A model directory that is missing, incomplete, damaged or of an unknown format."""
+
+
+class TrainingError(HeedfulError):
+    """Training that cannot start or cannot continue."""
+
+
+class DecodingError(HeedfulError):
+    """A translation request that the model or the search cannot meet."""

@@ -1,0 +1,68 @@
+"""What the search knows of a model: the `Seq2Seq` protocol and the three types that cross it.
+
+`encode` reads the sources once, `start` opens a decoder state over them, each `step` feeds one token a row and returns the
+logits of the next. A state has `num_beams` rows for every sentence: row r belongs to sentence r // num_beams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from heedful.shapes import Bool, Float, Int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The encoder's output and which of its positions are real (True = may attend)."""
+
+    values: Float[Tensor, "B S D"]
+    mask: Bool[Tensor, "B S"]
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """Logits of the next token, and the cross-attention weights when they were asked for."""
+
+    logits: Float[Tensor, "R V"]
+    attention: Float[Tensor, "R L H S"] | None
+
+
+class DecoderState(Protocol):
+    """All that a model remembers between two steps; it lives outside the model."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the state: sentences times beams."""
+        ...
+
+    def reorder(self, rows: Int[Tensor, " R"]) -> None:
+        """Let row r continue what row rows[r] was; each index stays inside its own sentence."""
+        ...
+
+    def select(self, sentences: Int[Tensor, " B"]) -> None:
+        """Keep only these sentences (with all their rows), in this order: finished ones leave."""
+        ...
+
+
+class Seq2Seq(Protocol):
+    """A sequence-to-sequence model, whatever is inside."""
+
+    @property
+    def max_length(self) -> int:
+        """Longest source or target, in tokens, that the model accepts."""
+        ...
+
+    def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> Memory:
+        """Read the sources; the mask is True on real tokens."""
+        ...
+
+    def start(self, memory: Memory, *, num_beams: int, max_length: int) -> DecoderState:
+        """Open a state with room for max_length target tokens a row."""
+        ...
+
+    def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
+        """Feed one token a row (first the start token), update the state, return the next token's logits."""
+        ...
