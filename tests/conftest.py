@@ -1,0 +1,108 @@
+"""How the tests run: shapes checked, few threads, fixed seeds, compiled code in a process of its own.
+
+jaxtyping's import hook checks every shape written in a signature of `heedful.model` and `heedful.decoding`. torch.compile
+cannot see through that hook, so tests marked `compile` are handed, all at once, to one child process that runs without it
+(HEEDFUL_SHAPE_CHECKS=0); `pytest` alone still runs everything and reports each of them by its own name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import numpy
+import pytest
+from hypothesis import settings
+
+SHAPE_CHECKS = os.environ.get("HEEDFUL_SHAPE_CHECKS", "1") != "0" and all(map(find_spec, ("jaxtyping", "beartype")))
+OUTCOMES_FILE = "HEEDFUL_TEST_OUTCOMES"  # set for the child process: where it writes one JSON line a report
+
+if SHAPE_CHECKS:
+    import jaxtyping
+
+    assert not any(name.startswith(("heedful.model", "heedful.decoding")) for name in sys.modules)
+    jaxtyping.install_import_hook(["heedful.model", "heedful.decoding"], "beartype.beartype")
+
+settings.register_profile("heedful", deadline=None, derandomize=True, max_examples=50, print_blob=True)
+settings.load_profile("heedful")
+
+compiled_outcomes: dict[str, list[dict[str, str]]] = {}
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    """Every test starts from the same random numbers, whatever ran before it."""
+    random.seed(1)
+    numpy.random.seed(1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not on_gpu:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Take the outcome of a test marked `compile` from the child process."""
+    if not SHAPE_CHECKS or not pyfuncitem.get_closest_marker("compile"):
+        return None
+    if not compiled_outcomes:
+        selected = [item.nodeid for item in pyfuncitem.session.items if item.get_closest_marker("compile")]
+        compiled_outcomes.update(run_without_shape_checks(selected, pyfuncitem.config.rootpath))
+    reports = compiled_outcomes.get(pyfuncitem.nodeid, [])
+    for report in reports:
+        if report["outcome"] == "failed":
+            pytest.fail(f"in the process without shape checks:\n{report['details']}", pytrace=False)
+        if report["outcome"] == "skipped":
+            pytest.skip(report["details"])
+    assert any(report["when"] == "call" for report in reports), "the child process did not run this test"
+    return True
+
+
+def run_without_shape_checks(nodeids: list[str], root: Path) -> dict[str, list[dict[str, str]]]:
+    """Run these tests in one child process and return its reports by test."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes_file = Path(folder) / "outcomes.jsonl"
+        environment = {**os.environ, "HEEDFUL_SHAPE_CHECKS": "0", OUTCOMES_FILE: str(outcomes_file)}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *nodeids]
+        child = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+        outcomes: dict[str, list[dict[str, str]]] = {}
+        if not outcomes_file.exists():
+            pytest.fail(f"the process without shape checks did not start:\n{child.stdout}{child.stderr}", pytrace=False)
+        for line in outcomes_file.read_text(encoding="utf-8").splitlines():
+            report = json.loads(line)
+            outcomes.setdefault(report["nodeid"], []).append(report)
+    return outcomes
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """In the child process: write each report where the parent will read it."""
+    path = os.environ.get(OUTCOMES_FILE)
+    if path is None:
+        return
+    details: Any = report.longrepr
+    if isinstance(details, tuple):  # of a skip: file, line, reason
+        details = details[2].removeprefix("Skipped: ")
+    line = {"nodeid": report.nodeid, "when": report.when, "outcome": report.outcome, "details": str(details or "")}
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
