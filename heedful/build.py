@@ -1,0 +1,42 @@
+"""The one place where a name in the configuration becomes an object."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from heedful.config import ModelConfig
+from heedful.errors import ConfigError
+from heedful.model.transformer import Transformer
+
+ARCHITECTURES: dict[str, type[Transformer]] = {"transformer": Transformer}
+
+
+def build_model(config: ModelConfig) -> Transformer:
+    """A freshly initialised model of the architecture that the configuration names."""
+    return ARCHITECTURES[config.architecture](config)
+
+
+def num_parameters(model: nn.Module) -> int:
+    """How many numbers the model learns."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device for "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps"; an error if it is not there."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device: {name!r} is not a device; use auto, cpu, cuda, cuda:1 or mps.") from None
+    available = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not available.get(device.type, False):
+        raise ConfigError(f"device: {name!r} is not available on this machine; use auto or cpu.")
+    return device
