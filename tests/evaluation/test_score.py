@@ -1,0 +1,140 @@
+"""Scores are sacreBLEU's own numbers, and never appear without their signature."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from heedful.errors import ConfigError, CorpusError
+from heedful.evaluation.score import Interval, Score, choose_tokenizer, score
+
+REFERENCES = [
+    "The cat sat on the mat.",
+    "Two men are talking in the park.",
+    "Snow falls on the hills.",
+    "Who is there?",
+] * 5
+HYPOTHESES = [line.replace("the", "a") if number % 3 else line for number, line in enumerate(REFERENCES)]
+
+
+def test_values_intervals_and_signatures_are_those_of_sacrebleu() -> None:
+    metrics = (BLEU(), CHRF(), CHRF(word_order=2), TER())
+    ours = score(HYPOTHESES, REFERENCES, metrics=("bleu", "chrf", "chrf++", "ter"))
+    assert [s.name for s in ours] == ["BLEU", "chrF2", "chrF2++", "TER"]
+    for mine, metric in zip(ours, metrics, strict=True):
+        direct = metric.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
+        assert mine.value == direct.score
+        assert mine.signature == str(metric.get_signature())
+        assert mine.interval == Interval(direct._mean - direct._ci, direct._mean + direct._ci, 0.95, 1000)
+        assert mine.interval.low < mine.value < mine.interval.high
+        assert "bs:1000|seed:12345" in mine.signature
+
+
+def test_a_printed_score_carries_interval_and_signature() -> None:
+    bleu = score(HYPOTHESES, REFERENCES, metrics=["bleu"], bootstrap=50)[0]
+    assert bleu.interval is not None
+    for part in (
+        f"{bleu.value:.2f}",
+        f"{bleu.interval.low:.2f}",
+        f"{bleu.interval.high:.2f}",
+        bleu.signature,
+        "bs:50|",
+    ):
+        assert part in str(bleu)
+    with pytest.raises(TypeError):
+        Score("BLEU", 30.0)  # type: ignore[call-arg]
+    assert Score.from_dict(bleu.to_dict()) == bleu
+
+
+def test_without_bootstrap_there_is_no_interval() -> None:
+    plain = score(HYPOTHESES, REFERENCES, metrics=["chrf"], bootstrap=0)[0]
+    assert plain.interval is None and "bs:" not in plain.signature
+    assert Score.from_dict(plain.to_dict()) == plain
+
+
+def test_the_seed_decides_the_interval_and_leaves_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "77")
+    first, again, other = (score(HYPOTHESES, REFERENCES, metrics=["bleu"], seed=seed)[0] for seed in (1, 1, 2))
+    assert first == again and first.interval != other.interval and "seed:1|" in first.signature
+    assert os.environ["SACREBLEU_SEED"] == "77"
+
+
+def test_a_wider_test_set_gives_a_narrower_interval() -> None:
+    few = score(HYPOTHESES, REFERENCES, metrics=["bleu"])[0].interval
+    many = score(HYPOTHESES * 20, REFERENCES * 20, metrics=["bleu"])[0].interval
+    assert few and many and many.high - many.low < (few.high - few.low) / 2
+
+
+def test_several_references() -> None:
+    both = score(HYPOTHESES, [REFERENCES, HYPOTHESES], metrics=["bleu"], bootstrap=0)[0]
+    assert both.value == pytest.approx(100) and both.signature.startswith("nrefs:2")
+
+
+def test_chinese_is_scored_by_characters() -> None:
+    hypotheses, references = ["我喜欢小猫和小狗。", "今天天气很好。"], ["我喜欢大猫和小狗。", "今天天气很好。"]
+    bleu, ter = score(hypotheses, references, metrics=("bleu", "ter"), target_language="zh-CN", bootstrap=0)
+    assert bleu.value == BLEU(tokenize="zh").corpus_score(hypotheses, [references]).score
+    assert "tok:zh" in bleu.signature and "asian:yes" in ter.signature
+    assert ter.value == pytest.approx(100 / 16)  # one character of sixteen differs
+    words = score(hypotheses, references, metrics=["bleu"], bootstrap=0)[0]
+    assert words.value != bleu.value and "tok:13a" in words.signature
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"), [("zh", "zh"), ("cmn_Hans", "zh"), ("de", "13a"), (None, "13a"), ("", "13a")]
+)
+def test_tokenizer_by_language(language: str | None, expected: str) -> None:
+    assert choose_tokenizer(language) == expected
+
+
+@pytest.mark.parametrize(("language", "package"), [("ja", "MeCab"), ("ko-KR", "mecab_ko")])
+def test_without_mecab_japanese_and_korean_fall_back_to_characters(
+    language: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else object())
+    assert choose_tokenizer(language) == "char"
+    assert (
+        "tok:char"
+        in score(["猫が好き"], ["猫が好きだ"], metrics=["bleu"], target_language=language, bootstrap=0)[0].signature
+    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert choose_tokenizer(language) == f"{language[:2]}-mecab"
+
+
+def test_lowercase() -> None:
+    cased, lower = (
+        score(["the cat sat here"], ["The Cat sat here"], metrics=["bleu"], bootstrap=0, lowercase=on)[0]
+        for on in (False, True)
+    )
+    assert lower.value > cased.value and "case:lc" in lower.signature and "case:mixed" in cased.signature
+
+
+def test_unequal_line_counts_name_both() -> None:
+    with pytest.raises(CorpusError, match="hypotheses has 2 lines but references has 3"):
+        score(["a", "b"], ["a", "b", "c"])
+    with pytest.raises(CorpusError, match="references 2 has 1"):
+        score(["a", "b"], [["a", "b"], ["c"]])
+    with pytest.raises(CorpusError, match="nothing to score"):
+        score([], [])
+    with pytest.raises(CorpusError, match="one text"):
+        score("ab", ["a", "b"])
+
+
+def test_unknown_names_are_config_errors() -> None:
+    with pytest.raises(ConfigError, match=r"'blue' is not known .did you mean 'bleu'"):
+        score(["a"], ["a"], metrics=["blue"])
+    with pytest.raises(ConfigError, match="'13b' is not known"):
+        score(["a"], ["a"], tokenize="13b")
+    with pytest.raises(ConfigError, match="bootstrap"):
+        score(["a"], ["a"], bootstrap=1)
+
+
+def test_importing_the_scores_loads_neither_torch_nor_sacrebleu() -> None:
+    modules = "heedful.evaluation.score, heedful.evaluation.significance"
+    check = f"import sys, {modules}; print({{'torch', 'sacrebleu', 'rich'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
