@@ -1,17 +1,18 @@
 """Every knob on one page: frozen dataclasses, one sentence a field, and the presets.
 
-A *request* is a plain mapping, as read from a YAML file or from flags: it says only what the user wants to be different.
-A `Config` is what will be done: `settle` fills a request with the preset's values. Unknown keys are errors that name the
-nearest right one. This file imports no heavy package, so that `heedful --help` answers at once.
+A *request* is a plain mapping, as read from a YAML file or from flags: it says only what the user wants different.
+A `Config` is what will be done: `settle` fills a request with the values of its preset. An unknown key is an error that
+names the nearest right one. This file imports no heavy package, so that `heedful --help` answers at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -43,6 +44,10 @@ class CorpusConfig:
     """Language code of this corpus's target, when it differs from `data.target_language`."""
     both_directions: bool = False
     """Also use every pair the other way round (needs both language codes; the target language becomes a tag)."""
+
+    def __post_init__(self) -> None:
+        if not self.weight > 0:
+            raise ConfigError(f"data: the weight of {self.path or self.source} must be above 0, not {self.weight}.")
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,13 @@ class DataConfig:
     prepared: str | None = None
     """Directory written by `heedful prepare`: train from it and skip reading the corpora."""
 
+    def __post_init__(self) -> None:
+        require_positive(self, "data", ("max_characters", "row_width"))
+        if self.max_length_ratio < 1:
+            raise ConfigError(f"data.max_length_ratio must be at least 1, not {self.max_length_ratio}.")
+        if self.valid_pairs is not None and self.valid_pairs < 0:
+            raise ConfigError(f"data.valid_pairs may not be negative, got {self.valid_pairs}.")
+
 
 @dataclass(frozen=True)
 class TokenizerConfig:
@@ -97,6 +109,11 @@ class TokenizerConfig:
     """Share of the corpus's characters that get an id of their own."""
     max_sentences: int = 2_000_000
     """Learn the subwords from at most this many sentences, sampled evenly."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "tokenizer", ("vocab_size", "max_sentences"))
+        if not 0.98 <= self.character_coverage <= 1:
+            raise ConfigError(f"tokenizer.character_coverage must be from 0.98 to 1, not {self.character_coverage}.")
 
 
 @dataclass(frozen=True)
@@ -151,6 +168,9 @@ class ModelConfig:
     """Dropout inside the feed-forward sublayers, after the activation."""
 
     def __post_init__(self) -> None:
+        require_positive(self, "model", ("source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads"))
+        require_positive(self, "model", ("head_dim", "num_encoder_layers", "num_decoder_layers", "max_length"))
+        require_positive(self, "model", ("norm_epsilon",))
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ConfigError(
                 f"model.d_model ({self.d_model}) is not divisible by model.num_heads ({self.num_heads}); "
@@ -163,9 +183,10 @@ class ModelConfig:
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ConfigError(f"model.positions=sinusoidal needs an even d_model, not {self.d_model}.")
         if self.tying == "three_way" and self.source_vocab_size != self.target_vocab_size:
-            raise ConfigError("model.tying=three_way needs one joint vocabulary; use tying=target with separate ones.")
-        require_positive(self, "model", ("source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads"))
-        require_positive(self, "model", ("num_encoder_layers", "num_decoder_layers", "max_length", "norm_epsilon"))
+            raise ConfigError(
+                f"model.tying=three_way needs one joint vocabulary, not source_vocab_size {self.source_vocab_size} and "
+                f"target_vocab_size {self.target_vocab_size}; use model.tying=target with separate ones."
+            )
         for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
@@ -189,7 +210,7 @@ class TrainingConfig:
     seed: int = 1
     """Fixes initial weights, held-out pairs, order of data and dropout."""
     device: str = "auto"
-    """"auto", "cpu", "cuda", "cuda:1" or "mps"."""
+    """Where to train: "auto", "cpu", "cuda", "cuda:1" or "mps"."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of matrix products; auto: bf16 autocast on a GPU that has it, fp32 elsewhere."""
     compile: bool | None = None
@@ -255,7 +276,11 @@ class TrainingConfig:
         require_positive(self, "training", ("steps", "epochs", "tokens", "minutes", "tokens_per_step"))
         require_positive(self, "training", ("tokens_per_microbatch", "learning_rate", "learning_rate_factor"))
         require_positive(self, "training", ("warmup_steps", "clip_norm", "validate_every", "early_stopping"))
-        require_positive(self, "training", ("save_every", "log_every", "max_skipped_steps"))
+        require_positive(self, "training", ("save_every", "log_every", "max_skipped_steps", "epsilon"))
+        if self.weight_decay < 0:
+            raise ConfigError(f"training.weight_decay may not be negative, got {self.weight_decay}.")
+        if not 0 <= self.final_learning_rate <= 1:
+            raise ConfigError(f"training.final_learning_rate is a share from 0 to 1, not {self.final_learning_rate}.")
         if not 0 <= self.label_smoothing < 1:
             raise ConfigError(f"training.label_smoothing must be at least 0 and below 1, not {self.label_smoothing}.")
         if not 0 <= self.ema_decay < 1:
@@ -271,7 +296,9 @@ class TrainingConfig:
         if self.publish == "ema" and not self.ema_decay:
             raise ConfigError("training.publish=ema needs training.ema_decay.")
         if min(self.bleu_sentences, self.samples, self.average_last) < 0:
-            raise ConfigError("training.bleu_sentences, training.samples and training.average_last may not be negative.")
+            raise ConfigError(
+                "training.bleu_sentences, training.samples and training.average_last may not be negative."
+            )
         if self.best_metric == "bleu" and not self.bleu_sentences:
             raise ConfigError("training.best_metric=bleu needs training.bleu_sentences above 0.")
 
@@ -318,7 +345,9 @@ class DecodingConfig:
                 f"decoding.num_best ({self.num_best}) cannot exceed decoding.beam_size ({self.beam_size})."
             )
         if self.method == "greedy" and self.num_best > 1:
-            raise ConfigError("decoding.method=greedy gives one translation; use beam or sampling for num_best above 1.")
+            raise ConfigError(
+                "decoding.method=greedy gives one translation; use beam or sampling for num_best above 1."
+            )
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"decoding.top_p must be above 0 and at most 1, not {self.top_p}.")
         if min(self.min_length, self.max_extra_length, self.no_repeat_ngram, self.top_k) < 0:
@@ -346,6 +375,10 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
+
+    def __post_init__(self) -> None:
+        if self.model.tying == "three_way" and not self.tokenizer.joint:
+            raise ConfigError("model.tying=three_way needs tokenizer.joint=true; use model.tying=target or none.")
 
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -387,17 +420,19 @@ def choose_preset(num_pairs: int, *, on_gpu: bool) -> str:
 
 def settle(request: Mapping[str, Any], preset: str | None = None) -> Config:
     """Fill a request with the values of its preset (or of `preset`, which stands in for "auto")."""
-    named = request.get("preset", "auto")
-    if named != "auto" and named not in PRESETS:
-        raise ConfigError(f"preset: there is no {named!r}{nearest(str(named), PRESETS)}; choose of {', '.join(PRESETS)}.")
-    chosen = named if named != "auto" else preset
-    filled: Mapping[str, Any] = request
-    if chosen is not None:
-        filled = merge(PRESETS[chosen], {**request, "preset": chosen})
-        said = request.get("training") or {}
-        if isinstance(said, Mapping) and said.get("learning_rate_factor") is not None:
-            filled["training"].pop("learning_rate", None) if "learning_rate" not in said else None
-    return from_mapping(Config, filled)
+    named = str(request.get("preset") or "auto")
+    chosen = (preset or "auto") if named == "auto" else named
+    if chosen != "auto" and chosen not in PRESETS:
+        raise ConfigError(
+            f"preset: there is no {chosen!r}{nearest(chosen, PRESETS)}; choose one of auto, {', '.join(PRESETS)}."
+        )
+    values = merge(PRESETS.get(chosen, {"model": {}, "training": {}}), {})
+    training, tokenizer = request.get("training"), request.get("tokenizer")
+    if isinstance(training, Mapping) and training.get("learning_rate_factor") is not None:
+        values["training"].pop("learning_rate", None)  # a factor takes the place of the preset's peak
+    if isinstance(tokenizer, Mapping) and not convert(tokenizer.get("joint", True), bool, "tokenizer.joint"):
+        values["model"]["tying"] = "target"  # separate vocabularies cannot share all three matrices
+    return from_mapping(Config, merge(values, {**request, "preset": chosen}))
 
 
 def read_request(path: str | Path) -> dict[str, Any]:
@@ -406,25 +441,34 @@ def read_request(path: str | Path) -> dict[str, Any]:
 
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot read this configuration: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read this configuration: {error.strerror or error}.") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8.") from None
     try:
         request = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}.") from None
     if request is None:
         return {}
     if not isinstance(request, dict):
-        raise ConfigError(f"{path}: expected sections such as `data:` and `training:`, found a {type(request).__name__}.")
+        found = type(request).__name__
+        raise ConfigError(f"{path}: expected sections such as `data:` and `training:`, found a {found}.")
     return request
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the keys of `change` laid over it, section by section."""
-    merged = dict(base)
+    """A copy of `base` with the keys of `change` laid over it, section by section; an empty section changes nothing."""
+    merged = {key: merge(value, {}) if isinstance(value, Mapping) else value for key, value in base.items()}
     for key, value in change.items():
         below = merged.get(key)
-        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        if isinstance(below, Mapping) and (value is None or isinstance(value, Mapping)):
+            merged[key] = merge(below, value or {})
+        else:
+            merged[key] = value
     return merged
 
 
@@ -432,10 +476,11 @@ def set_key(request: dict[str, Any], dotted: str, value: Any) -> None:
     """Set `training.steps` (say) in a request; the value may be text, as it comes from a flag."""
     *sections, name = dotted.split(".")
     for section in sections:
-        below = request.setdefault(section, {})
-        if not isinstance(below, dict):
+        if request.get(section) is None:
+            request[section] = {}
+        if not isinstance(request[section], dict):
             raise ConfigError(f"{dotted}: {section} is not a section.")
-        request = below
+        request = request[section]
     request[name] = value
 
 
@@ -449,7 +494,7 @@ def from_mapping(cls: type[T], mapping: Any, where: str = "") -> T:
     for key, value in mapping.items():
         full = f"{where}.{key}" if where else str(key)
         if key not in names:
-            raise ConfigError(f"{full}: unknown key{nearest(str(key), names)}{elsewhere(str(key), cls)}.")
+            raise ConfigError(f"{full}: unknown key{elsewhere(str(key), cls) or nearest(str(key), names)}.")
         values[key] = convert(value, hints[key], full)
     return cls(**values)
 
@@ -465,19 +510,27 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def nearest(word: str, known: Any) -> str:
-    """A hint ", did you mean 'x'?" when a known word is close."""
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint " (did you mean 'x'?)" when a known word is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f", did you mean {close[0]!r}?" if close else ""
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def elsewhere(key: str, cls: type) -> str:
-    """A hint when a key stands in the wrong section."""
-    sections = {f.name: f.default_factory for f in dataclasses.fields(Config) if f.default_factory is not dataclasses.MISSING}
-    for name, section in sections.items():
-        if section is not cls and key in {f.name for f in dataclasses.fields(section)}:  # type: ignore[arg-type]
-            return f" ({name}.{key} exists)"
-    return ""
+    """A hint " (training.steps exists)" when a key stands in the wrong section."""
+    sections: dict[str, Any] = {name: hint for name, hint in typing.get_type_hints(Config).items() if is_section(hint)}
+    sections["data.train[0]"] = CorpusConfig
+    found = [
+        f"{name}.{key}"
+        for name, section in sections.items()
+        if section is not cls and key in {f.name for f in dataclasses.fields(section)}
+    ]
+    return f" ({' and '.join(found)} exist{'s' if len(found) == 1 else ''})" if found else ""
+
+
+def is_section(hint: Any) -> bool:
+    """Whether a field's type is itself a configuration dataclass."""
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
@@ -489,50 +542,77 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return convert(value, next(a for a in arguments if a is not type(None)), where)
     if origin is Literal:
         if value not in arguments:
-            raise ConfigError(f"{where}: {value!r} is not one of {', '.join(map(str, arguments))}{nearest(str(value), arguments)}.")
+            choices = f"{', '.join(arguments)}{nearest(str(value), arguments)}"
+            raise ConfigError(f"{where}: {value!r} is not one of {choices}.")
         return value
     if origin is tuple:
         return _convert_tuple(value, arguments, where)
-    if dataclasses.is_dataclass(hint):
-        return value if isinstance(value, hint) else from_mapping(hint, value, where)  # type: ignore[arg-type]
+    if is_section(hint):
+        return value if isinstance(value, hint) else from_mapping(hint, {} if value is None else value, where)
     return _convert_plain(value, hint, where)
 
 
 def _convert_tuple(value: Any, arguments: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     if isinstance(value, str):
-        value = [part.strip() for part in value.strip("[]()").split(",")]
+        value = [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
     if isinstance(value, Mapping):
         value = [value]
     if not isinstance(value, (list, tuple)):
         raise ConfigError(f"{where}: expected a list, found {value!r}.")
-    if arguments[-1] is Ellipsis:
-        return tuple(convert(item, arguments[0], f"{where}[{index}]") for index, item in enumerate(value))
-    if len(value) != len(arguments):
-        raise ConfigError(f"{where}: expected {len(arguments)} values, found {len(value)}.")
-    return tuple(convert(item, hint, f"{where}[{index}]") for index, (item, hint) in enumerate(zip(value, arguments, strict=True)))
+    hints = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+    if len(value) != len(hints):
+        raise ConfigError(f"{where}: expected {len(hints)} values, found {len(value)}.")
+    return tuple(
+        convert(item, hint, f"{where}[{index}]") for index, (item, hint) in enumerate(zip(value, hints, strict=True))
+    )
 
 
 def _convert_plain(value: Any, hint: type, where: str) -> Any:
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    if hint is bool:
-        if isinstance(value, str) and value.lower() in ("true", "yes", "on", "false", "no", "off"):
-            return value.lower() in ("true", "yes", "on")
-        if isinstance(value, bool):
-            return value
-    elif not isinstance(value, (bool, Mapping, list, tuple)) and value is not None:
+    expected, reader = {
+        bool: ("true or false", _read_bool),
+        int: ("a whole number", _read_int),
+        float: ("a number", _read_float),
+        str: ("text", _read_text),
+    }[hint]
+    try:
+        return reader(value)
+    except (TypeError, ValueError, OverflowError):
+        quoting = " (YAML reads no, off, yes and on as true or false: put them in quotes)" if hint is str else ""
+        remedy = quoting if isinstance(value, bool) else ""
+        raise ConfigError(f"{where}: expected {expected}, found {value!r}{remedy}.") from None
+
+
+def _read_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if not isinstance(value, str) or value.lower() not in words:
+        raise ValueError
+    return words[value.lower()]
+
+
+def _read_int(value: Any) -> int:
+    if isinstance(value, str):
         try:
-            number = hint(value.replace("_", "") if isinstance(value, str) and hint is not str else value)
-            if hint is str or number == float(value if not isinstance(value, str) else number):
-                if hint is not float or number == number and abs(number) != float("inf"):
-                    return number
-        except (TypeError, ValueError, OverflowError):
-            if hint is int and isinstance(value, str):  # "1e5" and "2.0" are whole numbers too
-                try:
-                    if float(value).is_integer():
-                        return int(float(value))
-                except (ValueError, OverflowError):
-                    pass
-    raise ConfigError(f"{where}: expected {words.get(hint, hint.__name__)}, found {value!r}.")
+            return int(value)
+        except ValueError:
+            pass  # "1e5" and "2.0" are whole numbers too
+    number = _read_float(value)
+    if not number.is_integer():
+        raise ValueError
+    return value if isinstance(value, int) else int(number)
+
+
+def _read_float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or not math.isfinite(number := float(value)):
+        raise ValueError
+    return number
+
+
+def _read_text(value: Any) -> str:
+    if value is None or isinstance(value, (bool, Mapping, list, tuple)):
+        raise TypeError
+    return str(value)
 
 
 def require_positive(config: Any, section: str, names: tuple[str, ...]) -> None:

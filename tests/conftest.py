@@ -1,8 +1,8 @@
 """How the tests run: shapes checked, few threads, fixed seeds, compiled code in a process of its own.
 
-jaxtyping's import hook checks every shape written in a signature of `heedful.model` and `heedful.decoding`. torch.compile
-cannot see through that hook, so tests marked `compile` are handed, all at once, to one child process that runs without it
-(HEEDFUL_SHAPE_CHECKS=0); `pytest` alone still runs everything and reports each of them by its own name.
+jaxtyping's import hook checks every shape written in a signature of `heedful.model` and `heedful.decoding`. Because
+torch.compile cannot see through that hook, tests marked `compile` are handed, all at once, to one child process that runs
+without it (HEEDFUL_SHAPE_CHECKS=0). So `pytest` alone runs everything and reports each test by its own name.
 """
 
 from __future__ import annotations
