@@ -36,6 +36,10 @@ class Batch:
         """The same batch on another device."""
         return Batch(**{name: tensor.to(device, non_blocking=non_blocking) for name, tensor in vars(self).items()})
 
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory, from which copies to a GPU need not be waited for."""
+        return Batch(**{name: tensor.pin_memory() for name, tensor in vars(self).items()})
+
     def rows(self, start: int, stop: int) -> Batch:
         """A microbatch: rows start to stop."""
         return Batch(**{name: tensor[start:stop] for name, tensor in vars(self).items()})
