@@ -7,7 +7,7 @@ logits of the next. A state has `num_beams` rows for every sentence: row r belon
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -30,6 +30,7 @@ class StepOutput:
     attention: Float[Tensor, "R L H S"] | None
 
 
+@runtime_checkable
 class DecoderState(Protocol):
     """All that a model remembers between two steps; it lives outside the model."""
 
@@ -47,6 +48,7 @@ class DecoderState(Protocol):
         ...
 
 
+@runtime_checkable
 class Seq2Seq(Protocol):
     """A sequence-to-sequence model, whatever is inside."""
 

@@ -1,0 +1,226 @@
+"""`torch.nn.Transformer` and ours: the same weights under other names, both ways.
+
+`nn.Transformer` is the two stacks alone: it has no embeddings, positions or output matrix, so those stay with us.
+Its masks say True = may NOT attend; `torch_masks` is the one place where ours are turned round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heedful.config import ModelConfig
+from heedful.errors import ConfigError
+from heedful.model.masks import causal_mask
+from heedful.model.transformer import Transformer
+from heedful.shapes import Bool
+
+ATTENTION_NAMES = {"in_proj_": ("query", "key", "value"), "out_proj.": ("output",)}
+"""torch.nn keeps W_Q, W_K and W_V in one matrix, one below the other."""
+
+ENCODER_LAYER_NAMES: dict[str, tuple[str, ...]] = {
+    **{f"self_attn.{theirs}": tuple(f"self_attention.{o}" for o in ours) for theirs, ours in ATTENTION_NAMES.items()},
+    "norm1.": ("self_attention_norm",),
+    "linear1.": ("feed_forward.inner",),
+    "linear2.": ("feed_forward.output",),
+    "norm2.": ("feed_forward_norm",),
+}
+DECODER_LAYER_NAMES: dict[str, tuple[str, ...]] = {
+    **ENCODER_LAYER_NAMES,
+    **{
+        f"multihead_attn.{theirs}": tuple(f"cross_attention.{o}" for o in ours)
+        for theirs, ours in ATTENTION_NAMES.items()
+    },
+    "norm2.": ("cross_attention_norm",),
+    "norm3.": ("feed_forward_norm",),
+}
+"""What torch.nn calls the parts of a layer, and what we call them; the key goes on with "weight" or "bias"."""
+
+
+def from_torch(
+    module: nn.Transformer,
+    *,
+    source_vocab_size: int,
+    target_vocab_size: int,
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+    tying: Literal["three_way", "target", "none"] | None = None,
+    max_length: int = 1024,
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The configuration of the same model, and the weights of its two stacks under our names.
+
+    Load them with `Transformer(config).load_state_dict(weights, strict=False)`: the embeddings keep their own values.
+    `tying` defaults to three_way for equal vocabulary sizes and to target for others.
+    """
+    if positions not in ("sinusoidal", "learned"):
+        raise ConfigError(f"positions: {positions!r} would change what nn.Transformer computes; use sinusoidal.")
+    joint = source_vocab_size == target_vocab_size
+    config = ModelConfig(
+        source_vocab_size=source_vocab_size,
+        target_vocab_size=target_vocab_size,
+        positions=positions,
+        tying=tying or ("three_way" if joint else "target"),
+        max_length=max_length,
+        num_encoder_layers=len(module.encoder.layers),
+        num_decoder_layers=len(module.decoder.layers),
+        final_norm=read_final_norm(module),
+        **read_layers(module),
+    )
+    theirs = module.state_dict()
+    weights: dict[str, Tensor] = {}
+    for key, ours in matching_names(config):
+        if key not in theirs:
+            raise ConfigError(f"nn.Transformer: {key} is missing; biases must be everywhere or nowhere.")
+        parts = theirs.pop(key).detach().chunk(len(ours))
+        weights.update({name: part.clone() for name, part in zip(ours, parts, strict=True)})
+    if theirs:
+        raise ConfigError(f"nn.Transformer: there is no place for its {', '.join(theirs)} in our model.")
+    return config, weights
+
+
+def to_torch(model: Transformer) -> nn.Transformer:
+    """The two stacks as an `nn.Transformer` (batch first): give it embedded tokens, and `torch_masks`."""
+    refuse_what_torch_lacks(model.config)
+    module = build_torch(model.config)
+    for part in module.modules():
+        if isinstance(part, nn.MultiheadAttention):
+            part.dropout = model.config.attention_dropout
+        elif isinstance(part, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+            part.dropout.p = model.config.activation_dropout
+    ours, names = model.state_dict(), matching_names(model.config)
+    module.to(model.source_embedding.weight)  # device and dtype first, so that no digit is lost
+    module.load_state_dict({key: torch.cat([ours[name] for name in parts]) for key, parts in names})
+    return module.train(model.training)
+
+
+def build_torch(config: ModelConfig) -> nn.Transformer:
+    """An `nn.Transformer` of this shape, its stacks built apart: the plain constructor always adds final norms."""
+    options: dict[str, Any] = {
+        "d_model": config.d_model,
+        "nhead": config.num_heads,
+        "dim_feedforward": config.d_ff,
+        "dropout": config.dropout,
+        "activation": config.activation,
+        "layer_norm_eps": config.norm_epsilon,
+        "batch_first": True,
+        "norm_first": config.norm_placement == "pre",
+        "bias": config.bias,
+    }
+    encoder_norm, decoder_norm = (
+        nn.LayerNorm(config.d_model, config.norm_epsilon, bias=config.bias) if config.has_final_norm else None
+        for _ in range(2)
+    )
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(**options), config.num_encoder_layers, encoder_norm, enable_nested_tensor=False
+    )
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**options), config.num_decoder_layers, decoder_norm)
+    return nn.Transformer(
+        config.d_model, config.num_heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True
+    )
+
+
+def torch_masks(source_mask: Bool[Tensor, "B S"], target_mask: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
+    """Keyword arguments for `nn.Transformer.forward` that hide padding and later target tokens."""
+    return {
+        "src_key_padding_mask": ~source_mask,
+        "memory_key_padding_mask": ~source_mask,
+        "tgt_key_padding_mask": ~target_mask,
+        "tgt_mask": ~causal_mask(target_mask.shape[1], target_mask.device)[0, 0],
+    }
+
+
+def matching_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each state-dict key of torch.nn with our keys, whose tensors, one below the other, make the same tensor."""
+    stacks = (
+        ("encoder", config.num_encoder_layers, ENCODER_LAYER_NAMES),
+        ("decoder", config.num_decoder_layers, DECODER_LAYER_NAMES),
+    )
+    for stack, num_layers, names in stacks:
+        for kind in ("weight", "bias") if config.bias else ("weight",):
+            for index in range(num_layers):
+                layer = f"{stack}.layers.{index}"
+                for theirs, ours in names.items():
+                    yield f"{layer}.{theirs}{kind}", tuple(f"{layer}.{name}.{kind}" for name in ours)
+            if config.has_final_norm:
+                yield f"{stack}.norm.{kind}", (f"{stack}.norm.{kind}",)
+
+
+def read_final_norm(module: nn.Transformer) -> bool:
+    """Whether the two stacks end with a norm; ours do so together or not at all."""
+    norms = (module.encoder.norm, module.decoder.norm)
+    if (norms[0] is None) != (norms[1] is None):
+        raise ConfigError("nn.Transformer: one stack has a final norm and the other has none; ours agree on it.")
+    if not all(norm is None or isinstance(norm, nn.LayerNorm) for norm in norms):
+        raise ConfigError(f"nn.Transformer: a final norm that is {type(norms[0]).__name__}; only LayerNorm is known.")
+    return norms[0] is not None
+
+
+def read_layers(module: nn.Transformer) -> dict[str, Any]:
+    """The settings that all layers share, as fields of `ModelConfig`."""
+    found: dict[str, Any] = {}
+    for name, layer in (*module.encoder.layers.named_children(), *module.decoder.layers.named_children()):
+        settings = read_layer(layer)
+        for field, value in settings.items():
+            if found.setdefault(field, value) != value:
+                raise ConfigError(
+                    f"nn.Transformer: layer {name} has {field}={value}, others {found[field]}; our layers are alike."
+                )
+    return found
+
+
+def read_layer(layer: nn.Module) -> dict[str, Any]:
+    """The settings of one layer, as fields of `ModelConfig`."""
+    if not isinstance(layer, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+        raise ConfigError(f"nn.Transformer: a layer that is {type(layer).__name__}; only torch.nn's own are known.")
+    parts: dict[str, Any] = dict(layer.named_children())
+    norms = [part for name, part in parts.items() if name.startswith("norm")]
+    attentions = [part for name, part in parts.items() if name in ("self_attn", "multihead_attn")]
+    dropouts = [part for name, part in parts.items() if name in ("dropout1", "dropout2", "dropout3")]
+    if not all(isinstance(norm, nn.LayerNorm) for norm in norms):
+        raise ConfigError("nn.Transformer: a layer with a norm that is not LayerNorm is not known.")
+    if any(a.in_proj_weight is None or a.bias_k is not None or a.add_zero_attn for a in attentions):
+        raise ConfigError("nn.Transformer: attention with kdim, vdim, add_bias_kv or add_zero_attn is not known.")
+    if (
+        len({norm.eps for norm in norms}) > 1
+        or len({a.dropout for a in attentions}) > 1
+        or len({d.p for d in dropouts}) > 1
+    ):
+        raise ConfigError("nn.Transformer: a layer whose norms or dropouts differ among themselves; ours are alike.")
+    return {
+        "d_model": layer.linear1.in_features,
+        "d_ff": layer.linear1.out_features,
+        "num_heads": attentions[0].num_heads,
+        "norm_placement": "pre" if layer.norm_first else "post",
+        "norm_epsilon": norms[0].eps,
+        "activation": read_activation(layer.activation),
+        "bias": layer.linear1.bias is not None,
+        "dropout": dropouts[0].p,
+        "attention_dropout": attentions[0].dropout,
+        "activation_dropout": layer.dropout.p,
+    }
+
+
+def read_activation(activation: Any) -> str:
+    """Our name of an activation function or module of torch."""
+    if activation is F.relu or isinstance(activation, nn.ReLU):
+        return "relu"
+    if activation is F.gelu or (isinstance(activation, nn.GELU) and activation.approximate == "none"):
+        return "gelu"
+    raise ConfigError(f"nn.Transformer: the activation {activation} is not one of ours; relu and gelu are.")
+
+
+def refuse_what_torch_lacks(config: ModelConfig) -> None:
+    """An error for each option of ours that `nn.Transformer` has no counterpart of."""
+    lacking = {
+        f"positions={config.positions}": config.positions == "rotary",
+        f"attention_scoring={config.attention_scoring}": config.attention_scoring != "scaled_dot",
+        f"activation={config.activation}": config.activation not in ("relu", "gelu"),
+        f"norm={config.norm}": config.norm != "layer",
+        f"head_dim={config.head_dim}": config.num_heads * config.attention_head_dim != config.d_model,
+    }
+    found = [f"model.{option}" for option, is_lacking in lacking.items() if is_lacking]
+    if found:
+        raise ConfigError(f"nn.Transformer has nothing like {' and '.join(found)}, so this model cannot become one.")
