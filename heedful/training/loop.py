@@ -1,0 +1,374 @@
+"""The training loop, top to bottom: take a batch, update, now and then look at valid, keep the best, save, stop in time."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from heedful.config import TrainingConfig
+from heedful.data.batch import Batch
+from heedful.data.prefetch import prefetch
+from heedful.data.stream import BatchStream, Position
+from heedful.errors import TrainingError
+from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
+from heedful.training.loss import smoothed_cross_entropy
+from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
+from heedful.training.report import Evaluation, Reporter, Sample, TrainRecord, ValidRecord
+from heedful.training.schedule import Budget, Schedule, Spent
+from heedful.training.state import TrainingState, random_tensors, restore_random, save_state
+from heedful.training.step import StepResult, TrainingStep, uses_bf16
+
+VALIDATIONS = 10
+"""How often the budget is interrupted for a look at valid, when `validate_every` does not say."""
+
+EARLY = "early stopping"
+
+Evaluate = Callable[[nn.Module], Evaluation]
+Publish = Callable[[Weights, str, dict[str, Any]], None]
+
+
+@dataclass
+class Window:
+    """What has happened since the last line of the log, on the device until it is asked for."""
+
+    loss_sum: Tensor
+    skipped: Tensor
+    skipped_in_a_row: Tensor
+    tokens: int = 0
+    steps: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    @classmethod
+    def open(cls, device: torch.device, skipped_in_a_row: Tensor | None = None) -> Window:
+        """An empty window; the count of skips in a row goes on from the one before."""
+        zero = torch.zeros((), device=device)
+        return cls(zero.clone(), zero.clone(), zero.clone() if skipped_in_a_row is None else skipped_in_a_row)
+
+    def add(self, result: StepResult, num_tokens: int) -> None:
+        """Count one update in, without waiting for the device."""
+        self.loss_sum += torch.where(result.skipped, 0.0, result.loss_sum)
+        self.skipped += result.skipped
+        self.skipped_in_a_row = (self.skipped_in_a_row + 1) * result.skipped
+        self.tokens += num_tokens
+        self.steps += 1
+
+
+@dataclass
+class Best:
+    """The best validation so far, and how many have passed since."""
+
+    value: float = math.inf
+    step: int = 0
+    since: int = 0
+    last_loss: float | None = None
+    last_bleu: float | None = None
+
+
+class TrainingLoop:
+    """A run of updates over a stream of batches. `publish(weights, kind, numbers)` makes a model directory of weights."""
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        stream: BatchStream,
+        valid_batches: Callable[[], Iterator[Batch]],
+        config: TrainingConfig,
+        d_model: int,
+        device: torch.device,
+        directory: Path,
+        reporter: Reporter,
+        publish: Publish,
+        evaluate: Evaluate | None,
+    ) -> None:
+        self.model, self.stream, self.valid_batches, self.config = model, stream, valid_batches, config
+        self.device, self.directory, self.reporter = device, directory, reporter
+        self.publish, self.evaluate = publish, evaluate
+        self.step = TrainingStep(model, config, device)
+        self.budget = Budget.of(config)
+        self.schedule = Schedule(config, d_model)
+        self.average = MovingAverage(model, config.ema_decay) if config.ema_decay else None
+        self.spent, self.best = Spent(), Best()
+        self.position = Position(epoch=0, step=0)
+        self.validated_step = -1
+        self.stopped_by: str | None = None
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Train until the budget is used, patience is lost or a signal comes; the state is saved in every case."""
+        began = time.perf_counter() - self.spent.seconds
+        window = Window.open(self.device)
+        stream = self.stream.batches(self.position.epoch, self.position.step)
+        with self._signals(), closing(prefetch(stream, pin_memory=self.device.type == "cuda")) as batches:
+            for position, batch in batches:
+                self.spent.epochs = max(self.spent.epochs, float(position.epoch))
+                before = self.budget.progress(self.spent)
+                if before >= 1 or self.stopped_by is not None:
+                    break
+                num_tokens = batch.num_tokens
+                rate = self.schedule.rate(self.spent.steps + 1, before)
+                result = self.step(batch, num_tokens, rate)
+                if self.average is not None:
+                    self.average.update(self.model)
+                window.add(result, num_tokens)
+                self._count(position, num_tokens, time.perf_counter() - began)
+                if self.spent.steps % self.config.log_every == 0:
+                    window = self._log(window, result, rate)
+                if self._is_due(before):
+                    paused = time.perf_counter()
+                    self._validate_and_keep()
+                    window.began += time.perf_counter() - paused
+                    self.spent.seconds = time.perf_counter() - began
+                if self.config.save_every and self.spent.steps % self.config.save_every == 0:
+                    self.save()
+        if self.stopped_by is None and self.validated_step != self.spent.steps:
+            self._validate_and_keep()
+        self.save()
+
+    def _count(self, position: Position, num_tokens: int, seconds: float) -> None:
+        self.position = Position(position.epoch, position.step + 1)
+        self.spent.steps += 1
+        self.spent.tokens += num_tokens
+        # Only the first batch of the next epoch tells that this one is over, so its last step counts as almost whole.
+        share = (position.step + 1) / self.stream.estimated_steps_in_epoch()
+        self.spent.epochs = position.epoch + min(share, 1 - 1e-9)
+        self.spent.seconds = seconds
+
+    def _log(self, window: Window, result: StepResult, rate: float) -> Window:
+        skipped, in_a_row = int(window.skipped), int(window.skipped_in_a_row)
+        elapsed = max(time.perf_counter() - window.began, 1e-9)
+        self.reporter.trained(
+            TrainRecord(
+                step=self.spent.steps,
+                epoch=self.spent.epochs,
+                progress=self.budget.progress(self.spent),
+                loss=float(window.loss_sum) / max(1, window.tokens),
+                learning_rate=rate,
+                gradient_norm=float(result.gradient_norm),
+                tokens=self.spent.tokens,
+                tokens_per_second=window.tokens / elapsed,
+                seconds=self.spent.seconds,
+                skipped_steps=skipped,
+            )
+        )
+        if skipped:
+            self.reporter.note(
+                f"step {self.spent.steps}: {skipped} updates skipped, their loss or gradients not finite."
+            )
+        if in_a_row >= self.config.max_skipped_steps:
+            raise TrainingError(
+                f"The last {in_a_row} losses or gradients were not finite; the weights are as before them. "
+                f"Lower training.learning_rate, set training.clip_norm=1, or use training.precision=fp32."
+            )
+        return Window.open(self.device, window.skipped_in_a_row)
+
+    # ------------------------------------------------------------------ looking at valid
+
+    def _is_due(self, progress_before: float) -> bool:
+        if self.config.validate_every is not None:
+            return self.spent.steps % self.config.validate_every == 0
+        now = self.budget.progress(self.spent)
+        return math.floor(min(1.0, now) * VALIDATIONS) > math.floor(progress_before * VALIDATIONS)
+
+    def _validate_and_keep(self) -> None:
+        """Validate (the moving average, where there is one), publish a new best, keep a snapshot, save."""
+        self.validated_step = self.spent.steps
+        if self.config.average_last:
+            self._snapshot()
+        with self._weights(self.average.weights if self.average is not None else None):
+            record, samples = self.look("ema" if self.average is not None else "last")
+            self.reporter.validated(record, samples)
+            self.best.last_loss, self.best.last_bleu = record.loss, record.bleu
+            self.best.since += 1
+            if record.is_best:
+                self.best.value, self.best.step, self.best.since = self.value(record), self.spent.steps, 0
+                self.publish(self.model.state_dict(), "best", self.numbers())
+        if self.config.early_stopping is not None and self.best.since >= self.config.early_stopping:
+            self.stopped_by = EARLY
+        if not self.config.save_every:
+            self.save()
+
+    def look(self, weights: str) -> tuple[ValidRecord, tuple[Sample, ...]]:
+        """Loss and BLEU of the model as it stands."""
+        began = time.perf_counter()
+        loss = validate(self.model, self.valid_batches(), self.device, bf16=uses_bf16(self.config, self.device))
+        evaluation = self.evaluate(self.model) if self.evaluate is not None else None
+        record = ValidRecord(
+            step=self.spent.steps,
+            weights=weights,
+            loss=loss,
+            perplexity=math.exp(min(loss, 50.0)),
+            bleu=None if evaluation is None else evaluation.bleu,
+            signature=None if evaluation is None else evaluation.signature,
+            is_best=False,
+            seconds=time.perf_counter() - began,
+        )
+        is_best = self.value(record) < self.best.value
+        return ValidRecord(**{**vars(record), "is_best": is_best}), () if evaluation is None else evaluation.samples
+
+    def value(self, record: ValidRecord) -> float:
+        """What `best_metric` compares; smaller is better."""
+        if self.config.best_metric == "bleu" and record.bleu is not None:
+            return -record.bleu
+        return record.loss if math.isfinite(record.loss) else math.inf
+
+    # ------------------------------------------------------------------ weights
+
+    @contextmanager
+    def _weights(self, weights: Weights | None) -> Iterator[None]:
+        """The model with other weights for a while."""
+        if weights is None:
+            yield
+            return
+        own = copy_weights(self.model)
+        self.model.load_state_dict(weights)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(own)
+
+    def _snapshot(self) -> None:
+        folder = self.directory / "snapshots"
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / "incomplete"
+        save_file({name: tensor.contiguous() for name, tensor in copy_weights(self.model).items()}, temporary)
+        temporary.rename(folder / f"step-{self.spent.steps:09d}.safetensors")
+        for old in self._snapshots()[: -self.config.average_last]:
+            old.unlink()
+
+    def _snapshots(self) -> list[Path]:
+        """Snapshots up to the present step, oldest first (a resumed run ignores those it has not reached again)."""
+        paths = sorted((self.directory / "snapshots").glob("step-*.safetensors"))
+        return [path for path in paths if int(path.stem.removeprefix("step-")) <= self.spent.steps]
+
+    def candidates(self) -> Iterator[tuple[str, Weights]]:
+        """All that could be published besides the best: the last weights, their moving average, the mean of snapshots."""
+        yield "last", copy_weights(self.model)
+        if self.average is not None:
+            yield "ema", self.average.weights
+        snapshots = self._snapshots() if self.config.average_last else []
+        if len(snapshots) > 1:
+            yield "average", average_weights(load_file(path, device=str(self.device)) for path in snapshots)
+
+    def choose(self) -> None:
+        """At the end of the budget: publish what `training.publish` names; auto compares all candidates on valid."""
+        wanted = self.config.publish
+        if wanted == "best":
+            return
+        chosen: tuple[float, str, Weights] | None = None
+        for kind, weights in self.candidates():
+            if wanted not in ("auto", kind):
+                continue
+            with self._weights(weights):
+                record, _ = self.look(kind)
+            self.reporter.validated(record, ())
+            if chosen is None or self.value(record) < chosen[0]:
+                chosen = (self.value(record), kind, weights)
+        if chosen is not None and (wanted != "auto" or chosen[0] < self.best.value):
+            self.publish(chosen[2], chosen[1], self.numbers())
+
+    def numbers(self) -> dict[str, Any]:
+        """The run so far in plain numbers, for the model card."""
+        return {
+            "steps": self.spent.steps,
+            "epochs": round(self.spent.epochs, 3),
+            "tokens": self.spent.tokens,
+            "minutes": round(self.spent.seconds / 60, 2),
+            "valid_loss": self.best.last_loss,
+            "valid_bleu": self.best.last_bleu,
+        }
+
+    # ------------------------------------------------------------------ stopping and going on
+
+    def state(self) -> TrainingState:
+        """Everything that a resumed run needs."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        optimizer = optimizer_tensors(self.step.optimizer, self.model)
+        tensors.update({f"optimizer.{name}": tensor for name, tensor in optimizer.items()})
+        values: dict[str, Any] = {
+            "spent": vars(self.spent),
+            "best": vars(self.best),
+            "position": [self.position.epoch, self.position.step],
+            "warmup_steps": self.schedule.warmup_steps,
+        }
+        if self.average is not None:
+            tensors.update({f"average.{name}": tensor for name, tensor in self.average.weights.items()})
+            values["average_updates"] = self.average.num_updates
+        tensors.update(random_tensors(self.device))
+        return TrainingState(tensors, values)
+
+    def save(self) -> None:
+        """Save the resume state."""
+        save_state(self.directory / "states", self.spent.steps, self.state())
+
+    def restore(self, state: TrainingState) -> None:
+        """Go on from a saved state."""
+        part = {
+            prefix: {
+                name.removeprefix(prefix): tensor for name, tensor in state.tensors.items() if name.startswith(prefix)
+            }
+            for prefix in ("model.", "optimizer.", "average.")
+        }
+        self.model.load_state_dict(part["model."])
+        load_optimizer_tensors(self.step.optimizer, self.model, part["optimizer."])
+        if self.average is not None and part["average."]:
+            self.average.weights = {name: tensor.to(self.device) for name, tensor in part["average."].items()}
+            self.average.num_updates = state.values["average_updates"]
+        restore_random(state.tensors, self.device)
+        self.spent, self.best = Spent(**state.values["spent"]), Best(**state.values["best"])
+        self.position = Position(*state.values["position"])
+        self.schedule.warmup_steps = state.values["warmup_steps"] or self.schedule.warmup_steps
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the loop after the present step; a second one ends the program."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: object) -> None:
+            self.stopped_by = signal.Signals(number).name
+            for kind, handler in earlier.items():
+                signal.signal(kind, handler)
+
+        earlier = {kind: signal.signal(kind, stop) for kind in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for kind, handler in earlier.items():
+                signal.signal(kind, handler)
+
+
+@torch.no_grad()
+def validate(model: nn.Module, batches: Iterator[Batch], device: torch.device, *, bf16: bool) -> float:
+    """Mean negative log-likelihood of a target token."""
+    model.eval()
+    losses: list[Tensor] = []
+    num_tokens = 0
+    for batch in batches:
+        num_tokens += batch.num_tokens
+        moved = batch.to(device)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+            logits = model(
+                moved.source,
+                moved.target_input,
+                moved.source_segments,
+                moved.target_segments,
+                moved.source_positions,
+                moved.target_positions,
+            )
+        loss = smoothed_cross_entropy(logits, moved.target_output, moved.target_segments, smoothing=0.0)
+        losses.append(loss.loss_sum)
+    return math.fsum(loss.item() for loss in losses) / max(1, num_tokens)

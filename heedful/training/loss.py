@@ -1,0 +1,42 @@
+"""Label-smoothed cross-entropy (section 5.4), as a sum and a count, so that ranks and microbatches add up exactly."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from heedful.shapes import Float, Int
+
+IGNORED = -100
+
+
+class LossSum(NamedTuple):
+    """The loss summed over the real target tokens, and how many these were."""
+
+    loss_sum: Tensor
+    num_tokens: Tensor
+
+
+def smoothed_cross_entropy(
+    logits: Float[Tensor, "B T V"],
+    target_output: Int[Tensor, "B T"],
+    target_segments: Int[Tensor, "B T"],
+    *,
+    smoothing: float,
+) -> LossSum:
+    """-Σ q(v) log p(v) with q = 1 - ε on the right token plus ε/V on every token; padding (segment 0) does not count.
+
+    With smoothing 0 this is the negative log-likelihood, whose mean is the logarithm of the perplexity.
+    """
+    real = target_segments > 0
+    labels = target_output.masked_fill(~real, IGNORED)
+    loss_sum = F.cross_entropy(
+        logits.float().flatten(0, 1),
+        labels.flatten(),
+        ignore_index=IGNORED,
+        label_smoothing=smoothing,
+        reduction="sum",
+    )
+    return LossSum(loss_sum, real.sum())

@@ -1,0 +1,49 @@
+"""Adam as in the paper (section 5.3), and its state as plain named tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from heedful.config import TrainingConfig
+
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
+    """Adam (AdamW with no decay is Adam). Weight decay, when set, acts on the matrices of linear layers alone."""
+    matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+    decayed = [parameter for parameter in model.parameters() if id(parameter) in matrices]
+    others = [parameter for parameter in model.parameters() if id(parameter) not in matrices]
+    return torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        lr=0.0,
+        betas=config.betas,
+        eps=config.epsilon,
+        fused=next(model.parameters()).device.type in ("cpu", "cuda"),
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Use this learning rate for the next update."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Adam's moments and step counts under the parameters' names, e.g. `exp_avg.encoder.norm.weight`."""
+    return {
+        f"{moment}.{name}": optimizer.state[parameter][moment]
+        for name, parameter in model.named_parameters()
+        if parameter in optimizer.state
+        for moment in MOMENTS
+    }
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Put saved moments back."""
+    for name, parameter in model.named_parameters():
+        if f"step.{name}" in tensors:
+            optimizer.state[parameter] = {
+                moment: tensors[f"{moment}.{name}"].to(parameter.device) for moment in MOMENTS
+            }

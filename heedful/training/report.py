@@ -1,0 +1,240 @@
+"""What a run tells while it works: a bar or plain lines for people, a JSON-lines log and TensorBoard for programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A valid sentence as the model translates it now."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What translating part of valid gave: a score with its signature, and a few samples to read."""
+
+    bleu: float
+    signature: str
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class TrainRecord:
+    """The numbers of the updates since the last record."""
+
+    step: int
+    epoch: float
+    progress: float
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    tokens: int
+    tokens_per_second: float
+    seconds: float
+    skipped_steps: int
+
+
+@dataclass(frozen=True)
+class ValidRecord:
+    """The numbers of one validation; the loss is the mean negative log-likelihood of a token, without smoothing."""
+
+    step: int
+    weights: str
+    loss: float
+    perplexity: float
+    bleu: float | None
+    signature: str | None
+    is_best: bool
+    seconds: float
+
+
+class Reporter(Protocol):
+    """Whoever wants to know how a run goes."""
+
+    def note(self, message: str) -> None:
+        """Something worth a line."""
+        ...
+
+    def trained(self, record: TrainRecord) -> None:
+        """Some updates were made."""
+        ...
+
+    def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
+        """The model was looked at."""
+        ...
+
+    def close(self) -> None:
+        """The run is over or was interrupted."""
+        ...
+
+
+class ConsoleReporter:
+    """A progress bar with loss, rate and time left on a terminal; plain lines elsewhere. Writes to stderr only."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        from rich.console import Console
+
+        self.console: Console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._bar: Any = None
+        self._task: Any = None
+        self._last_line = 0.0
+        self._last_step = -1
+
+    def note(self, message: str) -> None:
+        self.console.print(message, markup=False)
+
+    def trained(self, record: TrainRecord) -> None:
+        if self.console.is_terminal:
+            self._show_bar(record)
+        elif time.monotonic() - self._last_line >= 10 or record.progress >= 1:
+            self._last_line = time.monotonic()
+            self.console.print(
+                f"step {record.step}  {min(1, record.progress):.0%}  loss {record.loss:.3f}  "
+                f"{record.tokens_per_second:,.0f} tok/s  {clock(time_left(record))} left",
+                soft_wrap=True,
+            )
+
+    def _show_bar(self, record: TrainRecord) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        if self._bar is None:
+            self._bar = Progress(
+                TextColumn("step {task.fields[step]}"),
+                BarColumn(bar_width=None),
+                TextColumn(
+                    "{task.percentage:>3.0f}%  loss {task.fields[loss]}  {task.fields[rate]} tok/s  {task.fields[left]} left"
+                ),
+                console=self.console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=1.0, step=0, loss="", rate="", left="")
+            self._bar.start()
+        self._bar.update(
+            self._task,
+            completed=min(1.0, record.progress),
+            step=record.step,
+            loss=f"{record.loss:.3f}",
+            rate=f"{record.tokens_per_second:,.0f}",
+            left=clock(time_left(record)),
+        )
+
+    def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
+        bleu = "" if record.bleu is None else f"  BLEU {record.bleu:.1f}"
+        best = "  (best so far)" if record.is_best else ""
+        self.console.print(
+            f"step {record.step}  valid loss {record.loss:.3f}  perplexity {record.perplexity:.2f}{bleu}{best}",
+            style="bold",
+            soft_wrap=True,
+        )
+        for sample in samples:
+            self.console.print(f"   {sample.source}\n → {sample.translation}", markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+class FileReporter:
+    """`log.jsonl`, one event a line, and TensorBoard files. After a resume the log is cut back to the saved step."""
+
+    def __init__(self, directory: Path, *, resumed_step: int, tensorboard: bool) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / "log.jsonl"
+        kept = [line for line in _lines(path) if _step(line) <= resumed_step] if resumed_step else []
+        path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        self._file = path.open("a", encoding="utf-8")
+        self._board: Any = None
+        if tensorboard:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=resumed_step + 1)  # type: ignore[no-untyped-call]
+
+    def note(self, message: str) -> None:
+        self._write("note", {"message": message})
+
+    def trained(self, record: TrainRecord) -> None:
+        self._write("train", asdict(record))
+        for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
+            self._plot(f"train/{name}", getattr(record, name), record.step)
+
+    def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
+        self._write("valid", {**asdict(record), "samples": [asdict(sample) for sample in samples]})
+        self._plot("valid/loss", record.loss, record.step)
+        if record.bleu is not None:
+            self._plot("valid/bleu", record.bleu, record.step)
+        if self._board is not None and samples:
+            text = "\n\n".join(f"{s.source}\n\n→ {s.translation}\n\n= {s.reference}" for s in samples)
+            self._board.add_text("valid/samples", text, record.step)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+    def _write(self, event: str, values: dict[str, Any]) -> None:
+        if not self._file.closed:
+            self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+            self._file.flush()
+
+    def _plot(self, name: str, value: float, step: int) -> None:
+        if self._board is not None:
+            self._board.add_scalar(name, value, step)
+
+
+class Reporters:
+    """Several reporters as one."""
+
+    def __init__(self, *reporters: Reporter) -> None:
+        self.reporters = reporters
+
+    def note(self, message: str) -> None:
+        for reporter in self.reporters:
+            reporter.note(message)
+
+    def trained(self, record: TrainRecord) -> None:
+        for reporter in self.reporters:
+            reporter.trained(record)
+
+    def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
+        for reporter in self.reporters:
+            reporter.validated(record, samples)
+
+    def close(self) -> None:
+        for reporter in self.reporters:
+            reporter.close()
+
+
+def time_left(record: TrainRecord) -> float:
+    """Seconds until the budget is used, if it goes on as so far."""
+    return record.seconds * (1 - record.progress) / record.progress if 0 < record.progress < 1 else 0.0
+
+
+def clock(seconds: float) -> str:
+    """Seconds as 1:02:03 or 2:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _step(line: str) -> int:
+    try:
+        return int(json.loads(line).get("step", 0))
+    except (ValueError, AttributeError, TypeError):
+        return 1 << 62

@@ -1,0 +1,157 @@
+"""One update of the weights: forward, loss and backward over microbatches, a check that all is finite, then Adam.
+
+The model is single-device code; compilation, bf16 and accumulation are applied here, from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.config import TrainingConfig
+from heedful.data.batch import Batch
+from heedful.errors import ConfigError, TrainingError
+from heedful.training.loss import smoothed_cross_entropy
+from heedful.training.optimizer import build_optimizer, set_learning_rate
+from heedful.training.state import random_tensors, restore_random
+
+
+class StepResult(NamedTuple):
+    """What one update tells, still on the device so that nothing waits for it."""
+
+    loss_sum: Tensor
+    gradient_norm: Tensor
+    skipped: Tensor
+
+
+class TrainingStep:
+    """Turns batches into updates of `model`."""
+
+    def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
+        self.model, self.config, self.device = model, config, device
+        self.parameters = list(model.parameters())
+        self.optimizer = build_optimizer(model, config)
+        self.autocast = uses_bf16(config, device)
+        self.rows_per_microbatch: int | None = None
+        loss = self._loss_sum
+        if config.compile if config.compile is not None else device.type == "cuda":
+            loss = torch.compile(loss, fullgraph=True, dynamic=False)
+        self.loss: Callable[..., Tensor] = loss
+
+    def _loss_sum(self, batch: Batch) -> Tensor:
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
+            logits = self.model(
+                batch.source,
+                batch.target_input,
+                batch.source_segments,
+                batch.target_segments,
+                batch.source_positions,
+                batch.target_positions,
+            )
+        return smoothed_cross_entropy(
+            logits, batch.target_output, batch.target_segments, smoothing=self.config.label_smoothing
+        ).loss_sum
+
+    def __call__(self, batch: Batch, num_tokens: int, learning_rate: float) -> StepResult:
+        """Update the weights by the mean gradient over the batch's real target tokens."""
+        loss_sum = self._accumulate(batch, num_tokens)
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        skipped = ~(torch.isfinite(norm) & torch.isfinite(loss_sum))
+        if self.config.clip_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
+        set_learning_rate(self.optimizer, learning_rate)
+        self._apply(skipped)
+        return StepResult(loss_sum, norm, skipped)
+
+    def _accumulate(self, batch: Batch, num_tokens: int) -> Tensor:
+        """Sum of losses; leaves the mean's gradient in the parameters, however many microbatches it takes."""
+        self.model.train()
+        for parameter in self.parameters:
+            parameter.grad = None
+        total = torch.zeros((), device=self.device)
+        rows = self.rows_per_microbatch or batch.num_rows
+        for start in range(0, batch.num_rows, rows):
+            part = batch if rows >= batch.num_rows else batch.rows(start, min(start + rows, batch.num_rows))
+            loss_sum = self.loss(part.to(self.device, non_blocking=True))
+            (loss_sum / num_tokens).backward()
+            total += loss_sum.detach()
+        return total
+
+    def _apply(self, skipped: Tensor) -> None:
+        """Adam's update, unless a number was not finite. Fused Adam takes the flag on the device, without waiting."""
+        if self.optimizer.defaults["fused"]:
+            self.optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]
+            self.optimizer.step()
+        elif not skipped.item():
+            self.optimizer.step()
+
+    def try_largest(self, batch: Batch) -> str | None:
+        """Run forward and backward on the largest batch there can be, so that memory runs out now or never.
+
+        Halves the microbatch until it fits, unless the user set its size. Weights, statistics and random states are as
+        before. Returns a remark when the batch had to be divided.
+        """
+        width = batch.target_input.shape[1]
+        wanted = self.config.tokens_per_microbatch
+        self.rows_per_microbatch = batch.num_rows if wanted is None else min(batch.num_rows, max(1, wanted // width))
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        random = random_tensors(self.device)
+        while not self._fits(batch):
+            if wanted is not None or self.rows_per_microbatch == 1:
+                raise TrainingError(self._advice(width))
+            self.rows_per_microbatch = (self.rows_per_microbatch + 1) // 2
+        with torch.no_grad():
+            for name, buffer in self.model.named_buffers():
+                buffer.copy_(buffers[name])
+        restore_random(random, self.device)
+        for parameter in self.parameters:
+            parameter.grad = None
+        if wanted is None and self.rows_per_microbatch < batch.num_rows:
+            tokens = self.rows_per_microbatch * width
+            return (
+                f"A whole step does not fit in memory: using microbatches of {tokens} tokens (the result is the same)."
+            )
+        return None
+
+    def _fits(self, batch: Batch) -> bool:
+        moments: list[Tensor] = []
+        try:
+            if not self.optimizer.state:
+                moments = [torch.empty_like(parameter) for parameter in self.parameters for _ in range(2)]
+            rows = min(batch.num_rows, 2 * (self.rows_per_microbatch or batch.num_rows))
+            self._accumulate(batch.rows(0, rows), num_tokens=1)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            return True
+        except (torch.OutOfMemoryError, MemoryError):
+            pass
+        except RuntimeError as error:
+            if "memory" not in str(error).lower():
+                raise
+        for parameter in self.parameters:
+            parameter.grad = None
+        del moments
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return False
+
+    def _advice(self, width: int) -> str:
+        tokens = (self.rows_per_microbatch or 1) * width
+        return (
+            f"A microbatch of {tokens} tokens does not fit in the memory of {self.device}. Set "
+            f"--training.tokens_per_microbatch={max(width, tokens // 2)} or lower (the result is the same), "
+            f"or choose a smaller --preset."
+        )
+
+
+def uses_bf16(config: TrainingConfig, device: torch.device) -> bool:
+    """Whether matrix products run in bf16: as set, or by default on a GPU that has it."""
+    if config.precision == "auto":
+        return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if config.precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise ConfigError("training.precision=bf16: this GPU has no bf16; use fp32.")
+    return config.precision == "bf16"
