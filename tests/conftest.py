@@ -1,7 +1,7 @@
 """How the tests run: shapes checked, few threads, fixed seeds, compiled code in a process of its own.
 
 jaxtyping's import hook checks every shape written in a signature of `heedful.model` and `heedful.decoding`. Because
-torch.compile cannot see through that hook, tests marked `compile` are handed, all at once, to one child process that runs
+torch.compile cannot see through that hook, tests marked `compile` go, all at once, to one child process that runs
 without it (HEEDFUL_SHAPE_CHECKS=0). So `pytest` alone runs everything and reports each test by its own name.
 """
 
