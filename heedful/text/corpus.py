@@ -1,0 +1,316 @@
+"""Aligned corpora, read line by line: two plain files, or one TSV or JSONL file; any of them may end in .gz or .xz.
+
+A line ends at LF and nowhere else (a CR before it goes with it): U+2028, U+0085, vertical tab and form feed stay inside
+their line. A UTF-8 byte order mark at the start of a file is no text. Sentences lose the whitespace around them;
+what is inside stays as it is: no Unicode normalisation, no other change. Only a line break inside a JSON string
+becomes a space, because a sentence is one line everywhere else.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path, PurePath
+from typing import BinaryIO, NamedTuple, cast
+
+from heedful.config import CorpusConfig, DataConfig
+from heedful.errors import ConfigError, CorpusError
+
+_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+_EARLY_LOOK = 1000  # a file that is no text is refused after this many lines, not after the last
+
+
+class SentencePair(NamedTuple):
+    """One sentence and its translation."""
+
+    source: str
+    target: str
+
+
+class TrainingPair(NamedTuple):
+    """A pair to learn from (or to validate or test on), the corpus it came from, and the tag it needs."""
+
+    source: str
+    target: str
+    corpus_index: int
+    """Place of its corpus in `data.train` (or `valid`, `test`); held-out pairs keep that of their training corpus."""
+    target_language: str | None
+    """Language for the tag before the source; None in a model without tags."""
+
+
+class BadLine(NamedTuple):
+    """A line that is not text: it stands in its pair's place, so that the lines after it stay aligned."""
+
+    file: str
+    number: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number} ({self.problem})"
+
+
+class Direction(NamedTuple):
+    """Language codes of a corpus; None where the user gave none."""
+
+    source: str | None
+    target: str | None
+
+
+def direction(corpus: CorpusConfig, data: DataConfig) -> Direction:
+    """The languages of a corpus: its own codes, else those of the whole data."""
+    return Direction(
+        source=corpus.source_language or data.source_language,
+        target=corpus.target_language or data.target_language,
+    )
+
+
+def corpus_files(corpus: CorpusConfig) -> tuple[str, ...]:
+    """The files a corpus is read from: one, or source and target."""
+    check_corpus(corpus)
+    return (corpus.path,) if corpus.path else (cast(str, corpus.source), cast(str, corpus.target))
+
+
+def corpus_name(corpus: CorpusConfig) -> str:
+    """A short name of the corpus for tables and messages."""
+    first, *others = (PurePath(file) for file in corpus_files(corpus))
+    return " + ".join(["/".join(first.parts[-2:]).lstrip("/"), *(other.name for other in others)])
+
+
+def check_corpus(corpus: CorpusConfig) -> None:
+    """Refuse a corpus description that cannot be meant."""
+    if corpus.path and (corpus.source or corpus.target):
+        raise ConfigError(f"corpus {corpus.path}: give either path, or source and target, not both.")
+    if not corpus.path and not (corpus.source and corpus.target):
+        missing, given = ("target", corpus.source) if corpus.source else ("source", corpus.target)
+        if given:
+            raise ConfigError(f"corpus {given}: the {missing} file is missing; name it as `{missing}`.")
+        raise ConfigError("a corpus needs `source` and `target` (two text files) or `path` (one .tsv or .jsonl file).")
+    if corpus.source and corpus.target and _same_file(corpus.source, corpus.target):
+        raise ConfigError(f"corpus {corpus.source}: source and target are the same file; name one file for each side.")
+    if not 0 < corpus.weight < float("inf"):
+        raise ConfigError(f"corpus {corpus.path or corpus.source}: weight must be above 0, not {corpus.weight}.")
+    if corpus.path:
+        _format_of(corpus.path)
+
+
+def read_pairs(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
+    """The pairs of a corpus, exactly one item a line: item n (from 1) is line n.
+
+    A line that is not UTF-8 or holds a NUL gives a `BadLine`. Everything that would misalign or lose text is a
+    `CorpusError`: unequal line counts, damaged or empty files, missing columns, and files that are mostly not text.
+    """
+    check_corpus(corpus)
+    if corpus.path:
+        lines = _pairs_of_tsv(corpus) if _format_of(corpus.path) == "tsv" else _pairs_of_jsonl(corpus)
+    else:
+        lines = _pairs_of_two_files(cast(str, corpus.source), cast(str, corpus.target))
+    bad: Counter[str] = Counter()
+    first: dict[str, BadLine] = {}
+    number = 0
+    for number, item in enumerate(lines, start=1):
+        if type(item) is BadLine:
+            bad[item.file] += 1
+            first.setdefault(item.file, item)
+        if number == _EARLY_LOOK:
+            _refuse_what_is_not_text(bad, first, number)
+        yield item
+    _refuse_what_is_not_text(bad, first, number)
+
+
+def read_lines(path: str | Path) -> Iterator[bytes]:
+    """The lines of a file as bytes, split at LF only, without LF, CR before it, and byte order mark."""
+    number = 0
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, start=1):
+                if number == 1:
+                    line = _first_line(line, path)
+                if line.endswith(b"\n"):
+                    line = line[:-1]
+                yield line[:-1] if line.endswith(b"\r") else line
+    except FileNotFoundError:
+        raise CorpusError(f"{path}: there is no such file.") from None
+    except _DAMAGE as error:
+        said = str(error) or type(error).__name__
+        raise CorpusError(
+            f"{path}: cannot be read beyond line {number}: {said}. The file is damaged, cut off or not readable; "
+            f"copy or download it again."
+        ) from None
+    if number == 0:
+        raise CorpusError(f"{path}: the file is empty.")
+
+
+def _open(path: str | Path) -> BinaryIO:
+    if Path(path).is_dir():
+        raise CorpusError(f"{path}: this is a directory; name a file in it.")
+    name = str(path).lower()
+    if name.endswith(".gz"):
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb")), 1 << 20))
+    if name.endswith(".xz"):
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, lzma.open(path, "rb")), 1 << 20))
+    return open(path, "rb", buffering=1 << 20)
+
+
+def _first_line(line: bytes, path: str | Path) -> bytes:
+    for magic, suffix in ((b"\x1f\x8b", ".gz"), (b"\xfd7zXZ\x00", ".xz")):
+        if line.startswith(magic):
+            raise CorpusError(f"{path}: this file is compressed; give it a name that ends in {suffix}.")
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise CorpusError(
+            f"{path}: this file is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8"
+        )
+    return line.removeprefix(b"\xef\xbb\xbf")
+
+
+def _refuse_what_is_not_text(bad: Counter[str], first: dict[str, BadLine], num_lines: int) -> None:
+    for file, count in bad.items():
+        if 2 * count > num_lines:
+            raise CorpusError(
+                f"{file}: {count} of {num_lines} lines are not UTF-8 text (first: line {first[file].number}, "
+                f"{first[file].problem}). Find its encoding (`file {file}`) and convert it, for example: "
+                f"iconv -f ISO-8859-1 -t UTF-8 {file} > {file}.utf8"
+            )
+
+
+def _pairs_of_two_files(source: str, target: str) -> Iterator[SentencePair | BadLine]:
+    sources, targets = read_lines(source), read_lines(target)
+    for number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
+        if source_line is None or target_line is None:
+            num_sources = number - 1 if source_line is None else number + sum(1 for _ in sources)
+            num_targets = number - 1 if target_line is None else number + sum(1 for _ in targets)
+            raise CorpusError(
+                f"{source} has {num_sources:,} lines but {target} has {num_targets:,}: line n of one must be the "
+                f"translation of line n of the other. Find the missing or extra line and put it right."
+            )
+        try:
+            source_text, target_text = source_line.decode(), target_line.decode()
+        except UnicodeDecodeError:
+            file = source if not _is_utf8(source_line) else target
+            yield BadLine(file, number, "not UTF-8")
+            continue
+        if "\0" in source_text or "\0" in target_text:
+            yield BadLine(source if "\0" in source_text else target, number, "NUL character")
+            continue
+        yield SentencePair(source_text.strip(), target_text.strip())
+
+
+def _pairs_of_tsv(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
+    path = cast(str, corpus.path)
+    source_column = _column_number(corpus.source_column, "source_column", 1)
+    target_column = _column_number(corpus.target_column, "target_column", 2)
+    needed = max(source_column, target_column)
+    for number, line in enumerate(read_lines(path), start=1):
+        text = _decode(line, path, number)
+        if isinstance(text, BadLine):
+            yield text
+            continue
+        if not text.strip():
+            yield SentencePair("", "")
+            continue
+        columns = text.split("\t")
+        if len(columns) < needed:
+            raise CorpusError(
+                f"{path}:{number}: {len(columns)} column{'s' * (len(columns) != 1)} where column {needed} is wanted; "
+                f"columns are separated by one tab. Put the line right or set source_column and target_column."
+            )
+        yield SentencePair(columns[source_column - 1].strip(), columns[target_column - 1].strip())
+
+
+def _pairs_of_jsonl(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
+    path = cast(str, corpus.path)
+    fields = (corpus.source_column or "source", corpus.target_column or "target")
+    for number, line in enumerate(read_lines(path), start=1):
+        text = _decode(line, path, number)
+        if isinstance(text, BadLine):
+            yield text
+        elif not text.strip():
+            yield SentencePair("", "")
+        else:
+            source, target = _json_fields(text, fields, f"{path}:{number}")
+            problem = _problem_of_text(source) or _problem_of_text(target)
+            yield BadLine(path, number, problem) if problem else SentencePair(_one_line(source), _one_line(target))
+
+
+def _json_fields(text: str, fields: tuple[str, str], where: str) -> list[str]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorpusError(f"{where}: not valid JSON ({error}); each line must be one object.") from None
+    if not isinstance(record, dict):
+        raise CorpusError(
+            f"{where}: expected an object with {fields[0]!r} and {fields[1]!r}, found {type(record).__name__}."
+        )
+    for name in fields:
+        if name not in record:
+            known = ", ".join(map(repr, list(record)[:8])) or "none"
+            raise CorpusError(
+                f"{where}: the field {name!r} is missing (fields here: {known}); set source_column and target_column."
+            )
+        if not isinstance(record[name], str):
+            raise CorpusError(f"{where}: the field {name!r} must be text, found {type(record[name]).__name__}.")
+    return [record[name] for name in fields]
+
+
+def _decode(line: bytes, path: str, number: int) -> str | BadLine:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return BadLine(path, number, "not UTF-8")
+    return BadLine(path, number, "NUL character") if "\0" in text else text
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _problem_of_text(text: str) -> str | None:
+    """JSON escapes can spell what a UTF-8 line cannot: NUL and lone halves of surrogate pairs."""
+    if "\0" in text:
+        return "NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "not UTF-8"
+    return None
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r\n", " ").replace("\n", " ").replace("\r", " ").strip()
+
+
+def _column_number(column: str | None, field: str, default: int) -> int:
+    if column is None:
+        return default
+    if not (column.isascii() and column.isdigit() and int(column) >= 1):
+        raise ConfigError(f"corpus {field}: a TSV column is a number from 1, not {column!r}.")
+    return int(column)
+
+
+def _format_of(path: str) -> str:
+    name = PurePath(path)
+    suffix = (PurePath(name.stem) if name.suffix.lower() in (".gz", ".xz") else name).suffix.lower()
+    formats = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+    if suffix not in formats:
+        raise ConfigError(
+            f"corpus {path}: `path` must end in .tsv or .jsonl (then perhaps .gz or .xz); "
+            f"two plain files are named with `source` and `target`."
+        )
+    return formats[suffix]
+
+
+def _same_file(first: str, second: str) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return os.path.abspath(first) == os.path.abspath(second)

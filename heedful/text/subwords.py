@@ -1,0 +1,102 @@
+"""Learning the subwords: from sentences to a SentencePiece model, with a vocabulary size that fits the corpus."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import sentencepiece
+
+from heedful.config import TokenizerConfig
+from heedful.errors import ConfigError, CorpusError
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+_CHUNK = 1000  # characters: SentencePiece passes over sentences of more than some 4,000 bytes, so long ones are cut
+_RESERVED = str.maketrans({"\0": " ", "\t": " ", "\n": " ", "\r": " ", "\u2585": " "})  # it would skip the sentence
+_THREADS = 4  # a fixed number: unigram sums differ in the last bit with another
+
+
+def choose_vocab_size(num_pairs: int, num_characters: int = 100) -> int:
+    """A vocabulary size for a corpus: 40·√pairs subwords beside the characters, within 1,000 and 32,000.
+
+    5,000 pairs of Latin script give about 3,200, 30,000 give 7,300, 600,000 and more give 32,000: multiples of 8.
+    """
+    wanted = 256 + num_characters + 40 * num_pairs**0.5
+    return int(min(max(wanted, 1000), 32_000)) // 8 * 8
+
+
+def learn_subwords(
+    sentences: list[str], config: TokenizerConfig, *, wanted: int | None, num_pairs: int, control_symbols: list[str]
+) -> bytes:
+    """A serialised SentencePiece model of these sentences: of `wanted` pieces, or of a size chosen for `num_pairs`.
+
+    A size that the corpus cannot fill is lowered to what it can; a size too small for its characters is raised when
+    chosen here and an error when wanted.
+    """
+    size = wanted or choose_vocab_size(num_pairs, _num_characters(sentences, config.character_coverage))
+    for _ in range(4):
+        try:
+            return _run_trainer(sentences, config, size, control_symbols)
+        except RuntimeError as error:
+            size = _other_size(str(error), size, wanted)
+    raise ConfigError(f"tokenizer.vocab_size: SentencePiece finds no size near {size} for this corpus; give another.")
+
+
+def _other_size(message: str, size: int, wanted: int | None) -> int:
+    """What SentencePiece's complaint asks for."""
+    if too_high := re.search(r"too high \(\d+\)\. Please set it to a value <= (\d+)", message):
+        largest = int(too_high[1])
+        return largest // 8 * 8 if largest >= 1000 else largest
+    if too_small := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        needed = int(too_small[1])
+        if wanted is not None:
+            raise ConfigError(
+                f"tokenizer.vocab_size={wanted} is too small: bytes, tags and the corpus's own characters alone "
+                f"are {needed}. Give more (double is a good start), or lower tokenizer.character_coverage."
+            )
+        return (needed * 3 // 2 + 7) // 8 * 8
+    raise CorpusError(f"SentencePiece cannot learn from this corpus with {size} subwords: {message}")
+
+
+def _run_trainer(sentences: list[str], config: TokenizerConfig, size: int, control_symbols: list[str]) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=_chunks(sentences),
+        model_writer=model,
+        model_type=config.kind,
+        vocab_size=size,
+        byte_fallback=config.byte_fallback,
+        character_coverage=config.character_coverage,
+        control_symbols=control_symbols,
+        pad_id=PAD_ID,
+        unk_id=UNK_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        max_sentence_length=8 * _CHUNK,
+        train_extremely_large_corpus=False,
+        num_threads=_THREADS,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def _chunks(sentences: Iterable[str]) -> Iterator[str]:
+    for sentence in sentences:
+        clean = sentence.translate(_RESERVED)
+        for start in range(0, len(clean), _CHUNK):
+            yield clean[start : start + _CHUNK]
+
+
+def _num_characters(sentences: Sequence[str], coverage: float) -> int:
+    """How many different characters make up `coverage` of a corpus (of 100,000 sentences of it)."""
+    counts: Counter[str] = Counter()
+    for sentence in sentences[:: len(sentences) // 100_000 + 1]:
+        counts.update(sentence)
+    allowance = counts.total() * coverage
+    covered = itertools.accumulate(count for _, count in counts.most_common())
+    return 1 + sum(1 for total in covered if total < allowance)

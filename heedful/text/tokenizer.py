@@ -1,0 +1,285 @@
+"""The tokenizer: text to subword ids and back, over SentencePiece. Special tokens are added here and nowhere else.
+
+    encode_source("Hallo.", "en") = [<2en>] ▁Hallo . </s>        (the tag only in models with several target languages)
+    encode_target("Hello.")       =         ▁Hello . </s>        (no <s>: the model's input is bos + ids[:-1])
+
+Text is not normalised and no whitespace is removed, so with byte fallback `decode(encode_target(text)) == text` for
+every text that UTF-8 can hold. (Half a surrogate pair is no character: it becomes U+FFFD. Without byte fallback,
+characters that are not in the vocabulary become <unk>.) Specials and tags are control symbols: typing "<2de>" or "</s>"
+gives ordinary characters. The same sentences and settings give the same tokenizer, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from heedful.config import TokenizerConfig
+from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError
+from heedful.text.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, choose_vocab_size, learn_subwords
+
+__all__ = ["Tokenizer", "choose_vocab_size", "tag_piece", "train_tokenizer"]
+
+_SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
+_STAND_INS = tuple(chr(plane * 0x10000 + low) for plane in range(16, 0, -1) for low in (0xFFFF, 0xFFFE))
+
+
+def tag_piece(language: str) -> str:
+    """The piece that asks for a target language: `<2de>` for "de"."""
+    return f"<2{language}>"
+
+
+class Tokenizer:
+    """Text to ids and back. Joint: one SentencePiece model for both sides; separate: one for each."""
+
+    pad_id, unk_id, bos_id, eos_id = PAD_ID, UNK_ID, BOS_ID, EOS_ID
+
+    def __init__(
+        self, source_model: bytes, target_model: bytes | None = None, *, kind: str = "bpe", tags: Sequence[str] = ()
+    ) -> None:
+        """Wrap serialised SentencePiece models; without `target_model` the source's serves both sides."""
+        self.kind = kind
+        self.joint = target_model is None
+        self.tags = tuple(tags)
+        self._models = (source_model,) if target_model is None else (source_model, target_model)
+        self._source = _Side(source_model)
+        self._target = self._source if target_model is None else _Side(target_model)
+        self._tag_ids = {language: self._source.tag_id(language) for language in self.tags}
+
+    @property
+    def source_vocab_size(self) -> int:
+        """Number of source ids."""
+        return self._source.vocab_size
+
+    @property
+    def target_vocab_size(self) -> int:
+        """Number of target ids."""
+        return self._target.vocab_size
+
+    def encode_source(self, text: str, target_language: str | None = None) -> list[int]:
+        """Ids of a source sentence: the tag if the model has tags, the subwords, the end."""
+        return self.encode_sources([text], target_language)[0]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Ids of a target sentence: the subwords, the end."""
+        return self.encode_targets([text])[0]
+
+    def encode_sources(
+        self, texts: Sequence[str], target_language: str | None = None, *, num_threads: int = 1
+    ) -> list[list[int]]:
+        """`encode_source` for many sentences into one language, on several threads."""
+        tag = self._tag(target_language)
+        return [[*tag, *ids, EOS_ID] for ids in self._source.encode(texts, num_threads)]
+
+    def encode_targets(self, texts: Sequence[str], *, num_threads: int = 1) -> list[list[int]]:
+        """`encode_target` for many sentences, on several threads."""
+        return [[*ids, EOS_ID] for ids in self._target.encode(texts, num_threads)]
+
+    def encode_prefix(self, text: str) -> list[int]:
+        """Ids of the beginning of a target sentence: as `encode_target`, without the end."""
+        return self._target.encode([text], 1)[0]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The target text of ids; specials and tags are silent."""
+        return self._target.decode(ids)
+
+    def decode_source(self, ids: Iterable[int]) -> str:
+        """The source text of ids; specials and tags are silent."""
+        return self._source.decode(ids)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Target ids as their pieces, for showing: `▁Hello`, `</s>`, `<0xE2>` (a byte)."""
+        return self._target.pieces(ids)
+
+    def source_pieces(self, ids: Iterable[int]) -> list[str]:
+        """Source ids as their pieces, for showing."""
+        return self._source.pieces(ids)
+
+    def save(self, directory: str | Path) -> None:
+        """Write `tokenizer.model` (joint) or `source.model` and `target.model`, and `tokenizer.json`."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, model in zip(_file_names(joint=self.joint), self._models, strict=True):
+            (folder / name).write_bytes(model)
+        special = {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}
+        description = {"kind": self.kind, "joint": self.joint, "tags": list(self.tags), "special": special}
+        (folder / "tokenizer.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Tokenizer:
+        """Read what `save` wrote."""
+        folder = Path(directory)
+        description = _read_description(folder / "tokenizer.json")
+        models = []
+        for name in _file_names(joint=description["joint"]):
+            try:
+                models.append((folder / name).read_bytes())
+            except OSError as error:
+                raise ModelDirectoryError(f"{folder / name}: cannot read the tokenizer: {error.strerror}.") from None
+        try:
+            return cls(*models, kind=description["kind"], tags=description["tags"])
+        except (RuntimeError, ValueError, ConfigError) as error:
+            raise ModelDirectoryError(
+                f"{folder}: the tokenizer is damaged or does not fit its tokenizer.json: {error}"
+            ) from None
+
+    def _tag(self, target_language: str | None) -> list[int]:
+        if not self.tags:
+            return []
+        if target_language is None and len(self.tags) == 1:
+            target_language = self.tags[0]
+        if target_language not in self._tag_ids:
+            asked = "no target language was given" if target_language is None else f"not into {target_language!r}"
+            raise DecodingError(f"this model translates into {', '.join(self.tags)}; {asked}. Name one of them.")
+        return [self._tag_ids[target_language]]
+
+
+def train_tokenizer(
+    pairs: Iterable[tuple[str, str]],
+    config: TokenizerConfig,
+    *,
+    vocab_size: int | None = None,
+    tags: Sequence[str] = (),
+    seed: int = 1,
+) -> Tokenizer:
+    """Learn a tokenizer from pairs (anything that begins with source and target; for several directions, all of them).
+
+    At most `config.max_sentences` sentences are used, every one with equal chance. `vocab_size` goes before
+    `config.vocab_size`; without both a size is chosen. It may come out smaller than asked: see `learn_subwords`.
+    """
+    wanted = vocab_size if vocab_size is not None else config.vocab_size
+    if wanted is not None and wanted <= 0:
+        raise ConfigError(f"tokenizer.vocab_size must be above 0, not {wanted}.")
+    limit = max(1, config.max_sentences // 2 if config.joint else config.max_sentences)
+    sample, num_pairs = _sample(pairs, limit, seed)
+    if not sample:
+        raise CorpusError("there is no sentence to learn a tokenizer from.")
+    sources, targets = [pair[0] for pair in sample], [pair[1] for pair in sample]
+    del sample
+    tag_pieces = [tag_piece(language) for language in tags]
+    learn = partial(learn_subwords, config=config, wanted=wanted, num_pairs=num_pairs)
+    if config.joint:
+        model = learn(sources + targets, control_symbols=tag_pieces)
+        return Tokenizer(model, kind=config.kind, tags=tags)
+    source_model = learn(sources, control_symbols=tag_pieces)
+    target_model = learn(targets, control_symbols=[])
+    return Tokenizer(source_model, target_model, kind=config.kind, tags=tags)
+
+
+def _sample(pairs: Iterable[tuple[str, str]], limit: int, seed: int) -> tuple[list[tuple[str, str]], int]:
+    """At most `limit` pairs, each with equal chance (a reservoir), and how many there were."""
+    chance = random.Random(seed)
+    sample: list[tuple[str, str]] = []
+    count = 0
+    for count, pair in enumerate(pairs, start=1):
+        if count <= limit:
+            sample.append((pair[0], pair[1]))
+        elif (place := int(chance.random() * count)) < limit:
+            sample[place] = (pair[0], pair[1])
+    return sample, count
+
+
+class _Side:
+    """One SentencePiece model, made lossless."""
+
+    def __init__(self, model: bytes) -> None:
+        if not model:
+            raise ValueError("the SentencePiece model is empty")
+        self._model: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+        found = (self._model.pad_id(), self._model.unk_id(), self._model.bos_id(), self._model.eos_id())
+        if found != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
+            raise ValueError(f"pad, unk, bos and eos must have ids 0 to 3, found {found}")
+        self.vocab_size: int = self._model.get_piece_size()
+        self._has_bytes = self._model.piece_to_id("<0x00>") != UNK_ID
+        self._mark_bytes = self._byte_ids(_SPACE_MARK)
+
+    def tag_id(self, language: str) -> int:
+        number: int = self._model.piece_to_id(tag_piece(language))
+        if not self._model.is_control(number):
+            raise ConfigError(
+                f"the tokenizer has no tag for target language {language!r}; train one for these languages, "
+                f"or set data.target_tags=false."
+            )
+        return number
+
+    def encode(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
+        clean = [text if text.isascii() else _without_surrogates(text) for text in texts]
+        encoded: list[list[int]] = self._model.encode(clean, num_threads=num_threads)
+        if self._has_bytes:
+            for index, text in enumerate(clean):
+                if _SPACE_MARK in text:
+                    encoded[index] = self._encode_with_mark(text)
+        return encoded
+
+    def decode(self, ids: Iterable[int]) -> str:
+        text: str = self._model.decode(self._checked(ids))
+        return text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        return [self._model.id_to_piece(number) for number in self._checked(ids)]
+
+    def _checked(self, ids: Iterable[int]) -> list[int]:
+        numbers = [int(number) for number in ids]
+        if numbers and (min(numbers) < 0 or max(numbers) >= self.vocab_size):
+            raise DecodingError(
+                f"ids must lie between 0 and {self.vocab_size - 1}, found {min(numbers)} to {max(numbers)}."
+            )
+        return numbers
+
+    def _encode_with_mark(self, text: str) -> list[int]:
+        """SentencePiece would read U+2581 as a space: encode a stand-in, then put the bytes of U+2581 in its place."""
+        for stand_in in _STAND_INS:
+            wanted = self._byte_ids(stand_in)
+            if stand_in not in text and self._model.piece_to_id(stand_in) == UNK_ID:
+                ids: list[int] = self._model.encode(text.replace(_SPACE_MARK, stand_in))
+                return _replace(ids, wanted, self._mark_bytes)
+        plain: list[int] = self._model.encode(text)
+        return plain
+
+    def _byte_ids(self, character: str) -> list[int]:
+        return [self._model.piece_to_id(f"<0x{byte:02X}>") for byte in character.encode()]
+
+
+def _replace(ids: list[int], old: list[int], new: list[int]) -> list[int]:
+    result: list[int] = []
+    position = 0
+    while position < len(ids):
+        found = ids[position : position + len(old)] == old
+        result.extend(new if found else ids[position : position + 1])
+        position += len(old) if found else 1
+    return result
+
+
+def _without_surrogates(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _file_names(*, joint: bool) -> tuple[str, ...]:
+    return ("tokenizer.model",) if joint else ("source.model", "target.model")
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        description = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ModelDirectoryError(f"{path}: cannot read the tokenizer's description: {error.strerror}.") from None
+    except ValueError as error:
+        raise ModelDirectoryError(f"{path}: not valid JSON: {error}.") from None
+    types = {"kind": str, "joint": bool, "tags": list, "special": dict}
+    if not isinstance(description, dict) or any(not isinstance(description.get(k), t) for k, t in types.items()):
+        raise ModelDirectoryError(f"{path}: expected the keys {', '.join(types)}; the file was altered.")
+    if not all(isinstance(tag, str) for tag in description["tags"]):
+        raise ModelDirectoryError(f"{path}: tags must be a list of language codes.")
+    if description["special"] != {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}:
+        raise ModelDirectoryError(f"{path}: unknown special ids {description['special']}.")
+    return description
