@@ -100,7 +100,7 @@ class BatchStream:
         )
 
     def steps_in_epoch(self, epoch: int) -> int:
-        """Steps of an epoch; the first call packs the lengths of all its pairs (tens of millions of tokens a second)."""
+        """Steps of an epoch; the first call packs the lengths of all its pairs (over ten million tokens a second)."""
         return -(-self._planned_rows(epoch, None) // self.rows_per_step)
 
     def estimated_steps_in_epoch(self) -> float:

@@ -1,0 +1,179 @@
+"""The stream: every pair once an epoch, order a pure function of seed, epoch and step, the same on all ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_stores import BOS, PAD, equal, number_of, pairs_of, random_store, unpacked
+
+from heedful.data.store import PairStore, StoreWriter
+from heedful.data.stream import BatchStream, Position, fixed_batches, worst_batch
+from heedful.errors import ConfigError, CorpusError
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> PairStore:
+    return random_store(tmp_path_factory.mktemp("store"), 400)
+
+
+def stream(store: PairStore, **changes: Any) -> BatchStream:
+    usual = {"width": 24, "rows_per_step": 6, "seed": 1, "bos_id": BOS, "pad_id": PAD, "pairs_per_block": 64}
+    return BatchStream(store, **{**usual, **changes})
+
+
+def epoch_pairs(batches: BatchStream, epoch: int) -> list[Any]:
+    return [pair for step in range(batches.steps_in_epoch(epoch)) for pair in unpacked(batches.batch(epoch, step))]
+
+
+@settings(max_examples=25)
+@given(rows=st.integers(1, 40), block=st.integers(1, 500), width=st.integers(12, 50), epoch=st.integers(0, 3))
+def test_every_pair_once_an_epoch(store: PairStore, rows: int, block: int, width: int, epoch: int) -> None:
+    batches = stream(store, rows_per_step=rows, pairs_per_block=block, width=width)
+    pairs = epoch_pairs(batches, epoch)
+    assert len(pairs) == len(store)
+    assert set(pairs) == set(pairs_of(store, range(len(store))))
+
+
+def test_only_the_last_batch_has_empty_rows(store: PairStore) -> None:
+    batches = stream(store, rows_per_step=7)
+    steps = batches.steps_in_epoch(0)
+    used = [int((batches.batch(0, step).target_segments > 0).any(dim=1).sum()) for step in range(steps)]
+    assert used[:-1] == [7] * (steps - 1)
+    assert 1 <= used[-1] <= 7
+    assert all(batches.batch(0, step).source.shape == (7, 24) for step in range(steps))
+
+
+def test_a_batch_is_a_pure_function_of_seed_epoch_and_step(store: PairStore) -> None:
+    used, fresh = stream(store), stream(store)
+    for _ in islice(used.batches(), 40):  # whatever was asked before must not matter
+        pass
+    assert equal(used.batch(1, 5), fresh.batch(1, 5))
+    assert equal(used.batch(0, 3), fresh.batch(0, 3))
+    assert not equal(fresh.batch(0, 3), fresh.batch(1, 3))
+    assert not equal(fresh.batch(0, 3), fresh.batch(0, 4))
+    assert not equal(fresh.batch(0, 3), stream(store, seed=2).batch(0, 3))
+
+
+def test_the_order_is_that_of_earlier_versions(tmp_path: Path) -> None:
+    """Saved positions must mean the same batches for ever: these pairs were recorded once."""
+    with StoreWriter(tmp_path, 1000, 1000) as writer:
+        sources = [[number] * (1 + number * 7 % 12) for number in range(400)]
+        targets = [[number] * (1 + number * 5 % 11) for number in range(400)]
+        writer.add(sources, targets, [0] * 400)
+    pairs = unpacked(stream(PairStore.open(tmp_path), rows_per_step=2).batch(3, 4))
+    assert [source[0] for source, _ in pairs] == [252, 197, 9, 276, 273, 13, 160, 319, 40]
+
+
+def test_batches_mix_the_whole_block(store: PairStore) -> None:
+    """Rows are shuffled: packing puts long pairs into the first rows, the stream must not show them first."""
+    batches = stream(store, pairs_per_block=400, rows_per_step=10)
+    steps = batches.steps_in_epoch(0)
+    mean = [len(unpacked(batches.batch(0, step))) for step in range(steps - 1)]
+    first, second = sum(mean[: len(mean) // 2]), sum(mean[len(mean) // 2 : len(mean) // 2 * 2])
+    assert 0.75 < first / second < 1.33
+
+
+@pytest.mark.parametrize("start", [(0, 0), (0, 9), (1, 0), (1, 4)])
+def test_resuming_needs_only_the_position(store: PairStore, start: tuple[int, int]) -> None:
+    whole = dict(islice(stream(store).batches(), 60))
+    resumed = list(islice(stream(store).batches(*start), 12))
+    assert resumed[0][0] == Position(*start)
+    for position, batch in resumed:
+        assert equal(batch, whole[position])
+
+
+def test_the_position_after_the_last_step_is_the_next_epoch(store: PairStore) -> None:
+    batches = stream(store)
+    steps = batches.steps_in_epoch(0)
+    position, batch = next(batches.batches(0, steps))
+    assert position == Position(1, 0)
+    assert equal(batch, batches.batch(1, 0))
+    with pytest.raises(CorpusError, match=f"epoch 0 ends after {steps} steps"):
+        next(batches.batches(0, steps + 1))
+    for step in (-1, steps):
+        with pytest.raises(IndexError):
+            batches.batch(0, step)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 6])
+def test_ranks_share_the_rows_of_each_step(store: PairStore, world_size: int) -> None:
+    alone = stream(store)
+    ranks = [stream(store, rank=rank, world_size=world_size) for rank in range(world_size)]
+    for step in range(alone.steps_in_epoch(0)):  # the last step has ranks with nothing but empty rows
+        parts = [rank.batch(0, step) for rank in ranks]
+        whole = alone.batch(0, step)
+        for name, tensor in vars(whole).items():
+            assert torch.stack([vars(part)[name] for part in parts], dim=1).flatten(0, 1).equal(tensor)
+
+
+def test_weights_repeat_and_leave_out(tmp_path: Path) -> None:
+    store = random_store(tmp_path, 90, corpora=[0] * 30 + [1] * 60, corpus_weights=[2, 0.5])
+    batches = stream(store)
+    first, second = (Counter(map(number_of, epoch_pairs(batches, epoch))) for epoch in (0, 1))
+    for counts in (first, second):
+        assert all(counts[number] == 2 for number in range(30))
+        assert sum(counts[number] for number in range(30, 90)) == 30
+    assert all(first[number] + second[number] == 1 for number in range(30, 90))
+
+
+def test_epochs_without_pairs_are_passed_over(tmp_path: Path) -> None:
+    store = random_store(tmp_path, 2)
+    batches = stream(store, weights=[0.25])
+    assert [batches.steps_in_epoch(epoch) for epoch in range(4)] == [0, 1, 0, 1]
+    assert [position for position, _ in islice(batches.batches(), 3)] == [(1, 0), (3, 0), (5, 0)]
+
+
+def test_the_estimate_of_steps_is_close(store: PairStore) -> None:
+    batches = stream(store)
+    assert batches.estimated_steps_in_epoch() == pytest.approx(batches.steps_in_epoch(0), rel=0.15)
+    assert stream(store, pairs_per_block=400).estimated_steps_in_epoch() == stream(
+        store, pairs_per_block=400
+    ).steps_in_epoch(0)
+
+
+def test_sentences_longer_than_a_row_are_a_configuration_error(store: PairStore) -> None:
+    with pytest.raises(ConfigError, match=r"row_width is 8.*12 tokens.*row_width=12"):
+        stream(store, width=8)
+    with pytest.raises(ConfigError, match="row_width"):
+        next(fixed_batches(store, 8, 4, BOS, PAD))
+
+
+@pytest.mark.parametrize("changes", [{"rows_per_step": 0}, {"world_size": 4}, {"world_size": 2, "rank": 2}])
+def test_rows_that_cannot_be_divided(store: PairStore, changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="divided"):
+        stream(store, **changes)
+
+
+@pytest.mark.parametrize(("rows", "block"), [(5, 64), (100, 64), (7, 1000), (1, 3)])
+def test_fixed_batches_hold_every_pair_once_and_never_change(store: PairStore, rows: int, block: int) -> None:
+    batches = list(fixed_batches(store, 24, rows, BOS, PAD, pairs_per_block=block))
+    assert all(batch.source.shape == (rows, 24) for batch in batches)
+    pairs = [pair for batch in batches for pair in unpacked(batch)]
+    assert sorted(pairs) == sorted(pairs_of(store, range(len(store))))
+    empty = [int((batch.target_segments == 0).all(dim=1).sum()) for batch in batches]
+    assert not any(empty[:-1])
+    again = list(fixed_batches(store, 24, rows, BOS, PAD, pairs_per_block=block))
+    assert len(again) == len(batches)
+    assert all(map(equal, batches, again))
+
+
+def test_fixed_batches_of_nothing(tmp_path: Path) -> None:
+    assert list(fixed_batches(random_store(tmp_path, 0), 24, 4, BOS, PAD)) == []
+
+
+def test_the_worst_batch_is_full() -> None:
+    batch = worst_batch(3, 50, 11, 90)
+    assert batch.num_tokens == 150
+    assert (batch.source_segments == 1).all()
+    assert batch.source_positions[2].tolist() == list(range(50))
+    for ids, size in ((batch.source, 11), (batch.target_input, 90), (batch.target_output, 90)):
+        assert ids.shape == (3, 50)
+        assert ids.min() >= 0
+        assert ids.max() < size
