@@ -161,8 +161,10 @@ def loaded_by(*arguments: str) -> set[str]:
     """Top-level names of all modules that this Python command imports."""
     command = [sys.executable, "-X", "importtime", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    return {line.split("|")[-1].strip().split(".")[0] for line in done.stderr.splitlines() if "import time:" in line}
+    timed = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    said = "\n".join(line for line in done.stderr.splitlines() if line not in timed)
+    assert done.returncode == 0, done.stdout + said
+    return {line.split("|")[-1].strip().split(".")[0] for line in timed}
 
 
 @pytest.mark.parametrize("verb", ["", "train", "translate", "score", "evaluate", "prepare", "average", "info"])

@@ -394,6 +394,13 @@ def test_a_file_is_read_into_a_request(tmp_path: Path) -> None:
     assert (config.training.steps, config.training.learning_rate, config.model.d_model) == (1000, 1e-3, 128)
 
 
+def test_every_configuration_that_is_shipped_can_be_settled() -> None:
+    shipped = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+    assert shipped
+    for file in shipped:
+        assert settle(read_request(file)).data.train, file
+
+
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
 def test_an_empty_file_asks_for_nothing(tmp_path: Path, text: str) -> None:
     file = tmp_path / "a.yaml"
