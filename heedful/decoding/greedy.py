@@ -1,0 +1,43 @@
+"""Greedy search: always the most likely next token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from heedful.config import DecodingConfig
+from heedful.decoding.constraints import SpecialTokens
+from heedful.decoding.hypothesis import Hypothesis
+from heedful.decoding.rollout import rollout
+from heedful.model.seq2seq import Seq2Seq
+from heedful.shapes import Bool, Float, Int
+
+
+def search(
+    model: Seq2Seq,
+    source: Int[Tensor, "B S"],
+    source_mask: Bool[Tensor, "B S"],
+    config: DecodingConfig,
+    special: SpecialTokens,
+    *,
+    max_lengths: Sequence[int],
+    prefix: Sequence[Sequence[int]] | None = None,
+) -> list[list[Hypothesis]]:
+    """One hypothesis for every sentence; of equally likely tokens the one with the lowest id."""
+    return rollout(
+        model,
+        source,
+        source_mask,
+        config,
+        special,
+        max_lengths=max_lengths,
+        prefix=prefix,
+        num_rows=1,
+        choose=follow_best,
+    )
+
+
+def follow_best(log_probs: Float[Tensor, "R V"], step: int, sentences: Int[Tensor, " b"]) -> Int[Tensor, " R"]:
+    """The most likely token of each row."""
+    return log_probs.argmax(dim=1)

@@ -1,0 +1,85 @@
+"""What a search finds (`Hypothesis`, in ids) and what leaves the translator (`Translation`, in text)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One way to translate one sentence, in target ids: no start token, the end token last."""
+
+    tokens: list[int]
+    """Target ids, the end token included."""
+    token_log_probs: list[float]
+    """Log-probability of each token after those before it."""
+    log_prob: float
+    """Sum of `token_log_probs`."""
+    score: float
+    """`log_prob` divided by the length penalty: what hypotheses are ranked by."""
+    finished: bool = True
+    """False when the maximum length, not the model, put the end there."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One entry of an n-best list."""
+
+    text: str
+    tokens: list[str]
+    log_prob: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of one text."""
+
+    text: str
+    """The best translation."""
+    tokens: list[str]
+    """Its subwords, without the end token."""
+    log_prob: float
+    """Log-probability of the tokens, end tokens included; over all sentences of a text that was split."""
+    score: float
+    """`log_prob` after the length penalty; a sum over the sentences of a text that was split."""
+    n_best: list[Alternative]
+    """The best translations, best first; the first of them is this translation."""
+    source_tokens: list[str]
+    """Subwords of the source, without tag and end token."""
+    finished: bool = True
+    """False when some sentence ran into the maximum length and was ended there."""
+    sentences: int = 1
+    """In how many pieces the text was translated; 0 for an empty text."""
+    alignment: list[tuple[int, int]] | None = None
+    """When asked for: pairs (index in source_tokens, index in tokens), one a target token."""
+    attention: np.ndarray | None = field(default=None, compare=False)
+    """When asked for: the weights behind the alignment, one row a target token, one column a source token."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; what was not asked for is left out."""
+        plain = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        if self.alignment is not None:
+            plain["alignment"] = [list(pair) for pair in self.alignment]
+        if self.attention is not None:
+            plain["attention"] = self.attention.tolist()
+        return plain
+
+
+def empty_translation(*, align: bool = False) -> Translation:
+    """The translation of nothing: certain and empty."""
+    return Translation(
+        text="",
+        tokens=[],
+        log_prob=0.0,
+        score=0.0,
+        n_best=[Alternative(text="", tokens=[], log_prob=0.0, score=0.0)],
+        source_tokens=[],
+        sentences=0,
+        alignment=[] if align else None,
+        attention=np.zeros((0, 0), dtype=np.float32) if align else None,
+    )

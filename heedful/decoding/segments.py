@@ -1,0 +1,99 @@
+"""A text as the segments that are translated one by one, and their translations as one text again.
+
+No character is dropped on the way: lines are kept apart, lines that are too long are split into sentences, sentences
+that are too long even so are cut, at the end of a clause or word where there is one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from heedful.text.sentences import split_long, split_sentences
+
+_LINES = re.compile(r"[^\r\n]+|[\r\n]+")
+# Scripts that put no space between sentences: Han, kana, bopomofo, Yi, and full-width forms.
+_UNSPACED = re.compile(r"[\u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00016fe0-\U0003ffff]")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of text to translate, and the white space that stood before it."""
+
+    before: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """When to split. Lengths are in tokens as the model sees them."""
+
+    split: Literal["long", "always", "never"]
+    usual_length: int
+    """Longer lines are split into sentences."""
+    longest: int
+    """Longer sentences are cut."""
+    num_tokens: Callable[[str], int]
+    """Counts the tokens of a text."""
+
+
+def split_text(text: str, rule: SplitRule) -> list[Segment]:
+    """The segments of a text, in order; none if it is empty. White space is kept, except at its two ends."""
+    segments: list[Segment] = []
+    gap = ""
+    for chunk in (piece for line in _LINES.findall(text) for piece in split_line(line, rule)):
+        inside = chunk.strip()
+        if not inside:
+            gap += chunk
+            continue
+        start = chunk.index(inside)
+        segments.append(Segment(before=gap + chunk[:start] if segments else "", text=inside))
+        gap = chunk[start + len(inside) :]
+    return segments
+
+
+def split_line(line: str, rule: SplitRule) -> list[str]:
+    """A line in pieces that make it up exactly."""
+    if rule.split == "never":
+        return [line]
+    if rule.split == "long" and rule.num_tokens(line.strip()) <= rule.usual_length:
+        return [line]
+
+    def fits(text: str) -> bool:
+        return rule.num_tokens(text.strip()) <= rule.longest
+
+    return [
+        piece
+        for sentence in split_sentences(line)
+        for piece in ([sentence] if fits(sentence) else split_long(sentence, fits))
+    ]
+
+
+def join_text(segments: Sequence[Segment], translations: Sequence[str]) -> str:
+    """The translations with the white space of the source between them.
+
+    Where one language puts a space between sentences and the other does not, the target's habit decides: "好。行。"
+    becomes "Good. Fine.", and the other way round.
+    """
+    text = ""
+    for index, translation in enumerate(translations):
+        if index > 0:
+            text += _between(segments[index - 1].text, segments[index], text, translation)
+        text += translation
+    return text
+
+
+def _between(source_left: str, segment: Segment, target_left: str, target_right: str) -> str:
+    source_unspaced = _meets_unspaced(source_left, segment.text)
+    target_unspaced = _meets_unspaced(target_left, target_right)
+    if source_unspaced and not target_unspaced and not segment.before:
+        return " "
+    if target_unspaced and not source_unspaced and segment.before == " ":
+        return ""
+    return segment.before
+
+
+def _meets_unspaced(left: str, right: str) -> bool:
+    return bool(_UNSPACED.match(left[-1:]) or _UNSPACED.match(right[:1]))

@@ -1,0 +1,223 @@
+"""Greedy, beam and sampling: what they find, and that batch mates have no part in it."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from table_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of, exhaustive, naive_beam
+
+from heedful.config import DecodingConfig, ModelConfig
+from heedful.decoding import beam, greedy, sampling
+from heedful.decoding.constraints import SpecialTokens
+from heedful.decoding.scoring import force
+from heedful.errors import DecodingError
+from heedful.model.transformer import Transformer
+
+penalties = st.tuples(st.sampled_from(["paper", "average", "none"]), st.floats(0, 2))
+sources = st.lists(st.lists(st.integers(3, 9), min_size=1, max_size=5), min_size=1, max_size=4)
+METHODS = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
+SETTINGS = {
+    "beam": DecodingConfig(beam_size=3, num_best=3),
+    "greedy": DecodingConfig(method="greedy"),
+    "sampling": DecodingConfig(method="sampling", num_best=3),
+}
+
+
+def search(model, ids, config, *, max_lengths, **more):
+    return METHODS[config.method](model, *batch_of(ids), config, SPECIAL, max_lengths=max_lengths, **more)
+
+
+def plain(hypotheses):
+    return [tuple(hypothesis.tokens) for hypothesis in hypotheses]
+
+
+@given(st.integers(0, 10**6), penalties, st.integers(1, 4), st.integers(0, 2))
+def test_a_wide_beam_is_exhaustive_search(seed, penalty, max_length, min_length):
+    config = DecodingConfig(
+        beam_size=60, num_best=7, length_penalty=penalty[0], length_penalty_alpha=penalty[1],
+        min_length=min(min_length, max_length),
+    )  # fmt: skip
+    model = TableModel(vocab_size=5, seed=seed)
+    ids = [[3, 4], [4]]
+    found = search(model, ids, config, max_lengths=[max_length, max_length])
+    for source, hypotheses in zip(ids, found, strict=True):
+        expected = exhaustive(partial(model.log_probs, tuple(source)), config, max_length, ordinary=[3, 4])[:7]
+        assert plain(hypotheses) == [tokens for tokens, _, _ in expected]
+        assert [h.log_prob for h in hypotheses] == pytest.approx([e[1] for e in expected], abs=1e-4)
+        assert [h.score for h in hypotheses] == pytest.approx([e[2] for e in expected], abs=1e-4)
+
+
+@given(st.integers(0, 10**6), penalties, st.integers(1, 5), st.data())
+def test_stopping_early_changes_nothing(seed, penalty, beam_size, data):
+    num_best = data.draw(st.integers(1, beam_size))
+    config = DecodingConfig(
+        beam_size=beam_size, num_best=num_best, length_penalty=penalty[0], length_penalty_alpha=penalty[1]
+    )
+    model = TableModel(seed=seed)
+    (found,) = search(model, [[3, 4, 5]], config, max_lengths=[8])
+    assert plain(found) == [e[0] for e in naive_beam(partial(model.log_probs, (3, 4, 5)), config, 8)]
+
+
+def test_the_beam_does_stop_early():
+    class Sure(TableModel):
+        def logits(self, source, prefix):
+            return np.where(np.arange(self.vocab_size) == (EOS if len(prefix) >= 2 else 3), 10.0, 0.0)
+
+    model = Sure()
+    search(model, [[3]], DecodingConfig(beam_size=2), max_lengths=[500])
+    assert max(len(prefix) for _, prefix in model.table) < 20
+
+
+@given(st.integers(0, 10**6), sources, st.integers(1, 6))
+def test_a_beam_of_one_is_greedy(seed, ids, max_length):
+    model = TableModel(seed=seed, scale=3.0)
+    limits = [max_length + index for index in range(len(ids))]
+    one = search(model, ids, DecodingConfig(beam_size=1), max_lengths=limits)
+    other = search(model, ids, DecodingConfig(method="greedy"), max_lengths=limits)
+    assert one == other
+
+
+def test_greedy_follows_the_best_token_and_ties_go_to_the_lowest_id():
+    model = TableModel(seed=3)
+    ((found,),) = search(model, [[5, 6]], DecodingConfig(method="greedy"), max_lengths=[6])
+    for place, token in enumerate(found.tokens[:6]):
+        log_probs = model.log_probs((5, 6), tuple(found.tokens[:place]))
+        log_probs[[PAD, BOS]] = -np.inf
+        assert token == log_probs.argmax()
+
+    class Undecided(TableModel):
+        def logits(self, source, prefix):
+            return np.zeros(self.vocab_size)
+
+    undecided = Undecided(vocab_size=200)
+    for config in (DecodingConfig(method="greedy", min_length=3), DecodingConfig(beam_size=1, min_length=3)):
+        ((found,),) = search(undecided, [[4]], config, max_lengths=[9])
+        assert found.tokens == [3, 3, 3, EOS]
+    (found,) = search(undecided, [[4]], DecodingConfig(beam_size=3, num_best=3, min_length=2), max_lengths=[2])
+    assert plain(found) == [(3, 3, EOS), (3, 4, EOS), (3, 5, EOS)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=st.integers(0, 10**6), ids=sources, max_length=st.integers(1, 6))
+def test_batched_equals_alone(method, seed, ids, max_length):
+    model, config = TableModel(seed=seed), SETTINGS[method]
+    limits = [max_length + index for index in range(len(ids))]
+    together = search(model, ids, config, max_lengths=limits)
+    alone = [search(model, [one], config, max_lengths=[limit])[0] for one, limit in zip(ids, limits, strict=True)]
+    assert together == alone
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=st.integers(0, 10**6), ids=sources)
+def test_scores_are_those_of_forced_scoring(method, seed, ids):
+    model, config = TableModel(seed=seed), SETTINGS[method]
+    found = search(model, ids, config, max_lengths=[5] * len(ids))
+    for rank in range(config.num_best):
+        forced = force(model, *batch_of(ids), [hypotheses[rank].tokens for hypotheses in found], bos_id=BOS)
+        for hypotheses, score in zip(found, forced, strict=True):
+            assert hypotheses[rank].token_log_probs == pytest.approx(score.token_log_probs, abs=1e-5)
+            assert hypotheses[rank].log_prob == pytest.approx(score.log_prob, abs=1e-5)
+
+
+@given(st.integers(0, 10**6), sources, penalties)
+def test_n_best_is_sorted_unique_and_ends(seed, ids, penalty):
+    config = DecodingConfig(beam_size=4, num_best=4, length_penalty=penalty[0], length_penalty_alpha=penalty[1])
+    for hypotheses in search(TableModel(seed=seed), ids, config, max_lengths=[5] * len(ids)):
+        assert len(hypotheses) == 4 == len(set(plain(hypotheses)))
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert all(a >= b - 1e-6 for a, b in itertools.pairwise(scores))
+        for hypothesis in hypotheses:
+            assert hypothesis.tokens[-1] == EOS
+            assert not {EOS, PAD, BOS} & set(hypothesis.tokens[:-1])
+            assert hypothesis.finished == (len(hypothesis.tokens) <= 5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=st.integers(0, 10**6), low=st.integers(0, 4), extra=st.integers(0, 3))
+def test_lengths_stay_between_minimum_and_maximum(method, seed, low, extra):
+    config = DecodingConfig(**{**vars(SETTINGS[method]), "min_length": low})
+    limit = max(low + extra, 1)
+    for hypotheses in search(TableModel(seed=seed), [[3], [4, 5]], config, max_lengths=[limit, limit + 2]):
+        for hypothesis in hypotheses:
+            assert low <= len(hypothesis.tokens) - 1 <= limit + 2
+    assert all(len(h.tokens) - 1 <= limit for h in search(TableModel(seed=seed), [[3]], config, max_lengths=[limit])[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=st.integers(0, 10**6), prefix=st.lists(st.integers(0, 5).filter(lambda i: i != EOS), max_size=4))
+def test_a_forced_prefix_is_obeyed_and_scored(method, seed, prefix):
+    model, config = TableModel(seed=seed), SETTINGS[method]
+    ids = [[3, 4], [5]]
+    found = search(model, ids, config, max_lengths=[6, 6], prefix=[prefix, []])
+    assert all(hypothesis.tokens[: len(prefix)] == prefix for hypothesis in found[0])
+    forced = force(model, *batch_of(ids[:1]), [found[0][0].tokens], bos_id=BOS)
+    assert found[0][0].log_prob == pytest.approx(forced[0].log_prob, abs=1e-5)
+    assert found[1] == search(model, ids[1:], config, max_lengths=[6])[0]
+
+
+def test_a_prefix_longer_than_the_maximum_is_refused():
+    with pytest.raises(DecodingError, match="sentence 2 has 3 tokens"):
+        search(TableModel(), [[3], [4]], DecodingConfig(), max_lengths=[2, 2], prefix=[[3], [3, 3, 3]])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=st.integers(0, 10**6), ngram=st.integers(1, 3))
+def test_no_ngram_is_repeated(method, seed, ngram):
+    config = DecodingConfig(**{**vars(SETTINGS[method]), "no_repeat_ngram": ngram, "min_length": 7})
+    for hypothesis in search(TableModel(vocab_size=5, seed=seed), [[3]], config, max_lengths=[12])[0]:
+        words = hypothesis.tokens[:-1]
+        ngrams = [tuple(words[place : place + ngram]) for place in range(len(words) - ngram + 1)]
+        assert len(ngrams) == len(set(ngrams))
+
+
+def test_forbidden_tokens_never_appear():
+    special = SpecialTokens(bos_id=BOS, eos_id=EOS, pad_id=PAD, forbidden=(3, 5))
+    for method, config in SETTINGS.items():
+        found = METHODS[method](TableModel(), *batch_of([[3]]), config, special, max_lengths=[9])
+        assert {token for hypothesis in found[0] for token in hypothesis.tokens} <= {4, EOS}
+
+
+def tiny_transformer(**changes):
+    torch.manual_seed(1)
+    config = ModelConfig(
+        source_vocab_size=11, target_vocab_size=11, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=2,
+        num_decoder_layers=2, max_length=64, **changes,
+    )  # fmt: skip
+    return Transformer(config).eval()
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm_placement": "pre", "positions": "rotary"}, {"positions": "learned"}])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_cached_beam_on_the_transformer_equals_naive_uncached_beam(changes, beam_size):
+    model = tiny_transformer(**changes)
+    ids = [[5, 6, 7, EOS], [9, EOS], [3, 3, 8, 4, 10, EOS]]
+    limits = [9, 4, 12]
+    config = DecodingConfig(beam_size=beam_size, num_best=min(beam_size, 3))
+    found = search(model, ids, config, max_lengths=limits)
+
+    def next_log_probs(source, prefix):
+        with torch.inference_mode():
+            logits = model(torch.tensor([source]), torch.tensor([[BOS, *prefix]]))[0, -1]
+        return torch.log_softmax(logits.double(), dim=-1).numpy()
+
+    for source, limit, hypotheses in zip(ids, limits, found, strict=True):
+        expected = naive_beam(partial(next_log_probs, source), config, limit)
+        assert plain(hypotheses) == [tokens for tokens, _, _ in expected]
+        assert [h.score for h in hypotheses] == pytest.approx([score for _, _, score in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batched_equals_alone_on_the_transformer(method):
+    model, config = tiny_transformer(), SETTINGS[method]
+    ids = [[5, 6, 7, EOS], [9, EOS], [3, 3, 8, 4, 10, EOS], [4, 4, EOS]]
+    together = search(model, ids, config, max_lengths=[9, 4, 12, 5])
+    for one, limit, hypotheses in zip(ids, [9, 4, 12, 5], together, strict=True):
+        alone = search(model, [one], config, max_lengths=[limit])[0]
+        assert plain(alone) == plain(hypotheses)
+        assert [h.score for h in alone] == pytest.approx([h.score for h in hypotheses], abs=1e-5)
