@@ -1,0 +1,292 @@
+"""The translator around the search: order, lengths, languages, n-best, alignment, errors."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from table_models import CopyModel, TableModel
+
+from heedful.checkpoint import save_model
+from heedful.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
+from heedful.decoding.batching import make_batches
+from heedful.decoding.translator import Translator, best_combinations
+from heedful.errors import ConfigError, DecodingError
+from heedful.model.transformer import Transformer
+from heedful.text.tokenizer import train_tokenizer
+
+WORDS = "the cat sat on a mat . der hund lief in das haus , und die katze schlief !".split()
+
+
+def make_tokenizer(tags=(), **settings):
+    sentences = [" ".join(WORDS[start : start + 5]) for start in range(len(WORDS))]
+    pairs = [(sentence, sentence[::-1]) for sentence in sentences]
+    return train_tokenizer(pairs, TokenizerConfig(vocab_size=330, **settings), tags=tags)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def copier(tokenizer):
+    """A translator from any language into the same language."""
+    return Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, usual_length=24)
+
+
+@pytest.fixture(scope="module")
+def transformer(tokenizer):
+    torch.manual_seed(1)
+    size = tokenizer.target_vocab_size
+    return Transformer(
+        ModelConfig(
+            source_vocab_size=size, target_vocab_size=size, d_model=16, d_ff=32, num_heads=2,
+            num_encoder_layers=1, num_decoder_layers=2, max_length=64,
+        )
+    ).eval()  # fmt: skip
+
+
+def test_order_is_kept_and_duplicates_are_decoded_once(tokenizer):
+    model = CopyModel(vocab_size=tokenizer.target_vocab_size)
+    texts = ["the cat", "a", "der hund lief in das haus", "the cat", "", "mat ."] * 3
+    translations = Translator(model, tokenizer).translate(texts, tokens_per_batch=100_000)
+    assert [t.text for t in translations] == texts
+    assert model.largest_batch == 4
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", " \t\u3000\n"])
+def test_nothing_becomes_nothing(copier, text):
+    (translation,) = copier.translate([text], align=True)
+    assert (translation.text, translation.tokens, translation.sentences) == ("", [], 0)
+    assert (translation.log_prob, translation.alignment) == (0.0, [])
+    assert json.loads(json.dumps(translation.to_dict()))["text"] == ""
+    assert copier.translate([]) == []
+
+
+@given(
+    st.text(alphabet=st.sampled_from("thecats. !?。好行,\n\r \u3000ß😀"), max_size=120),
+    st.sampled_from(["long", "always"]),
+)
+def test_long_texts_come_back_whole(copier, text, split):
+    (translation,) = copier.translate([text], split=split, beam_size=1)
+    assert translation.text == text.strip()
+    assert translation.finished
+    longest = max([len(copier.tokenizer.encode_source(line)) for line in text.splitlines()], default=0)
+    assert translation.sentences > 1 or longest <= 2 * copier.usual_length
+
+
+def test_a_text_longer_than_the_model_takes_is_split_or_refused_never_cut(tokenizer):
+    class Short(CopyModel):
+        max_length = 30
+
+    translator = Translator(Short(vocab_size=tokenizer.target_vocab_size), tokenizer)
+    text = "the cat sat on a mat, " * 30 + "x" * 200
+    (translation,) = translator.translate([text], beam_size=2)
+    assert translation.text == text
+    assert translation.sentences > 10
+    with pytest.raises(DecodingError, match=r"text 2 has a line of \d+ tokens.*takes 30.*split=long"):
+        translator.translate(["a", text], split="never")
+
+
+def test_a_bare_string_and_other_wrong_requests_are_refused(copier):
+    with pytest.raises(TypeError, match=r"pass a list of strings, such as \['the cat'\]"):
+        copier.translate("the cat")
+    with pytest.raises(TypeError, match="pass a list"):
+        copier.translate(["the cat"], target_prefix="the")
+    with pytest.raises(TypeError, match="text 2 is a int|Type-check error"):
+        copier.translate(["a", 3])
+    with pytest.raises(ConfigError, match=r"decoding\.beam_sise: unknown key, did you mean 'beam_size'"):
+        copier.translate(["a"], beam_sise=3)
+    with pytest.raises(ConfigError, match="num_best"):
+        copier.translate(["a"], beam_size=2, num_best=3)
+    with pytest.raises(DecodingError, match="1 target prefixes for 2 texts"):
+        copier.translate(["a", "b"], target_prefix=["a"])
+    with pytest.raises(DecodingError, match="target prefix of text 1 has"):
+        copier.translate(["a"], target_prefix=["the cat sat on a mat"], max_length=3)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"beam_size": 4, "num_best": 3}, {"method": "sampling", "num_best": 3, "seed": 5}]
+)
+def test_n_best(tokenizer, settings):
+    translator = Translator(TableModel(vocab_size=tokenizer.target_vocab_size, scale=3.0), tokenizer)
+    text = "The cat sat. Der hund lief! Das haus."
+    for split, pieces in (("never", 1), ("always", 3)):
+        (translation,) = translator.translate([text], split=split, max_length=6, **settings)
+        first = translation.n_best[0]
+        assert (first.text, first.tokens) == (translation.text, translation.tokens)
+        assert (first.log_prob, first.score) == (translation.log_prob, translation.score)
+        scores = [alternative.score for alternative in translation.n_best]
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+        assert translation.sentences == pieces
+        assert len(json.loads(json.dumps(translation.to_dict()))["n_best"]) == 3
+
+
+def test_combinations_of_sentences_are_the_best_there_are(tokenizer):
+    translator = Translator(TableModel(vocab_size=tokenizer.target_vocab_size, scale=3.0), tokenizer)
+    alone = translator.translate(["The cat.", "Der hund!"], num_best=4, max_length=5)
+    (joined,) = translator.translate(["The cat. Der hund!"], num_best=4, max_length=5, split="always")
+    sums = sorted((a.score + b.score for a in alone[0].n_best for b in alone[1].n_best), reverse=True)
+    assert [alternative.score for alternative in joined.n_best] == pytest.approx(sums[:4])
+    assert joined.log_prob == pytest.approx(alone[0].log_prob + alone[1].log_prob)
+    assert best_combinations([], 3) == [[]]
+
+
+@pytest.mark.parametrize("tags", [(), ("de", "en")])
+def test_alignment_leaves_special_tokens_out(tags):
+    tokenizer = make_tokenizer(tags)
+    skip = 1 if tags else 0
+    model = CopyModel(vocab_size=tokenizer.target_vocab_size, skip=skip)
+    translator = Translator(model, tokenizer)
+    language = tags[0] if tags else None
+    texts = ["The cat sat. Der hund!", "das haus"]
+    for text, translation in zip(
+        texts, translator.translate(texts, align=True, split="always", target_language=language), strict=True
+    ):
+        length = len(translation.tokens)
+        assert translation.text == text
+        assert translation.tokens == translation.source_tokens
+        assert not {"</s>", "<2de>", "<s>"} & set(translation.tokens)
+        assert translation.alignment == [(place, place) for place in range(length)]
+        assert translation.attention.shape == (length, length)
+        np.testing.assert_array_equal(translation.attention, np.eye(length))
+        plain = json.loads(json.dumps(translation.to_dict()))
+        assert plain["alignment"][0] == [0, 0]
+        assert len(plain["attention"]) == length
+
+
+def test_without_align_nothing_is_aligned(copier):
+    (translation,) = copier.translate(["the cat"])
+    assert translation.alignment is None
+    assert "attention" not in translation.to_dict()
+
+
+def test_target_languages():
+    tagged = make_tokenizer(("de", "en"))
+    translator = Translator(CopyModel(vocab_size=tagged.target_vocab_size, skip=1), tagged)
+    assert translator.translate(["the cat"], target_language="de")[0].text == "the cat"
+    with pytest.raises(DecodingError, match="into de, en"):
+        translator.translate(["the cat"], target_language="fr")
+    assert set(translator.special.forbidden) == {
+        tagged.unk_id,
+        *(tagged.encode_source("", tag)[0] for tag in ("de", "en")),
+    }
+    only_german = Translator(translator.model, make_tokenizer(), target_language="de")
+    with pytest.raises(DecodingError, match="into 'de' only"):
+        only_german.translate(["the cat"], target_language="fr")
+
+
+def test_a_target_prefix_begins_the_translation(tokenizer):
+    translator = Translator(TableModel(vocab_size=tokenizer.target_vocab_size), tokenizer)
+    free, forced, empty = translator.translate(
+        ["the cat", "the cat", ""], target_prefix=[None, "das haus", "die"], max_length=12
+    )
+    assert forced.text.startswith("das haus")
+    assert not free.text.startswith("das haus")
+    assert empty.text == ""
+
+
+def test_reaching_the_maximum_length_is_told(copier):
+    cut, whole = copier.translate(["the cat sat on a mat .", "a"], max_length=3)
+    assert not cut.finished
+    assert len(cut.tokens) == 3
+    assert whole.finished
+
+
+def test_streaming_reads_no_further_than_it_must(copier):
+    taken = []
+
+    def lines():
+        for number in range(10):
+            taken.append(number)
+            yield f"the cat {number}\n"
+
+    stream = copier.translate_lines(lines(), chunk_size=3, beam_size=1)
+    assert taken == []
+    assert next(stream).text == "the cat 0"
+    assert taken == [0, 1, 2]
+    assert [translation.text for translation in stream] == [f"the cat {number}" for number in range(1, 10)]
+
+
+def test_one_line_in_one_line_out_whatever_bytes_the_model_writes(tokenizer):
+    newline = next(i for i in range(tokenizer.target_vocab_size) if tokenizer.pieces([i]) == ["<0x0A>"])
+
+    class Breaking(CopyModel):
+        def logits(self, source, prefix):
+            logits = super().logits(source, prefix)
+            if len(prefix) == 1:
+                logits[newline] += 100
+            return logits
+
+    translator = Translator(Breaking(vocab_size=tokenizer.target_vocab_size), tokenizer)
+    (translation,) = translator.translate(["the cat sat"], beam_size=1)
+    assert "<0x0A>" in translation.tokens
+    assert "\n" not in translation.text
+
+
+@given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 200), st.integers(1, 4))
+def test_batches_hold_everything_once_and_keep_to_their_size(lengths, tokens_per_batch, rows):
+    batches = make_batches(lengths, tokens_per_batch=tokens_per_batch, rows_per_sentence=rows)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[index] for index in batch)
+        assert len(batch) == 1 or len(batch) * longest * rows <= tokens_per_batch
+
+
+def test_batch_size_does_not_change_what_the_transformer_says(transformer, tokenizer):
+    translator = Translator(transformer, tokenizer)
+    texts = ["the cat sat", "a mat .", "der hund lief in das haus", "und", "die katze schlief !"]
+    together = translator.translate(texts, max_length=10, num_best=2, align=True)
+    one_by_one = translator.translate(texts, max_length=10, num_best=2, align=True, tokens_per_batch=1)
+    for a, b in zip(together, one_by_one, strict=True):
+        assert a.tokens == b.tokens
+        assert a.alignment == b.alignment
+        assert a.score == pytest.approx(b.score, abs=1e-5)
+        assert a.attention.shape == (len(a.tokens), len(a.source_tokens))
+
+
+def test_dropout_is_off_while_translating_and_on_again_after(transformer, tokenizer):
+    translator = Translator(transformer, tokenizer)
+    quiet = translator.translate(["the cat sat"], max_length=8)
+    transformer.train()
+    assert translator.translate(["the cat sat"], max_length=8) == quiet
+    assert transformer.training
+    transformer.eval()
+
+
+def test_threads_may_share_a_translator(transformer, tokenizer):
+    translator = Translator(transformer, tokenizer)
+    texts = [["the cat sat"], ["der hund", "a mat ."], ["und die katze schlief !"]]
+    expected = [translator.translate(one, max_length=8) for one in texts]
+    found = [None] * len(texts)
+
+    def work(index):
+        found[index] = translator.translate(texts[index], max_length=8)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == expected
+
+
+def test_load_gives_the_saved_model_and_settings(tmp_path, transformer, tokenizer):
+    config = Config(
+        model=transformer.config,
+        data=DataConfig(source_language="en", target_language="de"),
+        decoding=DecodingConfig(beam_size=2, max_length=7),
+    )
+    details = {"lengths": {"source_p99": 40}}
+    save_model(tmp_path / "model", weights=transformer, config=config, tokenizer=tokenizer, details=details)
+    translator = Translator.load(tmp_path / "model", device="cpu")
+    assert (translator.usual_length, translator.longest, translator.target_language) == (40, 64, "de")
+    expected = Translator(transformer, tokenizer, config.decoding).translate(["the cat", "und"])
+    assert translator.translate(["the cat", "und"]) == expected
