@@ -1,0 +1,297 @@
+"""The files of a model directory: replaced all at once, located and verified. Knows bytes, not models.
+
+How a save replaces the old model without a moment in which neither is whole:
+
+1. Everything is written into `.saving/` inside the directory, and flushed to the disk.
+2. `.saving/` is renamed to `.saved/`. This single rename is the save; before it the old model stands, after it the new.
+3. The files move from `.saved/` to their places, `checksums.json` last, and `.saved/` is removed.
+
+A reader that finds `.saved/checksums.json` believes it, and takes each file from `.saved/` or, if it has moved already,
+from its place. A kill in step 1 therefore leaves the old model and one in step 3 the new; the next save tidies up.
+Renaming whole directories would carry the user's other files about; a new name for each save would lose the plain ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from heedful.errors import ModelDirectoryError
+
+T = TypeVar("T")
+
+FORMAT = "heedful-model"
+FORMAT_VERSION = 1
+CONFIG, WEIGHTS, CARD, CHECKSUMS = "config.json", "model.safetensors", "README.md", "checksums.json"
+TOKENIZER = ("tokenizer.json", "tokenizer.model", "source.model", "target.model")
+KNOWN = (CONFIG, WEIGHTS, CARD, *TOKENIZER)
+REQUIRED = (CONFIG, WEIGHTS, TOKENIZER[0])
+SAVING, SAVED = ".saving", ".saved"
+AGAIN = "copy the whole directory again, or save the model again"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What `checksums.json` says of one file."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Files:
+    """One complete save: where each of its files lies at this moment, and what must be in it."""
+
+    directory: Path
+    paths: Mapping[str, Path]
+    entries: Mapping[str, Entry]
+    strays: tuple[str, ...] = ()
+
+    def check_strays(self) -> None:
+        """No file has a name of the format without being part of the save."""
+        for name in self.strays:
+            raise ModelDirectoryError(
+                f"{self.directory / name} does not belong to this model: {CHECKSUMS} does not name it; take it away."
+            )
+
+    def check(self, names: Iterable[str]) -> None:
+        """Compare size and checksum of the named files with `checksums.json`."""
+        for name in names:
+            self.check_size(name)
+            found = sha256(self.paths[name])
+            if found != self.entries[name].sha256:
+                raise ModelDirectoryError(
+                    f"{self.directory / name}: the contents are not what was saved (SHA-256 {found[:12]}… instead of "
+                    f"{self.entries[name].sha256[:12]}…); {AGAIN}."
+                )
+
+    def check_size(self, name: str) -> None:
+        """The named file is there, is a plain file, and has the size it should have."""
+        try:
+            status = os.lstat(self.paths[name])
+        except FileNotFoundError:
+            raise ModelDirectoryError(f"{self.directory / name}: this file of the model is missing; {AGAIN}.") from None
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a file"
+            raise ModelDirectoryError(f"{self.directory / name} is {kind}; put the file itself in its place.")
+        if status.st_size != self.entries[name].size:
+            raise ModelDirectoryError(
+                f"{self.directory / name} has {status.st_size:,} bytes instead of {self.entries[name].size:,}; {AGAIN}."
+            )
+
+    def read_json(self, name: str) -> Any:
+        """The contents of a JSON file, after checking it."""
+        self.check([name])
+        return parse_json(self.directory / name, self.paths[name].read_bytes())
+
+
+def steady(directory: str | Path, read: Callable[[Files], T]) -> T:
+    """`read` the files of one save; if another save moved them meanwhile, read again."""
+    place = Path(directory)
+    for _ in range(10):
+        try:
+            files = locate(place)
+            try:
+                files.check_strays()
+                result = read(files)
+            except (ModelDirectoryError, OSError):
+                if locate(place) == files:
+                    raise
+            else:
+                if locate(place) == files:
+                    return result
+        except OSError as error:
+            raise ModelDirectoryError(f"{directory}: cannot read the model: {error}.") from error
+    raise ModelDirectoryError(f"{directory}: the model is being saved again and again; try once more in a moment.")
+
+
+def locate(directory: Path) -> Files:
+    """Find the files of the newest complete save."""
+    try:
+        text, moving = (directory / SAVED / CHECKSUMS).read_bytes(), True
+        waiting = os.listdir(directory / SAVED)
+    except (FileNotFoundError, NotADirectoryError):
+        text, moving, waiting = _read_checksums(directory), False, []
+    entries = _parse_checksums(directory / CHECKSUMS, text)
+    paths = {name: directory / SAVED / name if name in waiting else directory / name for name in entries}
+    strays = [name for name in KNOWN if not moving and name not in entries and os.path.lexists(directory / name)]
+    return Files(directory, paths, entries, tuple(strays))
+
+
+def prepare_directory(directory: str | Path) -> Path:
+    """Make sure that a model can be saved here without overwriting anything that is not a model."""
+    directory = Path(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelDirectoryError(f"{directory}: cannot make this directory: {error.strerror}.") from None
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ModelDirectoryError(f"{directory}: no permission to write into this directory.")
+    if (directory / CHECKSUMS).exists() or (directory / SAVED / CHECKSUMS).exists() or _is_ours(directory / CONFIG):
+        return directory
+    taken = [name for name in (*KNOWN, CHECKSUMS) if os.path.lexists(directory / name)]
+    if taken:
+        raise ModelDirectoryError(
+            f"{directory} holds {', '.join(taken)} that no model put there and a save would replace; "
+            f"choose another directory."
+        )
+    return directory
+
+
+def replace_files(directory: str | Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a new folder, then put its files in the place of the old model's, all at once."""
+    directory = prepare_directory(directory)
+    staging, saved = directory / SAVING, directory / SAVED
+    try:
+        _finish(directory)
+        if staging.exists():
+            shutil.rmtree(staging)
+        staging.mkdir()
+        write(staging)
+        _seal(staging)
+        os.replace(staging, saved)
+        _flush(directory)
+        _finish(directory)
+    except OSError as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise ModelDirectoryError(f"{directory}: cannot save the model: {error}.") from error
+
+
+def _seal(staging: Path) -> None:
+    """Write `checksums.json` for the files of a finished folder, and see all of it onto the disk."""
+    names = sorted(os.listdir(staging))
+    unknown = [name for name in names if name not in KNOWN]
+    if unknown:
+        raise ValueError(f"a model directory has no place for {', '.join(unknown)}")
+    entries = {name: {"size": (staging / name).stat().st_size, "sha256": sha256(staging / name)} for name in names}
+    (staging / CHECKSUMS).write_text(to_json({"format_version": FORMAT_VERSION, "files": entries}), encoding="utf-8")
+    for name in (*names, CHECKSUMS):
+        _flush(staging / name)
+    _flush(staging)
+
+
+def _finish(directory: Path) -> None:
+    """Move the files of a committed save to their places (step 3); also after a crash, and as often as need be."""
+    saved = directory / SAVED
+    if not saved.exists():
+        return
+    if (saved / CHECKSUMS).exists():
+        entries = _parse_checksums(saved / CHECKSUMS, (saved / CHECKSUMS).read_bytes())
+        for name in KNOWN:
+            if name in entries and (saved / name).exists():
+                os.replace(saved / name, directory / name)
+            elif name not in entries and os.path.lexists(directory / name):
+                os.unlink(directory / name)
+        _flush(directory)
+        os.replace(saved / CHECKSUMS, directory / CHECKSUMS)
+        _flush(directory)
+    shutil.rmtree(saved)
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows cannot flush a folder
+    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read_checksums(directory: Path) -> bytes:
+    """`checksums.json`, or an error that says what this place is instead of a model directory."""
+    path = directory / CHECKSUMS
+    if path.is_symlink():
+        raise ModelDirectoryError(f"{path} is a symbolic link; put the file itself in its place.")
+    if path.is_file():
+        if path.stat().st_size > 1_000_000:
+            raise ModelDirectoryError(f"{path} is far too large to be a list of checksums; {AGAIN}.")
+        return path.read_bytes()
+    if not os.path.lexists(directory):
+        raise ModelDirectoryError(f"{directory}: there is no such directory; `heedful train -o {directory}` makes one.")
+    if not directory.is_dir():
+        raise ModelDirectoryError(
+            f"{directory} is not a directory; give the model directory that `heedful train` wrote."
+        )
+    names = sorted(os.listdir(directory))
+    if _is_ours(directory / CONFIG) or {WEIGHTS, TOKENIZER[0]} <= set(names):
+        raise ModelDirectoryError(f"{path}: this file of the model is missing; {AGAIN}.")
+    if not names:
+        raise ModelDirectoryError(f"{directory} is empty; give the model directory that `heedful train` wrote.")
+    if SAVING in names or "training" in names:
+        raise ModelDirectoryError(
+            f"{directory} holds no finished model yet, only the beginnings of one; "
+            f"let its training go on with `heedful train --resume`."
+        )
+    shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+    raise ModelDirectoryError(f"{directory} is not a model directory (it has no {CHECKSUMS}; found {shown}).")
+
+
+def _parse_checksums(path: Path, text: bytes) -> dict[str, Entry]:
+    plain = parse_json(path, text)
+    if not isinstance(plain, dict):
+        raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {AGAIN}.")
+    check_version(path, plain)
+    listed = plain.get("files")
+    if set(plain) != {"format_version", "files"} or not isinstance(listed, dict):
+        raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {AGAIN}.")
+    entries = {}
+    for name, entry in listed.items():
+        if name not in KNOWN:
+            raise ModelDirectoryError(f"{path} names a file that no model directory has: {name!r}; {AGAIN}.")
+        if not isinstance(entry, dict) or set(entry) != {"size", "sha256"}:
+            raise ModelDirectoryError(f"{path} is damaged at {name!r}; {AGAIN}.")
+        if type(entry["size"]) is not int or not isinstance(entry["sha256"], str):
+            raise ModelDirectoryError(f"{path} is damaged at {name!r}; {AGAIN}.")
+        entries[name] = Entry(**entry)
+    lacking = [name for name in REQUIRED if name not in entries]
+    if lacking:
+        raise ModelDirectoryError(f"{path} does not name {', '.join(lacking)}; {AGAIN}.")
+    return entries
+
+
+def check_version(path: Path, plain: Mapping[str, Any]) -> None:
+    """Refuse what a newer heedful wrote, and what is no version at all."""
+    version = plain.get("format_version")
+    if type(version) is not int or version < 1:
+        raise ModelDirectoryError(f"{path} is damaged: format_version is {version!r}; {AGAIN}.")
+    if version > FORMAT_VERSION:
+        raise ModelDirectoryError(
+            f"{path}: this model was written by a newer heedful (format {version}, this one reads up to "
+            f"{FORMAT_VERSION}); upgrade heedful."
+        )
+
+
+def parse_json(path: Path, text: bytes) -> Any:
+    """Plain data of a JSON text; `path` is for the message."""
+    try:
+        return json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelDirectoryError(f"{path} is damaged: not valid JSON ({error}); {AGAIN}.") from None
+
+
+def to_json(plain: Any) -> str:
+    """JSON for people and machines."""
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        plain = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(plain, dict) and plain.get("format") == FORMAT

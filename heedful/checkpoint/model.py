@@ -1,0 +1,235 @@
+"""Saving and loading a whole model: weights, configuration, tokenizer, and the card that describes them."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.checkpoint import directory as files_of
+from heedful.checkpoint.directory import CARD, CONFIG, FORMAT, FORMAT_VERSION, TOKENIZER, WEIGHTS, Files
+from heedful.checkpoint.weights import (
+    build,
+    check_shapes,
+    collect,
+    num_numbers,
+    read_header,
+    read_tensors,
+    stored_names,
+)
+from heedful.config import Config, from_mapping, nearest, to_mapping
+from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from heedful.model.transformer import Transformer
+    from heedful.text.tokenizer import Tokenizer
+
+KEYS = ("format", "format_version", "heedful_version", "config", "details")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to translate, with everything that belongs to it."""
+
+    model: Transformer
+    config: Config
+    tokenizer: Tokenizer
+    details: Mapping[str, Any]
+
+
+def save_model(
+    directory: str | Path,
+    *,
+    weights: nn.Module | Mapping[str, Tensor],
+    config: Config,
+    tokenizer: Tokenizer,
+    details: Mapping[str, Any] | None = None,
+    scores: Sequence[Mapping[str, Any]] = (),
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write a model directory, or replace the model in one: all of it or nothing, whenever the process dies.
+
+    `weights` is a model or the state dict of one. `details` tells how it was made (see `heedful.card`), `scores` what
+    it reached (`Score.to_dict`); both go into the card. Real numbers are stored as float32 by default.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    from heedful.card import model_card, versions
+
+    model: nn.Module = unwrapped(weights) if isinstance(weights, torch.nn.Module) else build(config.model)
+    state = model.state_dict() if isinstance(weights, torch.nn.Module) else weights
+    tensors = collect(model, state, dtype or torch.float32, f"{directory}: the model to save")
+    check_vocabularies(config, tokenizer, str(directory))
+    told = {
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "versions": versions(),
+        **plain_data(details or {}),
+        "scores": plain_data(list(scores)),
+    }
+
+    def write(folder: Path) -> None:
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        tokenizer.save(folder)
+        record = dict(zip(KEYS, (FORMAT, FORMAT_VERSION, _version(), to_mapping(config), told), strict=True))
+        (folder / CONFIG).write_text(files_of.to_json(record), encoding="utf-8")
+        size = (folder / WEIGHTS).stat().st_size
+        card = model_card(config, {**told, "weights_size": size}, told["scores"])
+        (folder / CARD).write_text(card, encoding="utf-8")
+
+    files_of.replace_files(directory, write)
+
+
+def load_model(
+    directory: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> LoadedModel:
+    """Verify a model directory and build the model in it, in evaluation mode."""
+    return files_of.steady(directory, lambda files: _load(files, device=device, dtype=dtype))
+
+
+def load_weights(directory: str | Path) -> dict[str, Tensor]:
+    """The verified tensors of a model directory as they are stored: shared ones once, on the CPU."""
+
+    def read(files: Files) -> dict[str, Tensor]:
+        files.check([WEIGHTS])
+        path, shown_as = files.paths[WEIGHTS], files.directory / WEIGHTS
+        return read_tensors(path, shown_as, read_header(path, shown_as))
+
+    return files_of.steady(directory, read)
+
+
+def verify(directory: str | Path) -> list[str]:
+    """Check every file, the card included, against `checksums.json`; return their names."""
+
+    def read(files: Files) -> list[str]:
+        files.check(files.entries)
+        read_record(files)
+        read_header(files.paths[WEIGHTS], files.directory / WEIGHTS)
+        return list(files.entries)
+
+    return files_of.steady(directory, read)
+
+
+def describe(directory: str | Path) -> dict[str, Any]:
+    """What is in a model directory, told quickly and without torch: the weights are measured but not read."""
+
+    def read(files: Files) -> dict[str, Any]:
+        for name in files.entries:
+            if name != CARD:
+                files.check_size(name)
+        config, details, version = read_record(files)
+        header = read_header(files.paths[WEIGHTS], files.directory / WEIGHTS)
+        return {
+            "directory": str(files.directory),
+            "format_version": FORMAT_VERSION,
+            "heedful_version": version,
+            "num_parameters": details.get("num_parameters", num_numbers(header)),
+            "num_tensors": len(header),
+            "dtypes": sorted({dtype for dtype, _ in header.values()}),
+            "files": {name: dict(vars(entry)) for name, entry in files.entries.items()},
+            "config": to_mapping(config),
+            "details": details,
+        }
+
+    return files_of.steady(directory, read)
+
+
+def read_record(files: Files) -> tuple[Config, dict[str, Any], str]:
+    """Configuration, details and heedful's version out of `config.json`; anything unknown in it is refused."""
+    path = files.directory / CONFIG
+    record = files.read_json(CONFIG)
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ModelDirectoryError(f'{path} does not describe a heedful model (it lacks "format": "{FORMAT}").')
+    files_of.check_version(path, record)
+    for key in record:
+        if key not in KEYS:
+            raise ModelDirectoryError(f"{path}: unknown key {key!r}{nearest(key, KEYS)}; {files_of.AGAIN}.")
+    for key in KEYS:
+        if key not in record:
+            raise ModelDirectoryError(f"{path}: the key {key!r} is missing; {files_of.AGAIN}.")
+    if not isinstance(record["details"], dict):
+        raise ModelDirectoryError(f"{path}: details: expected named keys, found {record['details']!r}.")
+    try:
+        config = from_mapping(Config, record["config"])
+    except ConfigError as error:
+        raise ModelDirectoryError(f"{path}: config.{error}") from None
+    return config, record["details"], str(record["heedful_version"])
+
+
+def check_vocabularies(config: Config, tokenizer: Tokenizer, where: str) -> None:
+    """The model must have a row for every id the tokenizer can give."""
+    for side in ("source", "target"):
+        ids = getattr(tokenizer, f"{side}_vocab_size")
+        rows = getattr(config.model, f"{side}_vocab_size")
+        if ids > rows:
+            raise ModelDirectoryError(
+                f"{where}: the tokenizer has {ids:,} {side} ids but the model only {rows:,} (model.{side}_vocab_size); "
+                f"they do not belong together."
+            )
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself, out of what torch.compile or data parallelism has put around it."""
+    for wrapper in ("_orig_mod", "module"):
+        inner = getattr(model, wrapper, None)
+        if inner is not None and len(list(model.children())) == 1:
+            return unwrapped(inner)
+    return model
+
+
+def plain_data(value: Any) -> Any:
+    """Data that JSON can hold; numbers that are not finite become null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_data(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "item"):  # a number of numpy or torch
+        return plain_data(value.item())
+    raise TypeError(f"details of a model are plain data, not {type(value).__name__}")
+
+
+def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None) -> LoadedModel:
+    files.check(name for name in files.entries if name != CARD)
+    config, details, _ = read_record(files)
+    tokenizer = _load_tokenizer(files)
+    check_vocabularies(config, tokenizer, str(files.directory))
+    shown_as = files.directory / WEIGHTS
+    header = read_header(files.paths[WEIGHTS], shown_as)
+    model = build(config.model)
+    check_shapes(model, {name: shape for name, (_, shape) in header.items()}, str(shown_as))
+    tensors = read_tensors(files.paths[WEIGHTS], shown_as, header)
+    model.load_state_dict({name: tensors[stored] for name, stored in stored_names(model).items()})
+    return LoadedModel(model.to(device=device, dtype=dtype).eval(), config, tokenizer, details)
+
+
+def _load_tokenizer(files: Files) -> Tokenizer:
+    """Read the tokenizer from a private copy, since its files may be moving to their places just now."""
+    from heedful.text.tokenizer import Tokenizer
+
+    with tempfile.TemporaryDirectory() as copy:
+        for name in files.entries:
+            if name in TOKENIZER:
+                (Path(copy) / name).write_bytes(files.paths[name].read_bytes())
+        try:
+            return Tokenizer.load(copy)
+        except (HeedfulError, ValueError, OSError, RuntimeError, KeyError, TypeError) as error:
+            told = str(error).replace(copy, str(files.directory))
+            raise ModelDirectoryError(f"{files.directory}: the tokenizer cannot be read: {told}") from error
+
+
+def _version() -> str:
+    from heedful import __version__
+
+    return __version__
