@@ -29,8 +29,9 @@ from heedful.training.schedule import Budget, Schedule, Spent
 from heedful.training.state import TrainingState, random_tensors, restore_random, save_state
 from heedful.training.step import StepResult, TrainingStep, uses_bf16
 
-VALIDATIONS = 10
-"""How often the budget is interrupted for a look at valid, when `validate_every` does not say."""
+VALIDATIONS = 20
+VALIDATIONS_IN_A_HURRY = 6
+"""How often the budget is interrupted for a look at valid, when `validate_every` does not say; less in a few minutes."""
 
 EARLY = "early stopping"
 
@@ -179,12 +180,14 @@ class TrainingLoop:
     def _is_due(self, progress_before: float) -> bool:
         if self.config.validate_every is not None:
             return self.spent.steps % self.config.validate_every == 0
-        now = self.budget.progress(self.spent)
-        return math.floor(min(1.0, now) * VALIDATIONS) > math.floor(progress_before * VALIDATIONS)
+        hurried = self.config.minutes is not None and self.config.minutes <= 5
+        count = VALIDATIONS_IN_A_HURRY if hurried else VALIDATIONS
+        return math.floor(min(1.0, self.budget.progress(self.spent)) * count) > math.floor(progress_before * count)
 
     def _validate_and_keep(self) -> None:
         """Validate (the moving average, where there is one), publish a new best, keep a snapshot, save."""
         self.validated_step = self.spent.steps
+        random = random_tensors(self.device)  # looking at valid leaves no trace in what comes after
         if self.config.average_last:
             self._snapshot()
         with self._weights(self.average.weights if self.average is not None else None):
@@ -197,6 +200,7 @@ class TrainingLoop:
                 self.publish(self.model.state_dict(), "best", self.numbers())
         if self.config.early_stopping is not None and self.best.since >= self.config.early_stopping:
             self.stopped_by = EARLY
+        restore_random(random, self.device)
         if not self.config.save_every:
             self.save()
 

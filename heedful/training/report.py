@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -93,7 +95,30 @@ class ConsoleReporter:
         self._last_step = -1
 
     def note(self, message: str) -> None:
-        self.console.print(message, markup=False)
+        self.console.print(message, markup=False, soft_wrap=True)
+
+    def show(self, table: Any) -> None:
+        """Print anything that rich can render."""
+        self.console.print(table)
+
+    @contextmanager
+    def stages(self) -> Iterator[Callable[[str, int, int | None], None]]:
+        """Progress of the work before training: gives a function to call with stage, how many more, of how many."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        tasks: dict[str, Any] = {}
+
+        def tell(stage: str, done: int, total: int | None) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+                if not self.console.is_terminal:
+                    self.note(f"{stage} …")
+            bar.update(tasks[stage], advance=done)
+
+        with bar:
+            yield tell
 
     def trained(self, record: TrainRecord) -> None:
         if self.console.is_terminal:
