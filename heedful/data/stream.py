@@ -71,6 +71,7 @@ class BatchStream:
         self.order = EpochOrder(store, weights=weights, seed=seed)
         self._row_ends: dict[int, list[int]] = {}
         self._blocks: OrderedDict[tuple[int, int], _Block] = OrderedDict()
+        self._estimate: float | None = None
         self._lock = threading.RLock()
 
     def batches(self, start_epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Position, Batch]]:
@@ -105,10 +106,14 @@ class BatchStream:
 
     def estimated_steps_in_epoch(self) -> float:
         """About how many steps an epoch has, from its first block: at once, however large the corpora are."""
-        size = self.order.size(0)
-        if size <= self.pairs_per_block:
-            return float(max(self.steps_in_epoch(0), 1))
-        return self._block(0, 0).packing.num_rows * size / self.pairs_per_block / self.rows_per_step
+        if self._estimate is None:  # kept, because it may be asked for at every step
+            size = self.order.size(0)
+            if size <= self.pairs_per_block:
+                self._estimate = float(max(self.steps_in_epoch(0), 1))
+            else:
+                blocks = size / self.pairs_per_block
+                self._estimate = self._block(0, 0).packing.num_rows * blocks / self.rows_per_step
+        return self._estimate
 
     def _has_step(self, epoch: int, step: int) -> bool:
         first = step * self.rows_per_step
