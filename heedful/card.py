@@ -167,9 +167,8 @@ def _data(data: Any) -> str:
 def _rows(plain: Any) -> list[tuple[str, str]]:
     if not isinstance(plain, Mapping):
         return []
-    return [
-        (key.replace("_", " "), _number(value)) for key, value in plain.items() if not isinstance(value, (dict, list))
-    ]
+    told = {key: value for key, value in plain.items() if value is not None and not isinstance(value, (dict, list))}
+    return [(key.replace("_", " "), _number(value)) for key, value in told.items()]
 
 
 def _limitations(config: Config) -> str:

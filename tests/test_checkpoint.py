@@ -116,6 +116,7 @@ def test_round_trip(tmp_path: Path, tokenizers: dict[str, Tokenizer], kind: str,
     expected |= {"tokenizer.model"} if kind == "joint" else {"source.model", "target.model"}
     assert set(os.listdir(tmp_path / "m")) == expected
     assert set(verify(tmp_path / "m")) == expected - {"checksums.json"}
+    assert len({path.stat().st_mode for path in (tmp_path / "m").iterdir()}) == 1
 
 
 def test_a_state_dict_in_half_precision_is_stored_in_float32(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> None:
@@ -547,7 +548,7 @@ def test_the_card_tells_everything_but_the_folders_of_this_machine(saved: Path) 
     ]
     for part in parts:
         assert str(part) in card.replace("\\|", "|"), part
-    assert "secret" not in card and "0 duplicate" not in card and str(saved) not in card
+    assert "train loss" not in card and "secret" not in card and "0 duplicate" not in card and str(saved) not in card
     configuration = yaml.safe_load(card.split("```yaml")[1].split("```")[0])
     assert configuration["data"]["train"][0]["source"] == "a.en"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ def save_model(
         tokenizer.save(folder)
         record = dict(zip(KEYS, (FORMAT, FORMAT_VERSION, _version(), to_mapping(config), told), strict=True))
         (folder / CONFIG).write_text(files_of.to_json(record), encoding="utf-8")
+        shutil.copymode(folder / CONFIG, folder / WEIGHTS)  # safetensors lets only the owner read its files
         size = (folder / WEIGHTS).stat().st_size
         card = model_card(config, {**told, "weights_size": size}, told["scores"])
         (folder / CARD).write_text(card, encoding="utf-8")
