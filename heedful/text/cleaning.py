@@ -122,10 +122,6 @@ def target_languages(data: DataConfig) -> tuple[str, ...]:
 def _check(data: DataConfig) -> None:
     if not data.train:
         raise ConfigError("data.train: no corpus to train on; give two files as source and target, or a path.")
-    if data.max_characters < 1 or data.max_length_ratio < 1:
-        raise ConfigError("data.max_characters and data.max_length_ratio must be at least 1.")
-    if data.valid_pairs is not None and data.valid_pairs < 0:
-        raise ConfigError(f"data.valid_pairs may not be negative, got {data.valid_pairs}.")
     for corpus in (*data.train, *data.valid, *data.test):
         for path in corpus_files(corpus):
             if os.path.isdir(path):

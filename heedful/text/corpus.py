@@ -94,8 +94,6 @@ def check_corpus(corpus: CorpusConfig) -> None:
         raise ConfigError("a corpus needs `source` and `target` (two text files) or `path` (one .tsv or .jsonl file).")
     if corpus.source and corpus.target and _same_file(corpus.source, corpus.target):
         raise ConfigError(f"corpus {corpus.source}: source and target are the same file; name one file for each side.")
-    if not 0 < corpus.weight < float("inf"):
-        raise ConfigError(f"corpus {corpus.path or corpus.source}: weight must be above 0, not {corpus.weight}.")
     if corpus.path:
         _format_of(corpus.path)
 

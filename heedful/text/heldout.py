@@ -27,7 +27,7 @@ class HeldOutChoice:
 
     def __init__(self, *, limit: int, seed: int) -> None:
         self._num_sources = 2 * limit + 16  # more than needed: some will turn out to be duplicates
-        self._largest_group = limit + 16
+        self._largest_group = limit + 2000  # larger groups are never held out: memory stays small
         self._seed = str(seed).encode()
         self._groups: dict[int, list[HeldOutPair]] = {}
         self._heap: list[int] = []

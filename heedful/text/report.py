@@ -96,14 +96,15 @@ def _describe_file(path: str) -> FileReport:
 
 def table(report: PreflightReport) -> Table:
     """The report as one table for `rich`: a row a corpus, a column a reason, and below it all that needs a word."""
+    from rich.markup import escape
     from rich.table import Table
 
     heading, *rows = _cells(report)
-    result = Table(title="Corpora", caption="\n".join(_notes(report)) or None, caption_justify="left")
+    result = Table(title="Corpora", caption=escape("\n".join(_notes(report))), caption_justify="left")
     for index, name in enumerate(heading):
         result.add_column(name, justify="left" if index < 2 else "right", overflow="fold")
     for row in rows:
-        result.add_row(*row)
+        result.add_row(*map(escape, row))
     return result
 
 

@@ -19,11 +19,11 @@ _SPACE = re.compile(r"\s+")
 _LAST_WORD = re.compile(r"\S*$")
 _ABBREVIATIONS = frozenset(
     """
-    mr mrs ms dr prof st sr jr rev hon gen col capt lt sgt messrs mme mlle vs etc e.g i.e cf viz al approx dept est fig
-    figs no nos vol vols pp p ch sec ed eds inc ltd co corp jan feb mar apr jun jul aug sep sept oct nov dec a.m p.m
-    u.s u.k z.b d.h u.a bzw ca evtl ggf inkl exkl vgl nr str hr fr frl hrsg jh jhd jahrh geb gest mio mrd tel abs art bd bspw
-    usw zzgl sog o.ä u.ä i.d.r v.a m.e z.t z.zt dipl ing sen jun p.ex av env chap c.-à-d
-    sra srta ud uds ee.uu pág núm av avda sig sigg dott ecc pag bijv enz blz dhr mevr t.a.v
+    mr mrs ms dr prof st sr jr rev hon gen col capt lt sgt messrs mme mlle vs etc e.g i.e cf viz al approx dept est
+    fig figs no nos vol vols pp p ch sec ed eds inc ltd co corp jan feb mar apr jun jul aug sep sept oct nov dec a.m
+    p.m u.s u.k z.b d.h u.a bzw ca evtl ggf inkl exkl vgl nr str hr fr frl hrsg jh jhd jahrh geb gest mio mrd tel abs
+    art bd bspw usw zzgl sog o.ä u.ä i.d.r v.a m.e z.t z.zt dipl ing sen jun p.ex av env chap c.-à-d sra srta ud uds
+    ee.uu pág núm av avda sig sigg dott ecc pag bijv enz blz dhr mevr t.a.v
     """.split()
 )
 _MAY_END = frozenset(
