@@ -123,7 +123,8 @@ def compare(ours: Transformer, theirs: nn.Transformer, *, dtype: torch.dtype, to
     compared = set()
     for key, names in matching_names(ours.config):
         gradient = torch.cat([our_parameters[name].grad for name in names])
-        torch.testing.assert_close(gradient, their_parameters[key].grad, rtol=tolerance, atol=tolerance)
+        scale = max(1.0, float(gradient.abs().max()))  # sums over many tokens: the error grows with the sum
+        torch.testing.assert_close(gradient, their_parameters[key].grad, rtol=0, atol=tolerance * scale)
         compared.update(names)
     assert compared == {name for name in our_parameters if name.startswith(("encoder.", "decoder."))}
 
