@@ -32,10 +32,14 @@ class HeldOutChoice:
         self._groups: dict[int, list[HeldOutPair]] = {}
         self._heap: list[int] = []
 
-    def offer(self, pair: HeldOutPair, source: bytes, target_language: str | None) -> None:
-        """Consider a pair; a source in another direction is another source."""
+    def wants(self, source: bytes, target_language: str | None) -> int | None:
+        """The number of a source if its pairs may be held out, else None; in another direction it is another source."""
         salt = b"%s|%s|" % (self._seed, (target_language or "").encode())
         number = int.from_bytes(hashlib.blake2b(salt + source, digest_size=8).digest(), "little")
+        return number if len(self._heap) < self._num_sources or number <= -self._heap[0] else None
+
+    def offer(self, number: int, pair: HeldOutPair) -> None:
+        """Keep a pair whose source is wanted."""
         group = self._groups.get(number)
         if group is not None:
             if len(group) <= self._largest_group:
@@ -43,7 +47,7 @@ class HeldOutChoice:
         elif len(self._heap) < self._num_sources:
             heapq.heappush(self._heap, -number)
             self._groups[number] = [pair]
-        elif number < -self._heap[0]:
+        else:
             del self._groups[-heapq.heapreplace(self._heap, -number)]
             self._groups[number] = [pair]
 

@@ -22,6 +22,7 @@ WRONG_ENCODING, EMPTY, TOO_LONG, LENGTH_RATIO, IDENTICAL, OVERLAP, DUPLICATE = r
 HELD_OUT = DUPLICATE + 1
 _PROGRESS_EVERY = 10_000
 _MOST_HELD_OUT = 2000
+_UNTAGGED = Direction(None, None)
 
 
 def fault_of_text(pair: SentencePair, data: DataConfig) -> int:
@@ -135,12 +136,11 @@ class Judge:
         if self._choice is None:
             return
         corpus = self.data.train[index]
-        languages = direction(corpus, self.data) if self._has_tags else Direction(None, None)
-        forward = HeldOutPair(pair.source, pair.target, index, line, reverse=False)
-        self._choice.offer(forward, source, languages.target)
-        if corpus.both_directions:
-            backward = HeldOutPair(pair.target, pair.source, index, line, reverse=True)
-            self._choice.offer(backward, target, languages.source)
+        languages = direction(corpus, self.data) if self._has_tags else _UNTAGGED
+        if (number := self._choice.wants(source, languages.target)) is not None:
+            self._choice.offer(number, HeldOutPair(pair.source, pair.target, index, line, reverse=False))
+        if corpus.both_directions and (number := self._choice.wants(target, languages.source)) is not None:
+            self._choice.offer(number, HeldOutPair(pair.target, pair.source, index, line, reverse=True))
 
     def drop_duplicates(self) -> None:
         """Of pairs that say the same, keep the first."""
