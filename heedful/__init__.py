@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from heedful.errors import HeedfulError
     from heedful.evaluation.score import Score, score
     from heedful.model.transformer import Transformer
-    from heedful.training.run import train
+    from heedful.workflow import train
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ _HOMES = {
     "Translation": "heedful.decoding.hypothesis",
     "Translator": "heedful.decoding.translator",
     "score": "heedful.evaluation.score",
-    "train": "heedful.training.run",
+    "train": "heedful.workflow",
 }
 
 

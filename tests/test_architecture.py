@@ -23,6 +23,7 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["__init__", "__main__"],
     ["cli"],
     ["serving", "interop", "inspection", "paper"],
+    ["workflow"],
     ["training", "decoding", "evaluation"],
     ["native", "checkpoint"],
     ["build", "card"],
