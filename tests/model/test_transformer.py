@@ -299,15 +299,35 @@ def test_a_wrong_shape_is_refused() -> None:
         model(random_tokens(2, 5).float(), random_tokens(2, 4))
 
 
-@pytest.mark.compile
-@pytest.mark.filterwarnings(r"ignore::DeprecationWarning:torch\..*")  # inductor's imports use what torch deprecates
-@pytest.mark.parametrize("name", ["paper", "modern"])
-def test_compiled_whole_equals_eager(name: str) -> None:
-    model = build(replace(VARIANTS[name], num_encoder_layers=1, num_decoder_layers=1))
-    source, target_input = random_tokens(2, 6), random_tokens(2, 6)
+def packed_inputs() -> tuple[Tensor, ...]:
     segments = torch.tensor([[1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 1, 1]])
     positions = torch.tensor([[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]])
-    inputs = (source, target_input, segments, segments, positions, positions)
+    return random_tokens(2, 6), random_tokens(2, 6), segments, segments, positions, positions
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["modern", "batch", "learned", "additive"])
+def test_an_option_does_not_break_the_graph(name: str) -> None:
+    """One whole graph, forward and backward; run as torch's own operators, for making machine code is slow."""
+    config = replace(VARIANTS[name], num_encoder_layers=1, num_decoder_layers=1)
+    eager, compiled = build(config).train(), build(config).train()
+    inputs = packed_inputs()
+    expected = eager(*inputs)
+    logits = torch.compile(compiled, fullgraph=True, backend="aot_eager")(*inputs)
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+    for model_logits in (logits, expected):
+        model_logits.square().sum().backward()
+    for parameter, other in zip(compiled.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-3, atol=1e-3)
+    for buffer, other_buffer in zip(compiled.buffers(), eager.buffers(), strict=True):
+        torch.testing.assert_close(buffer, other_buffer)
+
+
+@pytest.mark.compile
+@pytest.mark.slow
+@pytest.mark.filterwarnings(r"ignore::DeprecationWarning:torch\..*")  # inductor's imports use what torch deprecates
+def test_compiled_model_equals_eager() -> None:
+    model, inputs = build(replace(SMALL, num_encoder_layers=1, num_decoder_layers=1)), packed_inputs()
     with torch.no_grad():
-        compiled = torch.compile(model, fullgraph=True)(*inputs)
+        compiled = torch.compile(model, fullgraph=True, options={"cpp_cache_precompile_headers": False})(*inputs)
         torch.testing.assert_close(compiled, model(*inputs), rtol=1e-4, atol=1e-5)
