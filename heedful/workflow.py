@@ -118,13 +118,16 @@ def obtain_data(asked: Config, directory: Path, console: Any) -> Prepared:
 def prepare(asked: Config, directory: Path, console: Any) -> Prepared:
     """Preflight with its table, tokenizer, ids on disk."""
     from heedful.data.prepare import prepare as prepare_data
-    from heedful.text.cleaning import preflight, table
+    from heedful.text.cleaning import plain_table, preflight, table
 
     with console.stages() as tell:
         found = preflight(
             asked.data, seed=asked.training.seed, progress=lambda lines: tell("looking over the corpora", lines, None)
         )
-    console.show(table(found.report))
+    if console.is_terminal:
+        console.show(table(found.report))
+    else:
+        console.note(plain_table(found.report))
     with console.stages() as tell:
         prepared = prepare_data(
             asked.data, asked.tokenizer, directory, seed=asked.training.seed, found=found, progress=tell

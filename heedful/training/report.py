@@ -97,6 +97,11 @@ class ConsoleReporter:
     def note(self, message: str) -> None:
         self.console.print(message, markup=False, soft_wrap=True)
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether people watch; elsewhere only plain lines are written."""
+        return self.console.is_terminal
+
     def show(self, table: Any) -> None:
         """Print anything that rich can render."""
         self.console.print(table)

@@ -1,0 +1,90 @@
+"""The program `heedful`: one function a verb, heavy imports inside the functions, errors as one message.
+
+What a user can put right is told in one line on stderr with exit code 2; a program error keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from heedful.cli.evaluate import evaluate
+from heedful.cli.flags import Verb, similar_flag
+from heedful.cli.info import average, info
+from heedful.cli.outcome import tell_error
+from heedful.cli.prepare import prepare
+from heedful.cli.score import score
+from heedful.cli.train import train
+from heedful.cli.translate import translate
+from heedful.errors import HeedfulError
+
+VERBS = (train, translate, score, evaluate, prepare, average, info)
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=True, pretty_exceptions_enable=False)
+for _verb in VERBS:
+    app.command(cls=Verb)(_verb)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program on the arguments of the command line (or on these) and exit with its code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    sys.exit(run(given or ["--help"]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the program and return its exit code."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(arguments, prog_name="heedful", standalone_mode=False)
+    except typer.Abort:
+        return 130
+    except (HeedfulError, USAGE_ERROR) as error:
+        return tell_error(told(error))
+    return code if isinstance(code, int) else 0
+
+
+def told(error: Exception) -> str:
+    """The message of an error; a wrong flag names the nearest right one."""
+    name = getattr(error, "option_name", None)
+    context = getattr(error, "ctx", None)
+    if name and str(getattr(error, "message", "")).startswith("No such option"):
+        known = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
+        return f"there is no flag {name}{similar_flag(name, known)}; {_see_help(context)}."
+    if hasattr(error, "format_message"):
+        message = " ".join(error.format_message().split())
+        return f"{message[:1].lower()}{message[1:].rstrip('.')}; {_see_help(context)}."
+    return str(error)
+
+
+def _see_help(context: typer.Context | None) -> str:
+    return f"see {context.command_path if context else 'heedful'} --help"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from heedful import __version__
+
+        print(f"heedful {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def heedful(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """The Transformer of "Attention Is All You Need", from two text files to a translation.
+
+    \b
+    heedful train --source train.en --target train.de -o model
+    heedful translate -m model "A sentence." "Another one."
+    heedful evaluate -m model --source test.en --target test.de
+    """

@@ -1,0 +1,75 @@
+"""`heedful evaluate`: translate a test set with a model and score it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heedful.cli import flags
+from heedful.cli.flags import model_directory, search_settings
+from heedful.cli.lines import destination, read_text, refuse_same_file
+from heedful.cli.score import print_scores
+from heedful.errors import CorpusError
+
+
+def evaluate(
+    source: Annotated[str, typer.Option("--source", "-s", metavar="FILE", help="Text to translate.")],
+    target: Annotated[str, typer.Option("--target", "-t", metavar="FILE", help="Its reference translation.")],
+    model: flags.ModelDirectory = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the translations here.")
+    ] = None,
+    as_json: flags.AsJson = False,
+    target_language: flags.To = None,
+    method: flags.Method = None,
+    beam_size: flags.BeamSize = None,
+    length_penalty: flags.LengthPenalty = None,
+    length_penalty_alpha: flags.LengthPenaltyAlpha = None,
+    max_length: flags.MaxLength = None,
+    min_length: flags.MinLength = None,
+    no_repeat_ngram: flags.NoRepeatNgram = None,
+    split: flags.Split = None,
+    device: flags.Device = None,
+    settings: flags.Settings = None,
+) -> None:
+    """Translate a test set and score the translations.
+
+    \b
+    heedful evaluate -m model -s test.en -t test.de
+    heedful evaluate -m model -s test.en -t test.de --beam-size 8 -o output.de --json
+
+    Every key of the section decoding is also a flag: --decoding.split=never.
+    """
+    search = search_settings(
+        settings,
+        method=method,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        length_penalty_alpha=length_penalty_alpha,
+        max_length=max_length,
+        min_length=min_length,
+        no_repeat_ngram=no_repeat_ngram,
+        split=split,
+    )
+    refuse_same_file(output, source, target)
+    directory = model_directory(model)
+    sources, references = read_text(source), read_text(target)
+    if len(sources) != len(references):
+        raise CorpusError(
+            f"{source} has {len(sources):,} lines but {target} has {len(references):,}; line n must translate line n."
+        )
+    from rich.console import Console
+
+    from heedful import workflow
+
+    with Console(stderr=True, quiet=not sys.stderr.isatty()).status(f"translating {len(sources):,} lines"):
+        texts, scores = workflow.evaluate(
+            directory, sources, references, device=device or "auto", target_language=target_language, **search
+        )
+    if output is not None:
+        with destination(output) as file:
+            file.writelines(text.replace("\n", " ").encode("utf-8", errors="replace") + b"\n" for text in texts)
+    print_scores(scores, as_json=as_json, model=str(directory), num_sentences=len(texts))

@@ -1,0 +1,245 @@
+"""Flags: those that several verbs share, and every key of the configuration as `--section.key=value`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from heedful.cli.outcome import handled
+from heedful.config import Config, is_section, merge, nearest, read_request, set_key
+from heedful.errors import ConfigError
+
+DATA, LANGUAGES, SEARCH, BUDGET = "Corpora", "Languages", "Search", "Budget"
+
+ConfigFile = Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="Settings; flags lay over them.")]
+Sources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source", "-s", metavar="FILE", rich_help_panel=DATA, help="Source side, one sentence a line; repeatable."
+    ),
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--target", "-t", metavar="FILE", rich_help_panel=DATA, help="Target side of each --source."),
+]
+SingleFiles = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="FILE", rich_help_panel=DATA, help="TSV or JSONL file with both sides; repeatable."),
+]
+ValidSources = Annotated[
+    list[str] | None,
+    typer.Option("--valid-source", metavar="FILE", rich_help_panel=DATA, help="Without it, pairs are held out."),
+]
+ValidTargets = Annotated[list[str] | None, typer.Option("--valid-target", metavar="FILE", rich_help_panel=DATA)]
+TestSources = Annotated[
+    list[str] | None,
+    typer.Option("--test-source", metavar="FILE", rich_help_panel=DATA, help="To score the finished model on."),
+]
+TestTargets = Annotated[list[str] | None, typer.Option("--test-target", metavar="FILE", rich_help_panel=DATA)]
+SourceLanguage = Annotated[
+    str | None,
+    typer.Option(metavar="CODE", rich_help_panel=LANGUAGES, help="Such as en; else the ending of the files tells."),
+]
+TargetLanguage = Annotated[
+    str | None,
+    typer.Option(metavar="CODE", rich_help_panel=LANGUAGES, help="Such as de; else the ending of the files tells."),
+]
+Seed = Annotated[int | None, typer.Option(help="Fixes everything that is drawn at random.")]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+ModelDirectory = Annotated[
+    Path | None, typer.Option("--model", "-m", metavar="DIRECTORY", help="Model directory; without it ./model.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", hidden=True, metavar="KEY=VALUE")]
+
+BeamSize = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Hypotheses kept at each step.")]
+Method = Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=SEARCH, help="beam, greedy or sampling.")]
+LengthPenalty = Annotated[
+    str | None, typer.Option(metavar="NAME", rich_help_panel=SEARCH, help="paper, average or none.")
+]
+LengthPenaltyAlpha = Annotated[float | None, typer.Option(rich_help_panel=SEARCH, help="α of the length penalty.")]
+MaxLength = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Longest translation, in tokens.")]
+MinLength = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Shortest translation, in tokens.")]
+NoRepeatNgram = Annotated[
+    int | None, typer.Option(rich_help_panel=SEARCH, help="Never produce the same n tokens twice.")
+]
+Split = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", rich_help_panel=SEARCH, help="Split inputs into sentences: long, always or never."),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--target-language", "--to", metavar="CODE", rich_help_panel=LANGUAGES, help="Language to translate into."
+    ),
+]
+
+_DOTTED = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
+_LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?")
+
+
+class Verb(TyperCommand):
+    """A verb that takes any key of the configuration as a flag, and ends with one message when it cannot go on."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the flags, dotted ones as values of `--set`."""
+        takes_settings = any("--set" in parameter.opts for parameter in self.params)
+        return super().parse_args(ctx, fold(args) if takes_settings else args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
+        with handled():
+            return super().invoke(ctx)
+
+
+def fold(arguments: Sequence[str]) -> list[str]:
+    """Arguments with each `--section.key value` or `--section.key=value` as `--set section.key=value`."""
+    folded: list[str] = []
+    index = 0
+    while index < len(arguments):
+        argument = arguments[index]
+        index += 1
+        if argument == "--":
+            return [*folded, argument, *arguments[index:]]
+        found = _DOTTED.fullmatch(argument)
+        if found is None:
+            folded.append(argument)
+            continue
+        key, value = found[1].replace("-", "_"), found[2]
+        following = arguments[index] if index < len(arguments) else None
+        if value is None:
+            value = _following_value(key, following)
+            index += value is following
+        folded += ["--set", f"{key}={value}"]
+    return folded
+
+
+def _following_value(key: str, following: str | None) -> str:
+    """The value after a dotted flag; a flag of the kind true or false may stand alone."""
+    switch = _hint_of(key) in (bool, bool | None)
+    if switch and (following is None or following.lower() not in ("true", "false", "yes", "no", "on", "off", "none")):
+        return "true"
+    if following is None or following.startswith("--"):
+        raise ConfigError(f"--{key} needs a value, such as --{key}=….")
+    return following
+
+
+def _hint_of(key: str) -> Any:
+    """The type of a key of the configuration; an unknown key is an error that names the nearest right one."""
+    known = _keys()
+    if key not in known:
+        same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
+        hint = f" (did you mean '--{same[0]}'?)" if same else nearest(f"--{key}", (f"--{name}" for name in known))
+        raise ConfigError(f"--{key}: unknown key{hint}.")
+    return known[key]
+
+
+def _keys() -> dict[str, Any]:
+    """Every dotted key of the configuration with its type."""
+    keys: dict[str, Any] = {}
+    for section, hint in typing.get_type_hints(Config).items():
+        if is_section(hint):
+            hints = typing.get_type_hints(hint)
+            keys |= {f"{section}.{field.name}": hints[field.name] for field in dataclasses.fields(hint)}
+    return keys
+
+
+def similar_flag(name: str, known: Iterable[str]) -> str:
+    """A hint to the flag that was perhaps meant: one that looks alike, or the key of that name."""
+    flags = [flag for flag in known if flag.startswith("--") and flag != "--set"]
+    key = name.lstrip("-").replace("-", "_")
+    same = [f"--{dotted}" for dotted in _keys() if dotted.rpartition(".")[2] == key]
+    if same and "--set" in known:
+        return f" (did you mean {same[0]!r}?)"
+    return nearest(name, flags)
+
+
+def settings_of(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
+    """A request out of short flags (`training__steps=…`; None: not given) and dotted ones, which win."""
+    request: dict[str, Any] = {}
+    for name, value in short.items():
+        if value is not None:
+            set_key(request, name.replace("__", "."), value)
+    for pair in pairs or ():
+        key, _, text = pair.partition("=")
+        _hint_of(key)
+        set_key(request, key, text)
+    return request
+
+
+def search_settings(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
+    """Keys of the section `decoding` out of flags; no other section has a place where nothing is trained."""
+    request = settings_of(pairs, **{f"decoding__{name}": value for name, value in short.items()})
+    for section in request:
+        if section != "decoding":
+            raise ConfigError(f"--{section}.…: a finished model takes keys of decoding only.")
+    return dict(request.get("decoding", {}))
+
+
+def corpora_of(
+    sources: Sequence[str] | None,
+    targets: Sequence[str] | None,
+    files: Sequence[str] | None = None,
+    *,
+    flag: str = "",
+) -> list[dict[str, str]] | None:
+    """The corpora named by flags; None when there are none. `flag` is what stands before `source` in their names."""
+    sources, targets = sources or (), targets or ()
+    if len(sources) != len(targets):
+        raise ConfigError(
+            f"--{flag}source is given {len(sources)} times and --{flag}target {len(targets)} times; "
+            f"each source file needs its target file."
+        )
+    pairs = [{"source": source, "target": target} for source, target in zip(sources, targets, strict=True)]
+    return [*pairs, *({"path": path} for path in files or ())] or None
+
+
+def complete_request(config: Path | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration file with flags laid over it, and the languages that the names of the corpora tell."""
+    request = merge(read_request(config) if config is not None else {}, changes)
+    data = request.get("data")
+    if isinstance(data, Mapping):
+        request["data"] = {**_languages_of(data), **data}
+    return request
+
+
+def _languages_of(data: Mapping[str, Any]) -> dict[str, str]:
+    """Language codes out of names such as `train.en` and `train.de.gz`, if the user gave none and all names agree."""
+    if data.get("source_language") or data.get("target_language"):
+        return {}
+    corpora = data.get("train")
+    corpora = corpora if isinstance(corpora, list) else [corpora]
+    found = set()
+    for corpus in corpora:
+        if not isinstance(corpus, Mapping) or corpus.get("source_language") or corpus.get("target_language"):
+            return {}
+        found.add((_language_of(corpus.get("source")), _language_of(corpus.get("target"))))
+    if len(found) != 1:
+        return {}
+    source, target = found.pop()
+    if source is None or target is None or source == target:
+        return {}
+    return {"source_language": source, "target_language": target}
+
+
+def _language_of(path: Any) -> str | None:
+    name = str(path or "")
+    ending = re.sub(r"\.(gz|xz)$", "", name, flags=re.IGNORECASE).rpartition(".")[2]
+    return ending if ending != name and _LANGUAGE.fullmatch(ending) else None
+
+
+def model_directory(given: Path | None) -> Path:
+    """The model directory that was named, or `model` in the working directory."""
+    directory = given or Path("model")
+    if not directory.exists():
+        what = f"{directory}: there is no such model directory" if given else "no model named and no ./model here"
+        raise ConfigError(f"{what}; name one with -m, or train one: heedful train --source … --target … -o model")
+    return directory

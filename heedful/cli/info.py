@@ -1,0 +1,135 @@
+"""`heedful info` and `heedful average`: what a model is, and several made one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heedful.cli import flags
+from heedful.errors import ConfigError
+
+
+def average(
+    models: Annotated[list[Path], typer.Argument(metavar="DIRECTORY", help="Models of one shape and tokenizer.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model to write.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there.")] = False,
+) -> None:
+    """Average the weights of several models into one.
+
+    \b
+    heedful average run1 run2 run3 -o averaged
+    """
+    if len(models) < 2:
+        raise ConfigError("average needs at least two model directories.")
+    for directory in models:
+        if not directory.exists():
+            raise ConfigError(f"{directory}: there is no such model directory.")
+    if (output / "config.json").exists() and not overwrite:
+        raise ConfigError(f"{output} already holds a model; add --overwrite to replace it, or choose another with -o.")
+    from heedful import workflow
+
+    workflow.average(models, output)
+
+
+def info(
+    model: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Model directory.")] = Path("model"),
+    check: Annotated[bool, typer.Option("--verify", help="Compare every file with its checksum.")] = False,
+    card: Annotated[bool, typer.Option("--card", help="Print the model card.")] = False,
+    as_json: flags.AsJson = False,
+) -> None:
+    """Say what a model is: direction, size, data, scores.
+
+    \b
+    heedful info model
+    heedful info model --verify
+    heedful info model --card > CARD.md
+    """
+    from heedful.checkpoint import describe, verify
+
+    directory = flags.model_directory(model)
+    found = describe(directory)
+    checked = verify(directory) if check else []
+    if card:
+        print((directory / "README.md").read_text(encoding="utf-8"), end="")
+    elif as_json:
+        print(json.dumps({**found, "verified": checked} if check else found, indent=2, ensure_ascii=False))
+    else:
+        print_rows(rows_of(found))
+        if checked:
+            print(f"All {len(checked)} files are as they were saved.")
+
+
+def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What people ask about a model, as rows of name and value."""
+    config, details = found["config"], found["details"]
+    model, training = config["model"], details.get("training") or {}
+    weights = found["files"]["model.safetensors"]["size"]
+    layers = f"{model['num_encoder_layers']} + {model['num_decoder_layers']} layers"
+    shape = f"{config['preset']}: {layers}, width {model['d_model']}, {model['num_heads']} heads"
+    rows = [
+        ("name", config["name"] or "not stated"),
+        ("direction", direction_of(found)),
+        ("licence", config["licence"] or "not stated"),
+        ("parameters", f"{found['num_parameters']:,} ({weights / 1e6:,.1f} MB, {', '.join(found['dtypes'])})"),
+        ("shape", shape),
+        ("vocabulary", vocabulary_of(config)),
+        ("longest text", f"{model['max_length']:,} subwords"),
+        ("search", search_of(config["decoding"])),
+    ]
+    for corpus in (details.get("data") or {}).get("corpora", []):
+        rows.append(("data", f"{corpus['role']}: {corpus['name']}, {corpus['num_kept']:,} of {corpus['num_read']:,}"))
+    told = [f"{key.replace('_', ' ')} {plain(value)}" for key, value in training.items() if value is not None]
+    rows.append(("training", ", ".join(told) or "not stated"))
+    rows += [("score", score_line(one)) for one in details.get("scores") or []] or [("score", "none")]
+    rows.append(("made with", f"heedful {found['heedful_version']}, format {found['format_version']}"))
+    return rows
+
+
+def direction_of(found: Mapping[str, Any]) -> str:
+    """Such as `en → de`, of all training corpora."""
+    data = found["config"]["data"]
+    corpora = [data, *((found["details"].get("data") or {}).get("corpora", []))]
+    pairs = [(corpus.get("source_language"), corpus.get("target_language")) for corpus in corpora]
+    pairs += [(pair[1], pair[0]) for pair, corpus in zip(pairs, corpora, strict=True) if corpus.get("both_directions")]
+    return ", ".join(dict.fromkeys(f"{one} → {other}" for one, other in pairs if one and other)) or "not stated"
+
+
+def vocabulary_of(config: Mapping[str, Any]) -> str:
+    """The number of subwords, of both sides if they differ."""
+    model = config["model"]
+    if config["tokenizer"]["joint"]:
+        return f"{model['target_vocab_size']:,} subwords, shared by both sides"
+    return f"{model['source_vocab_size']:,} source and {model['target_vocab_size']:,} target subwords"
+
+
+def search_of(decoding: Mapping[str, Any]) -> str:
+    """How the model translates unless told otherwise."""
+    if decoding["method"] != "beam":
+        return str(decoding["method"])
+    penalty = f"length penalty {decoding['length_penalty']} {decoding['length_penalty_alpha']}"
+    return f"beam of {decoding['beam_size']}, {penalty}"
+
+
+def score_line(one: Mapping[str, Any]) -> str:
+    """A score with its signature, and what it was measured on."""
+    from heedful.evaluation.score import Score
+
+    return f"{one.get('data', 'not stated')}: {Score.from_dict(one)}"
+
+
+def plain(value: Any) -> str:
+    """A number as people write it."""
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def print_rows(rows: list[tuple[str, str]]) -> None:
+    """Rows in two columns; a name that repeats is printed once."""
+    width = max(len(name) for name, _ in rows)
+    before = None
+    for name, value in rows:
+        print(f"{name if name != before else '':<{width}}  {value}")
+        before = name

@@ -1,0 +1,129 @@
+"""Lines in, lines out: exactly one for one, as bytes, whatever the locale says. A line ends at LF and nowhere else."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from heedful.errors import ConfigError, CorpusError
+from heedful.text.corpus import read_lines
+
+BLOCK = 1 << 17  # bytes that are asked for at once; a slow pipe gives fewer, and its lines are translated at once
+STANDARD_INPUT = "standard input"
+
+
+def chunks_of(path: str | None) -> Iterator[list[str]]:
+    """The lines of a file (None or "-": of standard input) in the portions in which they arrive."""
+    if path in (None, "-"):
+        yield from _decoded(sys.stdin.buffer, STANDARD_INPUT)
+        return
+    assert path is not None
+    try:
+        with _open(path) as file:
+            yield from _decoded(file, path)
+    except FileNotFoundError:
+        raise CorpusError(f"{path}: there is no such file.") from None
+
+
+def _open(path: str) -> BinaryIO:
+    if Path(path).is_dir():
+        raise CorpusError(f"{path}: this is a directory; name a file in it.")
+    if path.lower().endswith(".gz"):
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return cast(BinaryIO, lzma.open(path, "rb") if path.lower().endswith(".xz") else open(path, "rb"))
+
+
+def _decoded(file: BinaryIO, name: str) -> Iterator[list[str]]:
+    number = 0
+    for lines in _portions(file, name):
+        texts: list[str] = []
+        for line in lines:
+            number += 1
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            try:
+                texts.append(line.removesuffix(b"\r").decode())
+            except UnicodeDecodeError:
+                yield texts
+                raise CorpusError(f"{name}:{number}: this line is not UTF-8; convert the text (see `iconv`).") from None
+        yield texts
+
+
+def _portions(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
+    """Whole lines without their LF, as many as have arrived; the last line may lack its LF."""
+    rest: list[bytes] = []
+    while block := _read(file, name):
+        first, *others = block.split(b"\n")
+        rest.append(first)
+        if others:
+            yield [b"".join(rest), *others[:-1]]
+            rest = [others[-1]]
+    if last := b"".join(rest):
+        yield [last]
+
+
+def _read(file: BinaryIO, name: str) -> bytes:
+    try:
+        return cast(Any, file).read1(BLOCK)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise CorpusError(f"{name}: cannot be read: {error}. The file is damaged, cut off or not readable.") from None
+
+
+def read_text(path: str) -> list[str]:
+    """All lines of a text file ("-": of standard input), compressed or not."""
+    if path == "-":
+        return [text for chunk in chunks_of(None) for text in chunk]
+    texts = []
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            texts.append(line.decode())
+        except UnicodeDecodeError:
+            raise CorpusError(f"{path}:{number}: this line is not UTF-8; convert the file (see `iconv`).") from None
+    return texts
+
+
+def refuse_same_file(output: Path | None, *inputs: str | Path | None) -> None:
+    """An output may not be one of the inputs."""
+    for path in inputs:
+        if output is None or path is None or not (output.is_file() and Path(path).is_file()):
+            continue
+        if os.path.samefile(output, path):
+            raise ConfigError(f"-o {output} is also an input; choose another file to write.")
+
+
+@contextmanager
+def destination(path: Path | None) -> Iterator[BinaryIO]:
+    """Where lines are written: standard output, or a file that gets its name when it is complete.
+
+    Until then, and if anything goes wrong, all that was written stands in `<name>.partial`.
+    """
+    if path is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        return
+    if path.is_dir():
+        raise ConfigError(f"-o {path}: this is a directory; name a file to write.")
+    if path.exists() and not path.is_file():  # a pipe or a device cannot be renamed
+        with path.open("wb") as file:
+            yield file
+        return
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(path)
+    except BaseException as error:
+        if partial.exists() and partial.stat().st_size:
+            error.add_note(f"What was done so far is in {partial}.")
+        elif partial.exists():
+            partial.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
+        raise

@@ -1,0 +1,60 @@
+"""How a verb ends: exit code 0, one message and 2, quietly 130 after Ctrl-C, or a traceback and 1."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from heedful.errors import HeedfulError
+
+INTERRUPTED = 130
+
+
+def tell_error(message: str) -> int:
+    """Print a message for the user on stderr and return the exit code of errors."""
+    print(f"heedful: {message}", file=sys.stderr)
+    return 2
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Turn what the user or the system caused into a message and an exit code."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has seen enough
+        _close_standard_output()
+        raise typer.Exit(0) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except HeedfulError as error:
+        notes = getattr(error, "__notes__", [])
+        raise typer.Exit(tell_error(" ".join([str(error), *notes]))) from None
+    except OSError as error:
+        raise typer.Exit(tell_error(_about_file(error))) from None
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        advice = "use a smaller decoding.tokens_per_batch, training.tokens_per_microbatch or model, or --device cpu"
+        raise typer.Exit(tell_error(f"the device has not enough memory; {advice}.")) from None
+
+
+def _about_file(error: OSError) -> str:
+    named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
+    where = f"{' → '.join(named)}: " if named else ""
+    notes = " ".join(getattr(error, "__notes__", []))
+    return f"{where}{error.strerror or error}. {notes}".rstrip()
+
+
+def _close_standard_output() -> None:
+    """Point stdout at nothing, so that Python does not complain when it flushes at its end."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass  # not a real file, as in tests

@@ -1,0 +1,116 @@
+"""`heedful prepare`: look over the corpora, learn the tokenizer, write ids; `train --prepared` starts from there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.cli import flags
+from heedful.cli.flags import complete_request, corpora_of, settings_of
+from heedful.config import Config, settle
+from heedful.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heedful.training.report import ConsoleReporter
+
+OWN_NAMES = (
+    "prepared.json prepared.json.incomplete tokenizer.json tokenizer.model source.model target.model "
+    "train valid valid.jsonl test.jsonl"
+).split()
+"""What may stand in a prepared directory: in one with anything else, `train` and `valid` may be a user's own."""
+
+
+def prepare(
+    config: flags.ConfigFile = None,
+    source: flags.Sources = None,
+    target: flags.Targets = None,
+    data: flags.SingleFiles = None,
+    valid_source: flags.ValidSources = None,
+    valid_target: flags.ValidTargets = None,
+    test_source: flags.TestSources = None,
+    test_target: flags.TestTargets = None,
+    source_language: flags.SourceLanguage = None,
+    target_language: flags.TargetLanguage = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to write.")] = Path(
+        "prepared"
+    ),
+    vocab_size: Annotated[int | None, typer.Option(help="Subwords to learn; else chosen for the corpus.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was prepared there.")] = False,
+    seed: flags.Seed = None,
+    quiet: flags.Quiet = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look: print the table, write nothing.")] = False,
+    settings: flags.Settings = None,
+) -> None:
+    """Look over corpora and make them ready for training.
+
+    \b
+    heedful prepare --source train.en --target train.de --dry-run
+    heedful prepare --source train.en --target train.de -o prepared
+    heedful train --prepared prepared -o model
+
+    Every key of the sections data and tokenizer is also a flag: --data.max_characters=500.
+    """
+    changes = settings_of(
+        settings,
+        data__train=corpora_of(source, target, data),
+        data__valid=corpora_of(valid_source, valid_target, flag="valid-"),
+        data__test=corpora_of(test_source, test_target, flag="test-"),
+        data__source_language=source_language,
+        data__target_language=target_language,
+        tokenizer__vocab_size=vocab_size,
+        training__seed=seed,
+    )
+    asked = settle(complete_request(config, changes), "base")
+    if not asked.data.train:
+        raise ConfigError("no corpus to prepare: give --source and --target, or data.train in the configuration.")
+    from heedful.training.report import ConsoleReporter
+
+    console = ConsoleReporter(quiet=quiet)
+    if dry_run:
+        show_corpora(asked, console)
+    else:
+        write(asked, output, console, overwrite=overwrite)
+
+
+def show_corpora(asked: Config, console: ConsoleReporter) -> None:
+    """Print the table of the preflight on stdout."""
+    from rich.console import Console
+
+    from heedful.text.cleaning import plain_table, preflight, table
+
+    with console.stages() as tell:
+        report = preflight(
+            asked.data,
+            seed=asked.training.seed,
+            progress=lambda lines: tell("looking over the corpora", lines, None),
+        ).report
+    if sys.stdout.isatty():
+        Console().print(table(report))
+    else:
+        print(plain_table(report))
+
+
+def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: bool) -> None:
+    """Prepare into a directory of its own."""
+    from heedful import workflow
+    from heedful.data.prepare import MANIFEST, Prepared, fingerprint, is_prepared
+
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"-o {output}: this is a file; name a directory to write.")
+    foreign = [path.name for path in output.glob("*") if path.name not in OWN_NAMES]
+    if foreign:
+        raise ConfigError(f"-o {output}: there are other things in it ({foreign[0]}); choose a directory of its own.")
+    if is_prepared(output, fingerprint(asked.data, asked.tokenizer, asked.training.seed)):
+        console.note(f"{output} is prepared already, from the same files and settings.")
+        Prepared.open(output)
+        return
+    if (output / MANIFEST).exists() and not overwrite:
+        raise ConfigError(f"-o {output} was prepared from other files or settings; add --overwrite to replace it.")
+    prepared = workflow.prepare(asked, output, console)
+    console.note(
+        f"{len(prepared.train):,} pairs in rows of {prepared.row_width} tokens, "
+        f"{prepared.tokenizer.target_vocab_size:,} subwords. Go on: heedful train --prepared {output} -o model"
+    )

@@ -1,0 +1,122 @@
+"""`heedful train`: from two text files to a model directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from heedful.cli import flags
+from heedful.cli.flags import BUDGET, DATA, complete_request, corpora_of, settings_of
+from heedful.config import Config, choose_preset, settle, to_mapping
+from heedful.errors import ConfigError
+
+
+def train(
+    config: flags.ConfigFile = None,
+    source: flags.Sources = None,
+    target: flags.Targets = None,
+    data: flags.SingleFiles = None,
+    valid_source: flags.ValidSources = None,
+    valid_target: flags.ValidTargets = None,
+    test_source: flags.TestSources = None,
+    test_target: flags.TestTargets = None,
+    prepared: Annotated[
+        str | None,
+        typer.Option(metavar="DIRECTORY", rich_help_panel=DATA, help="What `heedful prepare` wrote, instead of files."),
+    ] = None,
+    source_language: flags.SourceLanguage = None,
+    target_language: flags.TargetLanguage = None,
+    steps: Annotated[int | None, typer.Option(rich_help_panel=BUDGET, help="Stop after this many updates.")] = None,
+    epochs: Annotated[float | None, typer.Option(rich_help_panel=BUDGET, help="… passes over the data.")] = None,
+    tokens: Annotated[int | None, typer.Option(rich_help_panel=BUDGET, help="… target tokens.")] = None,
+    minutes: Annotated[float | None, typer.Option(rich_help_panel=BUDGET, help="… minutes of training.")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model directory to write.")
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="tiny, small, iwslt, base or big; else chosen for corpus and device."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there.")] = False,
+    seed: flags.Seed = None,
+    device: flags.Device = None,
+    name: Annotated[str | None, typer.Option(help="Name for the model card.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Licence for the model card.")] = None,
+    quiet: flags.Quiet = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration as YAML, train nothing.")] = False,
+    settings: flags.Settings = None,
+) -> None:
+    """Train a model on aligned text.
+
+    \b
+    heedful train --source train.en --target train.de -o model
+    heedful train --data pairs.tsv.gz --preset tiny --minutes 5 -o model
+    heedful train config.yaml --training.steps=1000 --model.dropout 0.2
+    heedful train config.yaml --resume
+
+    Every key of the configuration is also a flag: --section.key=value.
+    """
+    changes = settings_of(
+        settings,
+        preset=preset,
+        output=output,
+        name=name,
+        licence=licence,
+        data__train=corpora_of(source, target, data),
+        data__valid=corpora_of(valid_source, valid_target, flag="valid-"),
+        data__test=corpora_of(test_source, test_target, flag="test-"),
+        data__prepared=prepared,
+        data__source_language=source_language,
+        data__target_language=target_language,
+        training__steps=steps,
+        training__epochs=epochs,
+        training__tokens=tokens,
+        training__minutes=minutes,
+        training__seed=seed,
+        training__device=device,
+    )
+    request = complete_request(config, changes)
+    if dry_run:
+        print_configuration(resolve(request))
+        return
+    settle(request, "base")  # a wrong key is told before torch is imported
+    from heedful import workflow
+
+    workflow.train(request, resume=resume, overwrite=overwrite, quiet=quiet)
+
+
+def resolve(request: Mapping[str, Any]) -> Config:
+    """What a run would do: the preset chosen as far as the number of lines tells."""
+    asked = settle(request, "base")
+    if request.get("preset") not in (None, "auto"):
+        return asked
+    from heedful.build import resolve_device
+
+    on_gpu = resolve_device(asked.training.device).type != "cpu"
+    return settle(request, choose_preset(_count_pairs(asked), on_gpu=on_gpu))
+
+
+def _count_pairs(config: Config) -> int:
+    """Lines of the training corpora, or pairs of a prepared directory."""
+    from heedful.text.corpus import corpus_files, read_lines
+
+    if config.data.prepared is not None:
+        from heedful.data.prepare import Prepared
+
+        return len(Prepared.open(config.data.prepared).train)
+    if not config.data.train:
+        raise ConfigError("no corpus to train on: give --source and --target, or data.train in the configuration.")
+    return sum(sum(1 for _ in read_lines(corpus_files(corpus)[0])) for corpus in config.data.train)
+
+
+def print_configuration(config: Config) -> None:
+    """Print a configuration as a YAML file that says the same."""
+    import yaml
+
+    plain = to_mapping(config)
+    for part in ("train", "valid", "test"):
+        plain["data"][part] = [{k: v for k, v in corpus.items() if v is not None} for corpus in plain["data"][part]]
+    print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")

@@ -1,0 +1,180 @@
+"""`heedful translate`: words, files or a pipe through a model; stdout is the translation and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from heedful.cli import flags
+from heedful.cli.flags import SEARCH, model_directory, search_settings
+from heedful.cli.lines import chunks_of, destination, refuse_same_file
+from heedful.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heedful.decoding.hypothesis import Translation
+
+LINES_AT_ONCE = 1024
+BREAKS_IN_JSON = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
+"""Characters that some readers take for the end of a line; JSON has another spelling for them."""
+
+
+def translate(
+    words: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to translate.")] = None,
+    model: flags.ModelDirectory = None,
+    input_file: Annotated[
+        str | None, typer.Option("--input", "-i", metavar="FILE", help="Text to translate, line by line; .gz, .xz too.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write instead of standard output.")
+    ] = None,
+    as_json: flags.AsJson = False,
+    target_language: flags.To = None,
+    method: flags.Method = None,
+    beam_size: flags.BeamSize = None,
+    num_best: Annotated[
+        int | None, typer.Option("--num-best", "-n", rich_help_panel=SEARCH, help="Translations of each line (--json).")
+    ] = None,
+    length_penalty: flags.LengthPenalty = None,
+    length_penalty_alpha: flags.LengthPenaltyAlpha = None,
+    max_length: flags.MaxLength = None,
+    min_length: flags.MinLength = None,
+    no_repeat_ngram: flags.NoRepeatNgram = None,
+    temperature: Annotated[float | None, typer.Option(rich_help_panel=SEARCH, help="Of sampling.")] = None,
+    top_k: Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Sample from the k likeliest.")] = None,
+    top_p: Annotated[float | None, typer.Option(rich_help_panel=SEARCH, help="Sample from this share.")] = None,
+    seed: Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Fixes what is sampled.")] = None,
+    split: flags.Split = None,
+    prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", rich_help_panel=SEARCH, help="What each translation begins with.")
+    ] = None,
+    align: Annotated[
+        bool, typer.Option("--align", rich_help_panel=SEARCH, help="Tell which token comes from which (--json).")
+    ] = False,
+    device: flags.Device = None,
+    settings: flags.Settings = None,
+) -> None:
+    """Translate text: exactly one line out for each line in.
+
+    \b
+    heedful translate -m model "A sentence." "Another one."
+    heedful translate -m model -i text.en -o text.de
+    cat text.en | heedful translate -m model | less
+    heedful translate -m model --json --num-best 4 --align "A sentence."
+    heedful translate -m model --method sampling --top-p 0.9 "A sentence."
+
+    Every key of the section decoding is also a flag: --decoding.max_extra_length=20.
+    """
+    search = search_settings(
+        settings,
+        method=method,
+        beam_size=beam_size,
+        num_best=num_best,
+        length_penalty=length_penalty,
+        length_penalty_alpha=length_penalty_alpha,
+        max_length=max_length,
+        min_length=min_length,
+        no_repeat_ngram=no_repeat_ngram,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        split=split,
+    )
+    check_request(words, input_file, output, search, as_json=as_json, align=align)
+    directory = model_directory(model)
+    if not words and input_file is None and sys.stdin.isatty():
+        print("Type lines to translate; Ctrl-D ends.", file=sys.stderr)
+    from heedful.decoding.translator import Translator
+
+    translator = Translator.load(directory, device=device or "auto")
+
+    def run(texts: Sequence[str]) -> list[Translation]:
+        prefixes = [prefix] * len(texts) if prefix else None
+        return translator.translate(
+            texts, target_language=target_language, target_prefix=prefixes, align=align, **search
+        )
+
+    chunks = iter([_readable(words)]) if words else chunks_of(input_file)
+    with destination(output) as file, progress(wanted=output is not None or not sys.stdout.isatty()) as tell:
+        write_translations(chunks, run, file, tell, as_json=as_json, one_line=not words)
+
+
+def check_request(
+    words: Sequence[str] | None,
+    input_file: str | None,
+    output: Path | None,
+    search: dict[str, Any],
+    *,
+    as_json: bool,
+    align: bool,
+) -> None:
+    """Refuse what cannot be meant, before the model is loaded."""
+    if words and input_file is not None:
+        raise ConfigError("give texts as arguments or a file with -i, not both.")
+    if not as_json and str(search.get("num_best", 1)) != "1":
+        raise ConfigError("--num-best gives several translations of a line, and a line out is one; add --json.")
+    if not as_json and align:
+        raise ConfigError("--align has no place in a line of translation; add --json.")
+    refuse_same_file(output, input_file)
+
+
+def write_translations(
+    chunks: Iterator[list[str]],
+    run: Callable[[Sequence[str]], list[Translation]],
+    file: BinaryIO,
+    tell: Callable[[int], None],
+    *,
+    as_json: bool,
+    one_line: bool,
+) -> None:
+    """Translate portion by portion and write each at once, so that a pipe never waits for what is done."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), LINES_AT_ONCE):
+            texts = chunk[start : start + LINES_AT_ONCE]
+            for text, translation in zip(texts, run(texts), strict=True):
+                line = to_json(text, translation) if as_json else translation.text
+                if one_line:
+                    line = line.replace("\r", " ").replace("\n", " ")
+                file.write(line.encode("utf-8", errors="replace") + b"\n")
+            file.flush()
+            tell(len(texts))
+
+
+def to_json(text: str, translation: Translation) -> str:
+    """Everything about a translation on one line; the alignment also in Pharaoh's notation."""
+    plain: dict[str, Any] = {"source": text, **translation.to_dict()}
+    plain.pop("attention", None)
+    if translation.alignment is not None:
+        plain["pharaoh"] = " ".join(f"{source}-{target}" for source, target in translation.alignment)
+    line = json.dumps(plain, ensure_ascii=False)
+    for character, spelled in BREAKS_IN_JSON.items():
+        line = line.replace(character, spelled)
+    return line
+
+
+def _readable(words: Sequence[str]) -> list[str]:
+    for number, text in enumerate(words, start=1):
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ConfigError(f"text {number} on the command line is not UTF-8.")
+    return list(words)
+
+
+@contextmanager
+def progress(*, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """A count of lines on stderr, only on a terminal."""
+    if not wanted or not sys.stderr.isatty():
+        yield lambda lines: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} lines"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda lines: bar.advance(task, lines)
