@@ -74,6 +74,22 @@ def test_the_beam_does_stop_early():
     assert max(len(prefix) for _, prefix in model.table) < 20
 
 
+def test_the_beam_waits_for_a_longer_hypothesis_that_the_penalty_favours():
+    class LongIsSure(TableModel):
+        """Ends at once with probability 0.6, or says 3 (0.4), and then surely 3 again until five are said."""
+
+        def logits(self, source, prefix):
+            if not prefix:
+                return np.log([1e-9, 0.6, 1e-9, 0.4, 1e-9, 1e-9])
+            wanted = 3 if len(prefix) < 5 else EOS
+            return np.where(np.arange(6) == wanted, 0.0, -9.0)
+
+    for penalty, alpha, expected in (("average", 1.0, [3] * 5 + [EOS]), ("none", 1.0, [EOS])):
+        config = DecodingConfig(beam_size=2, length_penalty=penalty, length_penalty_alpha=alpha)
+        ((best,),) = search(LongIsSure(), [[3]], config, max_lengths=[10])
+        assert best.tokens == expected
+
+
 @given(st.integers(0, 10**6), sources, st.integers(1, 6))
 def test_a_beam_of_one_is_greedy(seed, ids, max_length):
     model = TableModel(seed=seed, scale=3.0)

@@ -99,9 +99,9 @@ def test_a_bare_string_and_other_wrong_requests_are_refused(copier):
         copier.translate("the cat")
     with pytest.raises(TypeError, match="pass a list"):
         copier.translate(["the cat"], target_prefix="the")
-    with pytest.raises(TypeError, match="text 2 is a int|Type-check error"):
+    with pytest.raises(TypeError, match=r"text 2 is a int|[Tt]ype-check error"):
         copier.translate(["a", 3])
-    with pytest.raises(ConfigError, match=r"decoding\.beam_sise: unknown key, did you mean 'beam_size'"):
+    with pytest.raises(ConfigError, match=r"decoding\.beam_sise: unknown key.*did you mean 'beam_size'"):
         copier.translate(["a"], beam_sise=3)
     with pytest.raises(ConfigError, match="num_best"):
         copier.translate(["a"], beam_size=2, num_best=3)
