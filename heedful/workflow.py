@@ -1,4 +1,4 @@
-"""The whole path on one page: corpora → rows → model → training → model directory → scores. What the program's verbs do.
+"""The whole path on one page: corpora → rows → model → training → model directory → scores; what the verbs do.
 
 Here the parts meet that do not know each other: `training` is given a way to translate, `decoding` a trained model.
 """
@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, DecodingConfig, ModelConfig, choose_preset, read_request, settle, to_mapping
+from heedful.config import (
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    choose_preset,
+    read_request,
+    settle,
+    to_mapping,
+)
 from heedful.errors import ConfigError, CorpusError, TrainingError
 
 if TYPE_CHECKING:
@@ -67,7 +76,7 @@ def train(request: Request, *, resume: bool = False, overwrite: bool = False, qu
         loop.run()
         if loop.stopped_by is None or loop.stopped_by == "early stopping":
             loop.choose()
-        elif loop.best.step == 0:  # stopped before any validation: what there is, is better than nothing
+        if loop.best.step == 0 and not (output / "config.json").exists():  # what there is, is better than nothing
             loop.publish(loop.model.state_dict(), "last", loop.numbers())
     finally:
         reporter.close()
@@ -91,7 +100,10 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
     """Never write over a model unasked."""
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
-    used = (output / "config.json").exists() or any((output / "training" / "states").glob("step-*"))
+    has_model, has_run = (output / "config.json").exists(), (output / "training" / "run.json").exists()
+    used = has_model or any((output / "training" / "states").glob("step-*"))
+    if has_model and resume and not has_run and not overwrite:
+        raise ConfigError(f"{output} holds a model but no run to go on with; add --overwrite to train it anew.")
     if used and not resume and not overwrite:
         raise ConfigError(
             f"{output} already holds a model or a run; add --resume to go on with it, --overwrite to replace it, "
@@ -146,7 +158,7 @@ def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Con
     num_pairs = len(prepared.train)
     config = settle(plain, choose_preset(num_pairs, on_gpu=on_gpu))
     tokenizer = prepared.tokenizer
-    sizes = {
+    sizes: dict[str, Any] = {
         "source_vocab_size": tokenizer.source_vocab_size,
         "target_vocab_size": tokenizer.target_vocab_size,
         "max_length": max(config.model.max_length, prepared.row_width),
@@ -166,9 +178,19 @@ def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Con
         config,
         model=model,
         training=training,
-        data=replace(config.data, row_width=prepared.row_width),
+        data=replace(config.data, row_width=prepared.row_width, **languages_of(config.data, prepared)),
         tokenizer=replace(config.tokenizer, joint=tokenizer.joint, vocab_size=tokenizer.target_vocab_size),
     )
+
+
+def languages_of(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
+    """The languages of a prepared directory whose training corpora all agree, when the request names none."""
+    corpora = [corpus for corpus in prepared.report["corpora"] if corpus["role"] == "train"]
+    pairs = {(corpus["source_language"], corpus["target_language"]) for corpus in corpora}
+    if data.train or data.source_language or data.target_language or len(pairs) != 1:
+        return {}
+    source, target = pairs.pop()
+    return {key: code for key, code in (("source_language", source), ("target_language", target)) if code}
 
 
 def describe_run(config: Config, num_pairs: int) -> str:
@@ -197,10 +219,11 @@ def set_up(config: Config, prepared: Prepared, console: Any, *, resume: bool) ->
     device, directory = resolve_device(config.training.device), Path(config.output) / "training"
     directory.mkdir(parents=True, exist_ok=True)
     state = load_state(directory / "states", console.note) if resume else None
-    record_run(directory / "run.json", config, resumed=state is not None)
+    record_run(directory / "run.json", config, prepared, resumed=state is not None)
     torch.manual_seed(config.training.seed)
     model = build_model(config.model).to(device)
-    width, special = prepared.row_width, {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
+    width = prepared.row_width
+    special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
     rows = max(1, (config.training.tokens_per_step or 25_600) // width)
     step = state.values["spent"]["steps"] if state is not None else 0
     files = FileReporter(directory, resumed_step=step, tensorboard=config.training.tensorboard)
@@ -223,13 +246,16 @@ def set_up(config: Config, prepared: Prepared, console: Any, *, resume: bool) ->
         reporter.note(remark)
     if state is not None:
         loop.restore(state)
-        reporter.note(f"Going on from step {loop.spent.steps}.")
+        is_over = loop.stopped_by is not None or loop.budget.progress(loop.spent) >= 1
+        ending = "This run was complete; raise its budget to go on" if is_over else "Going on"
+        reporter.note(f"{ending} from step {loop.spent.steps}.")
     return loop, reporter
 
 
-def record_run(path: Path, config: Config, *, resumed: bool) -> None:
-    """Keep the configuration beside the resume state; a run may only go on with the one it began with."""
-    mapping = to_mapping(config)
+def record_run(path: Path, config: Config, prepared: Prepared, *, resumed: bool) -> None:
+    """Keep the configuration beside the resume state; a run may only go on with what it began with, data included."""
+    files = {file["path"]: file["sha256"] for corpus in prepared.report["corpora"] for file in corpus["files"]}
+    mapping = {**to_mapping(config), "files": files}
     if resumed:
         try:
             before = json.loads(path.read_text("utf-8"))
@@ -239,7 +265,11 @@ def record_run(path: Path, config: Config, *, resumed: bool) -> None:
             raise TrainingError(
                 f"--resume: {key} was {old!r} when this run began and is {new!r} now. Put it back, or start anew."
             )
-    path.write_text(json.dumps(mapping, indent=2, ensure_ascii=False), encoding="utf-8")
+        for name in (name for name, digest in before.get("files", {}).items() if files.get(name) != digest):
+            raise TrainingError(f"--resume: {name} is not the file this run began with. Put it back, or start anew.")
+    temporary = path.with_suffix(".incomplete")
+    temporary.write_text(json.dumps(mapping, indent=2, ensure_ascii=False), encoding="utf-8")
+    temporary.replace(path)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -1,4 +1,4 @@
-"""From corpora to a prepared directory: preflight, tokenizer, ids on disk. What `train` does first, and `prepare` alone.
+"""From corpora to a prepared directory: preflight, tokenizer, ids on disk. What `train` does first, `prepare` alone.
 
 prepared.json          what was asked for, what was found, the width of rows; written last
 tokenizer.json, …      the tokenizer
@@ -80,13 +80,18 @@ def prepare(
     found: Preflight | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Prepare the corpora; `found` is their preflight, if it was made already. A finished directory is used as it is."""
+    """Prepare the corpora; `found` is their preflight, if made already. A finished directory is used as it is."""
     folder, tell = Path(directory), progress or (lambda stage, done, total: None)
     mark = fingerprint(data, tokenizer_config, seed)
     if is_prepared(folder, mark):
         return Prepared.open(folder)
     if found is None:
         found = preflight(data, seed=seed, progress=lambda lines: tell("looking over the corpora", lines, None))
+    if not found.valid_pairs:
+        raise ConfigError(
+            "there are no pairs to validate on: give a valid corpus (data.valid, --valid-source and --valid-target), "
+            "or let some be held out (data.valid_pairs above 0, and more than a handful of training pairs)."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     tokenizer, sample = _obtain_tokenizer(found, tokenizer_config, seed, tell)
@@ -107,8 +112,11 @@ def prepare(
 
 
 def is_prepared(directory: Path, mark: str) -> bool:
-    """Whether the directory was finished from the same files and settings."""
-    manifest = read_manifest(directory)
+    """Whether the directory was finished from the same files and settings; a damaged one was not, and is made anew."""
+    try:
+        manifest = read_manifest(directory)
+    except CorpusError:
+        return False
     return manifest is not None and manifest.get("fingerprint") == mark
 
 
@@ -203,7 +211,9 @@ def _obtain_tokenizer(
             yield pair
 
     if config.path is None:
-        return train_tokenizer(noted(), config, tags=found.tags, seed=seed), sample
+        return train_tokenizer(
+            ((pair.source, pair.target) for pair in noted()), config, tags=found.tags, seed=seed
+        ), sample
     tokenizer = Tokenizer.load(config.path)
     if set(found.tags) - set(tokenizer.tags):
         missing = ", ".join(sorted(set(found.tags) - set(tokenizer.tags)))

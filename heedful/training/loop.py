@@ -1,4 +1,4 @@
-"""The training loop, top to bottom: take a batch, update, now and then look at valid, keep the best, save, stop in time."""
+"""The training loop, top to bottom: take a batch, update, look at valid now and then, keep the best, stop in time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from heedful.training.step import StepResult, TrainingStep, uses_bf16
 
 VALIDATIONS = 20
 VALIDATIONS_IN_A_HURRY = 6
-"""How often the budget is interrupted for a look at valid, when `validate_every` does not say; less in a few minutes."""
+"""How often the budget is interrupted for a look at valid if `validate_every` does not say; less in a few minutes."""
 
 EARLY = "early stopping"
 
@@ -44,25 +44,30 @@ class Window:
     """What has happened since the last line of the log, on the device until it is asked for."""
 
     loss_sum: Tensor
+    counted_tokens: Tensor
     skipped: Tensor
     skipped_in_a_row: Tensor
     tokens: int = 0
-    steps: int = 0
     began: float = field(default_factory=time.perf_counter)
 
     @classmethod
     def open(cls, device: torch.device, skipped_in_a_row: Tensor | None = None) -> Window:
         """An empty window; the count of skips in a row goes on from the one before."""
-        zero = torch.zeros((), device=device)
-        return cls(zero.clone(), zero.clone(), zero.clone() if skipped_in_a_row is None else skipped_in_a_row)
+        loss_sum, skipped, in_a_row = torch.zeros(3, device=device).unbind()
+        counted = torch.zeros((), dtype=torch.int64, device=device)
+        return cls(loss_sum, counted, skipped, in_a_row if skipped_in_a_row is None else skipped_in_a_row)
 
     def add(self, result: StepResult, num_tokens: int) -> None:
         """Count one update in, without waiting for the device."""
         self.loss_sum += torch.where(result.skipped, 0.0, result.loss_sum)
+        self.counted_tokens += torch.where(result.skipped, 0, num_tokens)
         self.skipped += result.skipped
         self.skipped_in_a_row = (self.skipped_in_a_row + 1) * result.skipped
         self.tokens += num_tokens
-        self.steps += 1
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All but the clock, so that a resumed run writes the line that the unbroken one would have written."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
 
 @dataclass
@@ -77,7 +82,7 @@ class Best:
 
 
 class TrainingLoop:
-    """A run of updates over a stream of batches. `publish(weights, kind, numbers)` makes a model directory of weights."""
+    """A run of updates over a stream of batches. `publish(weights, kind, numbers)` makes a model of weights."""
 
     def __init__(
         self,
@@ -102,6 +107,8 @@ class TrainingLoop:
         self.average = MovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.spent, self.best = Spent(), Best()
         self.position = Position(epoch=0, step=0)
+        self.window = Window.open(device)
+        self.part = 0  # equal parts of the budget that are over
         self.validated_step = -1
         self.stopped_by: str | None = None
 
@@ -110,7 +117,7 @@ class TrainingLoop:
     def run(self) -> None:
         """Train until the budget is used, patience is lost or a signal comes; the state is saved in every case."""
         began = time.perf_counter() - self.spent.seconds
-        window = Window.open(self.device)
+        self.window.began = time.perf_counter()
         stream = self.stream.batches(self.position.epoch, self.position.step)
         with self._signals(), closing(prefetch(stream, pin_memory=self.device.type == "cuda")) as batches:
             for position, batch in batches:
@@ -123,14 +130,14 @@ class TrainingLoop:
                 result = self.step(batch, num_tokens, rate)
                 if self.average is not None:
                     self.average.update(self.model)
-                window.add(result, num_tokens)
+                self.window.add(result, num_tokens)
                 self._count(position, num_tokens, time.perf_counter() - began)
                 if self.spent.steps % self.config.log_every == 0:
-                    window = self._log(window, result, rate)
-                if self._is_due(before):
+                    self.window = self._log(self.window, result, rate)
+                if self._is_due():
                     paused = time.perf_counter()
                     self._validate_and_keep()
-                    window.began += time.perf_counter() - paused
+                    self.window.began += time.perf_counter() - paused
                     self.spent.seconds = time.perf_counter() - began
                 if self.config.save_every and self.spent.steps % self.config.save_every == 0:
                     self.save()
@@ -155,7 +162,7 @@ class TrainingLoop:
                 step=self.spent.steps,
                 epoch=self.spent.epochs,
                 progress=self.budget.progress(self.spent),
-                loss=float(window.loss_sum) / max(1, window.tokens),
+                loss=float(window.loss_sum) / max(1, int(window.counted_tokens)),
                 learning_rate=rate,
                 gradient_norm=float(result.gradient_norm),
                 tokens=self.spent.tokens,
@@ -177,12 +184,15 @@ class TrainingLoop:
 
     # ------------------------------------------------------------------ looking at valid
 
-    def _is_due(self, progress_before: float) -> bool:
+    def _is_due(self) -> bool:
+        """Whether it is time to look at valid: by steps if so configured, else after each equal part of the budget."""
         if self.config.validate_every is not None:
             return self.spent.steps % self.config.validate_every == 0
         hurried = self.config.minutes is not None and self.config.minutes <= 5
         count = VALIDATIONS_IN_A_HURRY if hurried else VALIDATIONS
-        return math.floor(min(1.0, self.budget.progress(self.spent)) * count) > math.floor(progress_before * count)
+        part = math.floor(min(1.0, self.budget.progress(self.spent)) * count)
+        is_due, self.part = part > self.part, part
+        return is_due
 
     def _validate_and_keep(self) -> None:
         """Validate (the moving average, where there is one), publish a new best, keep a snapshot, save."""
@@ -198,11 +208,14 @@ class TrainingLoop:
             if record.is_best:
                 self.best.value, self.best.step, self.best.since = self.value(record), self.spent.steps, 0
                 self.publish(self.model.state_dict(), "best", self.numbers())
-        if self.config.early_stopping is not None and self.best.since >= self.config.early_stopping:
+        if self._lost_patience():
             self.stopped_by = EARLY
         restore_random(random, self.device)
         if not self.config.save_every:
             self.save()
+
+    def _lost_patience(self) -> bool:
+        return self.config.early_stopping is not None and self.best.since >= self.config.early_stopping
 
     def look(self, weights: str) -> tuple[ValidRecord, tuple[Sample, ...]]:
         """Loss and BLEU of the model as it stands."""
@@ -258,12 +271,12 @@ class TrainingLoop:
         return [path for path in paths if int(path.stem.removeprefix("step-")) <= self.spent.steps]
 
     def candidates(self) -> Iterator[tuple[str, Weights]]:
-        """All that could be published besides the best: the last weights, their moving average, the mean of snapshots."""
+        """What could be published besides the best: the last weights, their moving average, the mean of snapshots."""
         yield "last", copy_weights(self.model)
         if self.average is not None:
             yield "ema", self.average.weights
         snapshots = self._snapshots() if self.config.average_last else []
-        if len(snapshots) > 1:
+        if len(snapshots) > 1 or (snapshots and self.config.publish == "average"):
             yield "average", average_weights(load_file(path, device=str(self.device)) for path in snapshots)
 
     def choose(self) -> None:
@@ -271,17 +284,18 @@ class TrainingLoop:
         wanted = self.config.publish
         if wanted == "best":
             return
-        chosen: tuple[float, str, Weights] | None = None
+        chosen: tuple[ValidRecord, Weights] | None = None
         for kind, weights in self.candidates():
             if wanted not in ("auto", kind):
                 continue
             with self._weights(weights):
                 record, _ = self.look(kind)
             self.reporter.validated(record, ())
-            if chosen is None or self.value(record) < chosen[0]:
-                chosen = (self.value(record), kind, weights)
-        if chosen is not None and (wanted != "auto" or chosen[0] < self.best.value):
-            self.publish(chosen[2], chosen[1], self.numbers())
+            if chosen is None or self.value(record) < self.value(chosen[0]):
+                chosen = (record, weights)
+        if chosen is not None and (wanted != "auto" or self.value(chosen[0]) < self.best.value):
+            self.best.last_loss, self.best.last_bleu = chosen[0].loss, chosen[0].bleu
+            self.publish(chosen[1], chosen[0].weights, self.numbers())
 
     def numbers(self) -> dict[str, Any]:
         """The run so far in plain numbers, for the model card."""
@@ -306,10 +320,13 @@ class TrainingLoop:
             "best": vars(self.best),
             "position": [self.position.epoch, self.position.step],
             "warmup_steps": self.schedule.warmup_steps,
+            "part": self.part,
+            "validated_step": self.validated_step,
         }
         if self.average is not None:
             tensors.update({f"average.{name}": tensor for name, tensor in self.average.weights.items()})
             values["average_updates"] = self.average.num_updates
+        tensors.update({f"window.{name}": tensor for name, tensor in self.window.tensors().items()})
         tensors.update(random_tensors(self.device))
         return TrainingState(tensors, values)
 
@@ -323,7 +340,7 @@ class TrainingLoop:
             prefix: {
                 name.removeprefix(prefix): tensor for name, tensor in state.tensors.items() if name.startswith(prefix)
             }
-            for prefix in ("model.", "optimizer.", "average.")
+            for prefix in ("model.", "optimizer.", "average.", "window.")
         }
         self.model.load_state_dict(part["model."])
         load_optimizer_tensors(self.step.optimizer, self.model, part["optimizer."])
@@ -333,6 +350,11 @@ class TrainingLoop:
         restore_random(state.tensors, self.device)
         self.spent, self.best = Spent(**state.values["spent"]), Best(**state.values["best"])
         self.position = Position(*state.values["position"])
+        self.part, self.validated_step = state.values["part"], state.values["validated_step"]
+        for name, tensor in part["window."].items():
+            setattr(self.window, name, tensor.to(self.device))
+        if self._lost_patience():
+            self.stopped_by = EARLY
         self.schedule.warmup_steps = state.values["warmup_steps"] or self.schedule.warmup_steps
 
     @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -33,7 +34,7 @@ def smoothed_cross_entropy(
     real = target_segments > 0
     labels = target_output.masked_fill(~real, IGNORED)
     loss_sum = F.cross_entropy(
-        logits.float().flatten(0, 1),
+        logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, 1),
         labels.flatten(),
         ignore_index=IGNORED,
         label_smoothing=smoothing,

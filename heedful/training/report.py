@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -144,7 +145,8 @@ class ConsoleReporter:
                 TextColumn("step {task.fields[step]}"),
                 BarColumn(bar_width=None),
                 TextColumn(
-                    "{task.percentage:>3.0f}%  loss {task.fields[loss]}  {task.fields[rate]} tok/s  {task.fields[left]} left"
+                    "{task.percentage:>3.0f}%  loss {task.fields[loss]}  "
+                    "{task.fields[rate]} tok/s  {task.fields[left]} left"
                 ),
                 console=self.console,
                 transient=True,
@@ -184,13 +186,15 @@ class FileReporter:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / "log.jsonl"
         kept = [line for line in _lines(path) if _step(line) <= resumed_step] if resumed_step else []
-        path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        temporary = directory / "log.jsonl.incomplete"
+        temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        temporary.replace(path)
         self._file = path.open("a", encoding="utf-8")
         self._board: Any = None
         if tensorboard:
             from torch.utils.tensorboard.writer import SummaryWriter
 
-            self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=resumed_step + 1)  # type: ignore[no-untyped-call]
+            self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=resumed_step + 1)
 
     def note(self, message: str) -> None:
         self._write("note", {"message": message})
@@ -216,7 +220,8 @@ class FileReporter:
 
     def _write(self, event: str, values: dict[str, Any]) -> None:
         if not self._file.closed:
-            self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+            plain = {name: None if _is_odd(value) else value for name, value in values.items()}
+            self._file.write(json.dumps({"event": event, **plain}, ensure_ascii=False) + "\n")
             self._file.flush()
 
     def _plot(self, name: str, value: float, step: int) -> None:
@@ -260,7 +265,13 @@ def clock(seconds: float) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    """Lines by line feeds alone: a sample may hold characters at which `splitlines` would break it."""
+    return path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.exists() else []
+
+
+def _is_odd(value: Any) -> bool:
+    """JSON has no infinity and no NaN."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _step(line: str) -> int:

@@ -1,7 +1,7 @@
 """The resume state: everything that makes a stopped run go on as if it had never stopped. Tensors and JSON, no pickle.
 
-Each save is a directory `step-N` written under another name, flushed to disk and renamed; the two newest are kept, so that
-a save that was cut short, or damaged later, costs at most the work since the one before it.
+Each save is a directory `step-N` written under another name, flushed to disk and renamed; the two newest are kept, so
+that a save that was cut short, or damaged later, costs at most the work since the one before it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from heedful.errors import TrainingError
 
 FORMAT_VERSION = 1
 NUM_KEPT = 2
+REPLACED = ".replaced"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ def save_state(directory: Path, step: int, state: TrainingState) -> None:
     """Save a state as `directory/step-N`, complete or not at all."""
     directory.mkdir(parents=True, exist_ok=True)
     final, temporary = directory / f"step-{step:09d}", directory / f"incomplete-{step:09d}"
+    replaced = directory / f"{final.name}{REPLACED}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     blob = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.tensors.items()})
@@ -47,11 +49,14 @@ def save_state(directory: Path, step: int, state: TrainingState) -> None:
         "values": state.values,
     }
     write_durably(temporary / "state.json", json.dumps(described).encode())
-    if final.exists():
-        shutil.rmtree(final)
+    if final.exists():  # never removed before the new one stands in its place
+        shutil.rmtree(replaced, ignore_errors=True)
+        final.rename(replaced)
     temporary.rename(final)
     flush_directory(directory)
-    for old in saved_steps(directory)[:-NUM_KEPT]:
+    saved = saved_steps(directory)
+    place = saved.index(final) + 1  # what stands after it was passed over as damaged, or the run would not be here
+    for old in (*saved[: max(0, place - NUM_KEPT)], *saved[place:]):
         shutil.rmtree(old, ignore_errors=True)
     for leftover in directory.glob("incomplete-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -71,8 +76,9 @@ def load_state(directory: Path, note: Callable[[str], None]) -> TrainingState | 
 
 
 def saved_steps(directory: Path) -> list[Path]:
-    """The saved states, oldest first."""
-    return sorted(path for path in directory.glob("step-*") if path.is_dir())
+    """The saved states, oldest first; one that was replaced at its own step comes before its successor."""
+    paths = [path for path in directory.glob("step-*") if path.is_dir()]
+    return sorted(paths, key=lambda path: (path.name.removesuffix(REPLACED), not path.name.endswith(REPLACED)))
 
 
 def _read(path: Path) -> TrainingState:

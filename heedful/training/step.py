@@ -57,6 +57,7 @@ class TrainingStep:
 
     def __call__(self, batch: Batch, num_tokens: int, learning_rate: float) -> StepResult:
         """Update the weights by the mean gradient over the batch's real target tokens."""
+        statistics = [buffer.clone() for buffer in self.model.buffers()]
         loss_sum = self._accumulate(batch, num_tokens)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
@@ -65,6 +66,8 @@ class TrainingStep:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
         set_learning_rate(self.optimizer, learning_rate)
         self._apply(skipped)
+        for buffer, before in zip(self.model.buffers(), statistics, strict=True):  # BatchNorm's
+            buffer.copy_(torch.where(skipped, before, buffer))
         return StepResult(loss_sum, norm, skipped)
 
     def _accumulate(self, batch: Batch, num_tokens: int) -> Tensor:
