@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.evaluate import evaluate
+from heedful.cli.evaluating import evaluate
 from heedful.cli.flags import Verb, similar_flag
-from heedful.cli.info import average, info
+from heedful.cli.models import average, info
 from heedful.cli.outcome import tell_error
-from heedful.cli.prepare import prepare
-from heedful.cli.score import score
-from heedful.cli.train import train
-from heedful.cli.translate import translate
+from heedful.cli.preparing import prepare
+from heedful.cli.scoring import score
+from heedful.cli.training import train
+from heedful.cli.translating import translate
 from heedful.errors import HeedfulError
 
 VERBS = (train, translate, score, evaluate, prepare, average, info)

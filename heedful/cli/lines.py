@@ -105,18 +105,19 @@ def destination(path: Path | None) -> Iterator[BinaryIO]:
     Until then, and if anything goes wrong, all that was written stands in `<name>.partial`.
     """
     if path is None:
-        sys.stdout.flush()
-        yield sys.stdout.buffer
+        with naming("standard output"):
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
         return
     if path.is_dir():
         raise ConfigError(f"-o {path}: this is a directory; name a file to write.")
     if path.exists() and not path.is_file():  # a pipe or a device cannot be renamed
-        with path.open("wb") as file:
+        with naming(path), path.open("wb") as file:
             yield file
         return
     partial = path.with_name(f"{path.name}.partial")
     try:
-        with partial.open("wb") as file:
+        with naming(path), partial.open("wb") as file:
             yield file
         partial.replace(path)
     except BaseException as error:
@@ -124,6 +125,15 @@ def destination(path: Path | None) -> Iterator[BinaryIO]:
             error.add_note(f"What was done so far is in {partial}.")
         elif partial.exists():
             partial.unlink()
-        if isinstance(error, OSError) and error.filename is None:
+        raise
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Tell an error of the system, such as a full disk, which file it is about."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and not isinstance(error, BrokenPipeError):
             error.filename = str(path)
         raise

@@ -35,6 +35,7 @@ def handled() -> Iterator[None]:
         notes = getattr(error, "__notes__", [])
         raise typer.Exit(tell_error(" ".join([str(error), *notes]))) from None
     except OSError as error:
+        _drop_unwritten_output()
         raise typer.Exit(tell_error(_about_file(error))) from None
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":
@@ -48,6 +49,14 @@ def _about_file(error: OSError) -> str:
     where = f"{' → '.join(named)}: " if named else ""
     notes = " ".join(getattr(error, "__notes__", []))
     return f"{where}{error.strerror or error}. {notes}".rstrip()
+
+
+def _drop_unwritten_output() -> None:
+    """Forget what standard output could not take, or Python would fail on it once more at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _close_standard_output()
 
 
 def _close_standard_output() -> None:

@@ -11,7 +11,7 @@ import typer
 from heedful.cli import flags
 from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.lines import destination, read_text, refuse_same_file
-from heedful.cli.score import print_scores
+from heedful.cli.scoring import print_scores
 from heedful.errors import CorpusError
 
 

@@ -83,7 +83,8 @@ def require_equal_lengths(
 def print_scores(scores: Sequence[Score], *, as_json: bool, **more: Any) -> None:
     """One line a score, or one JSON object."""
     if as_json:
-        print(json.dumps({**more, "scores": [one.to_dict() for one in scores]}, indent=2, ensure_ascii=False))
+        plain = {**more, "scores": [one.to_dict() for one in scores]}
+        print(json.dumps(plain, indent=2, ensure_ascii=False, default=float))  # numpy's numbers are not Python's
         return
     for one in scores:
         print(one)
@@ -111,6 +112,6 @@ def print_comparison(
         **choice,
     )
     if as_json:
-        print(json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False))
+        print(json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False, default=float))
     else:
         print(comparison.render(width=shutil.get_terminal_size((120, 24)).columns), end="")

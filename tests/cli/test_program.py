@@ -1,0 +1,224 @@
+"""What the program says before it does anything: help, version, wrong flags and wrong settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import heedful
+from heedful.cli.flags import complete_request, fold, search_settings, settings_of
+from heedful.config import Config, from_mapping, settle
+from heedful.errors import ConfigError
+from tests.cli.program import Corpus, Inside, run
+
+VERBS = ("train", "translate", "score", "evaluate", "prepare", "average", "info")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_names_every_verb(inside: Inside, arguments: list[str]) -> None:
+    ended = inside(*arguments)
+    assert ended.code == 0
+    assert all(f" {verb} " in ended.out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_shows_examples_each_on_its_line(inside: Inside, verb: str) -> None:
+    ended = inside(verb, "--help")
+    assert ended.code == 0
+    examples = [line.strip() for line in ended.out.splitlines() if line.strip().startswith(f"heedful {verb} ")]
+    assert examples
+    assert all(line.count("heedful ") == 1 or "|" in line for line in examples)
+
+
+def test_version(inside: Inside) -> None:
+    assert inside("--version").out == f"heedful {heedful.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tran"], ["'train'"]),
+        (["train", "--stepz", "3"], ["--stepz", "'--steps'"]),
+        (["train", "--d_model", "3"], ["'--model.d_model'"]),
+        (["train", "--training.stepz=3"], ["--training.stepz", "'--training.steps'"]),
+        (["train", "--trainng.steps", "3"], ["'--training.steps'"]),
+        (["train", "--training.beam_size=3"], ["'--decoding.beam_size'"]),
+        (["train", "--training.steps"], ["--training.steps needs a value"]),
+        (["train", "--training.steps", "--quiet"], ["--training.steps needs a value"]),
+        (["train", "--training.steps=many"], ["training.steps", "a whole number", "'many'"]),
+        (["train", "--training.schedule=cosin"], ["training.schedule", "'cosine'"]),
+        (["train", "--steps", "many"], ["--steps"]),
+        (["train", "--preset", "tinny"], ["'tiny'"]),
+        (["train", "--source", "a"], ["--source", "--target"]),
+        (["train", "--valid-target", "a"], ["--valid-source", "--valid-target"]),
+        (["train"], ["no corpus", "--source"]),
+        (["train", "--dry-run"], ["no corpus"]),
+        (["train", "missing.yaml"], ["missing.yaml"]),
+        (["train", "--prepared", "missing", "--steps", "1"], ["missing", "heedful prepare"]),
+        (["prepare"], ["no corpus"]),
+        (["translate", "words"], ["-m", "heedful train"]),
+        (["translate", "-m", "missing", "words"], ["missing", "heedful train"]),
+        (["translate", "--training.steps=3", "words"], ["decoding"]),
+        (["translate", "--beam-sise=3", "words"], ["'--beam-size'"]),
+        (["translate", "-i", "file", "words"], ["not both"]),
+        (["translate", "--num-best", "2", "words"], ["--json"]),
+        (["translate", "--align", "words"], ["--json"]),
+        (["info", "missing"], ["missing"]),
+        (["average", "one", "-o", "out"], ["two"]),
+        (["average", "one", "two", "-o", "out"], ["one"]),
+        (["score"], ["FILE"]),
+        (["score", "missing", "-r", "missing"], ["missing"]),
+        (["score", "-", "-r", "-"], ["standard input"]),
+    ],
+)
+def test_what_cannot_be_meant_is_one_message(inside: Inside, arguments: Sequence[str], words: Sequence[str]) -> None:
+    inside(*arguments).refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("training: {stepz: 3}", ["training.stepz", "'steps'"]),
+        ("trainin: {steps: 3}", ["trainin", "'training'"]),
+        ("steps: 3", ["training.steps"]),
+        ("training: [1, 2]", ["training"]),
+        ("training: {steps: 3", ["line 1", "YAML"]),
+        ("model: {d_model: 30, num_heads: 4}", ["divisible"]),
+        ("data: {train: [{sauce: a}]}", ["data.train[0].sauce", "'source'"]),
+        ("just words", ["sections"]),
+    ],
+)
+def test_broken_configurations_name_the_place(inside: Inside, text: str, words: Sequence[str], tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    inside("train", "config.yaml").refused(*words)
+    inside("prepare", "config.yaml").refused(*words)
+
+
+def test_a_configuration_that_is_not_text(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_bytes(b"name: \xff")
+    inside("train", "config.yaml").refused("config.yaml", "UTF-8")
+
+
+def test_dry_run_prints_the_configuration_that_would_be_used(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("training: {steps: 7, seed: 5}\nname: From the file\n")
+    flags = ["--steps", 9, "--training.label_smoothing", "0.2", "--data.drop_identical=false", "-o", "there"]
+    ended = inside("train", "config.yaml", *corpus.flags, *flags, "--dry-run")
+    assert ended.code == 0 and ended.error == ""
+    config = from_mapping(Config, yaml.safe_load(ended.out))
+    assert (config.training.steps, config.training.seed, config.training.label_smoothing) == (9, 5, 0.2)
+    assert (config.name, config.output, config.preset, config.model.d_model) == ("From the file", "there", "tiny", 128)
+    assert (config.data.source_language, config.data.target_language) == ("aa", "bb")
+    assert config.data.train[0].source == str(corpus.source)
+    assert not config.data.drop_identical
+    assert not (tmp_path / "there").exists()
+    (tmp_path / "printed.yaml").write_text(ended.out)
+    assert inside("train", "printed.yaml", "--dry-run").out == ended.out
+
+
+def test_an_unexpected_error_keeps_its_traceback(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **more: object) -> None:
+        raise ZeroDivisionError("a mistake in the program")
+
+    monkeypatch.setattr("heedful.cli.models.rows_of", fail)
+    monkeypatch.setattr("heedful.checkpoint.describe", lambda directory: {})
+    from heedful.cli import run as run_program
+
+    with pytest.raises(ZeroDivisionError):
+        run_program(["info", "."])
+
+
+def test_interrupting_is_quiet(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(directory: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("heedful.checkpoint.describe", interrupt)
+    ended = inside("info", ".")
+    assert (ended.code, ended.out, ended.error) == (130, "", "")
+
+
+def test_errors_of_the_system_name_the_file(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(directory: Path) -> None:
+        raise PermissionError(13, "Permission denied", "some/file")
+
+    monkeypatch.setattr("heedful.checkpoint.describe", refuse)
+    inside("info", ".").refused("some/file", "Permission denied")
+
+
+def test_the_program_without_an_install_and_with_a_poor_locale(corpus: Corpus) -> None:
+    assert run("--version").out.startswith("heedful ")
+    assert "no flag" in run("train", "--nonsense", check=False).refused("--nonsense")
+
+
+# ---- dotted flags ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folded"),
+    [
+        (["--training.steps=5"], ["--set", "training.steps=5"]),
+        (["--training.steps", "5", "x"], ["--set", "training.steps=5", "x"]),
+        (["--training.learning-rate", "1e-3"], ["--set", "training.learning_rate=1e-3"]),
+        (["--model.bias", "x.yaml"], ["--set", "model.bias=true", "x.yaml"]),
+        (["--model.bias", "false"], ["--set", "model.bias=false"]),
+        (["--training.compile"], ["--set", "training.compile=true"]),
+        (["--name", "a.b", "--data.prepared="], ["--name", "a.b", "--set", "data.prepared="]),
+        (["--", "--training.steps=5"], ["--", "--training.steps=5"]),
+        (["1.5", "-m", "../model.1", "--to", "de"], ["1.5", "-m", "../model.1", "--to", "de"]),
+    ],
+)
+def test_folding_dotted_flags(arguments: list[str], folded: list[str]) -> None:
+    assert fold(arguments) == folded
+
+
+@given(st.text(), st.lists(st.sampled_from(["--quiet", "words", "-o", "out", "--", "--source=x"])))
+def test_a_value_reaches_the_request_as_it_is(value: str, others: list[str]) -> None:
+    folded = fold([f"--training.device={value}", *others])
+    assert folded == ["--set", f"training.device={value}", *others]
+    assert settings_of([folded[1]]) == {"training": {"device": value}}
+
+
+def test_dotted_flags_lay_over_short_ones_and_all_flags_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("training: {steps: 1, seed: 2, epochs: 3}\ndata: {train: [{path: a.tsv}, {path: b.tsv}]}")
+    changes = settings_of(["training.steps=30"], training__steps=20, training__seed=4, data__train=[{"path": "c.tsv"}])
+    config = settle(complete_request(file, changes))
+    assert (config.training.steps, config.training.seed, config.training.epochs) == (30, 4, 3)
+    assert [corpus.path for corpus in config.data.train] == ["c.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages"),
+    [
+        ("train.en", "train.de", ("en", "de")),
+        ("train.en.gz", "train.zh-CN.xz", ("en", "zh-CN")),
+        ("train.txt", "train.de", (None, None)),
+        ("en", "de", (None, None)),
+        ("a.en", "b.en", (None, None)),
+        ("source.txt", "target.txt", (None, None)),
+    ],
+)
+def test_the_names_of_files_tell_the_languages(
+    source: str, target: str, languages: tuple[str | None, str | None]
+) -> None:
+    request = complete_request(None, {"data": {"train": [{"source": source, "target": target}]}})
+    data = settle(request).data
+    assert (data.source_language, data.target_language) == languages
+    named = complete_request(None, {"data": {"train": [{"source": source, "target": target}], "source_language": "x"}})
+    assert named["data"]["source_language"] == "x"
+    assert "target_language" not in named["data"]
+
+
+def test_corpora_of_several_languages_are_not_guessed() -> None:
+    corpora = [{"source": "a.en", "target": "a.de"}, {"source": "a.en", "target": "a.fr"}]
+    assert settle(complete_request(None, {"data": {"train": corpora}})).data.source_language is None
+
+
+def test_search_takes_keys_of_decoding_only() -> None:
+    assert search_settings(["decoding.split=never"], beam_size=3, method=None) == {"split": "never", "beam_size": 3}
+    with pytest.raises(ConfigError, match="decoding"):
+        search_settings(["model.bias=true"])

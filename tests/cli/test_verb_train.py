@@ -1,0 +1,119 @@
+"""`train` and `prepare`, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import COMMAND, ENVIRONMENT, TINY, Corpus, Inside
+
+
+def log_of(directory: Path) -> list[dict[str, object]]:
+    path = directory / "training" / "log.jsonl"
+    lines = path.read_text().split("\n") if path.exists() else []
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def test_two_files_make_a_model_that_scores(model: Path) -> None:
+    assert {"config.json", "model.safetensors", "README.md", "checksums.json"} <= {
+        path.name for path in model.iterdir()
+    }
+    assert any(event["event"] == "valid" for event in log_of(model))
+
+
+def test_progress_is_plain_lines_on_stderr_and_quiet_is_quiet(inside: Inside, corpus: Corpus) -> None:
+    told = inside("train", *corpus.flags, *TINY, "--steps", 3, "-o", "loud")
+    assert told.out == "" and "\x1b" not in told.error and "\r" not in told.error
+    assert "3 steps" in told.error and "valid loss" in told.error and "heedful translate -m loud" in told.error
+    silent = inside("train", *corpus.flags, *TINY, "--steps", 3, "-o", "silent", "--quiet")
+    assert (silent.code, silent.out, silent.error) == (0, "", "")
+
+
+def test_a_model_is_never_written_over_unasked(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
+    before = (model / "model.safetensors").read_bytes()
+    message = inside("train", *corpus.flags, *TINY, "--steps", 3, "-o", model).refused("--resume", "--overwrite")
+    assert str(model) in message
+    assert (model / "model.safetensors").read_bytes() == before
+    (tmp_path / "file").write_text("precious")
+    inside("train", *corpus.flags, *TINY, "--steps", 3, "-o", "file").refused("file")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_overwrite_replaces(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
+    for name in ("First", "Second"):
+        ended = inside("train", *corpus.flags, *TINY, "--steps", 2, "-o", "out", "--overwrite", "--name", name)
+        assert ended.code == 0, ended.error
+        assert name in inside("info", "out").out
+
+
+def test_prepare_then_train(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
+    look = inside("prepare", *corpus.flags, "--dry-run", "-o", "prepared")
+    assert look.code == 0 and "train.aa + train.bb" in look.out and "held out" in look.out
+    assert not (tmp_path / "prepared").exists()
+    first = inside("prepare", *corpus.flags, "-o", "prepared")
+    assert first.code == 0 and "heedful train --prepared prepared" in first.error
+    assert "prepared already" in inside("prepare", *corpus.flags, "-o", "prepared").error
+    other = [*corpus.flags, "--data.max_characters=9", "-o", "prepared"]
+    inside("prepare", *other).refused("--overwrite")
+    assert inside("prepare", *other, "--overwrite").code == 0
+    ended = inside("train", "--prepared", "prepared", *TINY, "--steps", 2, "-o", "out")
+    assert ended.code == 0, ended.error
+    assert "aa → bb" in inside("info", "out").out
+    assert json.loads(inside("info", "out", "--json").out)["config"]["data"]["target_language"] == "bb"
+    assert inside("translate", "-m", "out", "1 2").out.count("\n") == 1
+
+
+def test_copying_needs_pairs_that_are_equal(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "copy").write_bytes(corpus.source.read_bytes())
+    same = ["--source", corpus.source, "--target", "copy", "-o", "out", *TINY, "--steps", 2]
+    inside("train", *same).refused("source = target")
+    assert inside("train", *same, "--data.drop_identical=false").code == 0
+
+
+def test_several_corpora_and_single_files(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "more.tsv").write_text("a b c\tc b a\n" * 2 + "d e f\tf e d\n")
+    (tmp_path / "more.aa").write_text("g h\ni j\n")
+    (tmp_path / "more.bb").write_text("h g\nj i\n")
+    more = ["--data", "more.tsv", "--source", "more.aa", "--target", "more.bb"]
+    told = inside("prepare", *corpus.flags, *more, "--dry-run").out
+    assert all(name in told for name in ("train.aa + train.bb", "more.aa + more.bb", "more.tsv", "duplicate"))
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_resume_goes_on(
+    inside: Inside, corpus: Corpus, tmp_path: Path, kind: signal.Signals
+) -> None:
+    command = ["train", *corpus.flags, *TINY, "--training.schedule=constant", "-o", "out", "--resume"]
+    program = subprocess.Popen(
+        [*COMMAND, *command, "--steps", "1000000"], cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not any(event["event"] == "train" for event in log_of(tmp_path / "out")):
+            assert program.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        program.send_signal(kind)
+        _, error = program.communicate(timeout=60)
+    finally:
+        program.kill()
+    assert program.returncode == 0, error.decode()
+    assert f"Stopped by {kind.name}" in error.decode() and "Traceback" not in error.decode()
+    assert inside("translate", "-m", "out", "1 2 3").out.count("\n") == 1
+    steps = json.loads(inside("info", "out", "--json").out)["details"]["training"]["steps"]
+    ended = inside(*command, "--steps", steps + 5)
+    assert ended.code == 0
+    assert f"Going on from step {steps}." in ended.error
+    assert json.loads(inside("info", "out", "--json").out)["details"]["training"]["steps"] == steps + 5
+
+
+def test_resume_refuses_another_model(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
+    ended = inside("train", *corpus.flags, *TINY, "--steps", 2, "-o", "out")
+    assert ended.code == 0, ended.error
+    again = ["train", *corpus.flags, *TINY, "--steps", 4, "-o", "out", "--resume"]
+    inside(*again, "--model.d_ff=48").refused("model.d_ff", "64", "48")
+    assert "Going on from step 2" in inside(*again).error

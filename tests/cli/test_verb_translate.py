@@ -1,0 +1,210 @@
+"""`translate`: one line out for each line in, stdout for translations alone, and good manners in a pipe."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.cli.lines import _decoded
+from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside
+
+ODD_LINES = [
+    "1 2 3",
+    "",
+    "   ",
+    "4\u20285\u20296",
+    "7\x0b8\x0c9\x1c1\x852",
+    "tab\tand\rreturn",
+    "日本語。中文！",
+    "e\u0301\u200f🙂\ufeff",
+    "nul \0 inside",
+    "1 2. " * 200,
+    "3 2 1",
+]
+
+
+def test_words_as_arguments(inside: Inside, model: Path) -> None:
+    ended = inside("translate", "-m", model, "1 2 3", "4 5")
+    assert ended.code == 0 and ended.error == ""
+    lines = ended.out.split("\n")
+    assert len(lines) == 3 and lines[2] == ""
+    assert inside("translate", "-m", model, given=b"1 2 3\n4 5\n").out == ended.out
+    assert inside("translate", "-m", model, "--", "1 2 3", "4 5").out == ended.out
+
+
+def test_the_model_here_is_the_default(inside: Inside, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").symlink_to(model)
+    assert inside("translate", "1 2 3").out == inside("translate", "-m", model, "1 2 3").out
+
+
+def test_as_many_lines_out_as_in_whatever_they_hold(inside: Inside, model: Path, tmp_path: Path) -> None:
+    text = "\n".join(ODD_LINES).encode()
+    (tmp_path / "in").write_bytes(text.replace(b"\n", b"\r\n"))
+    ended = inside("translate", "-m", model, given=text)
+    out = ended.out.encode().split(b"\n")
+    assert ended.code == 0 and len(out) == len(ODD_LINES) + 1 and out[-1] == b""
+    assert [not line for line in out[:3]] == [False, True, True]
+    assert out[0] == out[0].strip() and b"\r" not in ended.out.encode()
+    assert inside("translate", "-m", model, "-i", "in", "-o", "out").out == ""
+    assert (tmp_path / "out").read_bytes() == ended.out.encode()
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize(("given_text", "num_lines"), [(b"", 0), (b"\n", 1), (b"1", 1), (b"1\n", 1), (b"\n\n1\n\n", 4)])
+def test_the_ends_of_a_text(inside: Inside, model: Path, tmp_path: Path, given_text: bytes, num_lines: int) -> None:
+    assert inside("translate", "-m", model, given=given_text).out.count("\n") == num_lines
+    (tmp_path / "in.gz").write_bytes(gzip.compress(given_text))
+    inside("translate", "-m", model, "-i", "in.gz", "-o", "out")
+    assert (tmp_path / "out").read_bytes().count(b"\n") == num_lines
+
+
+@given(st.lists(st.binary(max_size=6)), st.integers(1, 9))
+def test_lines_are_the_same_in_portions_of_any_size(parts: list[bytes], size: int) -> None:
+    data = b"\n".join(part.replace(b"\xef\xbb\xbf", b"") for part in parts)
+
+    class Slow:
+        position = 0
+
+        def read1(self, most: int) -> bytes:
+            self.position += size
+            return data[self.position - size : self.position]
+
+    expected = data.split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+    found: list[str] = []
+    try:
+        for chunk in _decoded(Slow(), "here"):  # type: ignore[arg-type]
+            found += chunk
+        assert found == [line.removesuffix(b"\r").decode() for line in expected]
+    except Exception as error:
+        with pytest.raises(UnicodeDecodeError):
+            expected[len(found)].removesuffix(b"\r").decode()
+        assert f"here:{len(found) + 1}:" in str(error)
+
+
+def test_json_holds_everything(inside: Inside, model: Path) -> None:
+    flags = ["--json", "--num-best", 3, "--align", "--beam-size", 5]
+    ended = inside("translate", "-m", model, *flags, given="1 2 3\n\n4\u20285\n".encode())
+    first, empty, broken = [json.loads(line) for line in ended.out.splitlines()]
+    assert first["source"] == "1 2 3" and broken["source"] == "4\u20285" and empty["source"] == ""
+    assert empty["text"] == "" and empty["alignment"] == []
+    assert len(first["n_best"]) == 3 and first["n_best"][0]["text"] == first["text"]
+    assert first["text"] == inside("translate", "-m", model, "--beam-size", 5, "1 2 3").out.strip("\n")
+    assert first["score"] >= first["n_best"][1]["score"]
+    assert first["pharaoh"] == " ".join(f"{i}-{j}" for i, j in first["alignment"])
+    assert len(first["alignment"]) == len(first["tokens"])
+
+
+def test_the_flags_of_the_search_reach_it(inside: Inside, model: Path) -> None:
+    def tokens(*flags: object) -> list[str]:
+        ended = inside("translate", "-m", model, "--json", *flags, "1 2 3 4")
+        assert ended.code == 0, ended.error
+        return json.loads(ended.out)["tokens"]
+
+    assert len(tokens("--max-length", 2)) <= 2
+    assert len(tokens("--decoding.max_length=2", "--max-length", 9)) <= 2
+    assert len(tokens("--min-length", 8, "--max-length", 9)) >= 8
+    long = tokens("--min-length", 8, "--max-length", 9, "--no-repeat-ngram", 1)
+    assert len(set(long)) == len(long) >= 8
+    assert tokens("--prefix", "9 9")[:2] == ["▁9", "▁9"]
+    assert tokens("--method", "greedy") == tokens("--beam-size", 1)
+    sampling = ["--method", "sampling", "--temperature", 5]
+    drawn = {seed: tokens(*sampling, "--seed", seed) for seed in range(4)}
+    assert drawn[1] == tokens(*sampling, "--seed", 1) and len({tuple(found) for found in drawn.values()}) > 1
+    assert tokens(*sampling, "--top-k", 1) == tokens("--method", "greedy") == tokens(*sampling, "--top-p", 1e-6)
+    split = inside("translate", "-m", model, "--json", "--split", "always", "One two! Three four.")
+    assert json.loads(split.out)["sentences"] == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--beam-size", 0], ["decoding.beam_size"]),
+        (["--method", "bean"], ["'beam'"]),
+        (["--json", "--num-best", 9], ["num_best", "beam_size"]),
+        (["--to", "cc"], ["'bb'", "'cc'"]),
+        (["--device", "abacus"], ["abacus"]),
+        (["--max-length", 2, "--prefix", "1 2 3 4"], ["prefix"]),
+        (["-o", "."], ["directory"]),
+        (["-o", "missing/out"], ["missing/out"]),
+    ],
+)
+def test_requests_that_cannot_be_met(inside: Inside, model: Path, flags: list[object], words: list[str]) -> None:
+    inside("translate", "-m", model, *flags, "1 2 3").refused(*words)
+
+
+def test_text_that_is_not_utf8_ends_after_what_was_good(inside: Inside, model: Path, tmp_path: Path) -> None:
+    bad = b"1 2\n\n3 4\n\xff\xfe\n5 6\n"
+    ended = inside("translate", "-m", model, given=bad)
+    ended.refused("standard input:4", "UTF-8")
+    assert ended.out.count("\n") == 3
+    (tmp_path / "in").write_bytes(bad)
+    inside("translate", "-m", model, "-i", "in", "-o", "out").refused("in:4", "out.partial")
+    assert (tmp_path / "out.partial").read_bytes() == ended.out.encode()
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_input_is_never_written_over(inside: Inside, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("1 2\n")
+    (tmp_path / "link").symlink_to("in")
+    inside("translate", "-m", model, "-i", "in", "-o", "link").refused("link", "input")
+    assert (tmp_path / "in").read_text() == "1 2\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_message(inside: Inside, model: Path) -> None:
+    inside("translate", "-m", model, "-o", "/dev/full", "1 2").refused("/dev/full", "space")
+    with open("/dev/full", "wb") as full:
+        command = [*COMMAND, "translate", "-m", str(model), "1 2"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines() == ["heedful: standard output: No space left on device."]
+
+
+def test_a_pipe_gets_each_line_as_soon_as_it_is_given(model: Path) -> None:
+    command = [*COMMAND, "translate", "-m", str(model)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT) as program:
+        assert program.stdin and program.stdout and program.stderr
+        for _ in range(3):
+            program.stdin.write(b"1 2 3\n")
+            program.stdin.flush()
+            assert program.stdout.readline().endswith(b"\n")  # the program still waits for more
+        program.stdin.close()
+        assert program.stdout.read() == b"" and program.stderr.read() == b""
+        assert program.wait(60) == 0
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(model: Path, corpus: Corpus) -> None:
+    many = corpus.source.read_bytes() * 5
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*COMMAND, "translate", "-m", str(model), "--method", "greedy"], stdin=pipe, stdout=pipe, stderr=pipe,
+        env=ENVIRONMENT,
+    ) as program:  # fmt: skip
+        assert program.stdin and program.stdout and program.stderr
+        program.stdin.write(many[:200])
+        program.stdin.flush()
+        assert program.stdout.readline()
+        program.stdout.close()
+        try:
+            program.stdin.write(many)
+            program.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already
+        assert program.stderr.read() == b""
+        assert program.wait(60) == 0
+
+
+def test_in_a_process_of_its_own_the_locale_does_not_matter(model: Path) -> None:
+    environment = {**ENVIRONMENT, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [*COMMAND, "translate", "-m", str(model), "--json", "--prefix", "9"]
+    done = subprocess.run(command, input="日\n".encode(), capture_output=True, env=environment, check=True)
+    assert json.loads(done.stdout)["source"] == "日"
