@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from heedful.cli import flags
+from heedful.cli import options
 from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.lines import destination, read_text, refuse_same_file
 from heedful.cli.scoring import print_scores
@@ -18,22 +17,20 @@ from heedful.errors import CorpusError
 def evaluate(
     source: Annotated[str, typer.Option("--source", "-s", metavar="FILE", help="Text to translate.")],
     target: Annotated[str, typer.Option("--target", "-t", metavar="FILE", help="Its reference translation.")],
-    model: flags.ModelDirectory = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the translations here.")
-    ] = None,
-    as_json: flags.AsJson = False,
-    target_language: flags.To = None,
-    method: flags.Method = None,
-    beam_size: flags.BeamSize = None,
-    length_penalty: flags.LengthPenalty = None,
-    length_penalty_alpha: flags.LengthPenaltyAlpha = None,
-    max_length: flags.MaxLength = None,
-    min_length: flags.MinLength = None,
-    no_repeat_ngram: flags.NoRepeatNgram = None,
-    split: flags.Split = None,
-    device: flags.Device = None,
-    settings: flags.Settings = None,
+    model: options.ModelDirectory = None,
+    output: options.OutputFile = None,
+    as_json: options.AsJson = False,
+    target_language: options.To = None,
+    method: options.Method = None,
+    beam_size: options.BeamSize = None,
+    length_penalty: options.LengthPenalty = None,
+    length_penalty_alpha: options.LengthPenaltyAlpha = None,
+    max_length: options.MaxLength = None,
+    min_length: options.MinLength = None,
+    no_repeat_ngram: options.NoRepeatNgram = None,
+    split: options.Split = None,
+    device: options.Device = None,
+    settings: options.Settings = None,
 ) -> None:
     """Translate a test set and score the translations.
 

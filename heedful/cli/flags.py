@@ -1,4 +1,4 @@
-"""Flags: those that several verbs share, and every key of the configuration as `--section.key=value`."""
+"""From flags to a request: every key of the configuration as `--section.key=value`, short flags, corpora."""
 
 from __future__ import annotations
 
@@ -7,80 +7,13 @@ import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from typer.core import TyperCommand
 
 from heedful.cli.outcome import handled
 from heedful.config import Config, is_section, merge, nearest, read_request, set_key
 from heedful.errors import ConfigError
-
-DATA, LANGUAGES, SEARCH, BUDGET = "Corpora", "Languages", "Search", "Budget"
-
-ConfigFile = Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="Settings; flags lay over them.")]
-Sources = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--source", "-s", metavar="FILE", rich_help_panel=DATA, help="Source side, one sentence a line; repeatable."
-    ),
-]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option("--target", "-t", metavar="FILE", rich_help_panel=DATA, help="Target side of each --source."),
-]
-SingleFiles = Annotated[
-    list[str] | None,
-    typer.Option("--data", metavar="FILE", rich_help_panel=DATA, help="TSV or JSONL file with both sides; repeatable."),
-]
-ValidSources = Annotated[
-    list[str] | None,
-    typer.Option("--valid-source", metavar="FILE", rich_help_panel=DATA, help="Without it, pairs are held out."),
-]
-ValidTargets = Annotated[list[str] | None, typer.Option("--valid-target", metavar="FILE", rich_help_panel=DATA)]
-TestSources = Annotated[
-    list[str] | None,
-    typer.Option("--test-source", metavar="FILE", rich_help_panel=DATA, help="To score the finished model on."),
-]
-TestTargets = Annotated[list[str] | None, typer.Option("--test-target", metavar="FILE", rich_help_panel=DATA)]
-SourceLanguage = Annotated[
-    str | None,
-    typer.Option(metavar="CODE", rich_help_panel=LANGUAGES, help="Such as en; else the ending of the files tells."),
-]
-TargetLanguage = Annotated[
-    str | None,
-    typer.Option(metavar="CODE", rich_help_panel=LANGUAGES, help="Such as de; else the ending of the files tells."),
-]
-Seed = Annotated[int | None, typer.Option(help="Fixes everything that is drawn at random.")]
-Device = Annotated[str | None, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
-ModelDirectory = Annotated[
-    Path | None, typer.Option("--model", "-m", metavar="DIRECTORY", help="Model directory; without it ./model.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", hidden=True, metavar="KEY=VALUE")]
-
-BeamSize = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Hypotheses kept at each step.")]
-Method = Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=SEARCH, help="beam, greedy or sampling.")]
-LengthPenalty = Annotated[
-    str | None, typer.Option(metavar="NAME", rich_help_panel=SEARCH, help="paper, average or none.")
-]
-LengthPenaltyAlpha = Annotated[float | None, typer.Option(rich_help_panel=SEARCH, help="α of the length penalty.")]
-MaxLength = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Longest translation, in tokens.")]
-MinLength = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Shortest translation, in tokens.")]
-NoRepeatNgram = Annotated[
-    int | None, typer.Option(rich_help_panel=SEARCH, help="Never produce the same n tokens twice.")
-]
-Split = Annotated[
-    str | None,
-    typer.Option(metavar="WHEN", rich_help_panel=SEARCH, help="Split inputs into sentences: long, always or never."),
-]
-To = Annotated[
-    str | None,
-    typer.Option(
-        "--target-language", "--to", metavar="CODE", rich_help_panel=LANGUAGES, help="Language to translate into."
-    ),
-]
 
 _DOTTED = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
 _LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?")

@@ -9,14 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from heedful.cli import flags
+from heedful.cli import options
+from heedful.cli.flags import model_directory
 from heedful.errors import ConfigError
 
 
 def average(
     models: Annotated[list[Path], typer.Argument(metavar="DIRECTORY", help="Models of one shape and tokenizer.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there.")] = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Average the weights of several models into one.
 
@@ -39,7 +40,7 @@ def info(
     model: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Model directory.")] = Path("model"),
     check: Annotated[bool, typer.Option("--verify", help="Compare every file with its checksum.")] = False,
     card: Annotated[bool, typer.Option("--card", help="Print the model card.")] = False,
-    as_json: flags.AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Say what a model is: direction, size, data, scores.
 
@@ -50,7 +51,7 @@ def info(
     """
     from heedful.checkpoint import describe, verify
 
-    directory = flags.model_directory(model)
+    directory = model_directory(model)
     found = describe(directory)
     checked = verify(directory) if check else []
     if card:

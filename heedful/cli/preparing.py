@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli import flags
+from heedful.cli import options
 from heedful.cli.flags import complete_request, corpora_of, settings_of
 from heedful.config import Config, settle
 from heedful.errors import ConfigError
@@ -24,25 +24,25 @@ OWN_NAMES = (
 
 
 def prepare(
-    config: flags.ConfigFile = None,
-    source: flags.Sources = None,
-    target: flags.Targets = None,
-    data: flags.SingleFiles = None,
-    valid_source: flags.ValidSources = None,
-    valid_target: flags.ValidTargets = None,
-    test_source: flags.TestSources = None,
-    test_target: flags.TestTargets = None,
-    source_language: flags.SourceLanguage = None,
-    target_language: flags.TargetLanguage = None,
+    config: options.ConfigFile = None,
+    source: options.Sources = None,
+    target: options.Targets = None,
+    data: options.SingleFiles = None,
+    valid_source: options.ValidSources = None,
+    valid_target: options.ValidTargets = None,
+    test_source: options.TestSources = None,
+    test_target: options.TestTargets = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to write.")] = Path(
         "prepared"
     ),
     vocab_size: Annotated[int | None, typer.Option(help="Subwords to learn; else chosen for the corpus.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was prepared there.")] = False,
-    seed: flags.Seed = None,
-    quiet: flags.Quiet = False,
+    overwrite: options.Overwrite = False,
+    seed: options.Seed = None,
+    quiet: options.Quiet = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look: print the table, write nothing.")] = False,
-    settings: flags.Settings = None,
+    settings: options.Settings = None,
 ) -> None:
     """Look over corpora and make them ready for training.
 

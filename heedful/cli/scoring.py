@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedful.cli import flags
+from heedful.cli import options
 from heedful.cli.lines import read_text
 from heedful.errors import ConfigError
 
@@ -29,7 +29,7 @@ def score(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     bootstrap: Annotated[int, typer.Option(help="Resamplings for intervals and tests; 0: no intervals.")] = 1000,
     test: Annotated[str, typer.Option(metavar="NAME", help="Of systems: bootstrap or randomisation.")] = "bootstrap",
-    as_json: flags.AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Score translations, or compare several systems with the first.
 

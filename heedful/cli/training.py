@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from heedful.cli import flags
-from heedful.cli.flags import BUDGET, DATA, complete_request, corpora_of, settings_of
+from heedful.cli import options
+from heedful.cli.flags import complete_request, corpora_of, settings_of
 from heedful.config import Config, choose_preset, settle, to_mapping
 from heedful.errors import ConfigError
 
 
 def train(
-    config: flags.ConfigFile = None,
-    source: flags.Sources = None,
-    target: flags.Targets = None,
-    data: flags.SingleFiles = None,
-    valid_source: flags.ValidSources = None,
-    valid_target: flags.ValidTargets = None,
-    test_source: flags.TestSources = None,
-    test_target: flags.TestTargets = None,
-    prepared: Annotated[
-        str | None,
-        typer.Option(metavar="DIRECTORY", rich_help_panel=DATA, help="What `heedful prepare` wrote, instead of files."),
-    ] = None,
-    source_language: flags.SourceLanguage = None,
-    target_language: flags.TargetLanguage = None,
-    steps: Annotated[int | None, typer.Option(rich_help_panel=BUDGET, help="Stop after this many updates.")] = None,
-    epochs: Annotated[float | None, typer.Option(rich_help_panel=BUDGET, help="… passes over the data.")] = None,
-    tokens: Annotated[int | None, typer.Option(rich_help_panel=BUDGET, help="… target tokens.")] = None,
-    minutes: Annotated[float | None, typer.Option(rich_help_panel=BUDGET, help="… minutes of training.")] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model directory to write.")
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="tiny, small, iwslt, base or big; else chosen for corpus and device."),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there.")] = False,
-    seed: flags.Seed = None,
-    device: flags.Device = None,
-    name: Annotated[str | None, typer.Option(help="Name for the model card.")] = None,
-    licence: Annotated[str | None, typer.Option(help="Licence for the model card.")] = None,
-    quiet: flags.Quiet = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration as YAML, train nothing.")] = False,
-    settings: flags.Settings = None,
+    config: options.ConfigFile = None,
+    source: options.Sources = None,
+    target: options.Targets = None,
+    data: options.SingleFiles = None,
+    valid_source: options.ValidSources = None,
+    valid_target: options.ValidTargets = None,
+    test_source: options.TestSources = None,
+    test_target: options.TestTargets = None,
+    prepared: options.Prepared = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    steps: options.Steps = None,
+    epochs: options.Epochs = None,
+    tokens: options.Tokens = None,
+    minutes: options.Minutes = None,
+    output: options.Output = None,
+    preset: options.Preset = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    seed: options.Seed = None,
+    device: options.Device = None,
+    name: options.Name = None,
+    licence: options.Licence = None,
+    quiet: options.Quiet = False,
+    dry_run: options.DryRun = False,
+    settings: options.Settings = None,
 ) -> None:
     """Train a model on aligned text.
 

@@ -7,12 +7,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import typer
-
-from heedful.cli import flags
-from heedful.cli.flags import SEARCH, model_directory, search_settings
+from heedful.cli import options
+from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
 from heedful.errors import ConfigError
 
@@ -25,39 +23,29 @@ BREAKS_IN_JSON = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
 
 
 def translate(
-    words: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to translate.")] = None,
-    model: flags.ModelDirectory = None,
-    input_file: Annotated[
-        str | None, typer.Option("--input", "-i", metavar="FILE", help="Text to translate, line by line; .gz, .xz too.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write instead of standard output.")
-    ] = None,
-    as_json: flags.AsJson = False,
-    target_language: flags.To = None,
-    method: flags.Method = None,
-    beam_size: flags.BeamSize = None,
-    num_best: Annotated[
-        int | None, typer.Option("--num-best", "-n", rich_help_panel=SEARCH, help="Translations of each line (--json).")
-    ] = None,
-    length_penalty: flags.LengthPenalty = None,
-    length_penalty_alpha: flags.LengthPenaltyAlpha = None,
-    max_length: flags.MaxLength = None,
-    min_length: flags.MinLength = None,
-    no_repeat_ngram: flags.NoRepeatNgram = None,
-    temperature: Annotated[float | None, typer.Option(rich_help_panel=SEARCH, help="Of sampling.")] = None,
-    top_k: Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Sample from the k likeliest.")] = None,
-    top_p: Annotated[float | None, typer.Option(rich_help_panel=SEARCH, help="Sample from this share.")] = None,
-    seed: Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Fixes what is sampled.")] = None,
-    split: flags.Split = None,
-    prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", rich_help_panel=SEARCH, help="What each translation begins with.")
-    ] = None,
-    align: Annotated[
-        bool, typer.Option("--align", rich_help_panel=SEARCH, help="Tell which token comes from which (--json).")
-    ] = False,
-    device: flags.Device = None,
-    settings: flags.Settings = None,
+    words: options.Texts = None,
+    model: options.ModelDirectory = None,
+    input_file: options.InputFile = None,
+    output: options.OutputFile = None,
+    as_json: options.AsJson = False,
+    target_language: options.To = None,
+    method: options.Method = None,
+    beam_size: options.BeamSize = None,
+    num_best: options.NumBest = None,
+    length_penalty: options.LengthPenalty = None,
+    length_penalty_alpha: options.LengthPenaltyAlpha = None,
+    max_length: options.MaxLength = None,
+    min_length: options.MinLength = None,
+    no_repeat_ngram: options.NoRepeatNgram = None,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    seed: options.SamplingSeed = None,
+    split: options.Split = None,
+    prefix: options.Prefix = None,
+    align: options.Align = False,
+    device: options.Device = None,
+    settings: options.Settings = None,
 ) -> None:
     """Translate text: exactly one line out for each line in.
 

@@ -104,7 +104,7 @@ def test_info_tells_what_a_model_is(inside: Inside, model: Path) -> None:
         "Digits reversed",
         "aa → bb",
         "train.aa + train.bb",
-        "steps 150",
+        "weights best",
         "BLEU = ",
         "tok:13a",
         "as they were",

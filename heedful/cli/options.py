@@ -1,0 +1,113 @@
+"""What each flag is called and what its help says, in the order of the help pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DATA, LANGUAGES, SEARCH, BUDGET = "Corpora", "Languages", "Search", "Budget"
+
+ConfigFile = Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="Settings; flags lay over them.")]
+Sources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source", "-s", metavar="FILE", rich_help_panel=DATA, help="Source side, one sentence a line; repeatable."
+    ),
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--target", "-t", metavar="FILE", rich_help_panel=DATA, help="Target side of each --source."),
+]
+SingleFiles = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="FILE", rich_help_panel=DATA, help="TSV or JSONL file with both sides; repeatable."),
+]
+ValidSources = Annotated[
+    list[str] | None,
+    typer.Option("--valid-source", metavar="FILE", rich_help_panel=DATA, help="Without it, pairs are held out."),
+]
+ValidTargets = Annotated[list[str] | None, typer.Option("--valid-target", metavar="FILE", rich_help_panel=DATA)]
+TestSources = Annotated[
+    list[str] | None,
+    typer.Option("--test-source", metavar="FILE", rich_help_panel=DATA, help="To score the finished model on."),
+]
+TestTargets = Annotated[list[str] | None, typer.Option("--test-target", metavar="FILE", rich_help_panel=DATA)]
+SourceLanguage = Annotated[
+    str | None,
+    typer.Option(metavar="CODE", rich_help_panel=LANGUAGES, help="Such as en; else the ending of the files tells."),
+]
+TargetLanguage = Annotated[
+    str | None,
+    typer.Option(metavar="CODE", rich_help_panel=LANGUAGES, help="Such as de; else the ending of the files tells."),
+]
+Prepared = Annotated[
+    str | None,
+    typer.Option(metavar="DIRECTORY", rich_help_panel=DATA, help="What `heedful prepare` wrote, instead of files."),
+]
+Steps = Annotated[int | None, typer.Option(rich_help_panel=BUDGET, help="Stop after this many updates.")]
+Epochs = Annotated[float | None, typer.Option(rich_help_panel=BUDGET, help="… passes over the data.")]
+Tokens = Annotated[int | None, typer.Option(rich_help_panel=BUDGET, help="… target tokens.")]
+Minutes = Annotated[float | None, typer.Option(rich_help_panel=BUDGET, help="… minutes of training.")]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model directory to write.")
+]
+Preset = Annotated[
+    str | None, typer.Option(metavar="NAME", help="tiny, small, iwslt, base or big; else chosen for corpus and device.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Name = Annotated[str | None, typer.Option(help="Name for the model card.")]
+Licence = Annotated[str | None, typer.Option(help="Licence for the model card.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the configuration as YAML, train nothing.")]
+Seed = Annotated[int | None, typer.Option(help="Fixes everything that is drawn at random.")]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+ModelDirectory = Annotated[
+    Path | None, typer.Option("--model", "-m", metavar="DIRECTORY", help="Model directory; without it ./model.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", hidden=True, metavar="KEY=VALUE")]
+
+Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to translate.")]
+InputFile = Annotated[
+    str | None, typer.Option("--input", "-i", metavar="FILE", help="Text to translate, line by line; .gz, .xz too.")
+]
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write the translations to.")
+]
+NumBest = Annotated[
+    int | None, typer.Option("--num-best", "-n", rich_help_panel=SEARCH, help="Translations of each line (--json).")
+]
+Temperature = Annotated[float | None, typer.Option(rich_help_panel=SEARCH, help="Of sampling; 1 is the model's own.")]
+TopK = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Sample from the k likeliest tokens.")]
+TopP = Annotated[float | None, typer.Option(rich_help_panel=SEARCH, help="Sample from the tokens of this share.")]
+SamplingSeed = Annotated[int | None, typer.Option("--seed", rich_help_panel=SEARCH, help="Fixes what is sampled.")]
+Prefix = Annotated[
+    str | None, typer.Option(metavar="TEXT", rich_help_panel=SEARCH, help="What each translation begins with.")
+]
+Align = Annotated[
+    bool, typer.Option("--align", rich_help_panel=SEARCH, help="Tell which token comes from which (--json).")
+]
+BeamSize = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Hypotheses kept at each step.")]
+Method = Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=SEARCH, help="beam, greedy or sampling.")]
+LengthPenalty = Annotated[
+    str | None, typer.Option(metavar="NAME", rich_help_panel=SEARCH, help="paper, average or none.")
+]
+LengthPenaltyAlpha = Annotated[float | None, typer.Option(rich_help_panel=SEARCH, help="α of the length penalty.")]
+MaxLength = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Longest translation, in tokens.")]
+MinLength = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Shortest translation, in tokens.")]
+NoRepeatNgram = Annotated[
+    int | None, typer.Option(rich_help_panel=SEARCH, help="Never produce the same n tokens twice.")
+]
+Split = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", rich_help_panel=SEARCH, help="Split inputs into sentences: long, always or never."),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--target-language", "--to", metavar="CODE", rich_help_panel=LANGUAGES, help="Language to translate into."
+    ),
+]
