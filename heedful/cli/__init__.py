@@ -5,6 +5,7 @@ What a user can put right is told in one line on stderr with exit code 2; a prog
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,6 +20,7 @@ from heedful.cli.preparing import prepare
 from heedful.cli.scoring import score
 from heedful.cli.training import train
 from heedful.cli.translating import translate
+from heedful.config import nearest
 from heedful.errors import HeedfulError
 
 VERBS = (train, translate, score, evaluate, prepare, average, info)
@@ -54,9 +56,13 @@ def told(error: Exception) -> str:
     """The message of an error; a wrong flag names the nearest right one."""
     name = getattr(error, "option_name", None)
     context = getattr(error, "ctx", None)
-    if name and str(getattr(error, "message", "")).startswith("No such option"):
-        known = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
-        return f"there is no flag {name}{similar_flag(name, known)}; {_see_help(context)}."
+    message = str(getattr(error, "message", error))
+    if unknown := re.match(r"No such command '(.*?)'", message):
+        verb, known = unknown[1], [verb.__name__ for verb in VERBS]
+        return f"there is no verb {verb!r}{nearest(verb, known)}; choose one of {', '.join(known)}."
+    if name and message.startswith("No such option"):
+        flags = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
+        return f"there is no flag {name}{similar_flag(name, flags)}; {_see_help(context)}."
     if hasattr(error, "format_message"):
         message = " ".join(error.format_message().split())
         return f"{message[:1].lower()}{message[1:].rstrip('.')}; {_see_help(context)}."

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import heedful
 from heedful.cli.flags import complete_request, fold, search_settings, settings_of
 from heedful.config import Config, from_mapping, settle
 from heedful.errors import ConfigError
-from tests.cli.program import Corpus, Inside, run
+from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 
 VERBS = ("train", "translate", "score", "evaluate", "prepare", "average", "info")
 
@@ -222,3 +225,32 @@ def test_search_takes_keys_of_decoding_only() -> None:
     assert search_settings(["decoding.split=never"], beam_size=3, method=None) == {"split": "never", "beam_size": 3}
     with pytest.raises(ConfigError, match="decoding"):
         search_settings(["model.bias=true"])
+
+
+# ---- terminals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_only_a_terminal_sees_bars_and_no_color_is_respected(corpus: Corpus) -> None:
+    import pty
+
+    above, below = pty.openpty()
+    command = [*COMMAND, "prepare", *corpus.flags, "--dry-run"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=below, env=ENVIRONMENT, check=True)
+    os.close(below)
+    seen = b""
+    while block := read_terminal(above):
+        seen += block
+    os.close(above)
+    assert b"\x1b[2K" in seen and b"looking over the corpora" in seen
+    assert b"\x1b[3" not in seen.replace(b"\x1b[39m", b"")
+    assert b"\x1b" not in done.stdout and b"train.aa + train.bb" in done.stdout
+    assert run("prepare", *corpus.flags, "--dry-run").error == "looking over the corpora …\n"
+
+
+def read_terminal(descriptor: int) -> bytes:
+    """What was written to a pseudo-terminal; empty when the other end is closed."""
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:
+        return b""
