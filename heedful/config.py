@@ -245,6 +245,8 @@ class TrainingConfig:
     """Updates over which the rate rises; None: 4,000 as in the paper, or a tenth of a shorter budget."""
     label_smoothing: float = 0.1
     """Share of the probability spread over the whole vocabulary (ε_ls)."""
+    r_drop: float = 0.0
+    """Weight of R-Drop: each row is seen twice, under two draws of dropout, which should agree; 0 switches it off."""
     clip_norm: float | None = None
     """Scale gradients down to this norm when theirs is larger."""
     validate_every: int | None = None
@@ -283,6 +285,8 @@ class TrainingConfig:
             raise ConfigError(f"training.final_learning_rate is a share from 0 to 1, not {self.final_learning_rate}.")
         if not 0 <= self.label_smoothing < 1:
             raise ConfigError(f"training.label_smoothing must be at least 0 and below 1, not {self.label_smoothing}.")
+        if self.r_drop < 0:
+            raise ConfigError(f"training.r_drop may not be negative, got {self.r_drop}.")
         if not 0 <= self.ema_decay < 1:
             raise ConfigError(f"training.ema_decay must be at least 0 and below 1, not {self.ema_decay}.")
         if not all(0 <= beta < 1 for beta in self.betas):

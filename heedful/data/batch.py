@@ -43,3 +43,7 @@ class Batch:
     def rows(self, start: int, stop: int) -> Batch:
         """A microbatch: rows start to stop."""
         return Batch(**{name: tensor[start:stop] for name, tensor in vars(self).items()})
+
+    def twice(self) -> Batch:
+        """Every row a second time, below the first."""
+        return Batch(**{name: torch.cat((tensor, tensor)) for name, tensor in vars(self).items()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -41,3 +42,15 @@ def smoothed_cross_entropy(
         reduction="sum",
     )
     return LossSum(loss_sum, real.sum())
+
+
+def disagreement(
+    one: Float[Tensor, "B T V"], other: Float[Tensor, "B T V"], target_segments: Int[Tensor, "B T"]
+) -> Tensor:
+    """½ KL(p‖q) + ½ KL(q‖p), summed over the real target tokens: how far two draws of dropout are apart.
+
+    R-Drop (Wu et al., 2021) adds this to the loss; it came after the paper and helps most where data is scarce.
+    """
+    log_p, log_q = torch.log_softmax(one.float(), dim=-1), torch.log_softmax(other.float(), dim=-1)
+    both_ways = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
+    return 0.5 * both_ways.masked_fill(target_segments == 0, 0.0).sum()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
-from heedful.training.loss import smoothed_cross_entropy
+from heedful.training.loss import disagreement, smoothed_cross_entropy
 from heedful.training.optimizer import build_optimizer, set_learning_rate
 from heedful.training.state import random_tensors, restore_random
 
@@ -42,8 +42,17 @@ class TrainingStep:
         self.loss: Callable[..., Tensor] = loss
 
     def _loss_sum(self, batch: Batch) -> Tensor:
+        if not self.config.r_drop:
+            return self._cross_entropy(self._logits(batch), batch)
+        rows = batch.source.shape[0] // 2  # `_accumulate` gives every row twice
+        logits = self._logits(batch)
+        one, other = logits.chunk(2)
+        mean = 0.5 * self._cross_entropy(logits, batch)
+        return mean + self.config.r_drop * disagreement(one, other, batch.target_segments[:rows])
+
+    def _logits(self, batch: Batch) -> Tensor:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
-            logits = self.model(
+            logits: Tensor = self.model(
                 batch.source,
                 batch.target_input,
                 batch.source_segments,
@@ -51,9 +60,11 @@ class TrainingStep:
                 batch.source_positions,
                 batch.target_positions,
             )
-        return smoothed_cross_entropy(
-            logits, batch.target_output, batch.target_segments, smoothing=self.config.label_smoothing
-        ).loss_sum
+        return logits
+
+    def _cross_entropy(self, logits: Tensor, batch: Batch) -> Tensor:
+        smoothing = self.config.label_smoothing
+        return smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=smoothing).loss_sum
 
     def __call__(self, batch: Batch, num_tokens: int, learning_rate: float) -> StepResult:
         """Update the weights by the mean gradient over the batch's real target tokens."""
@@ -79,6 +90,7 @@ class TrainingStep:
         rows = self.rows_per_microbatch or batch.num_rows
         for start in range(0, batch.num_rows, rows):
             part = batch if rows >= batch.num_rows else batch.rows(start, min(start + rows, batch.num_rows))
+            part = part.twice() if self.config.r_drop else part
             loss_sum = self.loss(part.to(self.device, non_blocking=True))
             (loss_sum / num_tokens).backward()
             total += loss_sum.detach()

@@ -1,0 +1,138 @@
+"""What only a GPU can show: kernels agree, the compiled step learns as the plain one, memory runs out politely."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from heedful import workflow
+from heedful.config import DecodingConfig, ModelConfig, TrainingConfig
+from heedful.data.batch import Batch
+from heedful.data.stream import worst_batch
+from heedful.decoding import beam, greedy
+from heedful.decoding.constraints import SpecialTokens
+from heedful.errors import TrainingError
+from heedful.model.attention import Scoring, attend_explicit, attend_fused
+from heedful.model.transformer import Transformer
+from heedful.training.step import TrainingStep, uses_bf16
+
+pytestmark = pytest.mark.gpu
+CUDA = torch.device("cuda")
+SMALL = ModelConfig(
+    source_vocab_size=64,
+    target_vocab_size=64,
+    d_model=64,
+    d_ff=128,
+    num_heads=4,
+    num_encoder_layers=2,
+    num_decoder_layers=2,
+    dropout=0.0,
+)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
+def test_fused_and_explicit_attention_agree_where_rows_are_masked_everywhere(
+    dtype: torch.dtype, tolerance: float
+) -> None:
+    query, key, value = (torch.randn(3, 4, 32, 16, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3))
+    mask = torch.rand(3, 1, 32, 32, device=CUDA) < 0.3
+    mask[:, :, 5:9] = False
+    scoring = Scoring("scaled_dot", 4, 16)
+    results = []
+    for attend in (attend_fused, attend_explicit):
+        values = attend(query, key, value, mask, scoring=scoring, dropout=0.0).values
+        gradients = torch.autograd.grad(values.float().square().sum(), (query, key, value))
+        assert (values[:, :, 5:9] == 0).all()
+        results.append((values, *gradients))
+    for fused, explicit in zip(*results, strict=True):
+        assert torch.isfinite(fused).all()
+        torch.testing.assert_close(fused.float(), explicit.float(), atol=tolerance * 4, rtol=tolerance * 4)
+
+
+def random_batch(rows: int, width: int) -> Batch:
+    full = worst_batch(rows, width, 64, 64)
+    segments = torch.ones(rows, width, dtype=torch.int64)
+    segments[:, width // 3 :], segments[:, -3:] = 2, 0
+    tokens = torch.randint(4, 64, (rows, width))
+    return Batch(tokens, segments, full.source_positions, tokens, tokens, segments, full.target_positions)
+
+
+def learn(*, compile_step: bool) -> list[float]:
+    torch.manual_seed(3)
+    model = Transformer(SMALL).to(CUDA)
+    step = TrainingStep(model, TrainingConfig(compile=compile_step, precision="fp32"), CUDA)
+    losses = []
+    for number in range(6):
+        torch.manual_seed(number)
+        batch = random_batch(8, 32)
+        losses.append(float(step(batch, batch.num_tokens, 1e-3).loss_sum) / batch.num_tokens)
+    return losses
+
+
+@pytest.mark.compile
+def test_the_compiled_step_learns_what_the_plain_one_does() -> None:
+    assert learn(compile_step=True) == pytest.approx(learn(compile_step=False), rel=1e-3)
+
+
+def test_bf16_is_the_default() -> None:
+    assert uses_bf16(TrainingConfig(), CUDA)
+
+
+@pytest.mark.parametrize("search", [greedy.search, beam.search])
+def test_the_gpu_translates_as_the_cpu_does(search: object) -> None:
+    torch.manual_seed(5)
+    model = Transformer(SMALL).eval()
+    source = torch.randint(4, 64, (6, 9))
+    mask = torch.ones(6, 9, dtype=torch.bool)
+    special = SpecialTokens(bos_id=2, eos_id=3, pad_id=0)
+    found = []
+    for device in ("cpu", "cuda"):
+        with torch.inference_mode():
+            results = search(  # type: ignore[operator]
+                model.to(device), source.to(device), mask.to(device), DecodingConfig(), special, max_lengths=[12] * 6
+            )
+        found.append([[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in results])
+    assert found[0] == found[1]
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + 2**30) / total)
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_step_that_does_not_fit_is_divided_or_explained() -> None:
+    model = Transformer(SMALL).to(CUDA)
+    batch = worst_batch(4096, 128, 64, 64)
+    step = TrainingStep(model, TrainingConfig(compile=False), CUDA)
+    remark = step.try_largest(batch)
+    assert remark is not None and "microbatches" in remark
+    assert step.rows_per_microbatch is not None and 1 <= step.rows_per_microbatch < 4096
+    stubborn = TrainingStep(model, TrainingConfig(compile=False, tokens_per_microbatch=4096 * 128), CUDA)
+    with pytest.raises(TrainingError, match="tokens_per_microbatch"):
+        stubborn.try_largest(batch)
+
+
+@pytest.mark.compile
+def test_a_run_can_be_stopped_and_resumed(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    lines = [" ".join(chance.choice("0123456789") for _ in range(chance.randint(3, 8))) for _ in range(600)]
+    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
+    (tmp_path / "b.txt").write_text("".join(line[::-1] + "\n" for line in lines))
+    request = {
+        "output": str(tmp_path / "model"),
+        "preset": "tiny",
+        "data": {"train": [{"source": str(tmp_path / "a.txt"), "target": str(tmp_path / "b.txt")}]},
+        "training": {"steps": 10, "bleu_sentences": 10, "tensorboard": False},
+    }
+    assert workflow.train(request, quiet=True).steps == 10
+    request["training"] = {"steps": 20, "bleu_sentences": 10, "tensorboard": False}
+    assert workflow.train(request, resume=True, quiet=True).steps == 20
