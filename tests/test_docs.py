@@ -1,0 +1,308 @@
+"""The documentation tells the truth: links, paths, names and commands exist, both READMEs agree, the examples run."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from heedful.cli import app
+from heedful.cli.flags import Verb
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+GUIDES = [ROOT / name for name in ("README.md", "README.zh-CN.md", "docs/tour.md", "docs/tour.zh-CN.md")]
+TRANSLATED = [("README.md", "README.zh-CN.md"), ("docs/tour.md", "docs/tour.zh-CN.md")]
+
+
+def name_of(path: object) -> str:
+    return path.relative_to(ROOT).as_posix() if isinstance(path, Path) else str(path)
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+both_languages = pytest.mark.parametrize(("english", "chinese"), TRANSLATED)
+
+
+@functools.cache
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks_of(page: Path) -> list[tuple[str, str]]:
+    """All code blocks of a page: language and content."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", text_of(page), flags=re.DOTALL | re.MULTILINE)
+
+
+def prose_of(page: Path) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^```.*?^```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+
+
+def links_of(page: Path) -> list[tuple[str, str]]:
+    """All links of a page that lead to a file here: text and target."""
+    links = re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", prose_of(page))
+    return [(text, target) for text, target in links if "://" not in target]
+
+
+# ---- two languages, one content --------------------------------------------------------------------------------------
+
+
+def is_map(block: tuple[str, str]) -> bool:
+    return block[1].startswith("heedful/\n")  # its descriptions are translated; test_architecture compares its files
+
+
+@both_languages
+def test_both_languages_show_the_same_code(english: str, chinese: str) -> None:
+    pages = [[block for block in blocks_of(ROOT / page) if not is_map(block)] for page in (english, chinese)]
+    assert pages[0] == pages[1]
+
+
+@both_languages
+def test_both_languages_have_the_same_structure(english: str, chinese: str) -> None:
+    for pattern in (r"^#+ ", r"^\| ", r"^- ", r"^\d+\. "):
+        counts = [re.findall(pattern, prose_of(ROOT / page), flags=re.MULTILINE) for page in (english, chinese)]
+        assert counts[0] == counts[1], pattern
+
+
+@both_languages
+def test_both_languages_lead_to_the_same_places(english: str, chinese: str) -> None:
+    targets = [
+        sorted({target.replace(".zh-CN", "") for _, target in links_of(ROOT / page)}) for page in (english, chinese)
+    ]
+    assert targets[0] == targets[1]
+
+
+@both_languages
+def test_both_languages_name_the_same_things_in_code(english: str, chinese: str) -> None:
+    """Identifiers are not translated; figures in prose may be written otherwise."""
+    names = [set(re.findall(r"`([\w./-]+)`", prose_of(ROOT / page))) for page in (english, chinese)]
+    assert names[0] == names[1]
+
+
+@both_languages
+def test_the_chinese_page_is_chinese(english: str, chinese: str) -> None:
+    prose = re.sub(r"`[^`]*`|\([^)]*\)", "", prose_of(ROOT / chinese))
+    letters = re.findall(r"[A-Za-z]", prose)
+    characters = re.findall(r"[\u4e00-\u9fff]", prose)
+    assert len(characters) > len(letters)
+    assert not re.findall(r"[\u4e00-\u9fff]", re.sub(r"中文|代码导览", "", text_of(ROOT / english)))
+
+
+# ---- links, paths and names ------------------------------------------------------------------------------------------
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors that a page's headings get where Markdown is shown."""
+    headings = re.findall(r"^#+ (.*)$", prose_of(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for text, target in links_of(page):
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"[{text}]({target})"
+        assert there.is_relative_to(ROOT), f"[{text}]({target})"
+        assert not anchor or anchor in anchors_of(there), f"[{text}]({target})"
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_paths_in_backticks_exist(page: Path) -> None:
+    paths = re.findall(r"`((?:heedful|tests|docs|configs|examples|benchmarks|\.ci)/[\w./-]*)`", prose_of(page))
+    assert paths
+    for path in paths:
+        assert (ROOT / path).exists(), path
+
+
+def names_defined_in(path: Path) -> set[str]:
+    """Functions, classes, methods and variables of a Python file."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+@every_page
+def test_names_that_link_to_a_file_are_defined_there(page: Path) -> None:
+    for text, target in links_of(page):
+        if target.endswith(".py") and (name := re.fullmatch(r"`(\w+)`", text)):
+            assert name[1] in names_defined_in(page.parent / target), f"{text} in {target}"
+
+
+def test_the_tour_reads_six_files() -> None:
+    rows = re.findall(r"^\| \d \| \[`(heedful/[\w/]+\.py)`\]", text_of(ROOT / "docs/tour.md"), flags=re.MULTILINE)
+    assert len(rows) == len(set(rows)) == 6
+
+
+def test_figures_that_were_measured_cite_their_file() -> None:
+    section = re.search(r"^## Measured\n(.*?)^## ", text_of(ROOT / "README.md"), flags=re.DOTALL | re.MULTILINE)
+    assert section is not None
+    rows = [line for line in section[1].splitlines() if line.startswith("|")][2:]
+    assert rows
+    for row in rows:
+        assert "(benchmarks/results/" in row, row
+
+
+def test_every_configuration_and_example_is_on_a_page() -> None:
+    shown = "".join(map(text_of, PAGES)) + "".join(text_of(path) for path in (ROOT / "configs").glob("*.yaml"))
+    for path in [*(ROOT / "configs").glob("*.yaml"), *(ROOT / "examples").glob("*.py")]:
+        assert path.name in shown, path.name
+
+
+# ---- commands and code -----------------------------------------------------------------------------------------------
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """The words of every `heedful …` command of some shell text: lines joined, chains and pipes taken apart."""
+    joined = re.sub(r"(\\|&&|\|)\n\s*", r"\1 ", text).replace("\\ ", "")
+    commands = []
+    for line in joined.splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        start = 0
+        for end in [i for i, word in enumerate(words) if word in ("&&", "||", "|", ";", ">")] + [len(words)]:
+            if words[start:end][:1] == ["heedful"]:
+                commands.append(words[start + 1 : end])
+            start = end + 1
+    return commands
+
+
+def documented_commands() -> list[list[str]]:
+    """Commands of the pages' shell blocks, of the comments in configurations, and whole ones in backticks."""
+    found = []
+    for page in PAGES:
+        for language, block in blocks_of(page):
+            found += commands_in(block) if language in ("bash", "sh") else []
+        for code in re.findall(r"`(heedful [^`\n]+)`", prose_of(page)):
+            found += commands_in(code) if "…" not in code and "--help" not in code else []
+    for path in (ROOT / "configs").glob("*.yaml"):
+        found += commands_in("\n".join(re.findall(r"^#\s+(heedful .*)$", text_of(path), flags=re.MULTILINE)))
+    return sorted(map(list, set(map(tuple, found))))
+
+
+def test_there_are_commands_to_check() -> None:
+    commands = documented_commands()
+    assert len(commands) >= 8
+    assert {command[0] for command in commands} >= {"train", "translate", "score", "evaluate", "prepare", "info"}
+
+
+@pytest.mark.parametrize("command", documented_commands(), ids=" ".join)
+def test_the_program_understands_every_command_that_is_shown(command: list[str]) -> None:
+    """Verb, flags and their values are parsed by the real program; nothing is run."""
+    verb, *arguments = command
+    group = typer.main.get_command(app)
+    assert verb in group.commands, f"heedful {verb}"  # type: ignore[attr-defined]
+    parser = group.commands[verb]  # type: ignore[attr-defined]
+    assert isinstance(parser, Verb)
+    if arguments:  # a verb alone, as in a table, needs no more
+        parser.make_context(verb, list(arguments))
+
+
+@every_page
+def test_python_on_the_page_compiles(page: Path) -> None:
+    for language, block in blocks_of(page):
+        if language == "python":
+            compile(block, str(page), "exec")
+
+
+def run(*command: str, folder: Path) -> str:
+    """Run a command of Python in a folder, the package being that of this checkout."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_first_commands_are_those_that_the_checks_run(tmp_path: Path) -> None:
+    """Shell text in the same block for both languages: install, train, translate."""
+    for readme in ("README.md", "README.zh-CN.md"):
+        first = run(str(ROOT / ".ci" / "first_commands.py"), str(ROOT / readme), folder=tmp_path)
+        assert first.startswith("pip install -c constraints.txt . &&")
+        assert [command[0] for command in commands_in(first)] == ["train", "translate"]
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    """Word for word, on the first lines of the sample corpus; a budget is the only thing added."""
+    for side in ("en", "de"):
+        lines = (ROOT / "examples" / "data" / f"tatoeba.{side}").read_text(encoding="utf-8").splitlines(keepends=True)
+        (tmp_path / f"train.{side}").write_text("".join(lines[:300]), encoding="utf-8")
+    [code] = [block for language, block in blocks_of(ROOT / "README.md") if language == "python"]
+    assert '"output": "model"' in code
+    (tmp_path / "readme.py").write_text(
+        code.replace('"output": "model"', '"output": "model", "training": {"steps": 2}'), encoding="utf-8"
+    )
+    printed = run("readme.py", folder=tmp_path)
+    assert len(printed.splitlines()) == 2
+    assert (tmp_path / "model" / "model.safetensors").exists()
+
+
+# ---- examples --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the examples leave their `runs/`."""
+    return tmp_path_factory.mktemp("examples")
+
+
+def run_example(name: str, folder: Path) -> str:
+    return run(str(ROOT / "examples" / name), folder=folder)
+
+
+@pytest.fixture(scope="module")
+def reversed_digits(workshop: Path) -> str:
+    return run_example("01_reverse_digits.py", workshop)
+
+
+@pytest.mark.slow
+def test_example_01_learns_to_reverse(reversed_digits: str) -> None:
+    right, rows = map(int, re.findall(r"(\d+) of (\d+) rows right", reversed_digits)[0])
+    assert right >= 0.95 * rows
+
+
+@pytest.mark.slow
+def test_example_02_learns_dates(workshop: Path) -> None:
+    printed = run_example("02_own_model.py", workshop)
+    bleu = float(re.findall(r"BLEU = ([\d.]+)", printed)[0])
+    assert bleu > 90
+    assert "1989-07-14" in printed
+    assert (workshop / "runs" / "dates" / "model" / "README.md").exists()
+
+
+@pytest.mark.slow
+def test_example_03_sees_the_reversal(reversed_digits: str, workshop: Path) -> None:
+    printed = run_example("03_attention_two_ways.py", workshop)
+    assert "9 5 1 4 1 3" in printed
+    weights = [list(map(float, row)) for row in (re.findall(r"\b[01]\.\d\d\b", line) for line in printed.splitlines())]
+    matrix = [row for row in weights if len(row) == 6]
+    assert len(matrix) == 6
+    mirrored = sum(row[5 - index] for index, row in enumerate(matrix))
+    straight = sum(row[index] for index, row in enumerate(matrix))
+    assert mirrored > straight
+
+
+def test_example_04_tells_the_better_system(workshop: Path) -> None:
+    printed = run_example("04_score_two_systems.py", workshop)
+    assert printed.count("version:") == 6  # every score is printed with its signature
+    assert re.search(r"second .*\+\d", printed)
+
+
+def test_every_example_has_a_test() -> None:
+    own = Path(__file__).read_text(encoding="utf-8")
+    for path in (ROOT / "examples").glob("*.py"):
+        assert f'"{path.name}"' in own, path.name
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 70, path.name
