@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 Request = Config | Mapping[str, Any] | str | Path
 
-FIXED_ON_RESUME = ("model", "tokenizer", "data")
-"""Sections that must be the same when a run goes on; of `training`, the fields below."""
+FIXED_ON_RESUME = ("data", "tokenizer", "model")
+"""Sections that must be the same when a run goes on, causes first; of `training`, the fields below."""
 FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "betas", "epsilon", "label_smoothing")
 
 
@@ -61,10 +61,12 @@ def train(request: Request, *, resume: bool = False, overwrite: bool = False, qu
     replaces a finished model. Returns when the budget is used, patience is lost, or Ctrl-C or SIGTERM came; a
     complete model directory is left in every case once a first validation was made.
     """
+    from heedful.build import resolve_device
     from heedful.training.report import ConsoleReporter
 
     plain = as_mapping(request)
-    asked = settle(plain, "base")  # every key is checked before any work
+    asked = settle(plain, "base")  # every key and the device are checked before any work
+    resolve_device(asked.training.device)
     output = Path(asked.output)
     check_output(output, resume=resume, overwrite=overwrite)
     console = ConsoleReporter(quiet=quiet)

@@ -37,7 +37,9 @@ def average(
 
 
 def info(
-    model: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Model directory.")] = Path("model"),
+    model: Annotated[
+        Path | None, typer.Argument(metavar="DIRECTORY", help="Model directory; without it ./model.")
+    ] = None,
     check: Annotated[bool, typer.Option("--verify", help="Compare every file with its checksum.")] = False,
     card: Annotated[bool, typer.Option("--card", help="Print the model card.")] = False,
     as_json: options.AsJson = False,
@@ -51,7 +53,7 @@ def info(
     """
     from heedful.checkpoint import describe, verify
 
-    directory = model_directory(model)
+    directory = model_directory(model, flag="")
     found = describe(directory)
     checked = verify(directory) if check else []
     if card:

@@ -44,6 +44,13 @@ def test_a_model_is_never_written_over_unasked(inside: Inside, corpus: Corpus, m
     assert (tmp_path / "file").read_text() == "precious"
 
 
+def test_a_device_that_is_not_there_is_told_before_the_corpora_are_read(
+    inside: Inside, corpus: Corpus, tmp_path: Path
+) -> None:
+    inside("train", *corpus.flags, "--steps", 3, "--device", "cuda:99", "-o", "out").refused("cuda:99")
+    assert not (tmp_path / "out").exists()
+
+
 def test_overwrite_replaces(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
     for name in ("First", "Second"):
         ended = inside("train", *corpus.flags, *TINY, "--steps", 2, "-o", "out", "--overwrite", "--name", name)
@@ -116,4 +123,5 @@ def test_resume_refuses_another_model(inside: Inside, corpus: Corpus, model: Pat
     assert ended.code == 0, ended.error
     again = ["train", *corpus.flags, *TINY, "--steps", 4, "-o", "out", "--resume"]
     inside(*again, "--model.d_ff=48").refused("model.d_ff", "64", "48")
+    inside(*again, "--data.max_characters=12").refused("data.max_characters", "12")
     assert "Going on from step 2" in inside(*again).error
