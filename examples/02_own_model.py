@@ -37,13 +37,11 @@ result = heedful.train(
         "preset": "tiny",
         "output": str(folder / "model"),
         "data": {"train": [{"path": str(folder / "train.tsv")}], "test": [{"path": str(folder / "test.tsv")}]},
-        "tokenizer": {
-            "vocab_size": 340
-        },  # 256 bytes and few pieces beside them: digits stay apart, months become whole
+        "tokenizer": {"vocab_size": 340},  # beside the 256 bytes so few that digits stay apart and months are whole
         "model": {"d_model": 64, "d_ff": 256, "num_encoder_layers": 1, "num_decoder_layers": 1, "dropout": 0.0},
         "training": {
-            "steps": 250,
-            "validate_every": 125,
+            "steps": 200,
+            "validate_every": 100,
             "tokens_per_step": 1024,
             "learning_rate": 5e-3,
             "device": "cpu",
