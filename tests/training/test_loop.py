@@ -1,0 +1,437 @@
+"""The loop: validations on their cadence, the best published, stopping by budget, patience or signal, and the log."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import CPU, MODEL, Recorder, Shelf, copying_store, make_loop, same
+from torch import nn
+
+from heedful.data.store import PairStore
+from heedful.errors import TrainingError
+from heedful.training import loop as loop_module
+from heedful.training.averaging import average_weights, copy_weights
+from heedful.training.loop import EARLY, validate
+from heedful.training.report import Evaluation, FileReporter, Reporters, Sample, TrainRecord
+from heedful.training.state import load_state, saved_steps
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> PairStore:
+    return copying_store(tmp_path_factory.mktemp("store"))
+
+
+def pretend_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
+    """Let validations give these losses in turn."""
+    coming = iter(losses)
+    monkeypatch.setattr(loop_module, "validate", lambda *arguments, **settings: next(coming))
+
+
+def test_the_loss_falls_and_the_best_is_published(tmp_path: Path, store: PairStore) -> None:
+    shelf, recorder = Shelf(), Recorder()
+    loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=20, validate_every=5, publish="best")
+    loop.run()
+    losses = [record.loss for record in recorder.valid]
+    assert [record.step for record in recorder.valid] == [5, 10, 15, 20]
+    assert losses == sorted(losses, reverse=True)
+    assert all(record.is_best for record in recorder.valid)
+    assert shelf.kinds == ["best"] * 4
+    assert same(shelf.weights, loop.model.state_dict())
+    assert shelf.numbers["valid_loss"] == losses[-1]
+    assert shelf.numbers["steps"] == 20
+    assert [record.step for record in recorder.train] == list(range(1, 21))
+    assert recorder.train[-1].progress == 1.0
+    assert recorder.train[-1].tokens == loop.spent.tokens
+
+
+def test_only_a_better_validation_replaces_the_best(
+    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_losses(monkeypatch, [3.0, 2.0, 2.5, 2.0, math.nan, 1.5])
+    shelf, recorder = Shelf(), Recorder()
+    loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=6, validate_every=1)
+    loop.run()
+    assert [record.is_best for record in recorder.valid] == [True, True, False, False, False, True]
+    assert len(shelf.kinds) == 3
+    assert (loop.best.value, loop.best.step) == (1.5, 6)
+
+
+def test_best_by_bleu(tmp_path: Path, store: PairStore) -> None:
+    values = iter([10.0, 30.0, 20.0])
+    shelf, recorder = Shelf(), Recorder()
+
+    def evaluate(model: nn.Module) -> Evaluation:
+        assert not model.training
+        return Evaluation(next(values), "signature", (Sample("a", "b", "c"),))
+
+    loop = make_loop(
+        tmp_path,
+        store,
+        shelf=shelf,
+        reporter=recorder,
+        evaluate=evaluate,
+        steps=3,
+        validate_every=1,
+        best_metric="bleu",
+    )
+    loop.run()
+    assert [record.is_best for record in recorder.valid] == [True, True, False]
+    assert shelf.numbers["valid_bleu"] == 30.0
+    assert recorder.valid[0].signature == "signature"
+    assert recorder.samples[0] == (Sample("a", "b", "c"),)
+
+
+def test_early_stopping(tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_losses(monkeypatch, [3.0, 2.0, 2.1, 2.2, 2.3, 1.0])
+    loop = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=3)
+    loop.run()
+    assert loop.stopped_by == EARLY
+    assert loop.spent.steps == 10
+    resumed = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=3)
+    resumed.restore(load(tmp_path))
+    resumed.run()
+    assert resumed.spent.steps == 10  # patience is still lost
+    patient = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=5)
+    patient.restore(load(tmp_path))
+    assert patient.stopped_by is None
+
+
+def load(directory: Path) -> Any:
+    state = load_state(directory / "states", pytest.fail)
+    assert state is not None
+    return state
+
+
+@pytest.mark.parametrize(
+    ("budget", "about"),
+    [({"steps": 50}, 20), ({"epochs": 7}, 20), ({"tokens": 3000}, 20), ({"steps": 7}, 7), ({"epochs": 4}, 20)],
+    ids=str,
+)
+def test_about_twenty_validations_whatever_the_budget_is_counted_in(
+    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, budget: dict[str, Any], about: int
+) -> None:
+    pretend_losses(monkeypatch, [float(number) for number in range(200)])
+    recorder = Recorder()
+    loop = make_loop(tmp_path, store, reporter=recorder, **budget)
+    loop.run()
+    steps = [record.step for record in recorder.valid]
+    assert len(steps) == len(set(steps))
+    assert about - 1 <= len(steps) <= about + 1
+    gaps = [later - earlier for earlier, later in zip([0, *steps], steps, strict=False)]
+    assert max(gaps) <= min(gaps) + 2
+    assert steps[-1] == loop.spent.steps
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 0.5])
+def test_an_epochs_budget_shows_whole_epochs(tmp_path: Path, store: PairStore, epochs: float) -> None:
+    loop = make_loop(tmp_path, store, epochs=epochs, validate_every=1000)
+    loop.run()
+    assert loop.spent.steps == math.ceil(epochs * loop.stream.steps_in_epoch(0))
+    if epochs >= 1:
+        assert loop.spent.epochs == epochs
+        tokens = sum(loop.stream.batch(0, step).num_tokens for step in range(loop.stream.steps_in_epoch(0)))
+        assert loop.spent.tokens == epochs * tokens
+
+
+def test_a_tokens_budget_stops_at_the_first_step_beyond_it(tmp_path: Path, store: PairStore) -> None:
+    recorder = Recorder()
+    loop = make_loop(tmp_path, store, reporter=recorder, tokens=500, validate_every=1000)
+    loop.run()
+    assert recorder.train[-2].tokens < 500 <= recorder.train[-1].tokens
+
+
+def test_a_minutes_budget_stops_by_the_clock(tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes on a tenth of a second at each look."""
+    now = 100.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.1
+        return now
+
+    monkeypatch.setattr(loop_module.time, "perf_counter", clock)
+    recorder = Recorder()
+    loop = make_loop(
+        tmp_path, store, reporter=recorder, minutes=0.5, steps=10_000, schedule="cosine", warmup_steps=None
+    )
+    loop.run()
+    assert 10 < loop.spent.steps < 300
+    assert 30 <= loop.spent.seconds < 32
+    assert 5 <= len(recorder.valid) <= 7  # a few minutes are not to be spent on validations
+    assert recorder.train[-1].learning_rate < 0.1 * max(record.learning_rate for record in recorder.train)
+
+
+def test_whichever_limit_comes_first_stops(tmp_path: Path, store: PairStore) -> None:
+    loop = make_loop(tmp_path, store, steps=3, epochs=100, minutes=100, validate_every=1000)
+    loop.run()
+    assert loop.spent.steps == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_after_the_present_step_with_the_state_saved(
+    tmp_path: Path, store: PairStore, number: signal.Signals
+) -> None:
+    def interrupt(record: TrainRecord) -> None:
+        if record.step == 4:
+            os.kill(os.getpid(), number)
+
+    earlier = signal.getsignal(number)
+    recorder = Recorder(then=interrupt)
+    loop = make_loop(tmp_path, store, reporter=recorder, steps=20, validate_every=15)
+    loop.run()
+    assert loop.stopped_by == number.name
+    assert [record.step for record in recorder.train] == [1, 2, 3, 4]
+    assert not recorder.valid
+    assert signal.getsignal(number) is earlier
+    state = load(tmp_path)
+    assert state.values["spent"]["steps"] == 4
+    assert all(torch.equal(state.tensors[f"model.{name}"], weight) for name, weight in loop.model.state_dict().items())
+
+
+def test_saves_by_their_own_cadence(tmp_path: Path, store: PairStore) -> None:
+    loop = make_loop(tmp_path, store, steps=8, validate_every=1000, save_every=3)
+    seen = []
+    original = loop.save
+
+    def save() -> None:
+        original()
+        seen.append(loop.spent.steps)
+
+    loop.save = save  # type: ignore[method-assign]
+    loop.run()
+    assert seen == [3, 6, 8]
+    assert len(saved_steps(tmp_path / "states")) == 2
+
+
+# ---------------------------------------------------------------------- what is published
+
+
+def chosen_of(tmp_path: Path, store: PairStore, **training: Any) -> tuple[Any, Shelf, Recorder]:
+    shelf, recorder = Shelf(), Recorder()
+    loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=12, validate_every=3, **training)
+    loop.run()
+    recorder.valid.clear()
+    loop.choose()
+    return loop, shelf, recorder
+
+
+def test_publish_best_changes_nothing_at_the_end(tmp_path: Path, store: PairStore) -> None:
+    _, shelf, recorder = chosen_of(tmp_path, store, publish="best")
+    assert set(shelf.kinds) == {"best"}
+    assert not recorder.valid
+
+
+def test_publish_last(tmp_path: Path, store: PairStore) -> None:
+    loop, shelf, recorder = chosen_of(tmp_path, store, publish="last", ema_decay=0.9)
+    assert shelf.kinds[-1] == "last"
+    assert same(shelf.weights, loop.model.state_dict())
+    assert shelf.numbers["valid_loss"] == recorder.valid[0].loss  # the card tells the numbers of these very weights
+
+
+def test_publish_ema(tmp_path: Path, store: PairStore) -> None:
+    loop, shelf, _ = chosen_of(tmp_path, store, publish="ema", ema_decay=0.9)
+    assert shelf.kinds[-1] == "ema"
+    assert same(shelf.weights, loop.average.weights)
+    assert not same(shelf.weights, loop.model.state_dict())
+
+
+def test_publish_average_is_the_mean_of_the_last_validations(tmp_path: Path, store: PairStore) -> None:
+    kept = []
+    shelf = Shelf()
+    loop = make_loop(tmp_path, store, shelf=shelf, steps=12, validate_every=3, publish="average", average_last=3)
+    original = loop._snapshot
+    loop._snapshot = lambda: (kept.append(copy_weights(loop.model)), original())  # type: ignore[method-assign]
+    loop.run()
+    loop.choose()
+    assert len(kept) == 4
+    assert shelf.kinds[-1] == "average"
+    assert same(shelf.weights, average_weights(kept[-3:]))
+    assert len(list((tmp_path / "snapshots").iterdir())) == 3
+
+
+def test_publish_average_of_a_single_validation_is_that_one(tmp_path: Path, store: PairStore) -> None:
+    shelf = Shelf()
+    loop = make_loop(tmp_path, store, shelf=shelf, steps=3, validate_every=3, publish="average", average_last=5)
+    loop.run()
+    loop.choose()
+    assert shelf.kinds[-1] == "average"
+    assert same(shelf.weights, loop.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("losses", "published"),
+    [([2.0, 1.0, 1.5, 1.2], "best"), ([2.0, 0.5, 1.5, 1.2], "last"), ([2.0, 1.0, 0.7, 0.6], "average")],
+)
+def test_publish_auto_compares_all_there_is(
+    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, losses: list[float], published: str
+) -> None:
+    """Best so far 0.9 (of the moving average); then what last, ema and average give."""
+    best_then = {"best": [0.9], "last": [0.9], "average": [0.9]}[published]
+    pretend_losses(monkeypatch, [losses[0], *best_then, *losses[1:]])
+    shelf, recorder = Shelf(), Recorder()
+    loop = make_loop(
+        tmp_path, store, shelf=shelf, reporter=recorder, steps=2, validate_every=1, ema_decay=0.5, average_last=2
+    )
+    loop.run()
+    loop.choose()
+    assert [record.weights for record in recorder.valid] == ["ema", "ema", "last", "ema", "average"]
+    assert shelf.kinds[-1] == published
+    expected = 0.9 if published == "best" else min(losses[1:])
+    assert shelf.numbers["valid_loss"] == expected
+
+
+def test_the_moving_average_is_what_is_validated_and_training_goes_on_with_the_weights(
+    tmp_path: Path, store: PairStore
+) -> None:
+    looked_at, shelf = [], Shelf()
+
+    def evaluate(model: nn.Module) -> Evaluation:
+        looked_at.append(copy_weights(model))
+        return Evaluation(1.0, "signature", ())
+
+    settings = {"steps": 6, "validate_every": 3, "ema_decay": 0.8}
+    with_average = make_loop(tmp_path / "a", store, shelf=shelf, evaluate=evaluate, **settings)
+    with_average.run()
+    without = make_loop(tmp_path / "b", store, steps=6, validate_every=100)
+    without.run()
+    assert same(looked_at[-1], with_average.average.weights)  # type: ignore[union-attr]
+    assert same(shelf.weights, looked_at[-1])
+    assert same(with_average.model.state_dict(), without.model.state_dict())
+
+
+def test_looking_at_valid_leaves_no_trace(tmp_path: Path, store: PairStore) -> None:
+    """Validations that draw random numbers, of a model with dropout and BatchNorm: the weights come out the same."""
+
+    def evaluate(model: nn.Module) -> Evaluation:
+        torch.rand(17)
+        return Evaluation(0.0, "", ())
+
+    config = replace(MODEL, norm="batch")
+    often = make_loop(tmp_path / "a", store, model=config, evaluate=evaluate, steps=6, validate_every=1)
+    often.run()
+    never = make_loop(tmp_path / "b", store, model=config, steps=6, validate_every=100)
+    never.run()
+    assert same(often.model.state_dict(), never.model.state_dict())
+
+
+def test_validation_is_the_mean_over_tokens_without_smoothing_or_dropout(tmp_path: Path, store: PairStore) -> None:
+    loop = make_loop(tmp_path, store, steps=1, label_smoothing=0.1)
+    found = validate(loop.model, loop.valid_batches(), CPU, bf16=False)
+    total, count = 0.0, 0
+    loop.model.eval()
+    for index in range(len(store)):
+        source, target = (torch.tensor([list(side.sentence(index))]) for side in (store.source, store.target))
+        target_input = torch.cat([torch.tensor([[2]]), target[:, :-1]], dim=1)
+        log_probs = loop.model(source, target_input).log_softmax(-1)
+        total -= log_probs.gather(-1, target[..., None]).sum().item()
+        count += target.numel()
+    assert found == pytest.approx(total / count, rel=1e-5)
+
+
+# ---------------------------------------------------------------------- when numbers go wrong
+
+
+def poison(loop: Any, when: Callable[[int], bool]) -> None:
+    """Let the gradient be NaN at some steps."""
+    parameter = next(iter(loop.model.parameters()))
+    parameter.register_hook(lambda gradient: gradient * math.nan if when(loop.spent.steps + 1) else gradient)
+
+
+def test_skipped_updates_are_told_and_counted(tmp_path: Path, store: PairStore) -> None:
+    recorder = Recorder()
+    loop = make_loop(tmp_path, store, reporter=recorder, steps=12, log_every=4, validate_every=12)
+    poison(loop, lambda step: step in (2, 3, 9))
+    loop.run()
+    assert [record.skipped_steps for record in recorder.train] == [2, 0, 1]
+    assert sum("2 updates skipped" in note for note in recorder.notes) == 1
+    assert all(2.0 < record.loss < 5.0 for record in recorder.train)  # the mean is over what was counted
+    assert all(bool(weight.isfinite().all()) for weight in loop.model.state_dict().values())
+
+
+def test_too_many_in_a_row_end_the_run_with_advice(tmp_path: Path, store: PairStore) -> None:
+    loop = make_loop(tmp_path, store, steps=30, validate_every=5, max_skipped_steps=4)
+    poison(loop, lambda step: step > 5)
+    with pytest.raises(TrainingError, match=r"not finite.*training\.learning_rate"):
+        loop.run()
+    assert loop.spent.steps == 9
+    state = load(tmp_path)  # of the last validation; the steps since have changed nothing
+    assert state.values["spent"]["steps"] == 5
+    assert all(torch.equal(state.tensors[f"model.{name}"], weight) for name, weight in loop.model.state_dict().items())
+
+
+def test_too_many_but_not_in_a_row_do_not(tmp_path: Path, store: PairStore) -> None:
+    loop = make_loop(tmp_path, store, steps=30, validate_every=30, max_skipped_steps=4)
+    poison(loop, lambda step: step % 4 != 0)
+    loop.run()
+    assert loop.spent.steps == 30
+
+
+# ---------------------------------------------------------------------- the log
+
+
+def test_the_log_has_its_fields_and_tensorboard_its_files(tmp_path: Path, store: PairStore) -> None:
+    sample = Sample("ein\u2028Satz", "a sentence", "a")
+    files = FileReporter(tmp_path, resumed_step=0, tensorboard=True)
+    loop = make_loop(
+        tmp_path,
+        store,
+        reporter=Reporters(Recorder(), files),
+        evaluate=lambda model: Evaluation(12.5, "BLEU|sig", (sample,)),
+        steps=8,
+        log_every=2,
+        validate_every=4,
+    )
+    loop.reporter.note("hello")
+    loop.run()
+    files.close()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text("utf-8").split("\n") if line]
+    events = [line["event"] for line in lines]
+    assert events == ["note", "train", "train", "valid", "train", "train", "valid"]
+    assert set(lines[1]) == {
+        *("event", "step", "epoch", "progress", "loss", "learning_rate", "gradient_norm", "tokens"),
+        *("tokens_per_second", "seconds", "skipped_steps"),
+    }
+    valid = lines[3]
+    assert (valid["step"], valid["weights"], valid["bleu"], valid["signature"]) == (4, "last", 12.5, "BLEU|sig")
+    assert valid["samples"] == [{"source": "ein\u2028Satz", "reference": "a sentence", "translation": "a"}]
+    assert valid["perplexity"] == pytest.approx(math.exp(valid["loss"]))
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_the_log_is_cut_back_to_the_resumed_step(tmp_path: Path) -> None:
+    lines = [
+        {"event": "note", "message": "hello"},
+        {"event": "train", "step": 5},
+        {"event": "valid", "step": 5, "samples": [{"source": "a\u2028b\x85c"}]},
+        {"event": "train", "step": 10},
+    ]
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines) + '{"event": "tra'
+    (tmp_path / "log.jsonl").write_text(text, encoding="utf-8")
+    FileReporter(tmp_path, resumed_step=5, tensorboard=False).close()
+    kept = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text("utf-8").split("\n") if line]
+    assert kept == lines[:3]
+    FileReporter(tmp_path, resumed_step=0, tensorboard=False).close()
+    assert (tmp_path / "log.jsonl").read_text() == ""
+
+
+def test_without_tensorboard_there_are_no_files_of_it(tmp_path: Path) -> None:
+    FileReporter(tmp_path, resumed_step=0, tensorboard=False).close()
+    assert not (tmp_path / "tensorboard").exists()
+
+
+def test_numbers_that_json_does_not_know_become_null(tmp_path: Path) -> None:
+    files = FileReporter(tmp_path, resumed_step=0, tensorboard=False)
+    files.trained(TrainRecord(1, 0.1, 0.1, 2.0, 1e-3, math.nan, 10, math.inf, 1.0, 1))
+    files.close()
+    line = json.loads((tmp_path / "log.jsonl").read_text(), parse_constant=pytest.fail)
+    assert line["gradient_norm"] is None
+    assert line["loss"] == 2.0

@@ -1,0 +1,86 @@
+"""The loss: the formula of section 5.4, summed over real tokens only, so that parts add up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from heedful.training.loss import smoothed_cross_entropy
+
+
+def naive(logits: Tensor, target: Tensor, segments: Tensor, smoothing: float) -> Tensor:
+    """-Σ q log p, token by token, with q written out."""
+    total = logits.new_zeros(())
+    num_classes = logits.shape[-1]
+    for row in range(logits.shape[0]):
+        for place in range(logits.shape[1]):
+            if segments[row, place] > 0:
+                q = torch.full((num_classes,), smoothing / num_classes, dtype=logits.dtype)
+                q[target[row, place]] += 1 - smoothing
+                p = logits[row, place].exp() / logits[row, place].exp().sum()
+                total = total - (q * p.log()).sum()
+    return total
+
+
+shapes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(2, 7), st.integers(0, 1000))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@given(shape=shapes)
+def test_value_and_gradient_are_those_of_the_written_out_formula(
+    smoothing: float, shape: tuple[int, int, int, int]
+) -> None:
+    rows, length, classes, seed = shape
+    chance = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, length, classes, generator=chance, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(classes, (rows, length), generator=chance)
+    segments = torch.randint(3, (rows, length), generator=chance)
+
+    ours = smoothed_cross_entropy(logits, target, segments, smoothing=smoothing)
+    theirs = naive(logits, target, segments, smoothing)
+
+    torch.testing.assert_close(ours.loss_sum, theirs, rtol=1e-12, atol=1e-12)
+    assert int(ours.num_tokens) == int((segments > 0).sum())
+    [our_gradient] = torch.autograd.grad(ours.loss_sum, logits)
+    if (segments > 0).any():
+        [their_gradient] = torch.autograd.grad(theirs, logits)
+        torch.testing.assert_close(our_gradient, their_gradient, rtol=1e-10, atol=1e-12)
+    else:
+        assert not our_gradient.any()
+
+
+def test_padding_does_not_count() -> None:
+    logits, target = torch.randn(2, 4, 6), torch.randint(6, (2, 4))
+    segments = torch.tensor([[1, 1, 0, 0], [1, 2, 2, 0]])
+    before = smoothed_cross_entropy(logits, target, segments, smoothing=0.1)
+    logits[segments == 0] += 100 * torch.randn(3, 6)
+    target[segments == 0] = 5
+    after = smoothed_cross_entropy(logits, target, segments, smoothing=0.1)
+    assert torch.equal(before.loss_sum, after.loss_sum)
+    assert int(after.num_tokens) == 5
+
+
+@given(cut=st.integers(0, 6), smoothing=st.sampled_from([0.0, 0.1]))
+def test_microbatches_add_up(cut: int, smoothing: float) -> None:
+    chance = torch.Generator().manual_seed(cut)
+    logits = torch.randn(6, 5, 9, generator=chance, dtype=torch.float64)
+    target = torch.randint(9, (6, 5), generator=chance)
+    segments = torch.randint(2, (6, 5), generator=chance)
+    whole = smoothed_cross_entropy(logits, target, segments, smoothing=smoothing)
+    parts = [
+        smoothed_cross_entropy(logits[part], target[part], segments[part], smoothing=smoothing)
+        for part in (slice(0, cut), slice(cut, 6))
+    ]
+    torch.testing.assert_close(whole.loss_sum, parts[0].loss_sum + parts[1].loss_sum, rtol=1e-12, atol=1e-12)
+    assert whole.num_tokens == parts[0].num_tokens + parts[1].num_tokens
+
+
+def test_half_precision_logits_are_summed_in_single_precision() -> None:
+    logits, target = torch.randn(4, 8, 6).bfloat16(), torch.randint(6, (4, 8))
+    loss = smoothed_cross_entropy(logits, target, torch.ones(4, 8, dtype=torch.int64), smoothing=0.1).loss_sum
+    exact = smoothed_cross_entropy(logits.double(), target, torch.ones(4, 8, dtype=torch.int64), smoothing=0.1).loss_sum
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss.double(), exact, rtol=1e-6, atol=0)

@@ -1,0 +1,188 @@
+"""The resume state: whole or not at all, two kept, damage found and passed over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import CPU, same
+
+from heedful.errors import TrainingError
+from heedful.training import state as state_module
+from heedful.training.state import (
+    TrainingState,
+    load_state,
+    random_tensors,
+    restore_random,
+    save_state,
+    saved_steps,
+)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def some_state(number: int) -> TrainingState:
+    tensors = {
+        "weights": torch.arange(12.0).reshape(3, 4).T + number,  # not contiguous
+        "count": torch.tensor(float(number)),
+        "bytes": torch.arange(7, dtype=torch.uint8),
+    }
+    return TrainingState(tensors, {"number": number, "nested": {"share": 0.1 + number, "none": None}})
+
+
+def load(directory: Path, notes: list[str] | None = None) -> TrainingState:
+    state = load_state(directory, (notes if notes is not None else []).append)
+    assert state is not None
+    return state
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    state = some_state(3)
+    save_state(tmp_path / "states", 3, state)
+    loaded = load(tmp_path / "states")
+    assert same(loaded.tensors, state.tensors)
+    assert loaded.values == state.values
+
+
+def test_where_nothing_was_saved_there_is_nothing(tmp_path: Path) -> None:
+    assert load_state(tmp_path / "nowhere", pytest.fail) is None
+
+
+def test_the_two_newest_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 9, 10, 11):
+        save_state(tmp_path, step, some_state(step))
+    assert [path.name for path in saved_steps(tmp_path)] == ["step-000000010", "step-000000011"]
+    assert load(tmp_path).values["number"] == 11
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000010", "step-000000011"]
+
+
+def test_a_step_may_be_saved_again(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        save_state(tmp_path, 5, some_state(number))
+        assert load(tmp_path).values["number"] == number
+    assert len(saved_steps(tmp_path)) == 2
+    save_state(tmp_path, 6, some_state(6))
+    assert [path.name for path in saved_steps(tmp_path)] == ["step-000000005", "step-000000006"]
+
+
+OPERATIONS: list[tuple[Any, str]] = [
+    (Path, "mkdir"),
+    (Path, "rename"),
+    (os, "fsync"),
+    (shutil, "rmtree"),
+    (state_module, "flush_directory"),
+    (state_module, "write_durably"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name"), OPERATIONS, ids=[name for _, name in OPERATIONS])
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("again", [True, False], ids=["same_step", "next_step"])
+def test_a_process_killed_at_any_file_operation_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, before: bool, again: bool
+) -> None:
+    """Whichever operation is the last that happens, the old state or the new one is there, whole."""
+    original = getattr(owner, name)
+    for survived in range(12):
+        directory = tmp_path / str(survived)
+        save_state(directory, 4, some_state(4))
+        left = survived
+
+        def dying(*arguments: Any, **settings: Any) -> Any:
+            nonlocal left
+            if left == 0 and before:
+                raise Killed
+            result = original(*arguments, **settings)
+            left -= 1
+            if left < 0:
+                raise Killed
+            return result
+
+        monkeypatch.setattr(owner, name, dying)
+        killed = False
+        try:
+            save_state(directory, 4 if again else 5, some_state(5))
+        except Killed:
+            killed = True
+        finally:
+            monkeypatch.setattr(owner, name, original)
+        notes: list[str] = []
+        number = load(directory, notes).values["number"]
+        assert not notes
+        assert number in ((4, 5) if killed else (5,))
+        save_state(directory, 6, some_state(6))  # and the next save cleans up
+        assert load(directory).values["number"] == 6
+        assert not list(directory.glob("incomplete-*"))
+        if not killed:
+            assert survived > 0, "the operation was never used"
+            return
+    pytest.fail("more operations than expected")
+
+
+def damage_flip(path: Path) -> None:
+    data = bytearray((path / "tensors.safetensors").read_bytes())
+    data[-3] ^= 1
+    (path / "tensors.safetensors").write_bytes(bytes(data))
+
+
+def damage_cut(path: Path) -> None:
+    with (path / "tensors.safetensors").open("r+b") as file:
+        file.truncate(40)
+
+
+def damage_json(path: Path) -> None:
+    with (path / "state.json").open("r+b") as file:
+        file.truncate(25)
+
+
+def damage_missing(path: Path) -> None:
+    (path / "tensors.safetensors").unlink()
+
+
+def damage_empty(path: Path) -> None:
+    (path / "state.json").write_text("[]")
+
+
+def damage_version(path: Path) -> None:
+    text = (path / "state.json").read_text()
+    (path / "state.json").write_text(text.replace('"format_version": 1', '"format_version": 99'))
+
+
+DAMAGES = [damage_flip, damage_cut, damage_json, damage_missing, damage_empty, damage_version]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path, damage: Any) -> None:
+    for step in (4, 5):
+        save_state(tmp_path, step, some_state(step))
+    damage(tmp_path / "step-000000005")
+    notes: list[str] = []
+    assert load(tmp_path, notes).values["number"] == 4
+    assert len(notes) == 1
+    assert "step-000000005" in notes[0]
+
+    save_state(tmp_path, 4, some_state(4))  # the run goes on from there: what was damaged makes way
+    assert [path.name for path in saved_steps(tmp_path)] == ["step-000000004.replaced", "step-000000004"]
+
+
+def test_when_all_are_damaged_it_is_an_error(tmp_path: Path) -> None:
+    for step in (4, 5):
+        save_state(tmp_path, step, some_state(step))
+        damage_flip(tmp_path / f"step-{step:09d}")
+    notes: list[str] = []
+    with pytest.raises(TrainingError, match="no saved state is readable; remove this directory"):
+        load_state(tmp_path, notes.append)
+    assert len(notes) == 2
+
+
+def test_random_states_come_back() -> None:
+    kept = random_tensors(CPU)
+    first = torch.rand(5)
+    restore_random(kept, CPU)
+    assert torch.equal(torch.rand(5), first)

@@ -1,0 +1,262 @@
+"""One update: microbatches equal the batch, numbers that are not finite leave no trace, memory is tried out first."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from small_runs import CPU, MODEL, VOCAB, build, random_batch, same
+from torch import Tensor, nn
+
+from heedful.config import ModelConfig, TrainingConfig
+from heedful.data.batch import Batch
+from heedful.data.stream import worst_batch
+from heedful.errors import TrainingError
+from heedful.training.optimizer import optimizer_tensors
+from heedful.training.step import TrainingStep, uses_bf16
+
+PLAIN = replace(MODEL, dropout=0.0)
+
+
+def make_step(model: nn.Module, **training: Any) -> TrainingStep:
+    return TrainingStep(model, TrainingConfig(device="cpu", **training), CPU)
+
+
+def gradients(step: TrainingStep) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in step.model.named_parameters() if p.grad is not None}
+
+
+def everything(step: TrainingStep) -> dict[str, Tensor]:
+    """Weights, statistics, moments and step counts."""
+    named = {name: tensor.clone() for name, tensor in step.model.state_dict().items()}
+    return named | {name: tensor.clone() for name, tensor in optimizer_tensors(step.optimizer, step.model).items()}
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+@pytest.mark.parametrize("rows", [1, 2, 4, 5])
+def test_microbatches_equal_one_batch(dtype: torch.dtype, tolerance: float, rows: int) -> None:
+    """Adam's ε is large here: the paper's would blow up the rounding of gradients that are zero (key biases')."""
+    settings = {"label_smoothing": 0.1, "clip_norm": 0.5, "epsilon": 1e-4}
+    whole, parts = (make_step(build(PLAIN).to(dtype), **settings) for _ in range(2))
+    parts.rows_per_microbatch = rows
+    for seed in range(3):
+        batch = random_batch(6, seed=seed)
+        results = [step(batch, batch.num_tokens, 1e-3) for step in (whole, parts)]
+        torch.testing.assert_close(results[0].loss_sum, results[1].loss_sum, rtol=1e-5, atol=0)
+        ours, theirs = gradients(whole), gradients(parts)
+        for name, gradient in ours.items():
+            torch.testing.assert_close(gradient, theirs[name], rtol=0, atol=tolerance, msg=name)
+    for name, weight in whole.model.state_dict().items():
+        torch.testing.assert_close(weight, parts.model.state_dict()[name], rtol=0, atol=tolerance, msg=name)
+
+
+def test_the_gradient_is_that_of_the_mean_over_real_tokens() -> None:
+    batch, model = random_batch(5), build(PLAIN).double()
+    step = make_step(copy.deepcopy(model), label_smoothing=0.0)
+    result = step(batch, batch.num_tokens, 0.0)
+    logits = model(
+        batch.source,
+        batch.target_input,
+        batch.source_segments,
+        batch.target_segments,
+        batch.source_positions,
+        batch.target_positions,
+    )
+    real = batch.target_segments > 0
+    mean = nn.functional.cross_entropy(logits[real], batch.target_output[real])
+    mean.backward()
+    assert float(result.loss_sum) / batch.num_tokens == pytest.approx(mean.item(), rel=1e-6)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradients(step)[name], parameter.grad, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("clip", [0.01, 1e6])
+def test_clipping_scales_the_gradient_down_and_never_up(clip: float) -> None:
+    batch = random_batch()
+    free, clipped = make_step(build(PLAIN)), make_step(build(PLAIN), clip_norm=clip)
+    results = [step(batch, batch.num_tokens, 0.0) for step in (free, clipped)]
+    norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients(free).values()))
+    for result in results:
+        assert float(result.gradient_norm) == pytest.approx(norm, rel=1e-5)  # the norm before clipping is reported
+    scale = min(1.0, clip / norm)
+    for name, gradient in gradients(free).items():
+        torch.testing.assert_close(gradients(clipped)[name], gradient * scale, rtol=1e-3, atol=1e-8)
+
+
+def poison_gradient(value: float) -> Callable[[TrainingStep], Callable[[], None]]:
+    def poison(step: TrainingStep) -> Callable[[], None]:
+        parameter = next(iter(step.model.parameters()))
+        handle = parameter.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor(3), value))
+        return handle.remove
+
+    return poison
+
+
+def poison_weight(value: float) -> Callable[[TrainingStep], Callable[[], None]]:
+    def poison(step: TrainingStep) -> Callable[[], None]:
+        weight = dict(step.model.named_parameters())["decoder.layers.0.feed_forward.output.weight"]
+        kept = weight.detach().clone()
+        with torch.no_grad():
+            weight[0, 0] = value
+
+        def cure() -> None:
+            with torch.no_grad():
+                weight.copy_(kept)
+
+        return cure
+
+    return poison
+
+
+POISONS = {
+    "nan_gradient": poison_gradient(math.nan),
+    "inf_gradient": poison_gradient(math.inf),
+    "nan_loss": poison_weight(math.nan),
+    "inf_loss": poison_weight(math.inf),
+}
+
+
+@pytest.mark.parametrize("poison", POISONS)
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_numbers_that_are_not_finite_change_nothing(poison: str, norm: str, fused: bool, clip: float | None) -> None:
+    step = make_step(build(replace(PLAIN, norm=norm)), clip_norm=clip)  # type: ignore[arg-type]
+    step.optimizer.defaults["fused"] = fused
+    for group in step.optimizer.param_groups:
+        group["fused"] = fused
+    for seed in range(2):
+        batch = random_batch(seed=seed)
+        assert not step(batch, batch.num_tokens, 1e-3).skipped
+    before = everything(step)
+    cure = POISONS[poison](step)
+    poisoned_weights = {name: tensor.clone() for name, tensor in step.model.state_dict().items()}
+
+    batch = random_batch(seed=2)
+    result = step(batch, batch.num_tokens, 1e-3)
+    assert result.skipped
+    for name, tensor in step.model.state_dict().items():
+        torch.testing.assert_close(tensor, poisoned_weights[name], rtol=0, atol=0, equal_nan=True, msg=name)
+    cure()
+    assert same(everything(step), before)
+    assert all(int(tensor) == 2 for name, tensor in before.items() if name.startswith("step."))
+
+    assert not step(batch, batch.num_tokens, 1e-3).skipped  # and training goes on
+    assert not same(everything(step), before)
+    assert all(bool(tensor.isfinite().all()) for tensor in everything(step).values())
+
+
+def test_the_very_first_step_may_be_skipped() -> None:
+    step, batch = make_step(build(PLAIN)), random_batch()
+    weights = {name: tensor.clone() for name, tensor in step.model.state_dict().items()}
+    cure = poison_gradient(math.nan)(step)
+    assert step(batch, batch.num_tokens, 1e-3).skipped
+    cure()
+    assert same(step.model.state_dict(), weights)
+    untouched = make_step(build(PLAIN))
+    for each in (step, untouched):
+        each(batch, batch.num_tokens, 1e-3)
+    assert same(step.model.state_dict(), untouched.model.state_dict())
+
+
+def limited(step: TrainingStep, most_rows: int, error: type[Exception] = torch.OutOfMemoryError) -> list[int]:
+    """Let the loss run out of memory above some number of rows; returns the numbers that were tried."""
+    tried: list[int] = []
+    honest = step.loss
+
+    def loss(batch: Batch) -> Tensor:
+        tried.append(batch.num_rows)
+        if batch.num_rows > most_rows:
+            raise error("out of memory")
+        return honest(batch)
+
+    step.loss = loss
+    return tried
+
+
+@pytest.mark.parametrize("config", [MODEL, replace(MODEL, norm="batch")], ids=["layer", "batch"])
+def test_trying_the_largest_batch_leaves_no_trace(config: ModelConfig) -> None:
+    step = make_step(build(config))
+    before, random = everything(step), torch.get_rng_state()
+    assert step.try_largest(worst_batch(8, 16, VOCAB, VOCAB)) is None
+    assert step.rows_per_microbatch == 8
+    assert same(everything(step), before)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(parameter.grad is None for parameter in step.parameters)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError])
+def test_microbatches_are_halved_until_they_fit(error: type[Exception]) -> None:
+    step = make_step(build(replace(MODEL, norm="batch")))
+    before, random = everything(step), torch.get_rng_state()
+    tried = limited(step, 3, error)
+    remark = step.try_largest(worst_batch(10, 16, VOCAB, VOCAB))
+    assert step.rows_per_microbatch == 3
+    assert tried[:2] == [10, 5]
+    assert max(tried[2:]) == 3
+    assert remark is not None
+    assert "48 tokens" in remark  # 3 rows of 16
+    assert same(everything(step), before)
+    assert torch.equal(torch.get_rng_state(), random)
+    batch = random_batch(10)
+    assert not step(batch, batch.num_tokens, 1e-3).skipped
+
+
+def test_other_errors_are_not_taken_for_memory() -> None:
+    step = make_step(build())
+
+    def loss(batch: Batch) -> Tensor:
+        raise RuntimeError("shapes do not match")
+
+    step.loss = loss
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        step.try_largest(worst_batch(4, 16, VOCAB, VOCAB))
+
+
+def test_a_size_that_the_user_fixed_is_kept_or_refused_with_advice() -> None:
+    step = make_step(build(), tokens_per_microbatch=64)
+    assert step.try_largest(worst_batch(10, 16, VOCAB, VOCAB)) is None
+    assert step.rows_per_microbatch == 4
+    limited(step, 3)
+    with pytest.raises(TrainingError, match=r"64 tokens does not fit .*tokens_per_microbatch=32 or lower"):
+        step.try_largest(worst_batch(10, 16, VOCAB, VOCAB))
+
+
+def test_when_not_even_one_row_fits_there_is_advice() -> None:
+    step = make_step(build())
+    limited(step, 0)
+    with pytest.raises(TrainingError, match="smaller --preset"):
+        step.try_largest(worst_batch(10, 16, VOCAB, VOCAB))
+
+
+def test_bf16_runs_on_the_cpu_and_keeps_weights_in_single_precision() -> None:
+    """Without oneDNN, which dies on processors that announce bf16 matrix units which their system has not enabled."""
+    with torch.backends.mkldnn.flags(enabled=False):
+        check_bf16()
+
+
+def check_bf16() -> None:
+    step = make_step(build(PLAIN), precision="bf16", label_smoothing=0.0)
+    exact = make_step(build(PLAIN), precision="fp32", label_smoothing=0.0)
+    batch = random_batch()
+    losses = []
+    for _ in range(30):
+        result = step(batch, batch.num_tokens, 1e-2)
+        reference = exact(batch, batch.num_tokens, 1e-2)
+        losses.append(float(result.loss_sum))
+        if len(losses) == 1:
+            assert losses[0] == pytest.approx(float(reference.loss_sum), rel=0.02)
+            assert losses[0] != float(reference.loss_sum)  # it is indeed another arithmetic
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(parameter.dtype == torch.float32 for parameter in step.parameters)
+
+
+def test_precision_is_chosen_for_the_device() -> None:
+    assert not uses_bf16(TrainingConfig(precision="auto"), CPU)
+    assert uses_bf16(TrainingConfig(precision="bf16"), CPU)
+    assert not uses_bf16(TrainingConfig(precision="fp32"), CPU)
