@@ -57,7 +57,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.warmup_steps is None:
             self.warmup_steps = self.config.warmup_steps
-        if self.warmup_steps is None and self.config.steps is not None:
+        others = (self.config.epochs, self.config.tokens, self.config.minutes)
+        if self.warmup_steps is None and self.config.steps is not None and not any(others):
             self.warmup_steps = max(1, min(PAPER_WARMUP, round(WARMUP_SHARE * self.config.steps)))
 
     @property
