@@ -187,7 +187,9 @@ def documented_commands() -> list[list[str]]:
         for code in re.findall(r"`(heedful [^`\n]+)`", prose_of(page)):
             found += commands_in(code) if "…" not in code and "--help" not in code else []
     for path in (ROOT / "configs").glob("*.yaml"):
-        found += commands_in("\n".join(re.findall(r"^#\s+(heedful .*?)(?:\s+\(.*)?$", text_of(path), flags=re.MULTILINE)))
+        found += commands_in(
+            "\n".join(re.findall(r"^#\s+(heedful .*?)(?:\s+\(.*)?$", text_of(path), flags=re.MULTILINE))
+        )
     return sorted(map(list, set(map(tuple, found))))
 
 
