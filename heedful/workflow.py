@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.loop import TrainingLoop
     from heedful.training.report import Evaluation, Reporter
+    from heedful.training.state import TrainingState
 
 Request = Config | Mapping[str, Any] | str | Path
 
@@ -73,8 +74,9 @@ def train(request: Request, *, resume: bool = False, overwrite: bool = False, qu
     prepared = obtain_data(asked, output / "training" / "data", console)
     config = complete(plain, asked, prepared)
     console.note(describe_run(config, len(prepared.train)))
-    loop, reporter = set_up(config, prepared, console, resume=resume)
+    state, reporter = open_run(config, prepared, console, resume=resume)
     try:
+        loop = set_up(config, prepared, state, reporter)
         loop.run()
         if loop.stopped_by is None or loop.stopped_by == "early stopping":
             loop.choose()
@@ -208,28 +210,37 @@ def describe_run(config: Config, num_pairs: int) -> str:
     return f"Training a {config.preset} model on {num_pairs:,} pairs for {budget}. Ctrl-C saves; --resume goes on."
 
 
-def set_up(config: Config, prepared: Prepared, console: Any, *, resume: bool) -> tuple[TrainingLoop, Reporter]:
-    """Build model, stream and loop; restore a saved state if there is one to resume; try the largest batch."""
+def open_run(
+    config: Config, prepared: Prepared, console: Any, *, resume: bool
+) -> tuple[TrainingState | None, Reporter]:
+    """The state to go on from, if there is one, and whoever is told how the run goes: the console and the log files."""
+    from heedful.training.report import FileReporter, Reporters
+    from heedful.training.state import load_state
+
+    directory = Path(config.output) / "training"
+    directory.mkdir(parents=True, exist_ok=True)
+    state = load_state(directory / "states", console.note) if resume else None
+    record_run(directory / "run.json", config, prepared, resumed=state is not None)
+    step = state.values["spent"]["steps"] if state is not None else 0
+    return state, Reporters(
+        console, FileReporter(directory, resumed_step=step, tensorboard=config.training.tensorboard)
+    )
+
+
+def set_up(config: Config, prepared: Prepared, state: TrainingState | None, reporter: Reporter) -> TrainingLoop:
+    """Build model, stream and loop; try the largest batch; go on from the state, if there is one."""
     import torch
 
     from heedful.build import build_model, resolve_device
     from heedful.data.stream import BatchStream, fixed_batches, worst_batch
     from heedful.training.loop import TrainingLoop
-    from heedful.training.report import FileReporter, Reporters
-    from heedful.training.state import load_state
 
     device, directory = resolve_device(config.training.device), Path(config.output) / "training"
-    directory.mkdir(parents=True, exist_ok=True)
-    state = load_state(directory / "states", console.note) if resume else None
-    record_run(directory / "run.json", config, prepared, resumed=state is not None)
     torch.manual_seed(config.training.seed)
     model = build_model(config.model).to(device)
     width = prepared.row_width
     special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
     rows = max(1, (config.training.tokens_per_step or 25_600) // width)
-    step = state.values["spent"]["steps"] if state is not None else 0
-    files = FileReporter(directory, resumed_step=step, tensorboard=config.training.tensorboard)
-    reporter = Reporters(console, files)
     loop = TrainingLoop(
         model=model,
         stream=BatchStream(prepared.train, width=width, rows_per_step=rows, seed=config.training.seed, **special),
@@ -251,7 +262,7 @@ def set_up(config: Config, prepared: Prepared, console: Any, *, resume: bool) ->
         is_over = loop.stopped_by is not None or loop.budget.progress(loop.spent) >= 1
         ending = "This run was complete; raise its budget to go on" if is_over else "Going on"
         reporter.note(f"{ending} from step {loop.spent.steps}.")
-    return loop, reporter
+    return loop
 
 
 def record_run(path: Path, config: Config, prepared: Prepared, *, resumed: bool) -> None:

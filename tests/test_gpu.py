@@ -20,7 +20,7 @@ from heedful.model.attention import Scoring, attend_explicit, attend_fused
 from heedful.model.transformer import Transformer
 from heedful.training.step import TrainingStep, uses_bf16
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
 CUDA = torch.device("cuda")
 SMALL = ModelConfig(
     source_vocab_size=64,

@@ -105,7 +105,8 @@ def score(
             result = metric.corpus_score(hypotheses, streams, n_bootstrap=max(1, bootstrap))
         interval = None
         if bootstrap:
-            interval = Interval(result._mean - result._ci, result._mean + result._ci, samples=bootstrap)
+            mean, half = float(result._mean), float(result._ci)
+            interval = Interval(mean - half, mean + half, samples=bootstrap)
         scores.append(Score(result.name, float(result.score), str(metric.get_signature()), interval))
     return scores
 
@@ -120,9 +121,9 @@ def build_metric(name: str, *, target_language: str | None, tokenize: str | None
         raise ConfigError(f"metric {name!r} is not known{nearest(name, METRICS)}; choose of {', '.join(METRICS)}.")
     if name == "ter":  # TER ignores case unless told otherwise; without spaces it must be told to find the words
         asian = base_language(target_language) is not None
-        return TER(normalized=asian, asian_support=asian)
+        return plain_numbers(TER(normalized=asian, asian_support=asian))
     if name != "bleu":
-        return CHRF(word_order=2 if name == "chrf++" else 0, lowercase=lowercase)
+        return plain_numbers(CHRF(word_order=2 if name == "chrf++" else 0, lowercase=lowercase))
     chosen = tokenize or choose_tokenizer(target_language)
     if chosen not in BLEU.TOKENIZERS:
         raise ConfigError(
@@ -130,9 +131,22 @@ def build_metric(name: str, *, target_language: str | None, tokenize: str | None
             f"choose of {', '.join(BLEU.TOKENIZERS)}."
         )
     try:
-        return BLEU(tokenize=chosen, lowercase=lowercase)
+        return plain_numbers(BLEU(tokenize=chosen, lowercase=lowercase))
     except (RuntimeError, ImportError, OSError) as error:
         raise ConfigError(f"tokenizer {chosen!r} cannot be used: {' '.join(str(error).split())}") from None
+
+
+def plain_numbers(metric: Metric) -> Metric:
+    """The same metric; sacreBLEU mixes Python's 0.0 with numpy's float32, which its bootstrap cannot average."""
+    compute = metric._compute_score_from_stats
+
+    def compute_plainly(stats: list[Any]) -> Any:
+        result = compute(stats)
+        result.score = float(result.score)
+        return result
+
+    metric._compute_score_from_stats = compute_plainly  # type: ignore[method-assign]
+    return metric
 
 
 def choose_tokenizer(target_language: str | None) -> str:

@@ -1,5 +1,6 @@
 """Scores are sacreBLEU's own numbers, and never appear without their signature."""
 
+import json
 import os
 import subprocess
 import sys
@@ -138,3 +139,11 @@ def test_importing_the_scores_loads_neither_torch_nor_sacrebleu() -> None:
     check = f"import sys, {modules}; print({{'torch', 'sacrebleu', 'rich'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_model_that_gets_almost_nothing_right_is_scored_too() -> None:
+    references = [f"this is sentence number {number} ." for number in range(30)]
+    hypotheses = ["", *["wrong"] * 28, references[29]]
+    for result in score(hypotheses, references):
+        assert result.interval is not None
+        json.dumps(result.to_dict())
