@@ -121,8 +121,9 @@ def is_prepared(directory: Path, mark: str) -> bool:
 
 
 def fingerprint(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> str:
-    """Changes when the settings or the corpora's files (by size and time) change."""
+    """Changes when the settings, the corpora's files or a given tokenizer's (by size and time) change."""
     files = [path for corpus in (*data.train, *data.valid, *data.test) for path in corpus_files(corpus)]
+    files += sorted(map(str, Path(tokenizer.path).glob("*.model"))) if tokenizer.path is not None else []
     stamps = []
     for path in files:
         try:

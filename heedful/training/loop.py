@@ -47,23 +47,28 @@ class Window:
     counted_tokens: Tensor
     skipped: Tensor
     skipped_in_a_row: Tensor
+    gradient_norm: Tensor
+    learning_rate: float = 0.0
+    steps: int = 0
     tokens: int = 0
     began: float = field(default_factory=time.perf_counter)
 
     @classmethod
     def open(cls, device: torch.device, skipped_in_a_row: Tensor | None = None) -> Window:
         """An empty window; the count of skips in a row goes on from the one before."""
-        loss_sum, skipped, in_a_row = torch.zeros(3, device=device).unbind()
+        loss_sum, skipped, in_a_row, norm = torch.zeros(4, device=device).unbind()
         counted = torch.zeros((), dtype=torch.int64, device=device)
-        return cls(loss_sum, counted, skipped, in_a_row if skipped_in_a_row is None else skipped_in_a_row)
+        return cls(loss_sum, counted, skipped, in_a_row if skipped_in_a_row is None else skipped_in_a_row, norm)
 
-    def add(self, result: StepResult, num_tokens: int) -> None:
+    def add(self, result: StepResult, num_tokens: int, learning_rate: float) -> None:
         """Count one update in, without waiting for the device."""
         self.loss_sum += torch.where(result.skipped, 0.0, result.loss_sum)
         self.counted_tokens += torch.where(result.skipped, 0, num_tokens)
         self.skipped += result.skipped
         self.skipped_in_a_row = (self.skipped_in_a_row + 1) * result.skipped
+        self.gradient_norm, self.learning_rate = result.gradient_norm, learning_rate
         self.tokens += num_tokens
+        self.steps += 1
 
     def tensors(self) -> dict[str, Tensor]:
         """All but the clock, so that a resumed run writes the line that the unbroken one would have written."""
@@ -130,10 +135,10 @@ class TrainingLoop:
                 result = self.step(batch, num_tokens, rate)
                 if self.average is not None:
                     self.average.update(self.model)
-                self.window.add(result, num_tokens)
+                self.window.add(result, num_tokens, rate)
                 self._count(position, num_tokens, time.perf_counter() - began)
                 if self.spent.steps % self.config.log_every == 0:
-                    self.window = self._log(self.window, result, rate)
+                    self._log()
                 if self._is_due():
                     paused = time.perf_counter()
                     self._validate_and_keep()
@@ -141,6 +146,8 @@ class TrainingLoop:
                     self.spent.seconds = time.perf_counter() - began
                 if self.config.save_every and self.spent.steps % self.config.save_every == 0:
                     self.save()
+        if self.stopped_by is None and self.window.steps:
+            self._log()
         if self.stopped_by is None and self.validated_step != self.spent.steps:
             self._validate_and_keep()
         self.save()
@@ -154,7 +161,8 @@ class TrainingLoop:
         self.spent.epochs = position.epoch + min(share, 1 - 1e-9)
         self.spent.seconds = seconds
 
-    def _log(self, window: Window, result: StepResult, rate: float) -> Window:
+    def _log(self) -> None:
+        window, self.window = self.window, Window.open(self.device, self.window.skipped_in_a_row)
         skipped, in_a_row = int(window.skipped), int(window.skipped_in_a_row)
         elapsed = max(time.perf_counter() - window.began, 1e-9)
         self.reporter.trained(
@@ -163,8 +171,8 @@ class TrainingLoop:
                 epoch=self.spent.epochs,
                 progress=self.budget.progress(self.spent),
                 loss=float(window.loss_sum) / max(1, int(window.counted_tokens)),
-                learning_rate=rate,
-                gradient_norm=float(result.gradient_norm),
+                learning_rate=window.learning_rate,
+                gradient_norm=float(window.gradient_norm),
                 tokens=self.spent.tokens,
                 tokens_per_second=window.tokens / elapsed,
                 seconds=self.spent.seconds,
@@ -180,7 +188,6 @@ class TrainingLoop:
                 f"The last {in_a_row} losses or gradients were not finite; the weights are as before them. "
                 f"Lower training.learning_rate, set training.clip_norm=1, or use training.precision=fp32."
             )
-        return Window.open(self.device, window.skipped_in_a_row)
 
     # ------------------------------------------------------------------ looking at valid
 
@@ -322,6 +329,7 @@ class TrainingLoop:
             "warmup_steps": self.schedule.warmup_steps,
             "part": self.part,
             "validated_step": self.validated_step,
+            "window": {"steps": self.window.steps, "learning_rate": self.window.learning_rate},
         }
         if self.average is not None:
             tensors.update({f"average.{name}": tensor for name, tensor in self.average.weights.items()})
@@ -351,8 +359,8 @@ class TrainingLoop:
         self.spent, self.best = Spent(**state.values["spent"]), Best(**state.values["best"])
         self.position = Position(*state.values["position"])
         self.part, self.validated_step = state.values["part"], state.values["validated_step"]
-        for name, tensor in part["window."].items():
-            setattr(self.window, name, tensor.to(self.device))
+        since_last_line = {name: tensor.to(self.device) for name, tensor in part["window."].items()}
+        vars(self.window).update({**since_last_line, **state.values["window"]})
         if self._lost_patience():
             self.stopped_by = EARLY
         self.schedule.warmup_steps = state.values["warmup_steps"] or self.schedule.warmup_steps

@@ -1,0 +1,267 @@
+"""Preparing: corpora become a directory of ids once; the same settings and files never read them again."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
+from heedful.data import prepare as prepare_module
+from heedful.data.prepare import MANIFEST, Prepared, choose_width, fingerprint, is_prepared, prepare
+from heedful.errors import ConfigError, CorpusError
+from heedful.text.corpus import TrainingPair
+
+WORDS = "red blue green cat dog bird runs sits eats one two three".split()
+TOKENIZER = TokenizerConfig(vocab_size=320)
+
+
+def write_corpus(folder: Path, num_pairs: int = 120, *, seed: int = 0, name: str = "train") -> CorpusConfig:
+    """Sentences of a few words, and the same words shouted."""
+    chance = random.Random(seed)
+    lines = {" ".join(chance.choices(WORDS, k=chance.randint(3, 9))): None for _ in range(num_pairs)}
+    source, target = folder / f"{name}.a", folder / f"{name}.b"
+    source.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    target.write_text("".join(line.upper() + "\n" for line in lines), encoding="utf-8")
+    return CorpusConfig(source=str(source), target=str(target))
+
+
+def stamps(directory: Path) -> dict[str, int]:
+    """When each file was written."""
+    return {str(path): path.stat().st_mtime_ns for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataConfig:
+    return DataConfig(train=(write_corpus(tmp_path),), valid_pairs=10)
+
+
+def test_everything_stands_in_the_directory(tmp_path: Path, data: DataConfig) -> None:
+    told: list[str] = []
+    prepared = prepare(
+        data, TOKENIZER, tmp_path / "out", seed=1, progress=lambda stage, done, total: told.append(stage)
+    )
+    assert len(prepared.valid) == len(prepared.valid_pairs) == 10
+    assert len(prepared.train) == prepared.report["num_pairs"] > 90
+    assert not prepared.test_pairs
+    assert prepared.row_width == 128
+    assert prepared.report["longer_than_a_row"] == {"train": 0, "valid": 0}
+    assert prepared.tokenizer.source_vocab_size <= 320
+    assert "tokenising" in told
+    texts = {
+        (
+            prepared.tokenizer.decode_source(prepared.train.source.sentence(i)),
+            prepared.tokenizer.decode(prepared.train.target.sentence(i)),
+        )
+        for i in range(len(prepared.train))
+    }
+    assert all(source.upper() == target for source, target in texts)
+    assert not texts & {(pair.source, pair.target) for pair in prepared.valid_pairs}
+    lengths = prepared.train.source.lengths(np.arange(len(prepared.train)))
+    assert prepared.lengths["source_mean"] == pytest.approx(lengths.mean(), abs=0.01)
+    assert prepared.lengths["row_width"] == 128
+
+
+def test_a_second_call_reads_nothing_again(tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    before = stamps(tmp_path / "out")
+    monkeypatch.setattr(prepare_module, "preflight", lambda *arguments, **settings: pytest.fail("read again"))
+    second = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    assert stamps(tmp_path / "out") == before
+    assert second.valid_pairs == first.valid_pairs
+    assert second.report == first.report
+    assert second.lengths == first.lengths
+
+
+@pytest.mark.parametrize("change", ["corpus", "tokenizer", "data", "seed"])
+def test_any_change_prepares_anew(tmp_path: Path, data: DataConfig, change: str) -> None:
+    first = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    num_pairs = len(first.train)
+    tokenizer, seed = TOKENIZER, 1
+    if change == "corpus":
+        write_corpus(tmp_path, 150)
+    elif change == "tokenizer":
+        tokenizer = TokenizerConfig(vocab_size=310)
+    elif change == "data":
+        data = DataConfig(train=data.train, valid_pairs=20)
+    else:
+        seed = 2
+    assert not is_prepared(tmp_path / "out", fingerprint(data, tokenizer, seed))
+    second = prepare(data, tokenizer, tmp_path / "out", seed=seed)
+    assert is_prepared(tmp_path / "out", fingerprint(data, tokenizer, seed))
+    differs = {
+        "corpus": len(second.train) > num_pairs,
+        "tokenizer": second.tokenizer.source_vocab_size <= 310,
+        "data": len(second.valid) == 20,
+        "seed": second.valid_pairs != first.valid_pairs,
+    }
+    assert differs[change]
+
+
+def test_preparing_twice_gives_the_same_bytes(tmp_path: Path, data: DataConfig) -> None:
+    for name in ("one", "two"):
+        prepare(data, TOKENIZER, tmp_path / name, seed=1)
+    files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()]
+    assert len(files) > 6
+    for path in files:
+        assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes(), path
+
+
+def test_joint_and_separate_vocabularies(tmp_path: Path, data: DataConfig) -> None:
+    joint = prepare(data, TOKENIZER, tmp_path / "joint", seed=1).tokenizer
+    separate = prepare(data, TokenizerConfig(vocab_size=300, joint=False), tmp_path / "separate", seed=1).tokenizer
+    assert joint.joint
+    assert not separate.joint
+    assert (tmp_path / "joint" / "tokenizer.model").exists()
+    assert (tmp_path / "separate" / "source.model").exists()
+    assert (tmp_path / "separate" / "target.model").exists()
+    assert len(separate.encode_target("CAT DOG")) < len(separate.encode_target("cat dog"))  # never seen on this side
+    assert len(separate.encode_source("cat dog")) < len(separate.encode_source("CAT DOG"))
+
+
+def test_both_directions_with_tags(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, 60)
+    both = CorpusConfig(
+        source=corpus.source, target=corpus.target, source_language="xx", target_language="yy", both_directions=True
+    )
+    prepared = prepare(DataConfig(train=(both,), valid_pairs=6), TOKENIZER, tmp_path / "out", seed=1)
+    tokenizer = prepared.tokenizer
+    assert tokenizer.tags == ("xx", "yy")
+    tags = {language: tokenizer.encode_source("cat", language)[0] for language in ("xx", "yy")}
+    counts = dict.fromkeys(tags, 0)
+    for index in range(len(prepared.train)):
+        source = list(prepared.train.source.sentence(index))
+        text, translation = tokenizer.decode_source(source), tokenizer.decode(prepared.train.target.sentence(index))
+        language = "yy" if text.islower() else "xx"
+        assert source[0] == tags[language]
+        assert translation == (text.upper() if language == "yy" else text.lower())
+        counts[language] += 1
+    assert counts["xx"] == counts["yy"] > 20
+    assert {pair.target_language for pair in prepared.valid_pairs} <= {"xx", "yy"}
+
+
+def test_the_row_is_as_wide_as_the_sentences_need(tmp_path: Path, data: DataConfig) -> None:
+    tokenizer = prepare(data, TOKENIZER, tmp_path / "out", seed=1).tokenizer
+    short = [TrainingPair("cat", "CAT", 0, None)] * 99
+    long = [TrainingPair("cat " * 50, "CAT", 0, None)]
+    assert choose_width(tokenizer, short) == 128
+    assert choose_width(tokenizer, short + long) == 128  # one in a hundred may be left out
+    assert choose_width(tokenizer, short + 2 * long) == 256
+    assert choose_width(tokenizer, [TrainingPair("cat " * 4000, "CAT", 0, None)]) == 1024
+
+
+def test_pairs_longer_than_a_row_are_counted_and_left_out(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, 60)
+    assert corpus.source is not None
+    assert corpus.target is not None
+    for path in (corpus.source, corpus.target):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("".join(f"cat {index} " + "dog " * 40 + "\n" for index in range(3)))
+    data = DataConfig(train=(corpus,), valid=(corpus,), row_width=40, drop_overlap=False, drop_identical=False)
+    prepared = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    assert prepared.report["longer_than_a_row"] == {"train": 3, "valid": 3}
+    assert len(prepared.train) == prepared.report["num_pairs"] - 3
+    assert max(prepared.train.source.longest, prepared.train.target.longest) <= 40
+    assert len(prepared.valid_pairs) == len(prepared.valid) + 3  # they are still translated and scored
+    with pytest.raises(CorpusError, match="no pair fits in a row of 2 tokens"):
+        prepare(DataConfig(train=(corpus,), row_width=2, drop_identical=False), TOKENIZER, tmp_path / "two", seed=1)
+
+
+def test_weights_and_corpora_reach_the_store(tmp_path: Path) -> None:
+    first, second = write_corpus(tmp_path, 40), write_corpus(tmp_path, 30, seed=5, name="more")
+    doubled = CorpusConfig(source=second.source, target=second.target, weight=2.5)
+    prepared = prepare(DataConfig(train=(first, doubled), valid_pairs=5), TOKENIZER, tmp_path / "out", seed=1)
+    assert tuple(prepared.train.corpus_weights) == (1.0, 2.5)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format_version": 99}', ""])
+def test_a_damaged_manifest_is_an_error_to_open_and_is_made_anew_by_preparing(
+    tmp_path: Path, data: DataConfig, text: str
+) -> None:
+    prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    (tmp_path / "out" / MANIFEST).write_text(text)
+    with pytest.raises(CorpusError, match=r"prepared\.json.*run `heedful prepare` again"):
+        Prepared.open(tmp_path / "out")
+    prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    assert Prepared.open(tmp_path / "out").row_width == 128
+
+
+def test_what_was_never_finished_is_no_prepared_directory(tmp_path: Path, data: DataConfig) -> None:
+    with pytest.raises(CorpusError, match="not a prepared directory"):
+        Prepared.open(tmp_path / "nowhere")
+    prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    (tmp_path / "out" / MANIFEST).unlink()
+    with pytest.raises(CorpusError, match="not a prepared directory"):
+        Prepared.open(tmp_path / "out")
+    prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    assert Prepared.open(tmp_path / "out")
+
+
+def test_damaged_sentences_are_an_error(tmp_path: Path, data: DataConfig) -> None:
+    prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    (tmp_path / "out" / "valid.jsonl").write_text('{"source": "a"}\n')
+    with pytest.raises(CorpusError, match=r"valid\.jsonl: damaged"):
+        Prepared.open(tmp_path / "out")
+
+
+def test_an_interrupted_preparation_is_not_taken_for_a_finished_one(
+    tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+
+    def die(*arguments: Any, **settings: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare_module, "write_store", die)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(data, TOKENIZER, tmp_path / "out", seed=2)
+    assert not is_prepared(tmp_path / "out", fingerprint(data, TOKENIZER, 1))
+    assert not is_prepared(tmp_path / "out", fingerprint(data, TOKENIZER, 2))
+
+
+def test_an_existing_tokenizer_is_used(tmp_path: Path, data: DataConfig) -> None:
+    first = prepare(data, TOKENIZER, tmp_path / "one", seed=1)
+    other = DataConfig(train=(write_corpus(tmp_path, 50, seed=9, name="other"),), valid_pairs=5)
+    second = prepare(other, TokenizerConfig(path=str(tmp_path / "one")), tmp_path / "two", seed=1)
+    assert (tmp_path / "one" / "tokenizer.model").read_bytes() == (tmp_path / "two" / "tokenizer.model").read_bytes()
+    assert second.tokenizer.encode_source("red cat") == first.tokenizer.encode_source("red cat")
+
+
+def test_another_tokenizer_at_the_same_place_prepares_anew(tmp_path: Path, data: DataConfig) -> None:
+    prepare(data, TOKENIZER, tmp_path / "one", seed=1)
+    borrowed = TokenizerConfig(path=str(tmp_path / "one"))
+    prepare(data, borrowed, tmp_path / "two", seed=1)
+    assert is_prepared(tmp_path / "two", fingerprint(data, borrowed, 1))
+    prepare(data, TokenizerConfig(vocab_size=310), tmp_path / "one", seed=1)
+    assert not is_prepared(tmp_path / "two", fingerprint(data, borrowed, 1))
+
+
+def test_a_tokenizer_without_the_tags_is_refused(tmp_path: Path, data: DataConfig) -> None:
+    prepare(data, TOKENIZER, tmp_path / "one", seed=1)
+    tagged = DataConfig(train=data.train, target_language="yy", target_tags=True)
+    with pytest.raises(ConfigError, match=r"tokenizer\.path.*no tag for yy"):
+        prepare(tagged, TokenizerConfig(path=str(tmp_path / "one")), tmp_path / "two", seed=1)
+
+
+def test_without_anything_to_validate_on_there_is_an_error(tmp_path: Path, data: DataConfig) -> None:
+    with pytest.raises(ConfigError, match="no pairs to validate on"):
+        prepare(DataConfig(train=data.train, valid_pairs=0), TOKENIZER, tmp_path / "out", seed=1)
+
+
+def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
+    corpus = CorpusConfig(source=str(tmp_path / "none.a"), target=str(tmp_path / "none.b"))
+    with pytest.raises(CorpusError, match=r"none\.a"):
+        prepare(DataConfig(train=(corpus,)), TOKENIZER, tmp_path / "out", seed=1)
+
+
+def test_test_sentences_are_kept_as_text(tmp_path: Path, data: DataConfig) -> None:
+    test = write_corpus(tmp_path, 12, seed=3, name="test")
+    prepared = prepare(DataConfig(train=data.train, test=(test,)), TOKENIZER, tmp_path / "out", seed=1)
+    assert [pair.source for pair in prepared.test_pairs] == Path(test.source or "").read_text().splitlines()
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
+    assert [corpus["role"] for corpus in manifest["report"]["corpora"]] == ["train", "test"]
