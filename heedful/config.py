@@ -279,14 +279,11 @@ class TrainingConfig:
         require_positive(self, "training", ("tokens_per_microbatch", "learning_rate", "learning_rate_factor"))
         require_positive(self, "training", ("warmup_steps", "clip_norm", "validate_every", "early_stopping"))
         require_positive(self, "training", ("save_every", "log_every", "max_skipped_steps", "epsilon"))
-        if self.weight_decay < 0:
-            raise ConfigError(f"training.weight_decay may not be negative, got {self.weight_decay}.")
+        require_not_negative(self, "training", ("weight_decay", "r_drop", "bleu_sentences", "samples", "average_last"))
         if not 0 <= self.final_learning_rate <= 1:
             raise ConfigError(f"training.final_learning_rate is a share from 0 to 1, not {self.final_learning_rate}.")
         if not 0 <= self.label_smoothing < 1:
             raise ConfigError(f"training.label_smoothing must be at least 0 and below 1, not {self.label_smoothing}.")
-        if self.r_drop < 0:
-            raise ConfigError(f"training.r_drop may not be negative, got {self.r_drop}.")
         if not 0 <= self.ema_decay < 1:
             raise ConfigError(f"training.ema_decay must be at least 0 and below 1, not {self.ema_decay}.")
         if not all(0 <= beta < 1 for beta in self.betas):
@@ -299,10 +296,6 @@ class TrainingConfig:
             raise ConfigError("training.publish=average needs training.average_last.")
         if self.publish == "ema" and not self.ema_decay:
             raise ConfigError("training.publish=ema needs training.ema_decay.")
-        if min(self.bleu_sentences, self.samples, self.average_last) < 0:
-            raise ConfigError(
-                "training.bleu_sentences, training.samples and training.average_last may not be negative."
-            )
         if self.best_metric == "bleu" and not self.bleu_sentences:
             raise ConfigError("training.best_metric=bleu needs training.bleu_sentences above 0.")
 
@@ -354,8 +347,7 @@ class DecodingConfig:
             )
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"decoding.top_p must be above 0 and at most 1, not {self.top_p}.")
-        if min(self.min_length, self.max_extra_length, self.no_repeat_ngram, self.top_k) < 0:
-            raise ConfigError("decoding lengths, no_repeat_ngram and top_k may not be negative.")
+        require_not_negative(self, "decoding", ("min_length", "max_extra_length", "no_repeat_ngram", "top_k"))
         if self.max_length is not None and self.min_length > self.max_length:
             raise ConfigError(f"decoding.min_length ({self.min_length}) exceeds max_length ({self.max_length}).")
         if self.length_penalty_alpha < 0:
@@ -617,6 +609,13 @@ def _read_text(value: Any) -> str:
     if value is None or isinstance(value, (bool, Mapping, list, tuple)):
         raise TypeError
     return str(value)
+
+
+def require_not_negative(config: Any, section: str, names: tuple[str, ...]) -> None:
+    """Every named number must be zero or above."""
+    for name in names:
+        if getattr(config, name) < 0:
+            raise ConfigError(f"{section}.{name} may not be negative, got {getattr(config, name)}.")
 
 
 def require_positive(config: Any, section: str, names: tuple[str, ...]) -> None:

@@ -1,11 +1,11 @@
 """Every error a user can cause, drawn once. The program prints the message alone and exits with code 2.
 
-    HeedfulError
-    ├── ConfigError           a key, a value or a combination of flags that cannot be
-    ├── CorpusError           a text file that is missing, damaged, misaligned or empty
-    ├── ModelDirectoryError   a model directory that is incomplete, altered or from another format
-    ├── TrainingError         training that cannot start or cannot go on (memory, numbers, nothing to resume)
-    └── DecodingError         a request to the search or the translator that cannot be met
+HeedfulError
+├── ConfigError           a key, a value or a combination of flags that cannot be
+├── CorpusError           a text file that is missing, damaged, misaligned or empty
+├── ModelDirectoryError   a model directory that is incomplete, altered or from another format
+├── TrainingError         training that cannot start or cannot go on (memory, numbers, nothing to resume)
+└── DecodingError         a request to the search or the translator that cannot be met
 """
 
 

@@ -1,7 +1,8 @@
-"""Shapes in signatures: `Float[Tensor, "B T D"]`. The tests check them through jaxtyping; elsewhere they are plain words.
+"""Shapes in signatures: `Float[Tensor, "B T D"]`. The tests check them through jaxtyping; elsewhere they are words.
 
-The letters mean the same in every file: B batch, S source length, T target length, Q and K query and key lengths inside
-attention, H heads, Dh head_dim, D d_model, F d_ff, V vocabulary, L layers, N beam, R rows of a decoder state (B times N).
+The letters mean the same in every file: B batch, S source length, T target length, Q and K query and key lengths
+inside attention, H heads, Dh head_dim, D d_model, F d_ff, V vocabulary, L layers, N beam, R rows of a decoder state
+(B times N).
 """
 
 from typing import TYPE_CHECKING

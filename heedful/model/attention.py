@@ -1,7 +1,7 @@
 """Attention (section 3.2): how a query meets keys, two ways to compute it, and several heads side by side.
 
-The fused way never writes the weights down and is fast; the explicit way follows equation 1 and can show them. They have
-one signature and, tested, one result. A query that may attend to nothing gets zeros from both.
+The fused way never writes the weights down and is fast; the explicit way follows equation 1 and can show them. They
+have one signature and, tested, one result. A query that may attend to nothing gets zeros from both.
 """
 
 from __future__ import annotations

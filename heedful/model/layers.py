@@ -1,4 +1,4 @@
-"""The layers of the two stacks (section 3.1): attention and feed-forward sublayers, each with its residual sum and norm."""
+"""The layers of the two stacks (section 3.1): attention and feed-forward sublayers, with residual sums and norms."""
 
 from __future__ import annotations
 

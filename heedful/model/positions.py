@@ -1,4 +1,4 @@
-"""Three ways for a token to know its place (section 3.5): encoding = fixed, embedding = learned, rotary = on queries and keys."""
+"""Three ways to know one's place (section 3.5): encoding = fixed, embedding = learned, rotary = on queries and keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heedful.shapes import Float, Int
 
 
 def sinusoidal_encoding(positions: Int[Tensor, "B T"], d_model: int) -> Float[Tensor, "B T D"]:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos of the same; for any position, without a table."""
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) the cosine; for any position, without a table."""
     angles = positions[..., None].float() * wave_numbers(d_model, positions.device)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
 

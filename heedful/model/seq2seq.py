@@ -1,7 +1,7 @@
 """What the search knows of a model: the `Seq2Seq` protocol and the three types that cross it.
 
-`encode` reads the sources once, `start` opens a decoder state over them, each `step` feeds one token a row and returns the
-logits of the next. A state has `num_beams` rows for every sentence: row r belongs to sentence r // num_beams.
+`encode` reads the sources once, `start` opens a decoder state over them, each `step` feeds one token a row and returns
+the logits of the next. A state has `num_beams` rows for every sentence: row r belongs to sentence r // num_beams.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Transformer (Figure 1): embeddings and positions, the encoder, the decoder, and logits over the target vocabulary."""
+"""The Transformer (Figure 1): embeddings and positions, encoder, decoder, and logits over the target vocabulary."""
 
 from __future__ import annotations
 
