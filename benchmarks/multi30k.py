@@ -23,7 +23,7 @@ import torch
 
 from heedful import workflow
 from heedful.card import versions
-from heedful.config import read_request
+from heedful.config import read_request, set_key
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder with train, valid, test2016 and test2017 in .en and .de")
     parser.add_argument("--output", default="multi30k-en-de", help="model directory to write")
-    parser.add_argument("--epochs", type=float, help="other than the recipe's, to try the script")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="try a change of the recipe")
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/multi30k_DATE_<device>.md")
     arguments = parser.parse_args()
 
@@ -50,13 +50,14 @@ def main() -> None:
     for part, names in parts.items():
         request["data"][part] = [corpus(arguments.folder, name) for name in names]
     request["output"] = arguments.output
-    if arguments.epochs:
-        request["training"]["epochs"] = arguments.epochs
+    for change in arguments.set:
+        key, _, value = change.partition("=")
+        set_key(request, key, value)
 
     began = time.perf_counter()
     result = workflow.train(request, overwrite=True)
     wall = time.perf_counter() - began
-    report = describe(result, wall, Path(arguments.output), request["training"]["epochs"])
+    report = describe(result, wall, Path(arguments.output), arguments.set)
     sys.stdout.write(report)
     if arguments.write:
         kind = torch.cuda.get_device_name().split()[-1].lower() if torch.cuda.is_available() else "cpu"
@@ -69,7 +70,7 @@ def escaped(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def describe(result: workflow.TrainingResult, wall: float, output: Path, epochs: float) -> str:
+def describe(result: workflow.TrainingResult, wall: float, output: Path, changes: list[str]) -> str:
     """The result as a page."""
     lines = (output / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]
@@ -82,7 +83,7 @@ def describe(result: workflow.TrainingResult, wall: float, output: Path, epochs:
     rows = [
         ("machine", f"{device}; {platform.system()} {platform.machine()}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions().items())),
-        ("command", f"python benchmarks/multi30k.py FOLDER (configs/multi30k.yaml, {epochs:g} epochs)"),
+        ("command", " ".join(["python benchmarks/multi30k.py FOLDER", *(f"--set {change}" for change in changes)])),
         ("parameters", f"{details['num_parameters']:,}"),
         ("steps", f"{result.steps:,}"),
         ("training, with validations", f"{details['training']['minutes'] * 60:.0f} s to the published weights"),
