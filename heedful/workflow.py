@@ -5,7 +5,6 @@ Here the parts meet that do not know each other: `training` is given a way to tr
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from heedful.config import (
     settle,
     to_mapping,
 )
-from heedful.errors import ConfigError, CorpusError, TrainingError
+from heedful.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
     import torch
@@ -37,10 +36,6 @@ if TYPE_CHECKING:
     from heedful.training.state import TrainingState
 
 Request = Config | Mapping[str, Any] | str | Path
-
-FIXED_ON_RESUME = ("data", "tokenizer", "model")
-"""Sections that must be the same when a run goes on, causes first; of `training`, the fields below."""
-FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "betas", "epsilon", "label_smoothing")
 
 
 @dataclass(frozen=True)
@@ -215,12 +210,12 @@ def open_run(
 ) -> tuple[TrainingState | None, Reporter]:
     """The state to go on from, if there is one, and whoever is told how the run goes: the console and the log files."""
     from heedful.training.report import FileReporter, Reporters
-    from heedful.training.state import load_state
+    from heedful.training.state import load_state, record_run
 
     directory = Path(config.output) / "training"
     directory.mkdir(parents=True, exist_ok=True)
     state = load_state(directory / "states", console.note) if resume else None
-    record_run(directory / "run.json", config, prepared, resumed=state is not None)
+    record_run(directory / "run.json", config, prepared.report, resumed=state is not None)
     step = state.values["spent"]["steps"] if state is not None else 0
     return state, Reporters(
         console, FileReporter(directory, resumed_step=step, tensorboard=config.training.tensorboard)
@@ -263,38 +258,6 @@ def set_up(config: Config, prepared: Prepared, state: TrainingState | None, repo
         ending = "This run was complete; raise its budget to go on" if is_over else "Going on"
         reporter.note(f"{ending} from step {loop.spent.steps}.")
     return loop
-
-
-def record_run(path: Path, config: Config, prepared: Prepared, *, resumed: bool) -> None:
-    """Keep the configuration beside the resume state; a run may only go on with what it began with, data included."""
-    files = {file["path"]: file["sha256"] for corpus in prepared.report["corpora"] for file in corpus["files"]}
-    mapping = {**to_mapping(config), "files": files}
-    if resumed:
-        try:
-            before = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise TrainingError(f"{path}: cannot read what the run began with ({error}); start anew.") from None
-        for key, old, new in differences(before, mapping):
-            raise TrainingError(
-                f"--resume: {key} was {old!r} when this run began and is {new!r} now. Put it back, or start anew."
-            )
-        for name in (name for name, digest in before.get("files", {}).items() if files.get(name) != digest):
-            raise TrainingError(f"--resume: {name} is not the file this run began with. Put it back, or start anew.")
-    temporary = path.with_suffix(".incomplete")
-    temporary.write_text(json.dumps(mapping, indent=2, ensure_ascii=False), encoding="utf-8")
-    temporary.replace(path)
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Keys that a resumed run may not change, with their old and new values."""
-    pairs = [(section, name) for section in FIXED_ON_RESUME for name in now[section]]
-    pairs += [("training", name) for name in FIXED_TRAINING]
-    plain = json.loads(json.dumps(now))
-    return [
-        (f"{section}.{name}", before.get(section, {}).get(name), plain[section][name])
-        for section, name in pairs
-        if before.get(section, {}).get(name) != plain[section][name]
-    ]
 
 
 # ---------------------------------------------------------------------- what the loop is given
