@@ -210,7 +210,8 @@ def open_run(
 ) -> tuple[TrainingState | None, Reporter]:
     """The state to go on from, if there is one, and whoever is told how the run goes: the console and the log files."""
     from heedful.training.report import FileReporter, Reporters
-    from heedful.training.state import load_state, record_run
+    from heedful.training.run_record import record_run
+    from heedful.training.state import load_state
 
     directory = Path(config.output) / "training"
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,47 @@
+"""What a run began with, kept beside its resume state: a run may only go on with the same model, data and seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from heedful.config import Config, to_mapping
+from heedful.errors import TrainingError
+from heedful.training.state import write_durably
+
+FIXED_SECTIONS = ("data", "tokenizer", "model")
+"""Sections that must be the same when a run goes on, causes first; of `training`, the fields below."""
+FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "betas", "epsilon", "label_smoothing")
+
+
+def record_run(path: Path, config: Config, report: Mapping[str, Any], *, resumed: bool) -> None:
+    """Write configuration and checksums of the corpora (out of the preflight's report); a resumed run checks them."""
+    files = {file["path"]: file["sha256"] for corpus in report["corpora"] for file in corpus["files"]}
+    now = json.loads(json.dumps({**to_mapping(config), "files": files}))
+    if resumed:
+        try:
+            before = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise TrainingError(f"{path}: cannot read what the run began with ({error}); start anew.") from None
+        for key, old, new in differences(before, now):
+            raise TrainingError(
+                f"--resume: {key} was {old!r} when this run began and is {new!r} now. Put it back, or start anew."
+            )
+        for name in (name for name, digest in before.get("files", {}).items() if files.get(name) != digest):
+            raise TrainingError(f"--resume: {name} is not the file this run began with. Put it back, or start anew.")
+    temporary = path.with_suffix(".incomplete")
+    write_durably(temporary, json.dumps(now, indent=2, ensure_ascii=False).encode())
+    temporary.replace(path)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Keys that a resumed run may not change, with their old and new values."""
+    keys = [(section, name) for section in FIXED_SECTIONS for name in now[section]]
+    keys += [("training", name) for name in FIXED_TRAINING]
+    return [
+        (f"{section}.{name}", before.get(section, {}).get(name), now[section][name])
+        for section, name in keys
+        if before.get(section, {}).get(name) != now[section][name]
+    ]
