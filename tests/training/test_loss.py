@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from heedful.training.loss import smoothed_cross_entropy
+from heedful.training.loss import disagreement, smoothed_cross_entropy
 
 
 def naive(logits: Tensor, target: Tensor, segments: Tensor, smoothing: float) -> Tensor:
@@ -84,3 +84,13 @@ def test_half_precision_logits_are_summed_in_single_precision() -> None:
     exact = smoothed_cross_entropy(logits.double(), target, torch.ones(4, 8, dtype=torch.int64), smoothing=0.1).loss_sum
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss.double(), exact, rtol=1e-6, atol=0)
+
+
+def test_disagreement_is_half_the_divergence_each_way_over_real_tokens() -> None:
+    one, other = torch.randn(2, 3, 5), torch.randn(2, 3, 5)
+    segments = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    p, q = torch.distributions.Categorical(logits=one), torch.distributions.Categorical(logits=other)
+    each = torch.distributions.kl_divergence(p, q) + torch.distributions.kl_divergence(q, p)
+    expected = 0.5 * (each * (segments > 0)).sum()
+    torch.testing.assert_close(disagreement(one, other, segments), expected, rtol=1e-5, atol=1e-6)
+    assert float(disagreement(one, one, segments)) == 0

@@ -256,3 +256,25 @@ def test_precision_is_chosen_for_the_device() -> None:
     assert not uses_bf16(TrainingConfig(precision="auto"), CPU)
     assert uses_bf16(TrainingConfig(precision="bf16"), CPU)
     assert not uses_bf16(TrainingConfig(precision="fp32"), CPU)
+
+
+@pytest.mark.parametrize("rows", [None, 2, 4])
+def test_r_drop_without_dropout_is_the_plain_loss(rows: int | None) -> None:
+    """Two equal passes agree: value, gradient and microbatches are those of one pass."""
+    batch = random_batch(6)
+    plain, doubled = make_step(build(PLAIN).double()), make_step(build(PLAIN).double(), r_drop=5.0)
+    doubled.rows_per_microbatch = rows
+    results = [step(batch, batch.num_tokens, 0.0) for step in (plain, doubled)]
+    torch.testing.assert_close(results[0].loss_sum, results[1].loss_sum, rtol=1e-5, atol=0)
+    for name, gradient in gradients(plain).items():
+        torch.testing.assert_close(gradients(doubled)[name], gradient, rtol=1e-6, atol=1e-7)
+
+
+def test_r_drop_with_dropout_adds_the_disagreement_of_the_two_passes() -> None:
+    batch = random_batch(6)
+    losses = []
+    for weight in (1e-9, 5.0):
+        step = make_step(build(replace(MODEL, dropout=0.3)), r_drop=weight)
+        torch.manual_seed(3)
+        losses.append(float(step(batch, batch.num_tokens, 0.0).loss_sum))
+    assert losses[1] > losses[0] * 1.01
