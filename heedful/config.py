@@ -383,7 +383,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "d_model": 128, "d_ff": 512, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2,
             "norm_placement": "pre", "dropout": 0.1,
         },
-        "training": {"tokens_per_step": 2048, "schedule": "cosine", "learning_rate": 3e-3, "clip_norm": 1.0},
+        "training": {"tokens_per_step": 512, "schedule": "cosine", "learning_rate": 3e-3, "clip_norm": 1.0},
     },
     "small": {
         "model": {

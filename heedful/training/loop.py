@@ -30,8 +30,11 @@ from heedful.training.state import TrainingState, random_tensors, restore_random
 from heedful.training.step import StepResult, TrainingStep, uses_bf16
 
 VALIDATIONS = 20
-VALIDATIONS_IN_A_HURRY = 6
-"""How often the budget is interrupted for a look at valid if `validate_every` does not say; less in a few minutes."""
+"""How often the budget is interrupted for a look at valid, if `validate_every` does not say."""
+HURRIED_VALIDATIONS, HURRIED_MINUTES, HURRIED_STEPS = 6, 5, 2000
+"""The same for short budgets."""
+MOST_TIME_LOOKING = 0.2
+"""Of a budget in minutes, the share that looking at valid may take before looks are left out."""
 
 EARLY = "early stopping"
 
@@ -114,6 +117,7 @@ class TrainingLoop:
         self.position = Position(epoch=0, step=0)
         self.window = Window.open(device)
         self.part = 0  # equal parts of the budget that are over
+        self.looking_seconds = 0.0
         self.validated_step = -1
         self.stopped_by: str | None = None
 
@@ -142,6 +146,7 @@ class TrainingLoop:
                 if self._is_due():
                     paused = time.perf_counter()
                     self._validate_and_keep()
+                    self.looking_seconds += time.perf_counter() - paused
                     self.window.began += time.perf_counter() - paused
                     self.spent.seconds = time.perf_counter() - began
                 if self.config.save_every and self.spent.steps % self.config.save_every == 0:
@@ -195,11 +200,13 @@ class TrainingLoop:
         """Whether it is time to look at valid: by steps if so configured, else after each equal part of the budget."""
         if self.config.validate_every is not None:
             return self.spent.steps % self.config.validate_every == 0
-        hurried = self.config.minutes is not None and self.config.minutes <= 5
-        count = VALIDATIONS_IN_A_HURRY if hurried else VALIDATIONS
+        minutes, steps = self.config.minutes, self.config.steps
+        is_hurried = (minutes or math.inf) <= HURRIED_MINUTES or (steps or math.inf) <= HURRIED_STEPS
+        count = HURRIED_VALIDATIONS if is_hurried else VALIDATIONS
         part = math.floor(min(1.0, self.budget.progress(self.spent)) * count)
         is_due, self.part = part > self.part, part
-        return is_due
+        too_slow = minutes is not None and self.looking_seconds > MOST_TIME_LOOKING * self.spent.seconds
+        return is_due and not too_slow
 
     def _validate_and_keep(self) -> None:
         """Validate (the moving average, where there is one), publish a new best, keep a snapshot, save."""

@@ -122,7 +122,7 @@ def test_vocabulary_sizes_are_chosen_for_the_corpus() -> None:
     sizes = [choose_vocab_size(n) for n in (1, 1000, 5000, 30_000, 170_000, 1_000_000, 100_000_000)]
     assert sizes == sorted(sizes)
     assert (sizes[0], sizes[-2], sizes[-1]) == (1000, 32_000, 32_000)
-    assert 6000 <= choose_vocab_size(30_000) <= 8000
+    assert 3000 <= choose_vocab_size(30_000) <= 5000
     assert choose_vocab_size(30_000, 4000) > choose_vocab_size(30_000)
     assert all(size % 8 == 0 for size in sizes)
 

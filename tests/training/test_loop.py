@@ -113,10 +113,10 @@ def load(directory: Path) -> Any:
 
 @pytest.mark.parametrize(
     ("budget", "about"),
-    [({"steps": 50}, 20), ({"epochs": 7}, 20), ({"tokens": 3000}, 20), ({"steps": 7}, 7), ({"epochs": 4}, 20)],
+    [({"steps": 50}, 6), ({"epochs": 7}, 20), ({"tokens": 3000}, 20), ({"steps": 3}, 3), ({"epochs": 4}, 20)],
     ids=str,
 )
-def test_about_twenty_validations_whatever_the_budget_is_counted_in(
+def test_about_twenty_validations_whatever_the_budget_is_counted_in_and_fewer_in_a_short_one(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, budget: dict[str, Any], about: int
 ) -> None:
     pretend_losses(monkeypatch, [float(number) for number in range(200)])
