@@ -236,7 +236,7 @@ class TrainingConfig:
     schedule: Literal["paper", "inverse_sqrt", "cosine", "linear", "constant"] = "paper"
     """Course of the learning rate after the warm-up; cosine and linear end at the end of the budget."""
     learning_rate: float | None = None
-    """Peak learning rate; None: for `paper` what the formula gives, otherwise chosen for the preset."""
+    """Peak learning rate; None: for `paper` what the formula gives, otherwise the preset's, or 0.0005."""
     learning_rate_factor: float | None = None
     """For `paper`, instead of a peak: the factor before d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
     final_learning_rate: float = 0.0

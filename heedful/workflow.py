@@ -15,7 +15,6 @@ from heedful.config import (
     Config,
     DataConfig,
     DecodingConfig,
-    ModelConfig,
     choose_preset,
     read_request,
     settle,
@@ -96,7 +95,9 @@ def as_mapping(request: Request) -> dict[str, Any]:
 
 
 def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
-    """Never write over a model unasked."""
+    """Never write over a model, or anything else, unasked."""
+    from heedful.checkpoint import prepare_directory
+
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
     has_model, has_run = (output / "config.json").exists(), (output / "training" / "run.json").exists()
@@ -111,6 +112,8 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
     if used and overwrite and not resume:
         for name in ("states", "snapshots", "last", "best", "tensorboard"):
             shutil.rmtree(output / "training" / name, ignore_errors=True)
+    if output.exists():  # foreign files that a model would replace are refused now, not after the training
+        prepare_directory(output)
 
 
 def obtain_data(asked: Config, directory: Path, console: Any) -> Prepared:
@@ -333,7 +336,7 @@ def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: Any)
 
 
 def score_test(config: Config, prepared: Prepared, loop: TrainingLoop, console: Any) -> list[Score]:
-    """BLEU, chrF and TER of the published model on each test corpus."""
+    """BLEU, chrF and TER of the published model on each test corpus, by target language."""
     from heedful.checkpoint import load_model, save_model
     from heedful.evaluation.score import score
 
@@ -341,13 +344,16 @@ def score_test(config: Config, prepared: Prepared, loop: TrainingLoop, console: 
         return []
     loaded = load_model(config.output, device=loop.device)
     names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == "test"]
+    groups: dict[tuple[int, str | None], list[TrainingPair]] = {}
+    for pair in prepared.test_pairs:
+        groups.setdefault((pair.corpus_index, pair.target_language), []).append(pair)
     all_scores: list[Score] = []
     plain: list[dict[str, Any]] = []
-    for index, name in enumerate(names):
-        pairs = [pair for pair in prepared.test_pairs if pair.corpus_index == index]
+    for (index, tag), pairs in groups.items():
+        name = names[index] if tag is None else f"{names[index]} into {tag}"
         texts = translate_pairs(loaded.model, prepared.tokenizer, pairs, config.decoding, loop.device)
-        language = pairs[0].target_language or config.data.target_language
-        scores = score(texts, [pair.target for pair in pairs], target_language=language)
+        references = [pair.target for pair in pairs]
+        scores = score(texts, references, target_language=tag or config.data.target_language)
         for one in scores:
             console.note(f"{name}: {one}")
         all_scores += scores
@@ -368,43 +374,6 @@ def device_name(device: torch.device) -> str:
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-
-
-# ---------------------------------------------------------------------- averaging models
-
-
-def average(directories: Sequence[str | Path], output: str | Path) -> None:
-    """Average the weights of models of one shape and one tokenizer into a new model directory."""
-    from heedful.checkpoint import load_model, load_weights, save_model
-    from heedful.training.averaging import average_weights
-
-    if len(directories) < 2:
-        raise ConfigError("average needs at least two model directories.")
-    first = load_model(directories[0])
-    for other in directories[1:]:
-        _require_same_shape(first.config.model, load_model(other).config.model, str(directories[0]), str(other))
-        if _tokenizer_bytes(Path(other)) != _tokenizer_bytes(Path(directories[0])):
-            raise ConfigError(f"{other}: has another tokenizer than {directories[0]}; their weights do not average.")
-    weights = average_weights(load_weights(directory) for directory in directories)
-    details = {
-        **first.details,
-        "training": {**first.details.get("training", {}), "weights": f"average of {len(directories)} models"},
-    }
-    details.pop("scores", None)
-    save_model(output, weights=weights, config=first.config, tokenizer=first.tokenizer, details=details)
-
-
-def _require_same_shape(one: ModelConfig, other: ModelConfig, one_name: str, other_name: str) -> None:
-    for key, value in to_mapping(one).items():
-        if value != to_mapping(other)[key]:
-            raise ConfigError(
-                f"model.{key} is {value!r} in {one_name} and {to_mapping(other)[key]!r} in {other_name}; "
-                f"only models of one shape can be averaged."
-            )
-
-
-def _tokenizer_bytes(directory: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(directory.glob("*.model"))]
 
 
 # ---------------------------------------------------------------------- scoring a model

@@ -21,7 +21,8 @@ from heedful.checkpoint import load_model, load_weights, verify
 from heedful.config import Config, settle
 from heedful.data.prepare import Prepared
 from heedful.decoding.translator import Translator
-from heedful.errors import ConfigError, TrainingError
+from heedful.errors import ConfigError, ModelDirectoryError, TrainingError
+from heedful.training.averaging import average_models
 from heedful.training.report import ConsoleReporter, FileReporter, TrainRecord
 
 WORDS = "red blue green cat dog bird runs sits eats one two three".split()
@@ -401,14 +402,14 @@ def siblings(folder: Path) -> list[Path]:
 
 
 def test_averaging_models(siblings: list[Path], tmp_path: Path) -> None:
-    workflow.average(siblings, tmp_path / "mean")
+    average_models(siblings, tmp_path / "mean")
     ours, theirs = (load_weights(path) for path in siblings)
     for name, weight in load_weights(tmp_path / "mean").items():
         torch.testing.assert_close(weight, (ours[name].double() + theirs[name].double()).div(2).float(), rtol=0, atol=0)
     details = load_model(tmp_path / "mean").details
     assert details["training"]["weights"] == "average of 2 models"
     assert len(Translator.load(tmp_path / "mean", device="cpu").translate(["red cat"])) == 1
-    workflow.average([siblings[0], siblings[0]], tmp_path / "same")
+    average_models([siblings[0], siblings[0]], tmp_path / "same")
     assert same_weights(siblings[0], tmp_path / "same")
 
 
@@ -416,16 +417,16 @@ def test_models_that_do_not_average(
     folder: Path, siblings: list[Path], tmp_path: Path, finished: tuple[Path, workflow.TrainingResult]
 ) -> None:
     with pytest.raises(ConfigError, match="at least two"):
-        workflow.average(siblings[:1], tmp_path / "mean")
+        average_models(siblings[:1], tmp_path / "mean")
     wider = request_for(folder, tmp_path / "wider", training__steps=1, model__d_ff=48)
     workflow.train(wider, quiet=True)
     with pytest.raises(ConfigError, match=r"model\.d_ff is 32 .* and 48 .*one shape"):
-        workflow.average([siblings[0], tmp_path / "wider"], tmp_path / "mean")
+        average_models([siblings[0], tmp_path / "wider"], tmp_path / "mean")
     other = request_for(folder, tmp_path / "other", training__steps=1, tokenizer__kind="unigram")
     other["tokenizer"]["vocab_size"] = load_model(siblings[0]).tokenizer.source_vocab_size
     workflow.train(other, quiet=True)
     with pytest.raises(ConfigError, match="has another tokenizer"):
-        workflow.average([siblings[0], tmp_path / "other"], tmp_path / "mean")
+        average_models([siblings[0], tmp_path / "other"], tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
 
 
@@ -435,3 +436,10 @@ def test_evaluating_a_model(finished: tuple[Path, workflow.TrainingResult]) -> N
     assert {score.name for score in scores} >= {"BLEU", "chrF2"}
     with pytest.raises(heedful.HeedfulError, match="2 sources but 1 references"):
         workflow.evaluate(finished[0], ["a", "b"], ["A"], device="cpu")
+
+
+def test_files_that_a_model_would_replace_are_refused_before_the_training(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("My notes.\n", encoding="utf-8")
+    with pytest.raises(ModelDirectoryError, match=r"README\.md"):
+        workflow.train({"output": str(tmp_path), "data": {"train": [{"source": "no.en", "target": "no.de"}]}})
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "My notes.\n"

@@ -31,9 +31,9 @@ def average(
             raise ConfigError(f"{directory}: there is no such model directory.")
     if (output / "config.json").exists() and not overwrite:
         raise ConfigError(f"{output} already holds a model; add --overwrite to replace it, or choose another with -o.")
-    from heedful import workflow
+    from heedful.training.averaging import average_models
 
-    workflow.average(models, output)
+    average_models(models, output)
 
 
 def info(

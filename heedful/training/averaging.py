@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from heedful.checkpoint import describe, load_model, load_weights, save_model
+from heedful.errors import ConfigError
 
 Weights = dict[str, Tensor]
 
@@ -47,3 +52,33 @@ class MovingAverage:
         decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
         current = model.state_dict()
         torch._foreach_lerp_([self.weights[name] for name in current], list(current.values()), 1 - decay)
+
+
+def average_models(directories: Sequence[str | Path], output: str | Path) -> None:
+    """Average the weights of models of one shape and one tokenizer into a new model directory."""
+    if len(directories) < 2:
+        raise ConfigError("average needs at least two model directories.")
+    described = [describe(directory) for directory in directories]
+    for other in described[1:]:
+        for key, value in described[0]["config"]["model"].items():
+            if other["config"]["model"][key] != value:
+                raise ConfigError(
+                    f"model.{key} is {value!r} in {directories[0]} and {other['config']['model'][key]!r} in "
+                    f"{other['directory']}; only models of one shape can be averaged."
+                )
+        if _tokenizer_files(other) != _tokenizer_files(described[0]):
+            raise ConfigError(
+                f"{other['directory']}: has another tokenizer than {directories[0]}; their weights do not average."
+            )
+    first = load_model(directories[0])
+    weights = average_weights(load_weights(directory) for directory in directories)
+    details = {
+        **first.details,
+        "training": {**first.details.get("training", {}), "weights": f"average of {len(directories)} models"},
+    }
+    details.pop("scores", None)
+    save_model(output, weights=weights, config=first.config, tokenizer=first.tokenizer, details=details)
+
+
+def _tokenizer_files(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: entry for name, entry in described["files"].items() if name.endswith(".model")}

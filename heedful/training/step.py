@@ -90,8 +90,8 @@ class TrainingStep:
         rows = self.rows_per_microbatch or batch.num_rows
         for start in range(0, batch.num_rows, rows):
             part = batch if rows >= batch.num_rows else batch.rows(start, min(start + rows, batch.num_rows))
-            part = part.twice() if self.config.r_drop else part
-            loss_sum = self.loss(part.to(self.device, non_blocking=True))
+            part = part.to(self.device, non_blocking=True)
+            loss_sum = self.loss(part.twice() if self.config.r_drop else part)
             (loss_sum / num_tokens).backward()
             total += loss_sum.detach()
         return total
