@@ -31,7 +31,7 @@ class CorpusConfig:
     target: str | None = None
     """Text file of the target side, line n being the translation of line n of the source."""
     path: str | None = None
-    """Instead of two files: one `.tsv` or `.jsonl` file that holds both sides."""
+    """Instead of two files: one `.tsv` or `.jsonl` file that holds both sides, without a heading."""
     source_column: str | None = None
     """Column of the source in `path`: a number from 1 (TSV, default 1) or a field name (JSONL, default "source")."""
     target_column: str | None = None
@@ -65,7 +65,7 @@ class DataConfig:
     target_language: str | None = None
     """Language code of the target, such as "de"; also chooses sacreBLEU's tokenizer."""
     target_tags: bool | None = None
-    """Put a tag such as <2de> before each source; None: only when there is more than one target language."""
+    """Put a tag such as `<2de>` before each source; None: only when there is more than one target language."""
     max_characters: int = 2000
     """Pairs with a longer side, counted in characters, are dropped."""
     max_length_ratio: float = 6.0
@@ -155,7 +155,7 @@ class ModelConfig:
     attention_scoring: Literal["scaled_dot", "dot", "additive"] = "scaled_dot"
     """How a query meets a key: q·k/√d_k, q·k, or v·tanh(q + k)."""
     bias: bool = True
-    """Give the linear layers and norms a bias."""
+    """Give the linear layers and norms a bias (RMSNorm never has one)."""
     tying: Literal["three_way", "target", "none"] = "three_way"
     """Share one matrix among source embedding, target embedding and output; only the last two; or nothing."""
     dropout: float = 0.1
@@ -250,7 +250,7 @@ class TrainingConfig:
     clip_norm: float | None = None
     """Scale gradients down to this norm when theirs is larger."""
     validate_every: int | None = None
-    """Updates between validations; None: about twenty over the budget."""
+    """Updates between validations; None: about twenty over the budget, six over a short one."""
     bleu_sentences: int = 200
     """Translate this many valid sentences at each validation for BLEU and samples; 0 switches both off."""
     samples: int = 3

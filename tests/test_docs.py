@@ -19,8 +19,8 @@ from heedful.cli.flags import Verb
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
-GUIDES = [ROOT / name for name in ("README.md", "README.zh-CN.md", "docs/tour.md", "docs/tour.zh-CN.md")]
-TRANSLATED = [("README.md", "README.zh-CN.md"), ("docs/tour.md", "docs/tour.zh-CN.md")]
+TRANSLATED = [(f"{page}.md", f"{page}.zh-CN.md") for page in ("README", "docs/tour", "docs/guide")]
+GUIDES = [ROOT / name for pair in TRANSLATED for name in pair]
 
 
 def name_of(path: object) -> str:
@@ -93,7 +93,7 @@ def test_the_chinese_page_is_chinese(english: str, chinese: str) -> None:
     letters = re.findall(r"[A-Za-z]", prose)
     characters = re.findall(r"[\u4e00-\u9fff]", prose)
     assert len(characters) > len(letters)
-    assert not re.findall(r"[\u4e00-\u9fff]", re.sub(r"中文|代码导览", "", text_of(ROOT / english)))
+    assert not re.findall(r"[\u4e00-\u9fff]", re.sub(r"中文|代码导览|使用指南", "", text_of(ROOT / english)))
 
 
 # ---- links, paths and names ------------------------------------------------------------------------------------------

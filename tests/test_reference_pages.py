@@ -1,0 +1,77 @@
+"""The reference pages say what the code says: every key with its default, every public signature, every file."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import heedful
+from heedful.checkpoint import directory
+from heedful.checkpoint.model import KEYS
+from heedful.config import choose_preset
+from heedful.decoding.hypothesis import Translation
+
+ROOT = Path(__file__).parent.parent
+CONFIGURATION, PYTHON, MODEL_DIRECTORY = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("configuration", "python", "model-directory")
+)
+
+
+def test_the_configuration_page_is_what_its_script_prints() -> None:
+    command = [sys.executable, str(ROOT / ".ci" / "configuration_page.py")]
+    printed = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
+    assert printed == CONFIGURATION, "make it anew: python .ci/configuration_page.py > docs/configuration.md"
+
+
+def test_the_configuration_page_tells_how_a_preset_is_chosen() -> None:
+    bounds = [int(number.replace(",", "")) for number in re.findall(r"below\s(\d+,000)", CONFIGURATION)]
+    assert bounds == [20_000, 100_000, 500_000]
+    chosen = [choose_preset(bound - 1, on_gpu=True) for bound in bounds]
+    assert [*chosen, choose_preset(bounds[-1], on_gpu=True)] == ["tiny", "small", "iwslt", "base"]
+    assert choose_preset(bounds[-1], on_gpu=False) == "small"
+
+
+def written(name: str, function: object) -> str:
+    """A signature as the page writes it: names and defaults, no types."""
+    signature = inspect.signature(function)  # type: ignore[arg-type]
+    parameters = [given.replace(annotation=inspect.Parameter.empty) for given in signature.parameters.values()]
+    named = [given for given in parameters if given.name != "self"]
+    return f"{name}{signature.replace(parameters=named, return_annotation=inspect.Signature.empty)}"
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        written("train", heedful.train),
+        written("score", heedful.score),
+        written("Transformer", heedful.Transformer.__init__),
+        *(written(f"Translator.{name}", getattr(heedful.Translator, name)) for name in ("load", "translate")),
+        written("Translator.translate_lines", heedful.Translator.translate_lines),
+    ],
+)
+def test_the_python_page_has_every_signature(signature: str) -> None:
+    assert f"## `{signature}`" in PYTHON
+
+
+def test_the_python_page_has_every_public_name_and_field() -> None:
+    for name in heedful.__all__:
+        assert f"`heedful.{name}`" in PYTHON, name
+    table = PYTHON.split("## `Translation`")[1].split("## ")[0]
+    assert set(re.findall(r"`(\w+)`", table)) >= set(Translation.__dataclass_fields__)
+
+
+def test_the_python_of_the_page_runs() -> None:
+    for code in re.findall(r"^```python\n(.*?)^```", PYTHON, flags=re.DOTALL | re.MULTILINE):
+        exec(code, {})
+
+
+def test_the_page_of_the_model_directory_names_every_file_and_key() -> None:
+    for name in (*directory.KNOWN, directory.CHECKSUMS, directory.SAVING, directory.SAVED, *KEYS, directory.FORMAT):
+        assert re.search(rf"`{re.escape(name)}/?`", MODEL_DIRECTORY), name
+    assert f"a whole number, now {directory.FORMAT_VERSION}" in MODEL_DIRECTORY
