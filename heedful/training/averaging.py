@@ -44,14 +44,15 @@ class MovingAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay, self.num_updates = decay, 0
         self.weights = copy_weights(model)
+        self._followed = model.state_dict()  # the tensors themselves, which change in place
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Take in the weights after one more update."""
+    def update(self) -> None:
+        """Take in the model's weights after one more update."""
         self.num_updates += 1
         decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
-        current = model.state_dict()
-        torch._foreach_lerp_([self.weights[name] for name in current], list(current.values()), 1 - decay)
+        averages = [self.weights[name] for name in self._followed]
+        torch._foreach_lerp_(averages, list(self._followed.values()), 1 - decay)
 
 
 def average_models(directories: Sequence[str | Path], output: str | Path) -> None:

@@ -138,7 +138,7 @@ class TrainingLoop:
                 rate = self.schedule.rate(self.spent.steps + 1, before)
                 result = self.step(batch, num_tokens, rate)
                 if self.average is not None:
-                    self.average.update(self.model)
+                    self.average.update()
                 self.window.add(result, num_tokens, rate)
                 self._count(position, num_tokens, time.perf_counter() - began)
                 if self.spent.steps % self.config.log_every == 0:

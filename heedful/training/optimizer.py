@@ -13,10 +13,12 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
     """Adam (AdamW with no decay is Adam). Weight decay, when set, acts on the matrices of linear layers alone."""
     matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
-    decayed = [parameter for parameter in model.parameters() if id(parameter) in matrices]
-    others = [parameter for parameter in model.parameters() if id(parameter) not in matrices]
+    decayed = [parameter for parameter in model.parameters() if config.weight_decay and id(parameter) in matrices]
+    kept = {id(parameter) for parameter in decayed}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in kept]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        [group for group in groups if group["params"]],  # each group costs an update of its own
         lr=0.0,
         betas=config.betas,
         eps=config.epsilon,

@@ -32,12 +32,15 @@ class TrainingStep:
 
     def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
         self.model, self.config, self.device = model, config, device
-        self.parameters = list(model.parameters())
+        self.parameters, self.buffers = list(model.parameters()), list(model.buffers())
         self.optimizer = build_optimizer(model, config)
         self.autocast = uses_bf16(config, device)
         self.rows_per_microbatch: int | None = None
+        can_compile = getattr(model, "compiles", True)
+        self.is_compiled = can_compile and (config.compile if config.compile is not None else device.type == "cuda")
         loss = self._loss_sum
-        if config.compile if config.compile is not None else device.type == "cuda":
+        if self.is_compiled:
+            torch.compiler.reset()  # torch counts what earlier runs of this process compiled, and stops at eight
             loss = torch.compile(loss, fullgraph=True, dynamic=False)
         self.loss: Callable[..., Tensor] = loss
 
@@ -68,7 +71,7 @@ class TrainingStep:
 
     def __call__(self, batch: Batch, num_tokens: int, learning_rate: float) -> StepResult:
         """Update the weights by the mean gradient over the batch's real target tokens."""
-        statistics = [buffer.clone() for buffer in self.model.buffers()]
+        statistics = [buffer.clone() for buffer in self.buffers]
         loss_sum = self._accumulate(batch, num_tokens)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
@@ -77,13 +80,14 @@ class TrainingStep:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
         set_learning_rate(self.optimizer, learning_rate)
         self._apply(skipped)
-        for buffer, before in zip(self.model.buffers(), statistics, strict=True):  # BatchNorm's
+        for buffer, before in zip(self.buffers, statistics, strict=True):  # BatchNorm's
             buffer.copy_(torch.where(skipped, before, buffer))
         return StepResult(loss_sum, norm, skipped)
 
     def _accumulate(self, batch: Batch, num_tokens: int) -> Tensor:
         """Sum of losses; leaves the mean's gradient in the parameters, however many microbatches it takes."""
-        self.model.train()
+        if not self.model.training:  # asking one module is quicker than telling all
+            self.model.train()
         for parameter in self.parameters:
             parameter.grad = None
         total = torch.zeros((), device=self.device)
@@ -150,6 +154,8 @@ class TrainingStep:
         for parameter in self.parameters:
             parameter.grad = None
         del moments
+        if self.is_compiled:
+            torch.compiler.reset()  # what was compiled for this size is of no more use
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         return False

@@ -58,7 +58,7 @@ def test_the_moving_average_follows_its_formula() -> None:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter))
-        average.update(model)
+        average.update()
         decay = min(0.6, (1 + number) / (10 + number))
         mine = {name: decay * mine[name] + (1 - decay) * weight for name, weight in model.state_dict().items()}
         for name, tensor in average.weights.items():
@@ -70,7 +70,7 @@ def test_the_moving_average_of_a_resting_model_is_the_model() -> None:
     model = build()
     average = MovingAverage(model, 0.99)
     for _ in range(20):
-        average.update(model)
+        average.update()
     assert same(average.weights, model.state_dict())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from small_runs import MODEL, VOCAB, build
 from torch import Tensor, nn
@@ -58,9 +59,11 @@ def test_decay_acts_on_matrices_of_linear_layers_alone() -> None:
     assert any(parameter.dim() == 2 and id(parameter) not in embeddings for parameter in model.parameters())
 
 
-def test_every_parameter_is_learned_once() -> None:
+@pytest.mark.parametrize(("decay", "num_groups"), [(0.0, 1), (0.1, 2)])
+def test_every_parameter_is_learned_once(decay: float, num_groups: int) -> None:
     model = build(MODEL)
-    groups = build_optimizer(model, TrainingConfig(weight_decay=0.1)).param_groups
+    groups = build_optimizer(model, TrainingConfig(weight_decay=decay)).param_groups
+    assert len(groups) == num_groups  # each group is an update of its own
     learned = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(learned) == sorted({id(parameter) for parameter in model.parameters()})
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -232,6 +233,43 @@ def test_when_not_even_one_row_fits_there_is_advice() -> None:
     limited(step, 0)
     with pytest.raises(TrainingError, match="smaller --preset"):
         step.try_largest(worst_batch(10, 16, VOCAB, VOCAB))
+
+
+@pytest.fixture
+def quick_compilation(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Trace as for a GPU, but run what was traced as it is; a function may be traced twice (usually eight times)."""
+    from torch._dynamo import config
+
+    torch.compiler.reset()
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    with config.patch(recompile_limit=2):
+        yield
+
+
+@pytest.mark.compile
+@pytest.mark.usefixtures("quick_compilation")
+def test_one_process_may_train_many_models() -> None:
+    batch = random_batch()
+    for number in range(4):
+        step = make_step(build(replace(PLAIN, d_ff=16 + number)), compile=True)
+        assert not step(batch, batch.num_tokens, 1e-3).skipped
+
+
+@pytest.mark.compile
+@pytest.mark.usefixtures("quick_compilation")
+def test_a_compiled_step_may_be_halved_many_times() -> None:
+    step = make_step(build(PLAIN), compile=True)
+    honest = step.loss
+
+    def loss(batch: Batch) -> Tensor:
+        loss_sum: Tensor = honest(batch)
+        if batch.num_rows > 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return loss_sum
+
+    step.loss = loss
+    assert step.try_largest(worst_batch(16, 16, VOCAB, VOCAB)) is not None
+    assert step.rows_per_microbatch == 1
 
 
 def test_bf16_runs_on_the_cpu_and_keeps_weights_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
