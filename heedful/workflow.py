@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from heedful.evaluation.score import Score
     from heedful.text.cleaning import TrainingPair
     from heedful.text.tokenizer import Tokenizer
-    from heedful.training.loop import TrainingLoop
-    from heedful.training.report import Evaluation, Reporter
+    from heedful.training.loop import Evaluate, Publish, TrainingLoop
+    from heedful.training.report import ConsoleReporter, Evaluation, Reporter
     from heedful.training.state import TrainingState
 
 Request = Config | Mapping[str, Any] | str | Path
@@ -110,13 +110,13 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
             f"or choose another directory with -o."
         )
     if used and overwrite and not resume:
-        for name in ("states", "snapshots", "last", "best", "tensorboard"):
+        for name in ("states", "snapshots", "tensorboard"):
             shutil.rmtree(output / "training" / name, ignore_errors=True)
     if output.exists():  # foreign files that a model would replace are refused now, not after the training
         prepare_directory(output)
 
 
-def obtain_data(asked: Config, directory: Path, console: Any) -> Prepared:
+def obtain_data(asked: Config, directory: Path, console: ConsoleReporter) -> Prepared:
     """Open what was prepared, or look over the corpora, show the table, and prepare them now."""
     from heedful.data.prepare import Prepared, fingerprint, is_prepared
 
@@ -129,7 +129,7 @@ def obtain_data(asked: Config, directory: Path, console: Any) -> Prepared:
     return prepare(asked, directory, console)
 
 
-def prepare(asked: Config, directory: Path, console: Any) -> Prepared:
+def prepare(asked: Config, directory: Path, console: ConsoleReporter) -> Prepared:
     """Preflight with its table, tokenizer, ids on disk."""
     from heedful.data.prepare import prepare as prepare_data
     from heedful.text.cleaning import plain_table, preflight, table
@@ -209,7 +209,7 @@ def describe_run(config: Config, num_pairs: int) -> str:
 
 
 def open_run(
-    config: Config, prepared: Prepared, console: Any, *, resume: bool
+    config: Config, prepared: Prepared, console: ConsoleReporter, *, resume: bool
 ) -> tuple[TrainingState | None, Reporter]:
     """The state to go on from, if there is one, and whoever is told how the run goes: the console and the log files."""
     from heedful.training.report import FileReporter, Reporters
@@ -267,7 +267,7 @@ def set_up(config: Config, prepared: Prepared, state: TrainingState | None, repo
 # ---------------------------------------------------------------------- what the loop is given
 
 
-def publisher(config: Config, prepared: Prepared, device: torch.device) -> Any:
+def publisher(config: Config, prepared: Prepared, device: torch.device) -> Publish:
     """A function that turns weights into the model directory."""
     from heedful.checkpoint import save_model
 
@@ -282,7 +282,7 @@ def publisher(config: Config, prepared: Prepared, device: torch.device) -> Any:
     return publish
 
 
-def evaluator(config: Config, prepared: Prepared, device: torch.device) -> Any:
+def evaluator(config: Config, prepared: Prepared, device: torch.device) -> Evaluate | None:
     """A function that translates part of valid (greedily, for speed) and scores it; None if that is switched off."""
     wanted = config.training.bleu_sentences
     if not wanted or not prepared.valid_pairs:
@@ -325,7 +325,7 @@ def translate_pairs(
     return texts
 
 
-def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: Any) -> list[Score]:
+def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter) -> list[Score]:
     """Score the published model on the test corpora, write the scores into its card, and say how it ended."""
     interrupted = loop.stopped_by not in (None, "early stopping")
     scores = [] if interrupted else score_test(config, prepared, loop, console)
@@ -335,7 +335,7 @@ def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: Any)
     return scores
 
 
-def score_test(config: Config, prepared: Prepared, loop: TrainingLoop, console: Any) -> list[Score]:
+def score_test(config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter) -> list[Score]:
     """BLEU, chrF and TER of the published model on each test corpus, by target language."""
     from heedful.checkpoint import load_model, save_model
     from heedful.evaluation.score import score

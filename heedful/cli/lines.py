@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import lzma
 import os
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.corpus import read_lines
+from heedful.text.corpus import open_file, read_lines
 
 BLOCK = 1 << 17  # bytes that are asked for at once; a slow pipe gives fewer, and its lines are translated at once
 STANDARD_INPUT = "standard input"
@@ -26,18 +25,10 @@ def chunks_of(path: str | None) -> Iterator[list[str]]:
         return
     assert path is not None
     try:
-        with _open(path) as file:
+        with open_file(path) as file:
             yield from _decoded(file, path)
     except FileNotFoundError:
         raise CorpusError(f"{path}: there is no such file.") from None
-
-
-def _open(path: str) -> BinaryIO:
-    if Path(path).is_dir():
-        raise CorpusError(f"{path}: this is a directory; name a file in it.")
-    if path.lower().endswith(".gz"):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return cast(BinaryIO, lzma.open(path, "rb") if path.lower().endswith(".xz") else open(path, "rb"))
 
 
 def _decoded(file: BinaryIO, name: str) -> Iterator[list[str]]:

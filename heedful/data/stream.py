@@ -20,7 +20,6 @@ import torch
 from heedful.data.batch import Batch
 from heedful.data.order import EpochOrder, Integers, combined_key, permuted
 from heedful.data.packing import Packing, Placement, assemble, pack
-from heedful.data.prefetch import prefetch as prefetch
 from heedful.data.store import PairStore
 from heedful.errors import ConfigError, CorpusError
 

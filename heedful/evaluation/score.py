@@ -60,11 +60,6 @@ class Score:
         )
         return f"{self.name} = {self.value:.2f}{within} {self.signature}"
 
-    @property
-    def lower_is_better(self) -> bool:
-        """True of error rates."""
-        return self.name == "TER"
-
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
         plain: dict[str, Any] = {"name": self.name, "value": self.value, "signature": self.signature, "interval": None}

@@ -126,7 +126,7 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
     """The lines of a file as bytes, split at LF only, without LF, CR before it, and byte order mark."""
     number = 0
     try:
-        with _open(path) as file:
+        with open_file(path) as file:
             for number, line in enumerate(file, start=1):
                 if number == 1:
                     line = _first_line(line, path)
@@ -145,7 +145,8 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
         raise CorpusError(f"{path}: the file is empty.")
 
 
-def _open(path: str | Path) -> BinaryIO:
+def open_file(path: str | Path) -> BinaryIO:
+    """The bytes of a file, decompressed if its name ends in .gz or .xz."""
     if Path(path).is_dir():
         raise CorpusError(f"{path}: this is a directory; name a file in it.")
     name = str(path).lower()

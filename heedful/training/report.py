@@ -93,7 +93,6 @@ class ConsoleReporter:
         self._bar: Any = None
         self._task: Any = None
         self._last_line = 0.0
-        self._last_step = -1
 
     def note(self, message: str) -> None:
         self.console.print(message, markup=False, soft_wrap=True)

@@ -12,7 +12,8 @@ import torch
 from small_stores import BOS, PAD, equal, random_store
 
 from heedful.data.batch import Batch
-from heedful.data.stream import BatchStream, Position, prefetch, worst_batch
+from heedful.data.prefetch import prefetch
+from heedful.data.stream import BatchStream, Position, worst_batch
 
 
 def threads() -> list[str]:
