@@ -4,7 +4,7 @@ HeedfulError
 ├── ConfigError           a key, a value or a combination of flags that cannot be
 ├── CorpusError           a text file that is missing, damaged, misaligned or empty
 ├── ModelDirectoryError   a model directory that is incomplete, altered or from another format
-├── TrainingError         training that cannot start or cannot go on (memory, numbers, nothing to resume)
+├── TrainingError         training that cannot start or cannot go on (memory, numbers, a state of another run)
 └── DecodingError         a request to the search or the translator that cannot be met
 """
 

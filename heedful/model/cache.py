@@ -11,7 +11,7 @@ from heedful.shapes import Bool, Float, Int
 
 
 class LayerCache:
-    """Self-attention keys and values of one layer, with room for `max_length` tokens a row."""
+    """Self-attention keys and values of one layer, with room for M tokens a row."""
 
     def __init__(self, keys: Float[Tensor, "R H M Dh"], values: Float[Tensor, "R H M Dh"]) -> None:
         self.keys, self.values, self.length = keys, values, 0
@@ -43,7 +43,6 @@ class TransformerState:
     memory: list[tuple[Float[Tensor, "B H S Dh"], Float[Tensor, "B H S Dh"]]]
     memory_mask: Bool[Tensor, "B S"]
     num_beams: int
-    max_length: int
     length: int = 0
 
     @property

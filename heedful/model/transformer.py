@@ -161,7 +161,7 @@ class Transformer(nn.Module):
             LayerCache(keys.new_empty(rows, heads, max_length, width), keys.new_empty(rows, heads, max_length, width))
             for keys, _ in keys_values
         ]
-        return TransformerState(caches, keys_values, memory.mask, num_beams, max_length)
+        return TransformerState(caches, keys_values, memory.mask, num_beams)
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
         """Feed one token a row, give the logits of the next; earlier tokens come from the state's cache."""
