@@ -39,7 +39,7 @@ Request = Config | Mapping[str, Any] | str | Path
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training run ended."""
+    """How a training run ended; loss and BLEU on valid are those of the model in `output`."""
 
     output: Path
     steps: int
@@ -79,8 +79,9 @@ def train(request: Request, *, resume: bool = False, overwrite: bool = False, qu
     finally:
         reporter.close()
     scores = finish(config, prepared, loop, console)
+    best = loop.best
     return TrainingResult(
-        output, loop.spent.steps, loop.stopped_by, loop.best.last_loss, loop.best.last_bleu, tuple(scores)
+        output, loop.spent.steps, loop.stopped_by, best.published_loss, best.published_bleu, tuple(scores)
     )
 
 

@@ -9,12 +9,15 @@ from torch import Tensor
 
 from heedful.shapes import Bool, Int
 
+LEAST_COUNTED = 16
+"""Shorter sentences count as this many tokens: each row also costs logits over the whole vocabulary."""
+
 
 def make_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per_sentence: int) -> list[list[int]]:
     """Indices of the sentences of each batch, longest first; padding and beams count as tokens."""
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        longest = lengths[batches[-1][0]] if batches else 0
+        longest = max(lengths[batches[-1][0]], LEAST_COUNTED) if batches else 0
         if batches and (len(batches[-1]) + 1) * longest * rows_per_sentence <= tokens_per_batch:
             batches[-1].append(index)
         else:

@@ -67,8 +67,8 @@ def draw(log_probs: Float[Tensor, "R V"], uniforms: Float[Tensor, " R"], config:
     probs, token_ids = kept_distribution(log_probs, config)
     cumulative = probs.cumsum(dim=1)
     place = torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)
-    last_kept = (probs > 0).sum(dim=1, keepdim=True) - 1  # rounding must not lead past the tokens that are kept
-    return token_ids.gather(1, place.minimum(last_kept))[:, 0]
+    num_kept = (probs > 0).sum(dim=1, keepdim=True)  # rounding must not lead past the tokens that are kept
+    return token_ids.gather(1, place.minimum(num_kept - 1).clamp(min=0))[:, 0]  # none are where a row is long ended
 
 
 def kept_distribution(

@@ -44,7 +44,7 @@ class MovingAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay, self.num_updates = decay, 0
         self.weights = copy_weights(model)
-        self._followed = model.state_dict()  # the tensors themselves, which change in place
+        self._followed = model.state_dict(keep_vars=True)  # the tensors themselves: asking at every step takes long
 
     @torch.no_grad()
     def update(self) -> None:

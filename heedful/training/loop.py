@@ -80,13 +80,13 @@ class Window:
 
 @dataclass
 class Best:
-    """The best validation so far, and how many have passed since."""
+    """The best validation so far, how many have passed since, and the numbers of the model that was published last."""
 
     value: float = math.inf
     step: int = 0
     since: int = 0
-    last_loss: float | None = None
-    last_bleu: float | None = None
+    published_loss: float | None = None
+    published_bleu: float | None = None
 
 
 class TrainingLoop:
@@ -217,11 +217,10 @@ class TrainingLoop:
         with self._weights(self.average.weights if self.average is not None else None):
             record, samples = self.look("ema" if self.average is not None else "last")
             self.reporter.validated(record, samples)
-            self.best.last_loss, self.best.last_bleu = record.loss, record.bleu
             self.best.since += 1
             if record.is_best:
                 self.best.value, self.best.step, self.best.since = self.value(record), self.spent.steps, 0
-                self.publish(self.model.state_dict(), "best", self.numbers())
+                self._publish(self.model.state_dict(), "best", record)
         if self._lost_patience():
             self.stopped_by = EARLY
         restore_random(random, self.device)
@@ -308,8 +307,11 @@ class TrainingLoop:
             if chosen is None or self.value(record) < self.value(chosen[0]):
                 chosen = (record, weights)
         if chosen is not None and (wanted != "auto" or self.value(chosen[0]) < self.best.value):
-            self.best.last_loss, self.best.last_bleu = chosen[0].loss, chosen[0].bleu
-            self.publish(chosen[1], chosen[0].weights, self.numbers())
+            self._publish(chosen[1], chosen[0].weights, chosen[0])
+
+    def _publish(self, weights: Weights, kind: str, record: ValidRecord) -> None:
+        self.best.published_loss, self.best.published_bleu = record.loss, record.bleu
+        self.publish(weights, kind, self.numbers())
 
     def numbers(self) -> dict[str, Any]:
         """The run so far in plain numbers, for the model card."""
@@ -318,8 +320,8 @@ class TrainingLoop:
             "epochs": round(self.spent.epochs, 3),
             "tokens": self.spent.tokens,
             "minutes": round(self.spent.seconds / 60, 2),
-            "valid_loss": self.best.last_loss,
-            "valid_bleu": self.best.last_bleu,
+            "valid_loss": self.best.published_loss,
+            "valid_bleu": self.best.published_bleu,
         }
 
     # ------------------------------------------------------------------ stopping and going on

@@ -81,6 +81,12 @@ def test_a_uniform_number_at_either_end_gives_a_token_that_is_kept():
     assert ends.tolist() == [2, 0]
 
 
+def test_a_row_with_nothing_left_to_draw_is_no_error():
+    """A row that ended goes on, unread, beside those of its sentence that did not, and may use up what is allowed."""
+    log_probs = torch.tensor([[-torch.inf] * 4, [0.0, -torch.inf, -torch.inf, -torch.inf]])
+    assert sampling.draw(log_probs, torch.tensor([0.5, 0.5]), DecodingConfig(top_p=0.9))[1] == 0
+
+
 def test_best_score_first():
     for hypotheses in draws(TableModel(seed=5), SOURCES, num_best=6):
         assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)

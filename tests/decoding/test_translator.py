@@ -231,6 +231,12 @@ def test_one_line_in_one_line_out_whatever_bytes_the_model_writes(tokenizer):
     assert "\n" not in translation.text
 
 
+def test_very_short_sentences_do_not_fill_a_batch_with_rows_without_end():
+    """Logits of 8192 rows over a vocabulary of 37,000 would take a gigabyte, several times over."""
+    batches = make_batches([2] * 3000, tokens_per_batch=8192, rows_per_sentence=4)
+    assert max(map(len, batches)) * 4 <= 512
+
+
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 200), st.integers(1, 4))
 def test_batches_hold_everything_once_and_keep_to_their_size(lengths, tokens_per_batch, rows):
     batches = make_batches(lengths, tokens_per_batch=tokens_per_batch, rows_per_sentence=rows)

@@ -96,6 +96,7 @@ def test_early_stopping(tmp_path: Path, store: PairStore, monkeypatch: pytest.Mo
     loop.run()
     assert loop.stopped_by == EARLY
     assert loop.spent.steps == 10
+    assert loop.numbers()["valid_loss"] == 2.0  # of the model that was published, not of the last look
     resumed = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=3)
     resumed.restore(load(tmp_path))
     resumed.run()
