@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
+from heedful.baselines.convolutional import ConvolutionalSeq2Seq
+from heedful.baselines.recurrent import RecurrentSeq2Seq
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
 
-ARCHITECTURES: dict[str, type[Transformer]] = {"transformer": Transformer}
+Model = Transformer | RecurrentSeq2Seq | ConvolutionalSeq2Seq
+
+ARCHITECTURES: dict[str, Callable[[ModelConfig], Model]] = {
+    "transformer": Transformer,
+    "recurrent": RecurrentSeq2Seq,
+    "convolutional": ConvolutionalSeq2Seq,
+}
 
 
-def build_model(config: ModelConfig) -> Transformer:
+def build_model(config: ModelConfig) -> Model:
     """A freshly initialised model of the architecture that the configuration names."""
     return ARCHITECTURES[config.architecture](config)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from heedful.config import Config, to_mapping
+from heedful.config import Config, ModelConfig, to_mapping
 
 NOT_STATED = "not stated"
 
@@ -97,7 +97,7 @@ def _front_matter(config: Config, scores: Sequence[Mapping[str, Any]]) -> str:
         "license": config.licence or "unknown",
         "library_name": "heedful",
         "pipeline_tag": "translation",
-        "tags": ["translation", "transformer", "heedful"],
+        "tags": ["translation", config.model.architecture, "heedful"],
         "metrics": list(dict.fromkeys(_metric(score) for score in scores)),
     }
     return f"---\n{_yaml({key: value for key, value in fields.items() if value})}---"
@@ -117,7 +117,7 @@ def _summary(config: Config, details: Mapping[str, Any]) -> str:
         vocabulary = f"{model.target_vocab_size:,} subwords, shared by both sides"
     rows = [
         ("Direction", f"{', '.join(sources) or NOT_STATED} → {', '.join(targets) or NOT_STATED}"),
-        ("Model", f"encoder-decoder Transformer, {layers}, width {model.d_model}, {model.num_heads} heads"),
+        ("Model", f"{_kind(model)}, {layers}, width {model.d_model}"),
         ("Parameters", _number(details.get("num_parameters", NOT_STATED))),
         ("Vocabulary", vocabulary),
         ("Longest sentence", f"{model.max_length:,} subwords"),
@@ -125,6 +125,16 @@ def _summary(config: Config, details: Mapping[str, Any]) -> str:
         ("Licence", config.licence or NOT_STATED),
     ]
     return _table(("", ""), rows)
+
+
+def _kind(model: ModelConfig) -> str:
+    """The architecture in words."""
+    if model.architecture == "recurrent":
+        manner = "Bahdanau's" if model.attention_scoring == "additive" else "Luong's"
+        return f"recurrent encoder-decoder ({model.cell.upper()}) with {manner} attention"
+    if model.architecture == "convolutional":
+        return f"convolutional encoder-decoder with kernels of {model.kernel_size}"
+    return f"encoder-decoder Transformer with {model.num_heads} heads"
 
 
 def _use() -> str:

@@ -120,8 +120,8 @@ class TokenizerConfig:
 class ModelConfig:
     """The shape of the model. The defaults are the paper's base model (Table 3, first row)."""
 
-    architecture: Literal["transformer"] = "transformer"
-    """Which family of models to build."""
+    architecture: Literal["transformer", "recurrent", "convolutional"] = "transformer"
+    """The paper's model, or one of the two kinds it is compared with; these use the fields that fit them."""
     source_vocab_size: int = 37_000
     """Number of source ids; `train` sets it from the tokenizer."""
     target_vocab_size: int = 37_000
@@ -154,6 +154,10 @@ class ModelConfig:
     """Activation inside the feed-forward sublayers."""
     attention_scoring: Literal["scaled_dot", "dot", "additive"] = "scaled_dot"
     """How a query meets a key: q·k/√d_k, q·k, or v·tanh(q + k)."""
+    cell: Literal["gru", "lstm"] = "gru"
+    """Of a recurrent model: which cell; with additive scoring it attends as Bahdanau's, else as Luong's."""
+    kernel_size: int = 3
+    """Of a convolutional model: how many neighbours one convolution sees."""
     bias: bool = True
     """Give the linear layers and norms a bias (RMSNorm never has one)."""
     tying: Literal["three_way", "target", "none"] = "three_way"
@@ -170,7 +174,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         require_positive(self, "model", ("source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads"))
         require_positive(self, "model", ("head_dim", "num_encoder_layers", "num_decoder_layers", "max_length"))
-        require_positive(self, "model", ("norm_epsilon",))
+        require_positive(self, "model", ("norm_epsilon", "kernel_size"))
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ConfigError(
                 f"model.d_model ({self.d_model}) is not divisible by model.num_heads ({self.num_heads}); "
@@ -180,6 +184,10 @@ class ModelConfig:
             raise ConfigError(f"model.positions=rotary needs an even head_dim, not {self.attention_head_dim}.")
         if self.positions == "rotary" and self.attention_scoring == "additive":
             raise ConfigError("model.positions=rotary works on dot products; use scaled_dot or dot scoring with it.")
+        if self.architecture == "convolutional" and self.positions == "rotary":
+            raise ConfigError("model.positions=rotary needs queries and keys; use sinusoidal or learned.")
+        if self.architecture == "recurrent" and self.d_model % 2:
+            raise ConfigError(f"a recurrent model reads both ways and needs an even d_model, not {self.d_model}.")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ConfigError(f"model.positions=sinusoidal needs an even d_model, not {self.d_model}.")
         if self.tying == "three_way" and self.source_vocab_size != self.target_vocab_size:
@@ -275,6 +283,7 @@ class TrainingConfig:
     """Give up after this many updates in a row were skipped because loss or gradients were not finite."""
 
     def __post_init__(self) -> None:
+        require_seed(self, "training")
         require_positive(self, "training", ("steps", "epochs", "tokens", "minutes", "tokens_per_step"))
         require_positive(self, "training", ("tokens_per_microbatch", "learning_rate", "learning_rate_factor"))
         require_positive(self, "training", ("warmup_steps", "clip_norm", "validate_every", "early_stopping"))
@@ -350,8 +359,9 @@ class DecodingConfig:
         require_not_negative(self, "decoding", ("min_length", "max_extra_length", "no_repeat_ngram", "top_k"))
         if self.max_length is not None and self.min_length > self.max_length:
             raise ConfigError(f"decoding.min_length ({self.min_length}) exceeds max_length ({self.max_length}).")
-        if self.length_penalty_alpha < 0:
-            raise ConfigError(f"decoding.length_penalty_alpha may not be negative, got {self.length_penalty_alpha}.")
+        require_seed(self, "decoding")
+        if not 0 <= self.length_penalty_alpha <= 10:
+            raise ConfigError(f"decoding.length_penalty_alpha must be from 0 to 10, not {self.length_penalty_alpha}.")
 
 
 @dataclass(frozen=True)
@@ -373,6 +383,8 @@ class Config:
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
     def __post_init__(self) -> None:
+        if not self.output.strip():  # an empty path is the working directory, which nobody means
+            raise ConfigError("output: the name is empty; name the model directory to write (-o model).")
         if self.model.tying == "three_way" and not self.tokenizer.joint:
             raise ConfigError("model.tying=three_way needs tokenizer.joint=true; use model.tying=target or none.")
 
@@ -443,6 +455,7 @@ def read_request(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8.") from None
     try:
         request = yaml.safe_load(text)
+        _refuse_repeated_keys(path, yaml.compose(text, Loader=yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}.") from None
@@ -454,6 +467,25 @@ def read_request(path: str | Path) -> dict[str, Any]:
         found = type(request).__name__
         raise ConfigError(f"{path}: expected sections such as `data:` and `training:`, found a {found}.")
     return request
+
+
+def _refuse_repeated_keys(path: str | Path, root: Any) -> None:
+    """YAML would silently take the last of two sections with one name, and forget the first."""
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or not isinstance(getattr(node, "value", None), list):
+            continue
+        seen.add(id(node))  # an alias may lead back to where it stands
+        names: set[str] = set()
+        for item in node.value:
+            name, below = item if isinstance(item, tuple) else (None, item)
+            if name is not None and isinstance(name.value, str):
+                if name.value in names:
+                    line = name.start_mark.line + 1
+                    raise ConfigError(f"{path}, line {line}: {name.value!r} is given twice; put both into one.")
+                names.add(name.value)
+            waiting.append(below)
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -624,3 +656,9 @@ def require_positive(config: Any, section: str, names: tuple[str, ...]) -> None:
         value = getattr(config, name)
         if value is not None and not value > 0:
             raise ConfigError(f"{section}.{name} must be above 0, not {value}.")
+
+
+def require_seed(config: Any, section: str) -> None:
+    """A seed must fit in 63 bits and a sign, which is what random generators take."""
+    if not -(2**63) <= config.seed < 2**63:
+        raise ConfigError(f"{section}.seed must lie between -2^63 and 2^63, not {config.seed}.")

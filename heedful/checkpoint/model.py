@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from heedful.model.transformer import Transformer
+    from heedful.build import Model
     from heedful.text.tokenizer import Tokenizer
 
 KEYS = ("format", "format_version", "heedful_version", "config", "details")
@@ -38,7 +38,7 @@ KEYS = ("format", "format_version", "heedful_version", "config", "details")
 class LoadedModel:
     """A model ready to translate, with everything that belongs to it."""
 
-    model: Transformer
+    model: Model
     config: Config
     tokenizer: Tokenizer
     details: Mapping[str, Any]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from heedful.build import Model
     from heedful.config import ModelConfig
-    from heedful.model.transformer import Transformer
 
 MAX_HEADER = 100_000_000
 SHOWN = 4
@@ -96,7 +96,7 @@ def read_tensors(path: Path, shown_as: Path, header: Mapping[str, tuple[str, tup
     return tensors
 
 
-def build(config: ModelConfig) -> Transformer:
+def build(config: ModelConfig) -> Model:
     """The model of a configuration, without disturbing the random numbers of whoever asks for it."""
     import torch
 

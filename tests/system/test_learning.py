@@ -14,8 +14,17 @@ import heedful
 TASKS: dict[str, Callable[[str], str]] = {"copy": lambda digits: digits, "reverse": lambda digits: digits[::-1]}
 
 
-def request_for(folder: Path) -> dict[str, Any]:
+KINDS: dict[str, tuple[int, dict[str, Any]]] = {
+    "transformer": (600, {}),
+    "recurrent": (400, {"attention_scoring": "additive"}),
+    "convolutional": (400, {}),
+}
+"""Each architecture with the steps it needs and what belongs to it."""
+
+
+def request_for(folder: Path, kind: str) -> dict[str, Any]:
     """A model of a tenth of a million weights that sees some hundred thousand digits, each digit a token."""
+    steps, own = KINDS[kind]
     return {
         "output": str(folder / "model"),
         "preset": "tiny",
@@ -25,9 +34,9 @@ def request_for(folder: Path) -> dict[str, Any]:
             "row_width": 48,
         },
         "tokenizer": {"vocab_size": 15, "byte_fallback": False, "character_coverage": 1.0},
-        "model": {"d_model": 64, "d_ff": 256, "dropout": 0.0},
+        "model": {"architecture": kind, "d_model": 64, "d_ff": 256, "dropout": 0.0, **own},
         "training": {
-            "steps": 600,
+            "steps": steps,
             "tokens_per_step": 1024,
             "learning_rate": 3e-3,
             "validate_every": 200,
@@ -39,15 +48,16 @@ def request_for(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("task", TASKS)
-def test_digits_are_learned_to_over_99_percent(tmp_path: Path, task: str) -> None:
+def test_digits_are_learned_to_over_99_percent(tmp_path: Path, task: str, kind: str) -> None:
     chance = random.Random(7)
     every = list({"".join(chance.choices("0123456789", k=chance.randint(3, 10))): None for _ in range(6000)})
     learned, unseen = every[:-300], every[-300:]
     (tmp_path / "source.txt").write_text("".join(f"{digits}\n" for digits in learned))
     (tmp_path / "target.txt").write_text("".join(f"{TASKS[task](digits)}\n" for digits in learned))
 
-    heedful.train(request_for(tmp_path), quiet=True)
+    heedful.train(request_for(tmp_path, kind), quiet=True)
 
     translations = heedful.Translator.load(tmp_path / "model", device="cpu").translate(unseen)
     answers = dict(zip(unseen, (translation.text for translation in translations), strict=True))

@@ -1,0 +1,1 @@
+"""The systems that the paper compares with, behind the same protocol: recurrent and convolutional sequence models."""

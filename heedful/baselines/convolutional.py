@@ -1,0 +1,201 @@
+"""The convolutional encoder-decoder of Gehring et al. (2017, "ConvS2S"), the strongest rival in the paper's Table 2.
+
+Stacks of convolutions with gated linear units, weight normalisation, residual sums scaled by √½, and an attention of
+its own in every decoder layer (multi-step attention). A token sees k - 1 neighbours more with each layer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from heedful.baselines.sentences import unpack_pair
+from heedful.baselines.tables import Tables
+from heedful.config import ModelConfig
+from heedful.model.positions import LearnedPositions, sinusoidal_encoding
+from heedful.model.seq2seq import DecoderState, Memory, StepOutput
+from heedful.shapes import Bool, Float, Int
+
+HALF = math.sqrt(0.5)
+
+
+class GatedConvolution(nn.Module):
+    """GLU(conv(x)): half of the channels carry values, the other half say how much of each goes on."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        convolution = nn.Conv1d(config.d_model, 2 * config.d_model, config.kernel_size)
+        nn.init.normal_(
+            convolution.weight, std=math.sqrt(4 * (1 - config.dropout) / (config.kernel_size * config.d_model))
+        )
+        nn.init.zeros_(convolution.bias) if convolution.bias is not None else None
+        self.convolution = weight_norm(convolution)
+
+    def forward(self, x: Float[Tensor, "B P D"]) -> Float[Tensor, "B T D"]:
+        """x has kernel_size - 1 positions more than what comes out."""
+        x = F.dropout(x, self.dropout, self.training)
+        return F.glu(self.convolution(x.transpose(1, 2)).transpose(1, 2), dim=-1)
+
+
+class StepAttention(nn.Module):
+    """A decoder layer's own question to the source: its state and the target embedding together ask the memory."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.query = weight_norm(scaled_linear(config))
+        self.output = weight_norm(scaled_linear(config))
+
+    def forward(
+        self,
+        x: Float[Tensor, "B Q D"],
+        embedded: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B S D"],
+        values: Float[Tensor, "B S D"],
+        mask: Bool[Tensor, "B S"],
+    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B Q S"]]:
+        """The answer, scaled by the number of source tokens as in the original, and the weights."""
+        scores = ((self.query(x) + embedded) * HALF) @ keys.transpose(1, 2)
+        weights = torch.softmax(scores.float().masked_fill(~mask[:, None], float("-inf")), dim=-1)
+        weights = weights.masked_fill(~mask.any(dim=1)[:, None, None], 0.0)
+        answer = weights.type_as(values) @ values * mask.sum(dim=1).sqrt()[:, None, None].type_as(values)
+        return (x + self.output(answer)) * HALF, weights
+
+
+@dataclass
+class ConvolutionalState:
+    """What the decoder remembers: for each layer the last kernel_size - 1 inputs of its convolution."""
+
+    windows: list[Float[Tensor, "R P D"]]
+    memory: Memory
+    keys: Float[Tensor, "B S D"]
+    num_beams: int
+    length: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the state: sentences times beams."""
+        return self.windows[0].shape[0]
+
+    def reorder(self, rows: Int[Tensor, " R"]) -> None:
+        """Let row r continue what row rows[r] was."""
+        self.windows = [window[rows] for window in self.windows]
+
+    def select(self, sentences: Int[Tensor, " B"]) -> None:
+        """Keep only these sentences."""
+        beams = torch.arange(self.num_beams, device=sentences.device)
+        self.reorder((sentences[:, None] * self.num_beams + beams).flatten())
+        self.memory = Memory(self.memory.values[sentences], self.memory.mask[sentences])
+        self.keys = self.keys[sentences]
+
+
+class ConvolutionalSeq2Seq(nn.Module):
+    """Convolutions on both sides, attention in every decoder layer; implements `Seq2Seq`."""
+
+    compiles = False
+    """Sentences leave their rows, so shapes change from batch to batch: nothing to compile once."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tables = Tables(config)
+        self.source_positions = self.target_positions = None
+        if config.positions == "learned":
+            self.source_positions = LearnedPositions(config.max_length, config.d_model)
+            self.target_positions = LearnedPositions(config.max_length, config.d_model)
+        self.encoder = nn.ModuleList(GatedConvolution(config) for _ in range(config.num_encoder_layers))
+        self.key = weight_norm(scaled_linear(config))
+        self.decoder = nn.ModuleList(GatedConvolution(config) for _ in range(config.num_decoder_layers))
+        self.attention = nn.ModuleList(StepAttention(config) for _ in range(config.num_decoder_layers))
+        self.readout = weight_norm(scaled_linear(config))
+
+    @property
+    def max_length(self) -> int:
+        """Longest source or target, in tokens, that the model accepts."""
+        return self.config.max_length
+
+    def forward(
+        self,
+        source: Int[Tensor, "B S"],
+        target_input: Int[Tensor, "B T"],
+        source_segments: Int[Tensor, "B S"] | None = None,
+        target_segments: Int[Tensor, "B T"] | None = None,
+        source_positions: Int[Tensor, "B S"] | None = None,
+        target_positions: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of every next target token, all positions at once; rows are taken apart into sentences first."""
+        sources, targets = unpack_pair(
+            source, target_input, source_segments, target_segments, source_positions, target_positions
+        )
+        state = self.start(self.encode(sources.tokens, sources.mask), num_beams=1, max_length=self.max_length)
+        x, _ = self._advance(targets.tokens, state)
+        return self.tables.logits(targets.to_rows(x))
+
+    def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> Memory:
+        """Read the sources; each layer widens what a position has seen. Padding is zero before every convolution."""
+        embedded = self._embed(self.tables.embed_source(source), self.source_positions, first=0)
+        x, real = embedded, source_mask[..., None]
+        before = (self.config.kernel_size - 1) // 2
+        after = self.config.kernel_size - 1 - before
+        for layer in self.encoder:
+            x = (x + layer(F.pad(x * real, (0, 0, before, after)))) * HALF
+        keys = self.key(x)
+        return Memory(torch.cat((keys, (keys + embedded) * HALF), dim=-1), source_mask)
+
+    def start(self, memory: Memory, *, num_beams: int, max_length: int) -> ConvolutionalState:
+        """Before the first token every window is empty: zeros."""
+        keys, values = memory.values.chunk(2, dim=-1)
+        rows, width = memory.values.shape[0] * num_beams, self.config.kernel_size - 1
+        windows = [keys.new_zeros(rows, width, self.config.d_model) for _ in self.decoder]
+        return ConvolutionalState(windows, Memory(values, memory.mask), keys, num_beams)
+
+    def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
+        """Feed one token a row; each layer looks at its window of earlier inputs."""
+        assert isinstance(state, ConvolutionalState)
+        x, weights = self._advance(tokens[:, None], state)
+        attention = torch.stack([part.flatten(0, 1) for part in weights], dim=1)[:, :, None] if need_weights else None
+        return StepOutput(self.tables.logits(x)[:, 0], attention)
+
+    def _advance(
+        self, tokens: Int[Tensor, "R T"], state: ConvolutionalState
+    ) -> tuple[Float[Tensor, "R T D"], list[Tensor]]:
+        """Read target tokens, one or all, from where the state stands; give what the logits are made of."""
+        embedded = self._embed(self.tables.embed_target(tokens), self.target_positions, first=state.length)
+        memory, all_weights, x = state.memory, [], embedded
+        num_sentences = memory.values.shape[0]
+
+        def side_by_side(values: Tensor) -> Tensor:
+            return values.reshape(num_sentences, -1, values.shape[-1])  # the beams of a sentence ask together
+
+        for index, (layer, attention) in enumerate(zip(self.decoder, self.attention, strict=True)):
+            seen = torch.cat((state.windows[index], x), dim=1)
+            state.windows[index] = seen[:, seen.shape[1] - self.config.kernel_size + 1 :]
+            gated = layer(seen)
+            asked, weights = attention(
+                side_by_side(gated), side_by_side(embedded), state.keys, memory.values, memory.mask
+            )
+            all_weights.append(weights)
+            x = (x + asked.reshape(x.shape)) * HALF
+        state.length += tokens.shape[1]
+        return F.dropout(self.readout(x), self.config.dropout, self.training), all_weights
+
+    def _embed(
+        self, x: Float[Tensor, "B T D"], learned: LearnedPositions | None, *, first: int
+    ) -> Float[Tensor, "B T D"]:
+        positions = torch.arange(first, first + x.shape[1], device=x.device).expand(x.shape[0], -1)
+        if learned is not None:
+            return x + learned(positions)
+        return x + sinusoidal_encoding(positions, self.config.d_model).type_as(x)
+
+
+def scaled_linear(config: ModelConfig) -> nn.Linear:
+    """A linear layer whose outputs have the variance of its inputs, dropout allowed for."""
+    layer = nn.Linear(config.d_model, config.d_model)
+    nn.init.normal_(layer.weight, std=math.sqrt((1 - config.dropout) / config.d_model))
+    nn.init.zeros_(layer.bias)
+    return layer
