@@ -68,6 +68,9 @@ def train(request: Request, *, resume: bool = False, overwrite: bool = False, qu
     prepared = obtain_data(asked, output / "training" / "data", console)
     config = complete(plain, asked, prepared)
     console.note(describe_run(config, len(prepared.train)))
+    if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
+        for name in ("states", "snapshots", "tensorboard"):
+            shutil.rmtree(output / "training" / name, ignore_errors=True)
     state, reporter = open_run(config, prepared, console, resume=resume)
     try:
         loop = set_up(config, prepared, state, reporter)
@@ -110,9 +113,6 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
             f"{output} already holds a model or a run; add --resume to go on with it, --overwrite to replace it, "
             f"or choose another directory with -o."
         )
-    if used and overwrite and not resume:
-        for name in ("states", "snapshots", "tensorboard"):
-            shutil.rmtree(output / "training" / name, ignore_errors=True)
     if output.exists():  # foreign files that a model would replace are refused now, not after the training
         prepare_directory(output)
 

@@ -21,7 +21,7 @@ from heedful.checkpoint import load_model, load_weights, verify
 from heedful.config import Config, settle
 from heedful.data.prepare import Prepared
 from heedful.decoding.translator import Translator
-from heedful.errors import ConfigError, ModelDirectoryError, TrainingError
+from heedful.errors import ConfigError, CorpusError, ModelDirectoryError, TrainingError
 from heedful.training.averaging import average_models
 from heedful.training.report import ConsoleReporter, FileReporter, TrainRecord
 
@@ -253,6 +253,20 @@ def test_a_model_is_not_written_over_unasked(
     assert result.steps == 2
     assert (output / "model.safetensors").read_bytes() != before
     assert {line["step"] for line in log_of(output) if line["event"] == "valid"} == {2}  # nothing of the old run
+
+
+def test_a_run_that_cannot_begin_leaves_the_old_one_whole(
+    folder: Path, tmp_path: Path, finished: tuple[Path, workflow.TrainingResult]
+) -> None:
+    output = tmp_path / "copy"
+    shutil.copytree(finished[0], output)
+    before = {path.relative_to(output) for path in output.rglob("*")}
+    request = request_for(folder, output)
+    request["data"]["train"] = [{"source": str(folder / "missing.low"), "target": str(folder / "missing.up")}]
+    with pytest.raises(CorpusError, match=r"missing\.low"):
+        workflow.train(request, overwrite=True, quiet=True)
+    assert {path.relative_to(output) for path in output.rglob("*")} == before
+    assert any("states" in path.parts for path in before)
 
 
 def test_a_model_without_its_run_cannot_be_resumed_over(

@@ -96,7 +96,7 @@ def show_corpora(asked: Config, console: ConsoleReporter) -> None:
 def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: bool) -> None:
     """Prepare into a directory of its own."""
     from heedful import workflow
-    from heedful.data.prepare import MANIFEST, Prepared, fingerprint, is_prepared
+    from heedful.data.prepare import MANIFEST, fingerprint, is_prepared
 
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: this is a file; name a directory to write.")
@@ -105,10 +105,11 @@ def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: b
         raise ConfigError(f"-o {output}: there are other things in it ({foreign[0]}); choose a directory of its own.")
     if is_prepared(output, fingerprint(asked.data, asked.tokenizer, asked.training.seed)):
         console.note(f"{output} is prepared already, from the same files and settings.")
-        Prepared.open(output)
         return
     if (output / MANIFEST).exists() and not overwrite:
-        raise ConfigError(f"-o {output} was prepared from other files or settings; add --overwrite to replace it.")
+        raise ConfigError(
+            f"-o {output} was prepared from other files or settings, or is damaged; add --overwrite to replace it."
+        )
     prepared = workflow.prepare(asked, output, console)
     console.note(
         f"{len(prepared.train):,} pairs in rows of {prepared.row_width} tokens, "

@@ -22,7 +22,7 @@ import numpy as np
 
 from heedful.config import DataConfig, TokenizerConfig, to_mapping
 from heedful.data.store import PairStore, StoreWriter
-from heedful.errors import ConfigError, CorpusError
+from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.text.cleaning import Preflight, TrainingPair, preflight
 from heedful.text.corpus import corpus_files
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
@@ -115,9 +115,12 @@ def is_prepared(directory: Path, mark: str) -> bool:
     """Whether the directory was finished from the same files and settings; a damaged one was not, and is made anew."""
     try:
         manifest = read_manifest(directory)
-    except CorpusError:
+        if manifest is None or manifest.get("fingerprint") != mark:
+            return False
+        Prepared.open(directory)
+    except (CorpusError, ModelDirectoryError):
         return False
-    return manifest is not None and manifest.get("fingerprint") == mark
+    return True
 
 
 def fingerprint(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> str:
@@ -145,6 +148,9 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
         raise CorpusError(f"{directory / MANIFEST}: damaged ({error}); run `heedful prepare` again.") from None
     if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION:
         raise CorpusError(f"{directory / MANIFEST}: of another version of heedful; run `heedful prepare` again.")
+    for name, kind in {"fingerprint": str, "row_width": int, "report": dict, "lengths": dict}.items():
+        if not isinstance(manifest.get(name), kind):
+            raise CorpusError(f"{directory / MANIFEST}: damaged at {name!r}; run `heedful prepare` again.")
     return manifest
 
 

@@ -13,7 +13,7 @@ import pytest
 from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
 from heedful.data import prepare as prepare_module
 from heedful.data.prepare import MANIFEST, Prepared, choose_width, fingerprint, is_prepared, prepare
-from heedful.errors import ConfigError, CorpusError
+from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.text.corpus import TrainingPair
 
 WORDS = "red blue green cat dog bird runs sits eats one two three".split()
@@ -206,6 +206,21 @@ def test_damaged_sentences_are_an_error(tmp_path: Path, data: DataConfig) -> Non
     (tmp_path / "out" / "valid.jsonl").write_text('{"source": "a"}\n')
     with pytest.raises(CorpusError, match=r"valid\.jsonl: damaged"):
         Prepared.open(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["train/source.ids", "valid/store.json", "valid.jsonl", "tokenizer.model", MANIFEST])
+def test_a_damaged_directory_is_made_anew_by_preparing(tmp_path: Path, data: DataConfig, name: str) -> None:
+    whole = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    damaged = tmp_path / "out" / name
+    if name == MANIFEST:
+        manifest = json.loads(damaged.read_text())
+        damaged.write_text(json.dumps({**manifest, "row_width": None}))
+    else:
+        damaged.write_bytes(damaged.read_bytes()[:-3])
+    with pytest.raises((CorpusError, ModelDirectoryError)):
+        Prepared.open(tmp_path / "out")
+    assert not is_prepared(tmp_path / "out", fingerprint(data, TOKENIZER, 1))
+    assert prepare(data, TOKENIZER, tmp_path / "out", seed=1).train.pair(0) == whole.train.pair(0)
 
 
 def test_an_interrupted_preparation_is_not_taken_for_a_finished_one(
