@@ -5,6 +5,7 @@ What a user can put right is told in one line on stderr with exit code 2; a prog
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ for _verb in VERBS:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program on the arguments of the command line (or on these) and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # whoever started the program closed it: nothing comes in, nothing is wanted
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

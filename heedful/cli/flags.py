@@ -60,7 +60,7 @@ def _following_value(key: str, following: str | None) -> str:
     switch = _hint_of(key) in (bool, bool | None)
     if switch and (following is None or following.lower() not in ("true", "false", "yes", "no", "on", "off", "none")):
         return "true"
-    if following is None or following.startswith("--"):
+    if following is None or re.match(r"--|-[A-Za-z]", following):
         raise ConfigError(f"--{key} needs a value, such as --{key}=….")
     return following
 
@@ -102,8 +102,10 @@ def settings_of(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
         if value is not None:
             set_key(request, name.replace("__", "."), value)
     for pair in pairs or ():
-        key, _, text = pair.partition("=")
+        key, separator, text = pair.partition("=")
         _hint_of(key)
+        if not separator:
+            raise ConfigError(f"--set {key}: a value is missing, such as --set {key}=….")
         set_key(request, key, text)
     return request
 

@@ -102,6 +102,8 @@ def destination(path: Path | None) -> Iterator[BinaryIO]:
         return
     if path.is_dir():
         raise ConfigError(f"-o {path}: this is a directory; name a file to write.")
+    if not path.parent.is_dir():
+        raise ConfigError(f"-o {path}: there is no directory {path.parent}; make it first.")
     if path.exists() and not path.is_file():  # a pipe or a device cannot be renamed
         with naming(path), path.open("wb") as file:
             yield file

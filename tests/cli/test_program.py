@@ -53,6 +53,10 @@ def test_version(inside: Inside) -> None:
         (["train", "--training.beam_size=3"], ["'--decoding.beam_size'"]),
         (["train", "--training.steps"], ["--training.steps needs a value"]),
         (["train", "--training.steps", "--quiet"], ["--training.steps needs a value"]),
+        (["train", "--training.steps", "-o", "out"], ["--training.steps needs a value"]),
+        (["train", "--training.learning_rate", "-1"], ["training.learning_rate must be above 0"]),
+        (["train", "--set", "training.steps"], ["training.steps", "a value is missing"]),
+        (["train", "-o", ""], ["output", "empty"]),
         (["train", "--training.steps=many"], ["training.steps", "a whole number", "'many'"]),
         (["train", "--training.schedule=cosin"], ["training.schedule", "'cosine'"]),
         (["train", "--steps", "many"], ["--steps"]),
@@ -95,6 +99,9 @@ def test_what_cannot_be_meant_is_one_message(inside: Inside, arguments: Sequence
         ("model: {d_model: 30, num_heads: 4}", ["divisible"]),
         ("data: {train: [{sauce: a}]}", ["data.train[0].sauce", "'source'"]),
         ("just words", ["sections"]),
+        ("training: {steps: 3}\nmodel: {bias: true}\ntraining: {seed: 2}", ["line 3", "'training' is given twice"]),
+        ("data: {train: [{source: a, target: b,\n source: c}]}", ["line 2", "'source' is given twice"]),
+        ("name: &name [*name]", ["name"]),
     ],
 )
 def test_broken_configurations_name_the_place(inside: Inside, text: str, words: Sequence[str], tmp_path: Path) -> None:

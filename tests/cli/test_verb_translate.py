@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -133,7 +134,7 @@ def test_the_flags_of_the_search_reach_it(inside: Inside, model: Path) -> None:
         (["--device", "abacus"], ["abacus"]),
         (["--max-length", 2, "--prefix", "1 2 3 4"], ["prefix"]),
         (["-o", "."], ["directory"]),
-        (["-o", "missing/out"], ["missing/out"]),
+        (["-o", "missing/out"], ["-o missing/out", "no directory missing"]),
     ],
 )
 def test_requests_that_cannot_be_met(inside: Inside, model: Path, flags: list[object], words: list[str]) -> None:
@@ -166,6 +167,14 @@ def test_a_full_disk_is_one_message(inside: Inside, model: Path) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
     assert done.returncode == 2
     assert done.stderr.decode().splitlines() == ["heedful: standard output: No space left on device."]
+
+
+def test_closed_streams_are_as_good_as_empty(model: Path, tmp_path: Path) -> None:
+    command = shlex.join([*COMMAND, "translate", "-m", str(model)])
+    for closed in (f"{command} <&-", f"{command} '1 2' >&-", f"{command} -o out '1 2' <&- >&- 2>&-"):
+        done = subprocess.run(closed, shell=True, capture_output=True, env=ENVIRONMENT, cwd=tmp_path, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (tmp_path / "out").read_text().count("\n") == 1
 
 
 def test_a_pipe_gets_each_line_as_soon_as_it_is_given(model: Path) -> None:
