@@ -15,7 +15,7 @@ from heedful.errors import ConfigError, CorpusError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 _CHUNK = 1000  # characters: SentencePiece passes over sentences of more than some 4,000 bytes, so long ones are cut
-_RESERVED = str.maketrans({"\0": " ", "\t": " ", "\n": " ", "\r": " ", "\u2585": " "})  # it would skip the sentence
+_RESERVED = "\0\t\n\r\u2585"  # it would skip the sentence
 _THREADS = 4  # a fixed number: unigram sums differ in the last bit with another
 
 
@@ -88,9 +88,10 @@ def _run_trainer(sentences: list[str], config: TokenizerConfig, size: int, contr
 
 def _chunks(sentences: Iterable[str]) -> Iterator[str]:
     for sentence in sentences:
-        clean = sentence.translate(_RESERVED)
-        for start in range(0, len(clean), _CHUNK):
-            yield clean[start : start + _CHUNK]
+        for character in _RESERVED:  # much faster than str.translate: hardly a sentence has one
+            sentence = sentence.replace(character, " ")
+        for start in range(0, len(sentence), _CHUNK):
+            yield sentence[start : start + _CHUNK]
 
 
 def _num_characters(sentences: Sequence[str], coverage: float) -> int:
