@@ -11,7 +11,7 @@ from heedful.cli import options
 from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.lines import destination, read_text, refuse_same_file
 from heedful.cli.scoring import print_scores
-from heedful.errors import CorpusError
+from heedful.errors import ConfigError, CorpusError
 
 
 def evaluate(
@@ -51,6 +51,8 @@ def evaluate(
         no_repeat_ngram=no_repeat_ngram,
         split=split,
     )
+    if source == target == "-":
+        raise ConfigError("- (standard input) can stand for one file only.")
     refuse_same_file(output, source, target)
     directory = model_directory(model)
     sources, references = read_text(source), read_text(target)

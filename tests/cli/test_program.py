@@ -82,6 +82,7 @@ def test_version(inside: Inside) -> None:
         (["score"], ["FILE"]),
         (["score", "missing", "-r", "missing"], ["missing"]),
         (["score", "-", "-r", "-"], ["standard input"]),
+        (["evaluate", "-s", "-", "-t", "-"], ["standard input"]),
     ],
 )
 def test_what_cannot_be_meant_is_one_message(inside: Inside, arguments: Sequence[str], words: Sequence[str]) -> None:
