@@ -25,6 +25,7 @@ from heedful.decoding.constraints import SpecialTokens, allowed_log_probs, make_
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.length_penalty import length_penalty
 from heedful.decoding.rollout import read_hypothesis
+from heedful.errors import DecodingError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.shapes import Bool, Float, Int
 
@@ -85,6 +86,8 @@ def search(
     results: list[list[Hypothesis]] = [[] for _ in range(num_sentences)]
     open_sentences = list(range(num_sentences))
     while open_sentences:
+        if live.tokens.shape[2] > max(max_lengths):  # all numbers compare, so that by now every sentence is settled
+            raise DecodingError("the model's log-probabilities are not numbers (NaN): its weights are damaged.")
         output = model.step(newest, state)
         log_probs = allowed_log_probs(output.logits, live.tokens.flatten(0, 1), constraints)
         candidates, parents = extend(live, log_probs.view(len(open_sentences), num_beams, -1))

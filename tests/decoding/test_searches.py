@@ -177,6 +177,17 @@ def test_a_forced_prefix_is_obeyed_and_scored(method, seed, prefix):
     assert found[1] == search(model, ids[1:], config, max_lengths=[6])[0]
 
 
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_model_whose_numbers_are_none_is_refused(beam_size):
+    class Damaged(TableModel):
+        def logits(self, source, prefix):
+            return super().logits(source, prefix) * np.nan
+
+    source, mask = batch_of([(3, 4), (5,)])
+    with pytest.raises(DecodingError, match="damaged"):
+        beam.search(Damaged(), source, mask, DecodingConfig(beam_size=beam_size), SPECIAL, max_lengths=[4, 3])
+
+
 def test_a_prefix_longer_than_the_maximum_is_refused():
     with pytest.raises(DecodingError, match="sentence 2 has 3 tokens"):
         search(TableModel(), [[3], [4]], DecodingConfig(), max_lengths=[2, 2], prefix=[[3], [3, 3, 3]])
