@@ -31,7 +31,7 @@ def model_card(config: Config, details: Mapping[str, Any], scores: Sequence[Mapp
         f"## Training\n\n{_table(('', ''), _rows(details.get('training')))}",
         f"## Configuration\n\n{_fenced('yaml', _yaml(public_config(config)))}",
         f"## Versions\n\n{_table(('', ''), _rows(details.get('versions')))}",
-        f"## Limitations\n\n{_limitations(config)}",
+        f"## Limitations\n\n{_limitations()}",
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -181,11 +181,11 @@ def _rows(plain: Any) -> list[tuple[str, str]]:
     return [(key.replace("_", " "), _number(value)) for key, value in told.items()]
 
 
-def _limitations(config: Config) -> str:
+def _limitations() -> str:
     return (
         "The model knows only what its data shows: text of other kinds, rare names, numbers and very short or long "
         "inputs may be translated wrongly, and wrong translations can read well. It may repeat biases of its data. "
-        f"Inputs of more than {config.model.max_length:,} subwords are split into sentences first. "
+        "Inputs much longer than the sentences of its training are split into sentences first. "
         "Have a person check translations on which something depends."
     )
 

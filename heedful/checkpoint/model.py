@@ -62,6 +62,7 @@ def save_model(
     import torch
     from safetensors.torch import save_file
 
+    from heedful.build import num_parameters
     from heedful.card import model_card, versions
 
     model: nn.Module = unwrapped(weights) if isinstance(weights, torch.nn.Module) else build(config.model)
@@ -69,7 +70,7 @@ def save_model(
     tensors = collect(model, state, dtype or torch.float32, f"{directory}: the model to save")
     check_vocabularies(config, tokenizer, str(directory))
     told = {
-        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "num_parameters": num_parameters(model),
         "versions": versions(),
         **plain_data(details or {}),
         "scores": plain_data(list(scores)),

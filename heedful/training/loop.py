@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from heedful.training.report import Evaluation, Reporter, Sample, TrainRecord, ValidRecord
 from heedful.training.schedule import Budget, Schedule, Spent
 from heedful.training.state import TrainingState, random_tensors, restore_random, save_state
-from heedful.training.step import StepResult, TrainingStep, uses_bf16
+from heedful.training.step import TrainingStep, uses_bf16
+from heedful.training.window import Window
 
 VALIDATIONS = 20
 """How often the budget is interrupted for a look at valid, if `validate_every` does not say."""
@@ -40,42 +41,6 @@ EARLY = "early stopping"
 
 Evaluate = Callable[[nn.Module], Evaluation]
 Publish = Callable[[Weights, str, dict[str, Any]], None]
-
-
-@dataclass
-class Window:
-    """What has happened since the last line of the log, on the device until it is asked for."""
-
-    loss_sum: Tensor
-    counted_tokens: Tensor
-    skipped: Tensor
-    skipped_in_a_row: Tensor
-    gradient_norm: Tensor
-    learning_rate: float = 0.0
-    steps: int = 0
-    tokens: int = 0
-    began: float = field(default_factory=time.perf_counter)
-
-    @classmethod
-    def open(cls, device: torch.device, skipped_in_a_row: Tensor | None = None) -> Window:
-        """An empty window; the count of skips in a row goes on from the one before."""
-        loss_sum, skipped, in_a_row, norm = torch.zeros(4, device=device).unbind()
-        counted = torch.zeros((), dtype=torch.int64, device=device)
-        return cls(loss_sum, counted, skipped, in_a_row if skipped_in_a_row is None else skipped_in_a_row, norm)
-
-    def add(self, result: StepResult, num_tokens: int, learning_rate: float) -> None:
-        """Count one update in, without waiting for the device."""
-        self.loss_sum += torch.where(result.skipped, 0.0, result.loss_sum)
-        self.counted_tokens += torch.where(result.skipped, 0, num_tokens)
-        self.skipped += result.skipped
-        self.skipped_in_a_row = (self.skipped_in_a_row + 1) * result.skipped
-        self.gradient_norm, self.learning_rate = result.gradient_norm, learning_rate
-        self.tokens += num_tokens
-        self.steps += 1
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All but the clock, so that a resumed run writes the line that the unbroken one would have written."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
 
 @dataclass
