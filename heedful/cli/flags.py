@@ -156,7 +156,7 @@ def _languages_of(data: Mapping[str, Any]) -> dict[str, str]:
     for corpus in corpora:
         if not isinstance(corpus, Mapping) or corpus.get("source_language") or corpus.get("target_language"):
             return {}
-        found.add((_language_of(corpus.get("source")), _language_of(corpus.get("target"))))
+        found.add((language_of(corpus.get("source")), language_of(corpus.get("target"))))
     if len(found) != 1:
         return {}
     source, target = found.pop()
@@ -165,7 +165,8 @@ def _languages_of(data: Mapping[str, Any]) -> dict[str, str]:
     return {"source_language": source, "target_language": target}
 
 
-def _language_of(path: Any) -> str | None:
+def language_of(path: Any) -> str | None:
+    """The language code that a file's name ends with, as in `test.de` or `test.zh.gz`."""
     name = str(path or "")
     ending = re.sub(r"\.(gz|xz)$", "", name, flags=re.IGNORECASE).rpartition(".")[2]
     return ending if ending != name and _LANGUAGE.fullmatch(ending) else None

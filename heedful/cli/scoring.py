@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli import options
+from heedful.cli.flags import language_of
 from heedful.cli.lines import read_text
 from heedful.errors import ConfigError
 
@@ -23,7 +24,10 @@ def score(
     ],
     metrics: Annotated[str, typer.Option(metavar="NAMES", help="Of bleu, chrf, chrf++ and ter.")] = "bleu,chrf,ter",
     target_language: Annotated[
-        str | None, typer.Option("--target-language", metavar="CODE", help="Chooses the tokenizer of BLEU.")
+        str | None,
+        typer.Option(
+            "--target-language", metavar="CODE", help="Chooses BLEU's tokenizer; else the reference's ending tells."
+        ),
     ] = None,
     tokenize: Annotated[str | None, typer.Option(metavar="NAME", help="sacreBLEU's tokenizer, such as 13a.")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
@@ -46,7 +50,7 @@ def score(
     texts = [read_text(path) for path in references]
     choice: dict[str, Any] = {
         "metrics": names_of(metrics),
-        "target_language": target_language,
+        "target_language": target_language or language_of(references[0]),
         "tokenize": tokenize,
         "lowercase": lowercase,
     }

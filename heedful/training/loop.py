@@ -173,6 +173,11 @@ class TrainingLoop:
         too_slow = minutes is not None and self.looking_seconds > MOST_TIME_LOOKING * self.spent.seconds
         return is_due and not too_slow
 
+    @property
+    def watched(self) -> str:
+        """Which weights the validations look at."""
+        return "ema" if self.average is not None else "last"
+
     def _validate_and_keep(self) -> None:
         """Validate (the moving average, where there is one), publish a new best, keep a snapshot, save."""
         self.validated_step = self.spent.steps
@@ -180,7 +185,7 @@ class TrainingLoop:
         if self.config.average_last:
             self._snapshot()
         with self._weights(self.average.weights if self.average is not None else None):
-            record, samples = self.look("ema" if self.average is not None else "last")
+            record, samples = self.look(self.watched)
             self.reporter.validated(record, samples)
             self.best.since += 1
             if record.is_best:
@@ -264,7 +269,8 @@ class TrainingLoop:
             return
         chosen: tuple[ValidRecord, Weights] | None = None
         for kind, weights in self.candidates():
-            if wanted not in ("auto", kind):
+            is_known = kind == self.watched and self.validated_step == self.spent.steps
+            if wanted not in ("auto", kind) or (wanted == "auto" and is_known):
                 continue
             with self._weights(weights):
                 record, _ = self.look(kind)
@@ -300,7 +306,7 @@ class TrainingLoop:
             "spent": vars(self.spent),
             "best": vars(self.best),
             "position": [self.position.epoch, self.position.step],
-            "warmup_steps": self.schedule.warmup_steps,
+            "warmup": [self.schedule.warmup_steps, self.schedule.warmup_progress],
             "part": self.part,
             "validated_step": self.validated_step,
             "window": {"steps": self.window.steps, "learning_rate": self.window.learning_rate},
@@ -337,7 +343,8 @@ class TrainingLoop:
         vars(self.window).update({**since_last_line, **state.values["window"]})
         if self._lost_patience():
             self.stopped_by = EARLY
-        self.schedule.warmup_steps = state.values["warmup_steps"] or self.schedule.warmup_steps
+        warmup_steps, self.schedule.warmup_progress = state.values["warmup"]
+        self.schedule.warmup_steps = warmup_steps or self.schedule.warmup_steps
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

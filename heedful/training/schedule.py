@@ -53,6 +53,8 @@ class Schedule:
     config: TrainingConfig
     d_model: int
     warmup_steps: int | None = None
+    warmup_progress: float | None = None
+    """How much of the budget was used when the warm-up ended; cosine and linear fall from there."""
 
     def __post_init__(self) -> None:
         if self.warmup_steps is None:
@@ -60,6 +62,8 @@ class Schedule:
         others = (self.config.epochs, self.config.tokens, self.config.minutes)
         if self.warmup_steps is None and self.config.steps is not None and not any(others):
             self.warmup_steps = max(1, min(PAPER_WARMUP, round(WARMUP_SHARE * self.config.steps)))
+        if self.warmup_steps is not None and self.config.steps is not None and not any(others):
+            self.warmup_progress = min(1.0, self.warmup_steps / self.config.steps)
 
     @property
     def peak(self) -> float:
@@ -84,7 +88,9 @@ class Schedule:
             return self.peak * math.sqrt(self.warmup_steps / step)
         if self.config.schedule == "constant":
             return self.peak
-        remaining = max(0.0, 1.0 - progress)
+        if self.warmup_progress is None:
+            self.warmup_progress = progress
+        remaining = max(0.0, 1.0 - progress) / max(1e-9, 1.0 - self.warmup_progress)
         if self.config.schedule == "cosine":
             remaining = 0.5 * (1 - math.cos(math.pi * remaining))
         return self.peak * (self.config.final_learning_rate + (1 - self.config.final_learning_rate) * remaining)

@@ -58,11 +58,19 @@ def test_cosine_and_linear_fall_to_the_final_share_at_the_end_of_the_budget(sche
     assert found[:50] == pytest.approx([1e-3 * step / 50 for step in range(1, 51)])
     assert all(earlier > later for earlier, later in pairwise(found[50:]))
     assert Schedule(config, 512).rate(1001, 1.0) == pytest.approx(1e-3 * final)
-    half = Schedule(config, 512).rate(501, 0.5)
+    assert found[50] == pytest.approx(1e-3)  # they begin to fall at the end of the warm-up, from the peak
+    half = Schedule(config, 512).rate(526, 0.525)
     assert half == pytest.approx(1e-3 * (final + (1 - final) * 0.5))
-    quarter = Schedule(config, 512).rate(751, 0.75)
+    quarter = Schedule(config, 512).rate(763, 0.05 + 0.75 * 0.95)
     share = 0.25 if schedule == "linear" else 0.5 * (1 + math.cos(0.75 * math.pi))
     assert quarter == pytest.approx(1e-3 * (final + (1 - final) * share))
+
+
+def test_where_the_warm_up_is_found_on_the_way_cosine_falls_from_its_end() -> None:
+    schedule = Schedule(TrainingConfig(epochs=1, schedule="linear", learning_rate=1e-3), 512)
+    found = [schedule.rate(step + 1, step / 200) for step in range(200)]
+    assert max(found) == pytest.approx(1e-3)
+    assert all(abs(later - earlier) < 1e-4 for earlier, later in pairwise(found))  # no jump anywhere
 
 
 def test_constant_stays_at_the_peak() -> None:
