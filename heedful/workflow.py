@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from heedful.training.report import ConsoleReporter, Evaluation, Reporter
     from heedful.training.state import TrainingState
 
+PAPER_TOKENS_PER_STEP = 25_600  # about 25,000 (section 5.1), in whole rows
+
 Request = Config | Mapping[str, Any] | str | Path
 
 
@@ -121,6 +123,10 @@ def obtain_data(asked: Config, directory: Path, console: ConsoleReporter) -> Pre
     """Open what was prepared, or look over the corpora, show the table, and prepare them now."""
     from heedful.data.prepare import Prepared, fingerprint, is_prepared
 
+    if asked.data.prepared is not None and asked.data.train:
+        raise ConfigError(
+            "data.prepared and data.train exclude each other: train from what was prepared, or from files."
+        )
     if asked.data.prepared is not None:
         return Prepared.open(asked.data.prepared)
     if not asked.data.train:
@@ -240,7 +246,7 @@ def set_up(config: Config, prepared: Prepared, state: TrainingState | None, repo
     model = build_model(config.model).to(device)
     width = prepared.row_width
     special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
-    rows = max(1, (config.training.tokens_per_step or 25_600) // width)
+    rows = max(1, (config.training.tokens_per_step or PAPER_TOKENS_PER_STEP) // width)
     loop = TrainingLoop(
         model=model,
         stream=BatchStream(prepared.train, width=width, rows_per_step=rows, seed=config.training.seed, **special),

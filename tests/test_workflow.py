@@ -457,3 +457,12 @@ def test_files_that_a_model_would_replace_are_refused_before_the_training(tmp_pa
     with pytest.raises(ModelDirectoryError, match=r"README\.md"):
         workflow.train({"output": str(tmp_path), "data": {"train": [{"source": "no.en", "target": "no.de"}]}})
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == "My notes.\n"
+
+
+def test_prepared_data_and_corpora_exclude_each_other(tmp_path: Path) -> None:
+    request = {
+        "output": str(tmp_path / "out"),
+        "data": {"prepared": "prepared", "train": [{"source": "a.en", "target": "a.de"}]},
+    }
+    with pytest.raises(ConfigError, match=r"data\.prepared"):
+        workflow.train(request)
