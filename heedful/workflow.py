@@ -358,6 +358,7 @@ def score_test(config: Config, prepared: Prepared, loop: TrainingLoop, console: 
     plain: list[dict[str, Any]] = []
     for (index, tag), pairs in groups.items():
         name = names[index] if tag is None else f"{names[index]} into {tag}"
+        console.note(f"Translating the {len(pairs):,} sentences of {name} …")
         texts = translate_pairs(loaded.model, prepared.tokenizer, pairs, config.decoding, loop.device)
         references = [pair.target for pair in pairs]
         scores = score(texts, references, target_language=tag or config.data.target_language)
