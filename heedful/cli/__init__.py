@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from heedful.cli.comparing import compare
 from heedful.cli.evaluating import evaluate
 from heedful.cli.flags import Verb, similar_flag
 from heedful.cli.models import average, info
@@ -24,7 +25,7 @@ from heedful.cli.translating import translate
 from heedful.config import nearest
 from heedful.errors import HeedfulError
 
-VERBS = (train, translate, score, evaluate, prepare, average, info)
+VERBS = (train, translate, score, evaluate, prepare, compare, average, info)
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=True, pretty_exceptions_enable=False)

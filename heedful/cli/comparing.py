@@ -1,0 +1,134 @@
+"""`heedful compare`: several systems on one corpus with one budget."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from heedful.cli import options
+from heedful.cli.flags import complete_request, corpora_of, settings_of
+from heedful.cli.outcome import INTERRUPTED
+from heedful.config import settle
+
+Systems = Annotated[
+    str,
+    typer.Option(metavar="NAMES", help="Architectures with variants, such as transformer,recurrent-lstm-dot."),
+]
+Equal = Annotated[
+    str | None,
+    typer.Option(metavar="WHAT", rich_help_panel=options.BUDGET, help="parameters, or minutes with presets as is."),
+]
+Language = Annotated[str, typer.Option("--lang", metavar="CODE", help="Language of table and report: en or zh.")]
+Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Write PNG files too (needs matplotlib).")]
+
+
+def compare(
+    config: options.ConfigFile = None,
+    source: options.Sources = None,
+    target: options.Targets = None,
+    data: options.SingleFiles = None,
+    valid_source: options.ValidSources = None,
+    valid_target: options.ValidTargets = None,
+    test_source: options.TestSources = None,
+    test_target: options.TestTargets = None,
+    prepared: options.Prepared = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    systems: Systems = "transformer,recurrent,convolutional",
+    equal: Equal = None,
+    steps: options.Steps = None,
+    epochs: options.Epochs = None,
+    tokens: options.Tokens = None,
+    minutes: options.Minutes = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="Where all goes; else ./comparison.")
+    ] = None,
+    preset: options.Preset = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    seed: options.Seed = None,
+    device: options.Device = None,
+    lang: Language = "en",
+    plots: Plots = True,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    settings: options.Settings = None,
+) -> None:
+    """Train several systems alike and put their numbers side by side.
+
+    \b
+    heedful compare --source train.en --target train.de --steps 2000 -o comparison
+    heedful compare --data pairs.tsv --minutes 10 --systems transformer,recurrent-lstm-dot --lang zh
+    heedful compare config.yaml --epochs 20 --equal parameters --resume
+
+    Every key of the configuration is also a flag, for all systems: --model.dropout=0.2.
+    """
+    changes = settings_of(
+        settings,
+        preset=preset,
+        output=output,
+        data__train=corpora_of(source, target, data),
+        data__valid=corpora_of(valid_source, valid_target, flag="valid-"),
+        data__test=corpora_of(test_source, test_target, flag="test-"),
+        data__prepared=prepared,
+        data__source_language=source_language,
+        data__target_language=target_language,
+        training__steps=steps,
+        training__epochs=epochs,
+        training__tokens=tokens,
+        training__minutes=minutes,
+        training__seed=seed,
+        training__device=device,
+    )
+    request = complete_request(config, changes)
+    settle(request, "base")  # a wrong key is told before torch is imported
+    from heedful.paper.compare import compare as compare_systems
+
+    results = compare_systems(
+        request,
+        systems=[name.strip() for name in systems.split(",") if name.strip()],
+        equal=equal,
+        language=lang,
+        plots=plots,
+        resume=resume,
+        overwrite=overwrite,
+        quiet=quiet,
+        command=shlex.join(["heedful", *sys.argv[1:]]),
+    )
+    if not results["complete"]:
+        raise typer.Exit(INTERRUPTED)
+    if as_json:
+        print(json.dumps(results, indent=2, ensure_ascii=False))
+    else:
+        print_table(results, lang)
+
+
+def print_table(results: dict[str, object], language: str) -> None:
+    """Print the table and what must be known to read it: with rules on a terminal, plain elsewhere."""
+    from heedful.paper.compare_report import remarks, table
+
+    heading, rows = table(results, language)
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        drawn = Table(*heading)
+        for column in drawn.columns[1:]:
+            column.justify = "right"
+        for row in rows:
+            drawn.add_row(*row)
+        Console(highlight=False).print(drawn)
+    else:
+        from rich.cells import cell_len
+
+        lines = [heading, *rows]
+        widths = [max(cell_len(line[index]) for line in lines) for index in range(len(heading))]
+        for line in lines:
+            padded = [" " * (width - cell_len(text)) + text for text, width in zip(line[1:], widths[1:], strict=True)]
+            print("  ".join([line[0] + " " * (widths[0] - cell_len(line[0])), *padded]))
+    for remark in remarks(results, language):
+        print(f"- {remark}")

@@ -1,0 +1,1 @@
+"""The paper's arguments as experiments that anyone can run."""

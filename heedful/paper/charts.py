@@ -1,0 +1,106 @@
+"""Line and bar charts as SVG inside an HTML page: no script, nothing fetched, colours from the page's style."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 640, 340
+LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 46
+BAR, GAP, LABEL = 24, 10, 190
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: points (x, y), the number of its colour, and whether it is drawn thin and without marks."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    colour: int
+    faint: bool = False
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers from `low` to `high`, about `count` of them."""
+    span = max(high - low, 1e-12)
+    rough = span / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough)
+    first = math.ceil(low / step - 1e-9)
+    return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def short(number: float) -> str:
+    """A number as an axis shows it: 1.5M, 20k, 0.25."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:.4g}{letter}"
+    return f"{number:.4g}"
+
+
+def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str) -> str:
+    """Curves over a common axis that begins at zero."""
+    points = [point for line in lines for point in line.points]
+    if not points:
+        return ""
+    x_high = max(x for x, _ in points) or 1.0
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    margin = 0.06 * (high - low) or 0.5
+    low, high = max(0.0, low - margin), high + margin
+    inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def across(x: float) -> float:
+        return LEFT + inner_width * x / x_high
+
+    def down(y: float) -> float:
+        return TOP + inner_height * (high - y) / (high - low)
+
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(f"{y_label}, {x_label}")}">']
+    for y in ticks(low, high):
+        parts.append(f'<path class="grid" d="M{LEFT} {down(y):.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 7}" y="{down(y) + 4:.1f}" text-anchor="end">{short(y)}</text>')
+    for x in ticks(0.0, x_high):
+        parts.append(f'<text x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{short(x)}</text>')
+    parts.append(f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
+    parts.append(
+        f'<text x="{LEFT + inner_width / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
+    )
+    middle = TOP + inner_height / 2
+    parts.append(
+        f'<text x="14" y="{middle:.0f}" text-anchor="middle" transform="rotate(-90 14 {middle:.0f})">'
+        f"{escape(y_label)}</text>"
+    )
+    for line in sorted(lines, key=lambda one: not one.faint):
+        parts.append(_curve(line, [(across(x), down(y)) for x, y in line.points]))
+    return "".join([*parts, "</svg>"])
+
+
+def _curve(line: Line, places: Sequence[tuple[float, float]]) -> str:
+    """A polyline with a mark and a tooltip at each point, or a faint one alone."""
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    kind = "faint" if line.faint else "line"
+    drawn = f'<polyline class="{kind} s{line.colour}" points="{path}"/>'
+    if line.faint:
+        return drawn
+    marks = [
+        f'<circle class="mark f{line.colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(line.label)}: {loss:.3f}'
+        f"</title></circle>"
+        for (x, y), (_, loss) in zip(places, line.points, strict=True)
+    ]
+    return drawn + "".join(marks)
+
+
+def bar_chart(values: Sequence[tuple[str, float | None, str]], *, title: str) -> str:
+    """Horizontal bars from zero: name, value (None: not known) and the value as it is written."""
+    height = len(values) * (BAR + GAP) + GAP
+    most = max((value for _, value, _ in values if value is not None), default=0.0) or 1.0
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
+    for index, (name, value, written) in enumerate(values):
+        top = GAP + index * (BAR + GAP)
+        length = (WIDTH - LABEL - 110) * max(0.0, value or 0.0) / most
+        parts.append(f'<text x="{LABEL - 8}" y="{top + 17}" text-anchor="end">{escape(name)}</text>')
+        parts.append(f'<rect class="f{index}" x="{LABEL}" y="{top}" width="{length:.1f}" height="{BAR}" rx="2"/>')
+        parts.append(f'<text x="{LABEL + length + 8:.1f}" y="{top + 17}">{escape(written)}</text>')
+    return "".join([*parts, "</svg>"])

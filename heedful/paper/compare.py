@@ -1,0 +1,347 @@
+"""Several systems on one corpus with one budget: train each, translate the same sentences, put the numbers together.
+
+DIRECTORY/data/             the corpora, prepared once for all
+DIRECTORY/transformer/ …    a model directory for each system
+DIRECTORY/results.json      every number, with machine, versions, command and seed
+DIRECTORY/report.html       the same to look at; and the plots as PNG files
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.config import Config, nearest, settle, to_mapping
+from heedful.errors import ConfigError
+from heedful.paper.compare_report import LANGUAGES, write_report
+from heedful.paper.measure import Memory, decode, measured_memory, read_course
+from heedful.paper.systems import DEFAULT_SYSTEMS, System, equal_width, num_parameters_of, parse_systems
+from heedful.workflow import (
+    Request,
+    TrainingResult,
+    as_mapping,
+    complete,
+    device_name,
+    obtain_data,
+    train,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from heedful.data.prepare import Prepared
+    from heedful.text.cleaning import TrainingPair
+    from heedful.training.report import ConsoleReporter
+
+FORMAT = "heedful comparison"
+FORMAT_VERSION = 1
+RESULTS = "results.json"
+EQUAL = ("parameters", "minutes")
+BUDGETS = ("steps", "epochs", "tokens", "minutes")
+COMPARED_SECTIONS = ("preset", "tokenizer", "model", "training", "decoding")
+"""What must be the same for a finished system to be taken over by a resumed comparison."""
+LINES_OF_LOG = 50
+"""About so many points has a loss curve when the number of steps is known."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a comparison is going to do."""
+
+    shared: Mapping[str, Any]
+    systems: Sequence[System]
+    equal: str
+    output: Path
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class ScoredSet:
+    """Sentences to score on, into one language."""
+
+    name: str
+    language: str | None
+    places: list[int]
+
+
+def compare(
+    request: Request,
+    *,
+    systems: Sequence[str] = DEFAULT_SYSTEMS,
+    equal: str | None = None,
+    language: str = "en",
+    plots: bool = True,
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Train `systems` on the corpora and budget of `request`, measure them, write the report; returns the results.
+
+    `equal` is "parameters" (each rival gets the width that gives it as many as the first system; the default unless the
+    budget is minutes alone) or "minutes" (presets as they are). `resume` takes finished systems over and goes on with
+    an interrupted one. Of an interrupted comparison `complete` is False, and there is no report yet.
+    """
+    from heedful.training.report import ConsoleReporter
+
+    if language not in LANGUAGES:
+        raise ConfigError(f"--lang: {language!r} is not one of {', '.join(LANGUAGES)}{nearest(language, LANGUAGES)}.")
+    if plots and find_spec("matplotlib") is None:
+        raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or leave them out with --no-plots.")
+    plan = make_plan(as_mapping(request), systems, equal)
+    earlier = open_output(plan.output, resume=resume, overwrite=overwrite)
+    console = ConsoleReporter(quiet=quiet)
+    prepared = shared_data(plan, console, resume=resume)
+    requests, configs = requests_of(plan, prepared)
+    results = heading(plan, prepared, configs[0], command)
+    for number, (system, one, config) in enumerate(zip(plan.systems, requests, configs, strict=True), start=1):
+        label = f"{number} of {len(requests)}: {system.name}"
+        found = taken_over(earlier, system.name, config, plan.output)
+        if found is None:
+            write_results(plan.output, results)
+            parameters = num_parameters_of(config.model)
+            console.note(f"{label}, width {config.model.d_model}, {parameters:,} parameters.")
+            with measured_memory(plan.device) as memory:
+                ended = train(one, resume=resume, overwrite=overwrite, quiet=quiet)
+            if ended.stopped_by not in (None, "early stopping"):
+                console.note(f"The comparison was stopped in {system.name}; the same command with --resume goes on.")
+                return results
+            console.note(f"{label} translates.")
+            found = {"name": system.name, "parameters": parameters, **measure(config, ended, prepared, memory, plan)}
+        else:
+            console.note(f"{label} was finished before.")
+        results["systems"].append(found)
+    results["complete"] = True
+    write_results(plan.output, results)
+    for path in write_report(results, plan.output, language=language, plots=plots, tell=console.note):
+        console.note(f"Wrote {path}.")
+    return results
+
+
+# ---------------------------------------------------------------------- before any work
+
+
+def make_plan(plain: Mapping[str, Any], names: Sequence[str], equal: str | None) -> Plan:
+    """Check all that can be checked before the corpora are read."""
+    from heedful.build import resolve_device
+
+    systems = parse_systems(names)
+    if (plain.get("model") or {}).get("architecture") is not None:
+        raise ConfigError("model.architecture: compare sets it for each system; name them with --systems.")
+    shared = {**plain, "output": str(plain.get("output") or "comparison")}
+    settled = [settle(system.request(shared), "base") for system in systems]  # a key that one cannot take is told now
+    asked = settled[0]
+    given = [name for name in BUDGETS if getattr(asked.training, name)]
+    if not given:
+        raise ConfigError("compare needs one budget for all: give --steps, --epochs, --tokens or --minutes.")
+    equal = equal or ("minutes" if given == ["minutes"] else "parameters")
+    if equal not in EQUAL:
+        raise ConfigError(f"--equal: {equal!r} is not one of {', '.join(EQUAL)}{nearest(equal, EQUAL)}.")
+    if equal == "minutes" and given != ["minutes"]:
+        raise ConfigError(f"--equal minutes needs --minutes as the only budget, not {' and '.join(given)}.")
+    training = shared.get("training") or {}
+    if asked.training.steps and "log_every" not in training:
+        every = min(asked.training.log_every, max(1, asked.training.steps // LINES_OF_LOG))
+        shared["training"] = {**training, "log_every": every}
+    return Plan(shared, systems, equal, Path(asked.output), resolve_device(asked.training.device))
+
+
+def open_output(output: Path, *, resume: bool, overwrite: bool) -> dict[str, Any]:
+    """Make the directory, or see that it may be used; returns the earlier results by system where the run goes on."""
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
+    path = output / RESULTS
+    there = sorted(entry.name for entry in output.iterdir()) if output.exists() else []
+    if there and not path.exists():
+        raise ConfigError(
+            f"{output}: there are other things in it ({there[0]}); choose a directory of its own with -o."
+        )
+    if path.exists() and not (resume or overwrite):
+        raise ConfigError(
+            f"{output} already holds a comparison; add --resume to go on with it, --overwrite to replace it, "
+            f"or choose another directory with -o."
+        )
+    if not path.exists():
+        output.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"format": FORMAT, "systems": []}), encoding="utf-8")
+    if overwrite and not resume:
+        return {}
+    try:
+        return {system["name"]: system for system in json.loads(path.read_text("utf-8"))["systems"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: damaged ({error}); remove it, or add --overwrite to start anew.") from None
+
+
+def shared_data(plan: Plan, console: ConsoleReporter, *, resume: bool) -> Prepared:
+    """Prepare the corpora once for all systems; a resumed comparison never changes what it began with."""
+    from heedful.data.prepare import MANIFEST, fingerprint, is_prepared
+
+    asked, directory = settle(plan.systems[0].request(plan.shared), "base"), plan.output / "data"
+    if resume and asked.data.prepared is None and asked.data.train and (directory / MANIFEST).exists():
+        mark = fingerprint(asked.data, asked.tokenizer, asked.training.seed)
+        if not is_prepared(directory, mark):
+            raise ConfigError(f"--resume: {directory} was prepared from other files or settings; start anew with -o.")
+    return obtain_data(asked, directory, console)
+
+
+def requests_of(plan: Plan, prepared: Prepared) -> tuple[list[dict[str, Any]], list[Config]]:
+    """What each system is trained with, as a request and completed; rivals get the width that makes them equal."""
+    data = {
+        key: value for key, value in (plan.shared.get("data") or {}).items() if key not in ("train", "valid", "test")
+    }
+    requests: list[dict[str, Any]] = []
+    configs: list[Config] = []
+    for system in plan.systems:
+        one = system.request({**plan.shared, "data": {**data, "prepared": str(prepared.directory)}})
+        one["output"] = str(plan.output / system.name)
+        config = complete(one, settle(one, "base"), prepared)
+        if configs and plan.equal == "parameters":
+            width = equal_width(config.model, num_parameters_of(configs[0].model), system.name)
+            one["model"]["d_model"] = width
+            config = replace(config, model=replace(config.model, d_model=width))
+        requests.append(one)
+        configs.append(config)
+    return requests, configs
+
+
+def taken_over(
+    earlier: Mapping[str, Mapping[str, Any]], name: str, config: Config, output: Path
+) -> dict[str, Any] | None:
+    """The earlier result of a system, if it was finished with the same settings and its model is still there."""
+    found = earlier.get(name)
+    if found is None or not (output / name / "config.json").exists():
+        return None
+    same = json.loads(json.dumps(settings_of(config))) == found.get("settings")
+    return dict(found) if same else None
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """The settings that decide the result of a system."""
+    plain = to_mapping(config)
+    return {section: plain[section] for section in COMPARED_SECTIONS}
+
+
+# ---------------------------------------------------------------------- the numbers
+
+
+def measure(config: Config, ended: TrainingResult, prepared: Prepared, memory: Memory, plan: Plan) -> dict[str, Any]:
+    """All numbers of a trained system; its model directory translates the same sentences as the others'."""
+    from heedful.checkpoint import load_model
+    from heedful.decoding.translator import Translator
+    from heedful.evaluation.score import score
+
+    loaded = load_model(config.output, device=plan.device)
+    pairs, sets = scored_sets(prepared)
+    translator = Translator(loaded.model, loaded.tokenizer, config.decoding, device=plan.device)
+    decoded = decode(translator, pairs)
+    scores = []
+    for part in sets:
+        texts, references = [decoded.texts[i] for i in part.places], [pairs[i].target for i in part.places]
+        [bleu] = score(
+            texts, references, metrics=("bleu",), target_language=part.language or config.data.target_language
+        )
+        scores.append({**bleu.to_dict(), "data": part.name, "num_sentences": len(texts)})
+    course = read_course(Path(config.output) / "training" / "log.jsonl")
+    spent = loaded.details["training"]
+    last = course.train[-1] if course.train else None
+    return {
+        "width": config.model.d_model,
+        "scores": scores,
+        "valid_loss": ended.valid_loss,
+        "steps": ended.steps,
+        "tokens": int(last.tokens) if last else spent["tokens"],
+        "minutes": last.seconds / 60 if last else spent["minutes"],
+        "stopped_by": ended.stopped_by,
+        "training_tokens_per_second": course.tokens_per_second,
+        "decoding_tokens_per_second": decoded.num_tokens / decoded.seconds,
+        "decoding_sentences_per_second": decoded.num_sentences / decoded.seconds,
+        "memory_bytes": memory.num_bytes,
+        "memory_kind": memory.kind,
+        "curves": {"train": [asdict(point) for point in course.train], "valid": [asdict(one) for one in course.valid]},
+        "settings": settings_of(config),
+    }
+
+
+def scored_sets(prepared: Prepared) -> tuple[list[TrainingPair], list[ScoredSet]]:
+    """The sentences to translate, and how they fall into sets: the test corpora, or valid where there are none."""
+    role = "test" if prepared.test_pairs else "valid"
+    pairs = prepared.test_pairs or prepared.valid_pairs
+    names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == role]
+    places: dict[tuple[int, str | None], list[int]] = {}
+    for place, pair in enumerate(pairs):
+        places.setdefault((pair.corpus_index if role == "test" else -1, pair.target_language), []).append(place)
+    return pairs, [
+        ScoredSet((names[index] if role == "test" else "valid") + (f" into {tag}" if tag else ""), tag, found)
+        for (index, tag), found in places.items()
+    ]
+
+
+def heading(plan: Plan, prepared: Prepared, config: Config, command: str | None) -> dict[str, Any]:
+    """All of the results but the systems: what was compared, where, with what."""
+    training, decoding = config.training, config.decoding
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "complete": False,
+        "command": command,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "equal": plan.equal,
+        "reference": plan.systems[0].name,
+        "budget": {name: getattr(training, name) for name in BUDGETS if getattr(training, name)},
+        "preset": config.preset,
+        "seed": training.seed,
+        "num_train_pairs": len(prepared.train),
+        "scored_on": "test" if prepared.test_pairs else "valid",
+        "corpora": [
+            {key: corpus[key] for key in ("role", "name", "num_kept")} for corpus in prepared.report["corpora"]
+        ],
+        "search": {"method": decoding.method, "beam_size": decoding.beam_size if decoding.method == "beam" else None},
+        "machine": machine(plan.device),
+        "versions": versions(),
+        "systems": [],
+    }
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Where the numbers were measured."""
+    import torch
+
+    return {
+        "device": device_name(device),
+        "processor": processor(),
+        "num_cores": os.cpu_count(),
+        "num_threads": torch.get_num_threads(),
+        "system": platform.platform(),
+    }
+
+
+def processor() -> str:
+    """The name of the processor, as well as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that had a hand in it."""
+    from heedful.card import versions as versions_of_packages
+
+    return versions_of_packages()
+
+
+def write_results(output: Path, results: Mapping[str, Any]) -> None:
+    """Write `results.json` in one stroke."""
+    from heedful.checkpoint.model import plain_data
+
+    temporary = output / f"{RESULTS}.incomplete"
+    temporary.write_text(json.dumps(plain_data(results), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(output / RESULTS)

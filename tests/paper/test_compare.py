@@ -1,0 +1,335 @@
+"""`heedful compare`: one corpus, one budget, several systems; what it measures, writes, takes over and refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from heedful.config import ModelConfig
+from heedful.errors import ConfigError
+from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks
+from heedful.paper.compare import compare
+from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, table
+from heedful.paper.measure import measured_memory, read_course, resident_bytes
+from heedful.paper.systems import TOLERANCE, equal_width, num_parameters_of, parse_systems
+
+STEPS = 8
+TINY = (
+    "--preset tiny --device cpu --model.d_model=64 --model.d_ff=96 --model.num_heads=2 --model.num_encoder_layers=1 "
+    "--model.num_decoder_layers=1 --training.tokens_per_step=512 --training.bleu_sentences=0 "
+    "--training.tensorboard=false --training.validate_every=4 --decoding.max_length=12"
+).split()
+
+
+def program(*arguments: object) -> int:
+    """Run the program inside this process and return its exit code."""
+    from heedful.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Digits and the same digits the other way round, as flags."""
+    folder, drawn = tmp_path_factory.mktemp("digits"), random.Random(1)
+    found = {" ".join(drawn.choice("0123456789") for _ in range(drawn.randint(2, 6))) for _ in range(500)}
+    sources = sorted(text for text in found if text != text[::-1])
+    for name, part in (("train", sources[20:]), ("test", sources[:20])):
+        (folder / f"{name}.aa").write_text("".join(f"{text}\n" for text in part))
+        (folder / f"{name}.bb").write_text("".join(f"{text[::-1]}\n" for text in part))
+    flags = {"source": "train.aa", "target": "train.bb", "test-source": "test.aa", "test-target": "test.bb"}
+    return [text for flag, name in flags.items() for text in (f"--{flag}", str(folder / name))]
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One comparison of three systems for all tests that only read it."""
+    output = tmp_path_factory.mktemp("compared") / "out"
+    assert program("compare", *corpus, *TINY, "--steps", STEPS, "-o", output, "--quiet") == 0
+    return output
+
+
+def results_of(output: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((output / "results.json").read_text("utf-8"))
+    return found
+
+
+# ---- one comparison --------------------------------------------------------------------------------------------------
+
+
+def test_every_number_is_there_for_every_system(finished: Path) -> None:
+    results = results_of(finished)
+    assert results["complete"] is True
+    assert (results["equal"], results["reference"], results["budget"]) == (
+        "parameters",
+        "transformer",
+        {"steps": STEPS},
+    )
+    assert results["seed"] == 1 and results["versions"]["torch"] and results["machine"]["device"] == "CPU"
+    assert results["command"].startswith("heedful ")
+    assert [one["name"] for one in results["systems"]] == ["transformer", "recurrent", "convolutional"]
+    for one in results["systems"]:
+        assert one["steps"] == STEPS and one["tokens"] > 0 and one["minutes"] > 0 and one["valid_loss"] > 0
+        assert one["training_tokens_per_second"] > 0 and one["decoding_tokens_per_second"] > 0
+        assert [score["num_sentences"] for score in one["scores"]] == [20]
+        assert 0 <= one["scores"][0]["value"] <= 100 and "tok:" in one["scores"][0]["signature"]
+        assert one["memory_kind"] == ("resident_memory_growth" if resident_bytes() else "not_measured")
+        train, valid = one["curves"]["train"], one["curves"]["valid"]
+        assert [point["step"] for point in train] == list(range(1, STEPS + 1))
+        assert [point["step"] for point in valid] == [4, 8]
+        assert valid[0]["tokens"] == train[3]["tokens"] and valid[1]["seconds"] == train[7]["seconds"]
+        assert (finished / one["name"] / "model.safetensors").exists()
+
+
+def test_rivals_have_as_many_parameters_and_really_are_these_models(finished: Path) -> None:
+    from heedful.build import num_parameters
+    from heedful.checkpoint import load_model
+
+    systems = results_of(finished)["systems"]
+    for one in systems:
+        loaded = load_model(finished / one["name"])
+        assert num_parameters(loaded.model) == one["parameters"]
+        assert loaded.config.model.d_model == one["width"]
+        assert abs(one["parameters"] / systems[0]["parameters"] - 1) <= TOLERANCE
+    recurrent = systems[1]["settings"]["model"]
+    assert (recurrent["cell"], recurrent["attention_scoring"]) == ("gru", "additive")
+
+
+def test_all_systems_saw_the_same_tokens_of_the_same_data(finished: Path) -> None:
+    assert len({one["tokens"] for one in results_of(finished)["systems"]}) == 1
+    assert (finished / "data" / "prepared.json").exists()
+    assert not list(finished.glob("*/training/data"))
+
+
+class Fetches(HTMLParser):
+    """Everything in a page that would make a browser fetch something or run something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        named = {"src", "href", "srcset", "data", "xlink:href", "poster"}
+        self.found += [f"{tag} {name}" for name, _ in attrs if name in named]
+        self.found += [tag] if tag in ("script", "link", "iframe", "object", "embed") else []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_report_needs_nothing_but_itself(finished: Path, language: str) -> None:
+    page = html_page(results_of(finished), language)
+    if language == "en":
+        assert page == (finished / "report.html").read_text("utf-8")
+    reader = Fetches()
+    reader.feed(page)
+    assert reader.found == []
+    assert not re.search(r"https?://|url\(|@import", page)
+    assert reader.tags.count("svg") == 7 and reader.tags.count("tr") == 4
+    assert "prefers-color-scheme: dark" in page
+    assert WORDS[language]["over_time"] in page and f'lang="{"zh-CN" if language == "zh" else "en"}"' in page
+
+
+def test_plots_are_png_files(finished: Path) -> None:
+    for name in ("loss_over_tokens", "loss_over_time", "summary"):
+        content = (finished / f"{name}.png").read_bytes()
+        assert content.startswith(b"\x89PNG") and len(content) > 5_000
+
+
+def test_resume_takes_finished_systems_over_and_prints_table_or_json(
+    finished: Path, corpus: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*arguments: object, **named: object) -> None:
+        raise AssertionError("a finished system was trained again")
+
+    monkeypatch.setattr("heedful.paper.compare.train", never)
+    before = results_of(finished)["systems"]
+    command = ["compare", *corpus, *TINY, "--steps", STEPS, "-o", finished, "--resume"]
+    assert program(*command) == 0
+    printed = capsys.readouterr()
+    heading, *rows = printed.out.splitlines()
+    assert "BLEU" in heading and [row.split()[0] for row in rows[:3]] == ["transformer", "recurrent", "convolutional"]
+    assert printed.err.count("was finished before") == 3
+    assert program(*command, "--json", "--quiet", "--no-plots") == 0
+    assert json.loads(capsys.readouterr().out)["systems"] == before == results_of(finished)["systems"]
+
+
+def test_what_is_there_is_never_replaced_unasked(
+    finished: Path, corpus: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program("compare", *corpus, *TINY, "--steps", STEPS, "-o", finished) == 2
+    assert "--resume" in capsys.readouterr().err
+    (tmp_path / "precious").write_text("mine")
+    assert program("compare", *corpus, *TINY, "--steps", STEPS, "-o", tmp_path, "--overwrite") == 2
+    assert "precious" in capsys.readouterr().err
+    other = ["--data.max_characters=9", "--resume"]
+    assert program("compare", *corpus, *TINY, "--steps", STEPS, "-o", finished, *other) == 2
+    assert "other files or settings" in capsys.readouterr().err
+
+
+def test_an_interrupted_comparison_goes_on(corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal during the second system ends the comparison; --resume trains what is left, and only that."""
+    from heedful import workflow
+
+    trained: list[str] = []
+
+    def stopped_in_second(request: dict[str, Any], **named: Any) -> workflow.TrainingResult:
+        trained.append(Path(request["output"]).name)
+        ended = workflow.train(request, **named)
+        return replace(ended, stopped_by="SIGINT") if len(trained) == 2 else ended
+
+    monkeypatch.setattr("heedful.paper.compare.train", stopped_in_second)
+    systems = "recurrent-lstm-dot,convolutional-kernel2"
+    command = ["compare", *corpus, *TINY, "--steps", 2, "-o", tmp_path / "out", "--quiet", "--systems", systems]
+    assert program(*command) == 130
+    assert results_of(tmp_path / "out")["complete"] is False
+    assert program(*command, "--resume", "--no-plots") == 0
+    assert trained == ["recurrent-lstm-dot", "convolutional-kernel2", "convolutional-kernel2"]
+    first, second = results_of(tmp_path / "out")["systems"]
+    assert first["settings"]["model"]["cell"] == "lstm" and second["settings"]["model"]["kernel_size"] == 2
+    assert not (tmp_path / "out" / "summary.png").exists()
+
+
+def test_equal_minutes_leaves_the_presets_as_they_are(corpus: list[str], tmp_path: Path) -> None:
+    flags = ["--minutes", 0.01, "--systems", "transformer,convolutional", "--lang", "zh", "--quiet", "--no-plots"]
+    assert program("compare", *corpus[:4], *TINY, *flags, "-o", tmp_path / "out") == 0
+    results = results_of(tmp_path / "out")
+    assert (results["equal"], results["scored_on"]) == ("minutes", "valid")
+    assert [one["width"] for one in results["systems"]] == [64, 64]
+    assert WORDS["zh"]["on_valid"] in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], ["--steps", "--minutes"]),
+        (["--steps", "2", "--systems", "transformer,recurent"], ["recurent", "'recurrent'"]),
+        (["--steps", "2", "--systems", "recurrent-gru-lstm"], ["gru", "lstm", "exclude"]),
+        (["--steps", "2", "--systems", "recurrent-post"], ["post", "gru, lstm"]),
+        (["--steps", "2", "--systems", "transformer,transformer"], ["twice"]),
+        (["--steps", "2", "--systems", ","], ["--systems"]),
+        (["--steps", "2", "--equal", "minutes"], ["--minutes"]),
+        (["--steps", "2", "--equal", "size"], ["parameters, minutes"]),
+        (["--steps", "2", "--lang", "de"], ["--lang", "en, zh"]),
+        (["--steps", "2", "--model.architecture=recurrent"], ["--systems"]),
+        (["--steps", "2", "--model.positions=rotary"], ["rotary"]),
+        (["--steps", "2", "--device", "cuda:99"], ["cuda:99"]),
+        (["--steps", "2", "--model.d_modle=8"], ["d_model"]),
+    ],
+)
+def test_what_cannot_be_is_told_before_any_work(
+    corpus: list[str], flags: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program("compare", *corpus, *TINY, *flags, "-o", tmp_path / "out") == 2
+    message = capsys.readouterr().err
+    assert message.startswith("heedful: ") and len(message.splitlines()) == 1
+    assert all(word in message for word in words), message
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.paper.compare.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"heedful\[plots\]"):
+        compare({"training": {"steps": 1}})
+
+
+# ---- widths ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["recurrent", "recurrent-lstm-dot", "convolutional", "transformer-post"])
+@pytest.mark.parametrize("width", [64, 256])
+def test_the_width_is_the_best_multiple_of_eight(name: str, width: int) -> None:
+    reference = ModelConfig(source_vocab_size=500, target_vocab_size=500, d_model=width, d_ff=2 * width, num_heads=4)
+    wanted = num_parameters_of(reference)
+    [system] = parse_systems([name])
+    rival = replace(reference, architecture=system.architecture, **system.keys)
+    counts = {some: num_parameters_of(replace(rival, d_model=some)) for some in range(16, 400, 8)}
+    best = min(counts, key=lambda some: abs(counts[some] - wanted))
+    found = equal_width(rival, wanted, name)
+    assert abs(num_parameters_of(replace(rival, d_model=found)) / wanted - 1) <= TOLERANCE
+    if abs(counts[best] / wanted - 1) <= TOLERANCE:
+        assert found == best
+    else:
+        assert found % 8
+
+
+def test_no_width_near_enough_is_an_error_with_a_remedy() -> None:
+    model = ModelConfig(source_vocab_size=50, target_vocab_size=50, architecture="convolutional", num_heads=1)
+    with pytest.raises(ConfigError, match="recurring: no width.*--equal minutes"):
+        equal_width(model, 100, "recurring")
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(resident_bytes() is None, reason="the system does not tell its resident memory")
+def test_memory_that_grows_is_seen_and_the_watch_ends() -> None:
+    with measured_memory(torch.device("cpu")) as memory:
+        held = torch.ones(16 * 2**20)  # 64 MiB, touched
+    assert memory.num_bytes is not None and memory.num_bytes >= 0.9 * held.numel() * 4
+    assert not any(thread.name == "memory" for thread in threading.enumerate())
+    with pytest.raises(ZeroDivisionError), measured_memory(torch.device("cpu")):
+        raise ZeroDivisionError
+    assert not any(thread.name == "memory" for thread in threading.enumerate())
+
+
+def test_a_log_becomes_curves_and_a_rate(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"event": "train", "step": 10, "tokens": 1000, "seconds": 5.0, "loss": 4.0, "tokens_per_second": 200.0},
+        {"event": "valid", "step": 15, "loss": 3.0},
+        {"event": "note", "message": "…"},
+        {"event": "train", "step": 20, "tokens": 2000, "seconds": 9.0, "loss": None, "tokens_per_second": 500.0},
+        {"event": "train", "step": 30, "tokens": 3000, "seconds": 12.0, "loss": 2.0, "tokens_per_second": 1000.0},
+        {"event": "valid", "step": 30, "loss": 2.5},
+        {"event": "valid", "step": 30, "loss": 2.4},
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    course = read_course(log)
+    assert [(point.step, point.loss) for point in course.train] == [(10, 4.0), (30, 2.0)]
+    assert [(p.step, p.tokens, p.seconds, p.loss) for p in course.valid] == [(15, 1500, 7, 3.0), (30, 3000, 12, 2.5)]
+    assert course.tokens_per_second == pytest.approx(2000 / 3)
+    assert read_course(tmp_path / "none").tokens_per_second is None
+
+
+# ---- charts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0.3, 7.9), (0, 12_345_678), (2.0001, 2.0002), (0, 1e-9)])
+def test_ticks_are_few_even_and_inside(low: float, high: float) -> None:
+    found = ticks(low, high)
+    assert 2 <= len(found) <= 7
+    assert all(low - 1e-9 <= tick <= high * (1 + 1e-9) for tick in found)
+    assert [short(number) for number in (1_500_000, 20_000, 0.25)] == ["1.5M", "20k", "0.25"]
+
+
+def test_charts_draw_to_scale_and_quote_names() -> None:
+    bars = bar_chart([("<a>", 10.0, "ten"), ("b", 5.0, "five"), ("c", None, "–")], title="t")
+    widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', bars)]
+    assert widths[0] == pytest.approx(2 * widths[1], abs=0.1) and widths[2] == 0
+    assert "&lt;a&gt;" in bars and "<a>" not in bars
+    chart = line_chart([Line("one", [(0, 1.0), (10, 2.0)], 0)], x_label="x", y_label="y")
+    [places] = re.findall(r'<polyline class="line s0" points="([^"]+)"', chart)
+    (x0, y0), (x1, y1) = (tuple(map(float, place.split(","))) for place in places.split())
+    assert x0 < x1 and y0 > y1  # larger is higher on the page
+    assert line_chart([], x_label="x", y_label="y") == ""
+
+
+def test_both_languages_say_the_same_things(finished: Path) -> None:
+    assert set(WORDS["en"]) == set(WORDS["zh"])
+    results = results_of(finished)
+    assert table(results, "en")[1] == table(results, "zh")[1]
