@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,9 @@ Systems = Annotated[
 Equal = Annotated[
     str | None,
     typer.Option(metavar="WHAT", rich_help_panel=options.BUDGET, help="parameters, or minutes with presets as is."),
+]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="Where all goes; else ./comparison.")
 ]
 Language = Annotated[str, typer.Option("--lang", metavar="CODE", help="Language of table and report: en or zh.")]
 Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Write PNG files too (needs matplotlib).")]
@@ -44,9 +47,7 @@ def compare(
     epochs: options.Epochs = None,
     tokens: options.Tokens = None,
     minutes: options.Minutes = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="Where all goes; else ./comparison.")
-    ] = None,
+    output: Output = None,
     preset: options.Preset = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
@@ -85,6 +86,25 @@ def compare(
         training__device=device,
     )
     request = complete_request(config, changes)
+    results = run(request, systems, equal, lang=lang, plots=plots, resume=resume, overwrite=overwrite, quiet=quiet)
+    if as_json:
+        print(json.dumps(results, indent=2, ensure_ascii=False))
+    else:
+        print_table(results, lang)
+
+
+def run(
+    request: dict[str, Any],
+    systems: str,
+    equal: str | None,
+    *,
+    lang: str,
+    plots: bool,
+    resume: bool,
+    overwrite: bool,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Compare, and return the results; a comparison that was interrupted ends the program."""
     settle(request, "base")  # a wrong key is told before torch is imported
     from heedful.paper.compare import compare as compare_systems
 
@@ -101,13 +121,10 @@ def compare(
     )
     if not results["complete"]:
         raise typer.Exit(INTERRUPTED)
-    if as_json:
-        print(json.dumps(results, indent=2, ensure_ascii=False))
-    else:
-        print_table(results, lang)
+    return results
 
 
-def print_table(results: dict[str, object], language: str) -> None:
+def print_table(results: dict[str, Any], language: str) -> None:
     """Print the table and what must be known to read it: with rules on a terminal, plain elsewhere."""
     from heedful.paper.compare_report import remarks, table
 

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, nearest, settle, to_mapping
@@ -30,6 +31,8 @@ from heedful.workflow import (
     complete,
     device_name,
     obtain_data,
+    open_run,
+    set_up,
     train,
 )
 
@@ -47,6 +50,7 @@ EQUAL = ("parameters", "minutes")
 BUDGETS = ("steps", "epochs", "tokens", "minutes")
 COMPARED_SECTIONS = ("preset", "tokenizer", "model", "training", "decoding")
 """What must be the same for a finished system to be taken over by a resumed comparison."""
+REHEARSED_SENTENCES = 8
 LINES_OF_LOG = 50
 """About so many points has a loss curve when the number of steps is known."""
 
@@ -108,6 +112,8 @@ def compare(
             write_results(plan.output, results)
             parameters = num_parameters_of(config.model)
             console.note(f"{label}, width {config.model.d_model}, {parameters:,} parameters.")
+            if plan.device.type == "cpu":
+                rehearse(config, prepared)
             with measured_memory(plan.device) as memory:
                 ended = train(one, resume=resume, overwrite=overwrite, quiet=quiet)
             if ended.stopped_by not in (None, "early stopping"):
@@ -229,6 +235,25 @@ def settings_of(config: Config) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- the numbers
+
+
+def rehearse(config: Config, prepared: Prepared) -> None:
+    """One update and one look at valid, then forgotten: what libraries load at first use is no system's memory."""
+    from heedful.training.report import ConsoleReporter
+
+    no_budget = dict.fromkeys(BUDGETS)
+    sentences = min(config.training.bleu_sentences, REHEARSED_SENTENCES)
+    changes: dict[str, Any] = {**no_budget, "steps": 1, "bleu_sentences": sentences, "samples": 0}
+    with TemporaryDirectory() as folder:
+        short = replace(config, output=folder, training=replace(config.training, **changes))
+        _, reporter = open_run(short, prepared, ConsoleReporter(quiet=True), resume=False)
+        try:
+            loop = set_up(short, prepared, None, reporter)
+            loop.run()
+        finally:
+            reporter.close()
+    if loop.stopped_by is not None and loop.stopped_by.startswith("SIG"):
+        raise KeyboardInterrupt
 
 
 def measure(config: Config, ended: TrainingResult, prepared: Prepared, memory: Memory, plan: Plan) -> dict[str, Any]:

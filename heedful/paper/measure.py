@@ -63,10 +63,10 @@ def _watched() -> Iterator[list[int]]:
     peak, over = [0], threading.Event()
 
     def look() -> None:
-        while True:
-            peak[0] = max(peak[0], resident_bytes() or 0)
-            if over.wait(SECONDS_BETWEEN_LOOKS):
-                return
+        is_over = False
+        while not is_over:
+            is_over = over.wait(SECONDS_BETWEEN_LOOKS)
+            peak[0] = max(peak[0], resident_bytes() or 0)  # once more at the end, however short the work was
 
     thread = threading.Thread(target=look, name="memory", daemon=True)
     thread.start()
