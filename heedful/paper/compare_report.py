@@ -47,6 +47,7 @@ WORDS: dict[str, dict[str, str]] = {
         "resident_memory_growth": "Memory: by how much the process grew in RAM while training, sampled.",
         "not_measured": "Memory was not measured: this machine does not tell it.",
         "decoded": "Decoding: the same sentences for all, in batches, by {search}.",
+        "early": "Before the budget was used, for want of progress on valid, stopped: {names}.",
         "seed": "seed",
         "machine": "machine",
         "versions": "versions",
@@ -83,6 +84,7 @@ WORDS: dict[str, dict[str, str]] = {
         "resident_memory_growth": "内存：训练期间进程常驻内存（RSS）的增长，每秒采样 50 次。",
         "not_measured": "内存没有测量：这台机器不提供。",
         "decoded": "解码：所有系统翻译同样的句子，成批解码，{search}。",
+        "early": "验证集上不再进步、没有用完预算就停下的：{names}。",
         "seed": "随机种子",
         "machine": "机器",
         "versions": "版本",
@@ -179,9 +181,11 @@ def remarks(results: Results, language: str) -> list[str]:
     """What a reader must know to read the table rightly."""
     words, search = WORDS[language], results["search"]
     kinds = sorted({one["memory_kind"] for one in results["systems"]})
+    early = ", ".join(one["name"] for one in results["systems"] if one["stopped_by"] is not None)
     method = f"{search['method']} {search['beam_size'] or ''}".strip()
     return [
         words[f"equal_{results['equal']}"].format(reference=results["reference"]),
+        *([words["early"].format(names=early)] if early else []),
         *([words["on_valid"]] if results["scored_on"] == "valid" else []),
         words["decoded"].format(search=method),
         *(words[kind] for kind in kinds),

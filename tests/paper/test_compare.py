@@ -18,7 +18,7 @@ from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks
 from heedful.paper.compare import compare
-from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, table
+from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
 from heedful.paper.measure import measured_memory, read_course, resident_bytes
 from heedful.paper.systems import TOLERANCE, equal_width, num_parameters_of, parse_systems
 
@@ -328,6 +328,13 @@ def test_charts_draw_to_scale_and_quote_names() -> None:
     (x0, y0), (x1, y1) = (tuple(map(float, place.split(","))) for place in places.split())
     assert x0 < x1 and y0 > y1  # larger is higher on the page
     assert line_chart([], x_label="x", y_label="y") == ""
+
+
+def test_who_did_not_use_the_budget_is_named(finished: Path) -> None:
+    results = results_of(finished)
+    assert not any("recurrent" in remark for remark in remarks(results, "en"))
+    results["systems"][1]["stopped_by"] = "early stopping"
+    assert [remark for remark in remarks(results, "en") if "stopped: recurrent." in remark]
 
 
 def test_both_languages_say_the_same_things(finished: Path) -> None:
