@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from heedful.errors import ConfigError
 from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks
 from heedful.paper.compare import compare
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
-from heedful.paper.measure import measured_memory, read_course, resident_bytes
+from heedful.paper.measure import MOST_PASSES, decode, measured_memory, read_course, resident_bytes
 from heedful.paper.systems import TOLERANCE, equal_width, num_parameters_of, parse_systems
+from heedful.text.cleaning import TrainingPair
 
 STEPS = 8
 TINY = (
@@ -286,6 +288,27 @@ def test_memory_that_grows_is_seen_and_the_watch_ends() -> None:
     with pytest.raises(ZeroDivisionError), measured_memory(torch.device("cpu")):
         raise ZeroDivisionError
     assert not any(thread.name == "memory" for thread in threading.enumerate())
+
+
+class Echo:
+    """A translator that says the source again, one token a word, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, str | None]] = []
+
+    def translate(self, texts: list[str], *, target_language: str | None) -> list[SimpleNamespace]:
+        self.calls.append((len(texts), target_language))
+        return [SimpleNamespace(text=text, tokens=text.split(), sentences=1) for text in texts]
+
+
+def test_texts_come_back_in_order_and_equal_sentences_count_once() -> None:
+    sources = [("a b", "de"), ("c", "fr"), ("a b", "de"), ("a b", "fr")]
+    pairs = [TrainingPair(source=text, target="", corpus_index=0, target_language=tag) for text, tag in sources]
+    echo = Echo()
+    found = decode(echo, pairs)  # type: ignore[arg-type]
+    assert found.texts == ["a b", "c", "a b", "a b"]
+    assert (found.num_sentences, found.num_tokens) == (3, 3 + 2 + 3)
+    assert echo.calls == [(2, "de"), (2, "fr")] * (1 + MOST_PASSES)  # the warm-up, then passes too short to time well
 
 
 def test_a_log_becomes_curves_and_a_rate(tmp_path: Path) -> None:
