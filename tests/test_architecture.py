@@ -168,7 +168,7 @@ def loaded_by(*arguments: str) -> set[str]:
     return {line.split("|")[-1].strip().split(".")[0] for line in timed}
 
 
-@pytest.mark.parametrize("verb", ["", "train", "translate", "score", "evaluate", "prepare", "average", "info"])
+@pytest.mark.parametrize("verb", ["", "train", "translate", "score", "evaluate", "prepare", "average", "info", "paper"])
 def test_help_answers_without_heavy_packages(verb: str) -> None:
     loaded = loaded_by("-m", "heedful", *([verb] if verb else []), "--help")
     assert "heedful" in loaded
