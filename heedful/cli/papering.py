@@ -44,7 +44,8 @@ def table1(
     heedful paper table1 -o table1 --lengths 16,64,256,1024 --widths 64,256 --device cpu
     """
     from heedful.build import resolve_device
-    from heedful.paper.table1 import default_sweep, run_table1
+    from heedful.paper.table1 import default_sweep
+    from heedful.paper.table1_plot import run_table1
 
     where = resolve_device(device or "auto")
     given = {

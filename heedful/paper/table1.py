@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -158,7 +156,6 @@ def _path_of(kind: str, n: int, sweep: Sweep) -> dict[str, int]:
         window=sweep.window,
         kernel_size=sweep.kernel_size,
         device=torch.device("cpu"),
-        attention="explicit",
     )
     operations = dependent_operations(layer, length=n, d_model=SMALL_WIDTH)
     reach = gradient_reach(layer, length=n, d_model=SMALL_WIDTH)
@@ -203,25 +200,3 @@ def results(points: Sequence[Point], sweep: Sweep, device: torch.device, command
         "exponents": exponents(points),
         "points": [asdict(point) for point in points],
     }
-
-
-def run_table1(
-    output: Path,
-    *,
-    sweep: Sweep,
-    device: torch.device,
-    command: str,
-    language: str = "en",
-    tell: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
-    """Measure, and leave `results.json`, `table1.png` and `table1.svg` in the folder; return the results."""
-    from heedful.paper.drawing import save, styled
-    from heedful.paper.table1_plot import draw, texts
-
-    with styled(texts(language)):  # what cannot be drawn is told before the measuring, not after it
-        points = measure(sweep, device, tell=tell)
-        found = results(points, sweep, device, command)
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "results.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        save(draw(points, language), output, "table1")
-    return found

@@ -1,12 +1,16 @@
-"""The measured Table 1 as curves on logarithmic axes."""
+"""The measured Table 1 as files: all numbers, and curves on logarithmic axes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from heedful.paper.drawing import in_language, new_figure
-from heedful.paper.table1 import THEORY, Point
+import torch
+
+from heedful.paper.drawing import in_language, new_figure, save, styled
+from heedful.paper.table1 import THEORY, Point, Sweep, measure, results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +34,25 @@ WORDS = {
         "表 1 的实测；虚线为理论斜率；左侧四图 d = {d}，右侧两图 n = {n}",
     ),
 }
+
+
+def run_table1(
+    output: Path,
+    *,
+    sweep: Sweep,
+    device: torch.device,
+    command: str,
+    language: str = "en",
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Measure, and leave `results.json`, `table1.png` and `table1.svg` in the folder; return the results."""
+    with styled(texts(language)):  # what cannot be drawn is told before the measuring, not after it
+        points = measure(sweep, device, tell=tell)
+        found = results(points, sweep, device, command)
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "results.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        save(draw(points, language), output, "table1")
+    return found
 
 
 def texts(language: str) -> list[str]:
