@@ -18,6 +18,7 @@ from heedful.cli.evaluating import evaluate
 from heedful.cli.flags import Verb, similar_flag
 from heedful.cli.models import average, info
 from heedful.cli.outcome import tell_error
+from heedful.cli.papering import paper
 from heedful.cli.preparing import prepare
 from heedful.cli.scoring import score
 from heedful.cli.training import train
@@ -31,6 +32,7 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in type
 app = typer.Typer(rich_markup_mode="rich", add_completion=True, pretty_exceptions_enable=False)
 for _verb in VERBS:
     app.command(cls=Verb)(_verb)
+app.add_typer(paper, name="paper")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -63,7 +65,7 @@ def told(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     message = str(getattr(error, "message", error))
     if unknown := re.match(r"No such command '(.*?)'", message):
-        verb, known = unknown[1], [verb.__name__ for verb in VERBS]
+        verb, known = unknown[1], list(context.command.commands) if context else []
         return f"there is no verb {verb!r}{nearest(verb, known)}; choose one of {', '.join(known)}."
     if name and message.startswith("No such option"):
         flags = [flag for parameter in context.command.params for flag in parameter.opts] if context else []

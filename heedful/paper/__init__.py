@@ -1,1 +1,1 @@
-"""The paper's arguments as experiments that anyone can run."""
+"""The paper's tables and figures as runnable experiments."""

@@ -20,13 +20,14 @@ from heedful.errors import ConfigError
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 
 VERBS = ("train", "translate", "score", "evaluate", "prepare", "average", "info")
+GROUPS = {"paper": ("table1", "figures")}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_help_names_every_verb(inside: Inside, arguments: list[str]) -> None:
     ended = inside(*arguments)
     assert ended.code == 0
-    assert all(f" {verb} " in ended.out for verb in VERBS)
+    assert all(f" {verb} " in ended.out for verb in (*VERBS, *GROUPS))
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -36,6 +37,14 @@ def test_help_of_a_verb_shows_examples_each_on_its_line(inside: Inside, verb: st
     examples = [line.strip() for line in ended.out.splitlines() if line.strip().startswith(f"heedful {verb} ")]
     assert examples
     assert all(line.count("heedful ") == 1 or "|" in line for line in examples)
+
+
+@pytest.mark.parametrize(("group", "verb"), [(group, verb) for group, verbs in GROUPS.items() for verb in verbs])
+def test_help_of_a_verb_in_a_group_shows_examples(inside: Inside, group: str, verb: str) -> None:
+    assert f" {verb} " in inside(group, "--help").out
+    ended = inside(group, verb, "--help")
+    assert ended.code == 0
+    assert any(line.strip().startswith(f"heedful {group} {verb} ") for line in ended.out.splitlines())
 
 
 def test_version(inside: Inside) -> None:

@@ -1,0 +1,163 @@
+"""`heedful paper`: the paper's tables and figures, run and drawn again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heedful.cli import options
+from heedful.cli.flags import Verb
+from heedful.errors import ConfigError
+
+OutputFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for what is written.")]
+Language = Annotated[str, typer.Option("--lang", metavar="CODE", help="Labels in English (en) or Chinese (zh).")]
+Numbers = Annotated[str | None, typer.Option(metavar="N,N,…", help="Else chosen for the device.")]
+
+paper = typer.Typer(help="Run the paper's tables and draw its figures.", rich_markup_mode="rich", no_args_is_help=True)
+
+
+@paper.command(cls=Verb)
+def table1(
+    output: OutputFolder,
+    lengths: Numbers = None,
+    widths: Numbers = None,
+    window: Annotated[int | None, typer.Option(help="r of restricted self-attention; without it 16.")] = None,
+    kernel_size: Annotated[int | None, typer.Option(help="k of the convolution; without it 3.")] = None,
+    attention: Annotated[str | None, typer.Option(metavar="NAME", help="fused (the default) or explicit.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, short times: a first look.")] = False,
+    lang: Language = "en",
+    device: options.Device = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure Table 1: what a layer costs, what must wait, how far information travels.
+
+    \b
+    heedful paper table1 -o table1
+    heedful paper table1 -o table1 --quick --json
+    heedful paper table1 -o table1 --lengths 16,64,256,1024 --widths 64,256 --device cpu
+    """
+    from heedful.build import resolve_device
+    from heedful.paper.table1 import default_sweep
+    from heedful.paper.table1_plot import run_table1
+
+    where = resolve_device(device or "auto")
+    given = {
+        "lengths": numbers(lengths, "--lengths"),
+        "widths": numbers(widths, "--widths"),
+        "window": window,
+        "kernel_size": kernel_size,
+        "attention": attention,
+    }
+    changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    sweep = dataclasses.replace(default_sweep(where, quick=quick), **changed)
+
+    def tell(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr)
+
+    command = " ".join(["heedful", *sys.argv[1:]])
+    found = run_table1(output, sweep=sweep, device=where, command=command, language=lang, tell=tell)
+    if as_json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    elif not quiet:
+        print_table(found)
+        print(f"\n{output / 'results.json'}, {output / 'table1.png'}, {output / 'table1.svg'}")
+
+
+@paper.command(cls=Verb)
+def figures(
+    output: OutputFolder,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", "-m", metavar="DIRECTORY", help="A trained model: its shapes and attention."),
+    ] = None,
+    sentence: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model translates.")] = None,
+    target_language: options.To = None,
+    layer: Annotated[int | None, typer.Option(help="Layer whose attention is shown, from 1.")] = None,
+    head: Annotated[list[int] | None, typer.Option(help="Head to show, from 1; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="This figure alone; repeatable.")] = None,
+    preset: Annotated[str, typer.Option(metavar="NAME", help="Whose architecture is drawn without a model.")] = "base",
+    lang: Language = "en",
+    quiet: options.Quiet = False,
+) -> None:
+    """Draw the figures that readers of the paper know, from what the code computes.
+
+    \b
+    heedful paper figures -o figures
+    heedful paper figures -o figures --lang zh --only masks --only scaling
+    heedful paper figures -o figures -m model --sentence "Where is Tom?" --layer 2 --head 1 --head 3
+    """
+    from heedful.checkpoint import describe
+    from heedful.config import Config, from_mapping, settle
+    from heedful.paper.figures.attention import look
+    from heedful.paper.figures.gallery import choose_figures, draw_figures
+
+    if (model is None) != (sentence is None):
+        raise ConfigError("--model and --sentence belong together: whose attention is shown, and for which text.")
+    named = choose_figures(only or [], with_model=model is not None)
+    if model is not None and sentence is not None:
+        config = from_mapping(Config, describe(model)["config"])
+        looks = look(model, sentence, target_language=target_language) if "attention" in named else None
+    else:
+        config, looks = settle({"preset": preset}), None
+    written = draw_figures(
+        output, language=lang, only=named, config=config.model, looks=looks, layer=layer, heads=head or []
+    )
+    if not quiet:
+        print("\n".join(str(path) for path in written))
+
+
+def numbers(text: str | None, flag: str) -> tuple[int, ...] | None:
+    """Whole numbers out of text like `16,64,256`."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"{flag} takes whole numbers with commas between them, such as 16,64,256, not {text!r}."
+        ) from None
+
+
+def print_table(found: Mapping[str, Any]) -> None:
+    """The measured table: for each kind of layer the theory, and below it the exponents that came out."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in (
+        "layer",
+        "theory",
+        "FLOPs (mixing)",
+        "FLOPs",
+        "time (mixing)",
+        "time",
+        "memory",
+        "one after another",
+        "path",
+    ):
+        table.add_column(heading)
+    for kind, row in found["exponents"].items():
+        theory = found["theory"][kind]
+        told = f"{theory['complexity']}\n{theory['sequential']} · {theory['path']}"
+        costs = [power(row[name]) for name in ("flops_mixing", "flops", "seconds_mixing", "seconds", "memory_bytes")]
+        table.add_row(
+            kind.replace("_", " "), told, *costs, *(power(row[name], d=False) for name in ("operations", "path"))
+        )
+    console = Console()
+    console.print(table)
+    console.print("Fitted powers of length n and width d. Theory: operations, then what must wait · longest path.")
+
+
+def power(exponents: tuple[float, float], *, d: bool = True) -> str:
+    """Such as `n^2.00 d^1.00`."""
+    n = f"n^{exponents[0] + 0.0:.2f}"
+    return f"{n} d^{exponents[1] + 0.0:.2f}" if d else n

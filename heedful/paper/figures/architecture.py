@@ -1,0 +1,236 @@
+"""Figure 1 with true shapes: every box of the model, what comes out of it, and how many numbers it has learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from heedful.build import num_parameters
+from heedful.config import ModelConfig
+from heedful.errors import ConfigError
+from heedful.model.transformer import Transformer
+from heedful.paper.drawing import in_language, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BATCH, SOURCE, TARGET = 32, 20, 24
+
+WORDS = {
+    "source": ("source ids", "源语言编号"),
+    "target": ("target ids, shifted right", "目标语言编号(右移一位)"),
+    "embedding": ("Embedding × √d_model", "词嵌入 × √d_model"),
+    "positions": ("+ positional encoding", "+ 位置编码"),
+    "self_attention": ("Multi-head self-attention", "多头自注意力"),
+    "masked_attention": ("Masked multi-head self-attention", "带掩码的多头自注意力"),
+    "cross_attention": ("Multi-head cross-attention", "多头交叉注意力"),
+    "feed_forward": ("Feed-forward", "前馈网络"),
+    "norm": ("Add & norm", "残差相加与归一化"),
+    "norm_first": ("Norm", "归一化"),
+    "final_norm": ("Final norm", "末层归一化"),
+    "output": ("Linear to the vocabulary", "线性映射到词表"),
+    "softmax": ("Softmax", "Softmax"),
+    "parameters": ("{count} parameters", "{count} 个参数"),
+    "shared": ("shared with the source embedding", "与源端词嵌入共享"),
+    "shared_target": ("shared with the target embedding", "与目标端词嵌入共享"),
+    "none": ("no parameters", "无参数"),
+    "stack": ("{n} × layer: {count} each", "{n} × 层：每层 {count}"),
+    "title": (
+        "{total} parameters; d_model {d}, d_ff {f}, {h} heads; batch {b}, source length {s}, target length {t}",
+        "共 {total} 个参数；d_model {d}，d_ff {f}，{h} 个头；批次 {b}，源长 {s}，目标长 {t}",
+    ),
+}
+FILLS = {
+    "embedding": "#f6d5d5",
+    "attention": "#fbe0c0",
+    "forward": "#cfe6f5",
+    "norm": "#f2f3c4",
+    "output": "#d9d5ee",
+    "softmax": "#d3ecd6",
+}
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box of the figure; `shared` names what its parameters are shared with."""
+
+    name: str
+    shape: tuple[int, ...]
+    num_parameters: int
+    layered: bool = False
+    shared: str | None = None
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The two sides of the figure, each from bottom to top, and the count of all parameters."""
+
+    encoder: list[Box]
+    decoder: list[Box]
+    total: int
+
+
+def trace(config: ModelConfig, *, batch: int = BATCH, source: int = SOURCE, target: int = TARGET) -> Stacks:
+    """Run the model of a configuration on the meta device, where nothing is computed, and note every shape."""
+    if config.architecture != "transformer":
+        raise ConfigError(f"the figure of the architecture is of a Transformer, not of a {config.architecture} model.")
+    with torch.device("meta"):
+        model = Transformer(config)
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, module in model.named_modules():
+            module.register_forward_hook(_noting(shapes, name))
+        logits = model(torch.zeros(batch, source, dtype=torch.long), torch.zeros(batch, target, dtype=torch.long))
+
+    parts = dict(model.named_modules())
+
+    def box(name: str, path: str, *, layered: bool = True) -> Box:
+        return Box(name, shapes[path], num_parameters(parts[path]), layered)
+
+    def sublayers(stack: str, names: dict[str, str]) -> list[Box]:
+        boxes = []
+        for module, name in names.items():
+            own = box(name, f"{stack}.layers.0.{module}")
+            norm = box("norm_first" if config.norm_placement == "pre" else "norm", f"{stack}.layers.0.{module}_norm")
+            boxes += [norm, own] if config.norm_placement == "pre" else [own, norm]
+        return boxes + ([box("final_norm", f"{stack}.norm", layered=False)] if config.has_final_norm else [])
+
+    first = {"self_attention": "self_attention", "feed_forward": "feed_forward"}
+    second = {
+        "self_attention": "masked_attention",
+        "cross_attention": "cross_attention",
+        "feed_forward": "feed_forward",
+    }
+    encoder = [*_inputs(model, "source", (batch, source, config.d_model)), *sublayers("encoder", first)]
+    decoder = [*_inputs(model, "target", (batch, target, config.d_model)), *sublayers("decoder", second)]
+    tied = {"three_way": "shared", "target": "shared_target", "none": None}[config.tying]
+    learned = num_parameters(model.output) if model.output is not None else 0
+    decoder += [
+        Box("output", tuple(logits.shape), learned, shared=tied),
+        Box("softmax", tuple(logits.shape), 0),
+    ]
+    return Stacks(encoder, decoder, num_parameters(model))
+
+
+def _noting(shapes: dict[str, tuple[int, ...]], name: str) -> Any:
+    def note(module: nn.Module, given: Any, made: Any) -> None:
+        first = made[0] if isinstance(made, tuple) else made
+        shapes[name] = tuple(first.shape)
+
+    return note
+
+
+def _inputs(model: Transformer, side: str, shape: tuple[int, ...]) -> list[Box]:
+    table: nn.Module | None = getattr(model, f"{side}_embedding")
+    learned: nn.Module | None = getattr(model, f"{side}_positions")
+    boxes = [
+        Box(side, shape[:2], 0),
+        Box("embedding", shape, num_parameters(table) if table else 0, shared=None if table else "shared"),
+    ]
+    if model.config.positions != "rotary":
+        boxes.append(Box("positions", shape, num_parameters(learned) if learned else 0))
+    return boxes
+
+
+def draw(language: str, config: ModelConfig) -> Figure:
+    """Encoder left, decoder right, data flowing upwards."""
+    words = in_language(WORDS, language)
+    stacks = trace(config)
+    figure = new_figure(11, 12.5)
+    panel = figure.subplots()
+    layers = (config.num_encoder_layers, config.num_decoder_layers)
+    tops = [
+        _column(panel, 0.0, stacks.encoder, layers[0], words),
+        _column(panel, 6.2, stacks.decoder, layers[1], words),
+    ]
+    cross = tops[1]["cross_attention"]
+    top = tops[0]["top"]
+    points = [(2.2, top), (2.2, top + 0.6), (5.45, top + 0.6), (5.45, cross), (6.2, cross)]
+    panel.plot([x for x, _ in points[:-1]], [y for _, y in points[:-1]], color="black", linewidth=1.2)
+    panel.annotate("", xy=points[-1], xytext=points[-2], arrowprops={"arrowstyle": "->", "lw": 1.2})
+    panel.set(xlim=(-1.0, 11.5), ylim=(-0.1, max(tops[1]["top"], top) + 0.4))
+    panel.axis("off")
+    figure.suptitle(
+        words["title"].format(
+            total=f"{stacks.total:,}", d=config.d_model, f=config.d_ff, h=config.num_heads, b=BATCH, s=SOURCE, t=TARGET
+        )
+    )
+    return figure
+
+
+HEIGHT, GAP, BOX_WIDTH = 0.78, 0.42, 4.4
+
+
+def _column(panel: Axes, left: float, boxes: list[Box], num_layers: int, words: dict[str, str]) -> dict[str, float]:
+    """Draw one side and say at which height the middle of each box is, and the top of the last."""
+    bottoms = [index * (HEIGHT + GAP) for index in range(len(boxes))]
+    middle = left + BOX_WIDTH / 2
+    for index, (box, bottom) in enumerate(zip(boxes, bottoms, strict=True)):
+        _box(panel, left, bottom, box, words)
+        if index:
+            below = bottom - GAP + (0.02 if index > 1 else -0.12)
+            panel.annotate("", xy=(middle, bottom), xytext=(middle, below), arrowprops={"arrowstyle": "->", "lw": 1.2})
+    layered = [index for index, box in enumerate(boxes) if box.layered]
+    for first in layered[::2]:  # a sublayer and its norm are a pair
+        _residual(panel, left, bottoms[first], norm_first=boxes[first].name == "norm_first")
+    _frame(panel, left, bottoms[layered[0]] - 0.3, bottoms[layered[-1]] + HEIGHT + 0.3)
+    count = sum(box.num_parameters for box in boxes if box.layered)
+    height = (bottoms[layered[0]] + bottoms[layered[-1]] + HEIGHT) / 2
+    place = left - 0.72 if left == 0 else left + BOX_WIDTH + 0.62
+    text = words["stack"].format(n=num_layers, count=f"{count:,}")
+    panel.text(place, height, text, rotation=90, ha="center", va="center", fontsize=10)
+    heights = {box.name: bottom + HEIGHT / 2 for box, bottom in zip(boxes, bottoms, strict=True)}
+    return {**heights, "top": bottoms[-1] + HEIGHT}
+
+
+def _box(panel: Axes, left: float, bottom: float, box: Box, words: dict[str, str]) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    plain = box.name in ("source", "target")
+    if not plain:
+        shape = FancyBboxPatch((left, bottom), BOX_WIDTH, HEIGHT, boxstyle="round,pad=0.02,rounding_size=0.1")
+        shape.set(facecolor=_fill(box.name), edgecolor="#555555", zorder=2)
+        panel.add_patch(shape)
+    dimensions = " × ".join(map(str, box.shape))
+    second = dimensions if plain else f"{dimensions}  ·  {_parameters(box, words)}"
+    middle = left + BOX_WIDTH / 2
+    panel.text(middle, bottom + 0.54, words[box.name], ha="center", va="center", fontsize=10.5)
+    panel.text(middle, bottom + 0.22, second, ha="center", va="center", fontsize=8.5, color="#333333")
+
+
+def _residual(panel: Axes, left: float, bottom: float, *, norm_first: bool) -> None:
+    """The line around a sublayer: into its norm (post), or around both to the sum above them (pre)."""
+    middle, side = left + BOX_WIDTH / 2, left + BOX_WIDTH + 0.2
+    start, upper = bottom - (0.1 if norm_first else 0.3), bottom + HEIGHT + GAP
+    if norm_first:
+        end = (middle, upper + HEIGHT + 0.18)
+        panel.text(*end, "+", ha="center", va="center", fontsize=8, bbox={"boxstyle": "circle,pad=0.1", "fc": "white"})
+        end = (middle + 0.12, end[1])
+    else:
+        end = (left + BOX_WIDTH + 0.02, upper + HEIGHT / 2)
+    panel.plot([middle, side, side], [start, start, end[1]], color="#777777", linewidth=1)
+    panel.annotate("", xy=end, xytext=(side, end[1]), arrowprops={"arrowstyle": "->", "lw": 1, "color": "#777777"})
+
+
+def _frame(panel: Axes, left: float, bottom: float, top: float) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    frame = FancyBboxPatch((left - 0.4, bottom - 0.06), BOX_WIDTH + 0.8, top - bottom + 0.04)
+    frame.set(fill=False, edgecolor="#888888", linestyle="--")
+    frame.set_boxstyle("round,pad=0.02,rounding_size=0.2")
+    panel.add_patch(frame)
+
+
+def _parameters(box: Box, words: dict[str, str]) -> str:
+    if box.shared is not None:
+        return words[box.shared]
+    return words["parameters"].format(count=f"{box.num_parameters:,}") if box.num_parameters else words["none"]
+
+
+def _fill(name: str) -> str:
+    kinds = {"embedding": "embedding", "positions": "embedding", "output": "output", "softmax": "softmax"}
+    kinds |= {"feed_forward": "forward", "norm": "norm", "norm_first": "norm", "final_norm": "norm"}
+    return FILLS[kinds.get(name, "attention")]

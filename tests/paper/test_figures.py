@@ -1,0 +1,271 @@
+"""The figures: what they show is what the code computes, in two languages, with fonts that have the characters."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from matplotlib import font_manager
+
+from heedful.build import build_model, num_parameters
+from heedful.checkpoint import save_model
+from heedful.cli import run
+from heedful.config import Config, ModelConfig, from_mapping, settle
+from heedful.errors import ConfigError, DecodingError
+from heedful.paper import fonts, table1_plot
+from heedful.paper.drawing import new_figure, save, styled
+from heedful.paper.figures import architecture, attention, masks, norms, positions, scaling, training
+from heedful.paper.figures.gallery import WORDS, choose_figures, draw_figures
+from heedful.text.tokenizer import train_tokenizer
+
+# ---- fonts and words -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_known_font_is_chosen() -> None:
+    assert fonts.choose_font(["DejaVu Sans", "SimHei", "WenQuanYi Micro Hei"]) == "WenQuanYi Micro Hei"
+    assert fonts.choose_font(["SimHei", "Arial"]) == "SimHei"
+    assert fonts.choose_font(["DejaVu Sans"]) is None
+
+
+def test_missing_characters_are_found_and_spaces_are_not() -> None:
+    covered = {ord(letter) for letter in "abc"}
+    assert fonts.missing_characters(["a b\n", "c 注意 注"], covered) == ["注", "意"]
+
+
+def test_without_a_font_for_chinese_the_error_names_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts, "_installed", lambda: ["DejaVu Sans"])
+    assert fonts.font_families(["√d_k · ε → ▁a"]) == ["DejaVu Sans"]
+    with pytest.raises(ConfigError, match=r"注意.*fonts-noto-cjk"):
+        fonts.font_families(["注意"])
+
+
+def test_characters_of_no_font_in_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts, "choose_font", lambda available: "DejaVu Sans")
+    with pytest.raises(ConfigError, match=r"lack '\U00012000'|lack '𒀀'"):
+        fonts.font_families(["a 𒀀 b"])
+
+
+def test_a_character_that_no_font_has_is_an_error_and_not_an_empty_box(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be drawn"), styled(["known"]):
+        figure = new_figure(2, 2)
+        figure.text(0.5, 0.5, "\U00012000")  # cuneiform
+        save(figure, tmp_path, "tofu")
+
+
+@pytest.mark.parametrize("words", [*WORDS.values(), table1_plot.WORDS])
+def test_every_word_is_there_in_both_languages(words: Any) -> None:
+    for english, chinese in words.values():
+        assert english
+        assert not any("\u4e00" <= character <= "\u9fff" for character in english)
+        assert set(fields(english)) == set(fields(chinese))
+    assert any("\u4e00" <= character <= "\u9fff" for _, chinese in words.values() for character in chinese)
+
+
+def fields(text: str) -> list[str]:
+    import string
+
+    return [name for _, name, _, _ in string.Formatter().parse(text) if name]
+
+
+def has_chinese_font() -> bool:
+    return fonts.choose_font(entry.name for entry in font_manager.fontManager.ttflist) is not None
+
+
+# ---- what is computed ------------------------------------------------------------------------------------------------
+
+
+def test_the_boxes_have_the_shapes_and_parameters_of_the_model() -> None:
+    for preset in ("base", "small"):
+        config = settle({"preset": preset}).model
+        stacks = architecture.trace(config, batch=2, source=5, target=7)
+        with torch.device("meta"):
+            model = build_model(config)
+        assert stacks.total == num_parameters(model)
+        layers = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
+        counted = sum(
+            box.num_parameters * (layers[side] if box.layered else 1)
+            for side in layers
+            for box in getattr(stacks, side)
+        )
+        assert counted == stacks.total
+        shapes = {box.name: box.shape for box in stacks.decoder}
+        assert shapes["cross_attention"] == (2, 7, config.d_model)
+        assert shapes["softmax"] == (2, 7, config.target_vocab_size)
+        assert {box.shape for box in stacks.encoder[1:]} == {(2, 5, config.d_model)}
+
+
+@pytest.mark.parametrize("tying", ["three_way", "target", "none"])
+@pytest.mark.parametrize("where", ["sinusoidal", "learned", "rotary"])
+def test_every_parameter_is_in_a_box(tying: str, where: str) -> None:
+    config = from_mapping(ModelConfig, {"d_model": 16, "d_ff": 32, "num_heads": 2, "tying": tying, "positions": where})
+    stacks = architecture.trace(config)
+    boxes = [(box, config.num_encoder_layers) for box in stacks.encoder + stacks.decoder]
+    assert sum(box.num_parameters * (layers if box.layered else 1) for box, layers in boxes) == stacks.total
+
+
+def test_the_order_of_the_norms_is_drawn() -> None:
+    post, pre = (
+        [box.name for box in architecture.trace(ModelConfig(norm_placement=place)).encoder[3:]]  # type: ignore[arg-type]
+        for place in ("post", "pre")
+    )
+    assert post == ["self_attention", "norm", "feed_forward", "norm"]
+    assert pre == ["norm_first", "self_attention", "norm_first", "feed_forward", "final_norm"]
+
+
+def test_products_of_positions_depend_on_distance_alone() -> None:
+    from_start, from_far = (positions.products_by_distance(64, 30, start=start) for start in (0, 50))
+    torch.testing.assert_close(from_start, from_far, atol=1e-4, rtol=0)
+    expected = [sum(math.cos(distance / 10_000 ** (2 * i / 64)) for i in range(32)) / 32 for distance in range(31)]
+    torch.testing.assert_close(from_start, torch.tensor(expected, dtype=torch.float64), atol=1e-5, rtol=0)
+
+
+def test_masks_are_those_of_the_model() -> None:
+    shown = masks.masks()
+    assert torch.equal(shown["causal"], torch.ones(12, 12, dtype=torch.bool).tril())
+    for query, own in enumerate(masks.TARGET_SEGMENTS):
+        for key, other in enumerate(masks.SOURCE_SEGMENTS):
+            assert shown["cross"][query, key] == (own == other > 0)
+    assert torch.equal(shown["decoder"], shown["decoder"].tril())
+
+
+def test_unscaled_scores_saturate_the_softmax_and_scaled_ones_do_not() -> None:
+    scaled = {d_k: scaling.saturation("scaled_dot", d_k=d_k) for d_k in (4, 1024)}
+    unscaled = {d_k: scaling.saturation("dot", d_k=d_k) for d_k in (4, 1024)}
+    assert scaled[1024].deviation == pytest.approx(1, rel=0.1)
+    assert unscaled[1024].deviation == pytest.approx(32, rel=0.1)
+    assert scaled[1024].entropy == pytest.approx(scaled[4].entropy, rel=0.1)
+    assert unscaled[1024].entropy < 0.2
+    assert unscaled[1024].largest > 0.9
+    assert unscaled[1024].gradient < 0.3 * scaled[1024].gradient
+
+
+def test_the_gradient_shown_is_that_of_the_softmax() -> None:
+    scores = torch.randn(6, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda x: torch.softmax(x, dim=-1), scores)
+    weights = torch.softmax(scores, dim=-1)
+    torch.testing.assert_close(jacobian, torch.diag(weights) - torch.outer(weights, weights))
+
+
+def test_only_batch_norm_mixes_sentences_and_only_careless_ones_see_padding() -> None:
+    assert norms.change_by_padding("layer", 5.0) == norms.change_by_padding("batch", 5.0) == 0
+    assert norms.change_by_padding("batch_padded", 5.0) > 1
+    assert norms.change_by_mates("layer") == 0
+    assert norms.change_by_mates("batch") > 0.1
+    alone, mixed = norms.gradient_by_sentence("layer"), norms.gradient_by_sentence("batch")
+    assert alone[0] > 0
+    assert alone[1:] == [0] * 5
+    assert min(mixed) > 0
+
+
+def test_the_schedule_is_the_papers_formula() -> None:
+    steps = [1, 100, 4000, 4001, 30_000]
+    for d_model, warmup in training.SETTINGS:
+        formula = [d_model**-0.5 * min(step**-0.5, step * warmup**-1.5) for step in steps]
+        assert training.learning_rates(d_model, warmup, steps) == pytest.approx(formula)
+
+
+@pytest.mark.parametrize("smoothing", training.SMOOTHINGS)
+def test_smoothing_spreads_the_target_and_moves_the_lowest_loss_there(smoothing: float) -> None:
+    asked = training.target_distribution(smoothing)
+    assert asked[2] == pytest.approx(1 - smoothing + smoothing / 10)
+    assert asked[0] == pytest.approx(smoothing / 10)
+    assert sum(asked) == pytest.approx(1)
+    grid = [(index + 0.5) / 200 for index in range(200)]
+    lowest = min(grid, key=lambda confidence: training.loss_at(confidence, smoothing))
+    assert lowest == pytest.approx(asked[2], abs=0.006)
+
+
+# ---- attention of a trained model ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with weights as they began; where it looks is as real as in a trained one."""
+    torch.manual_seed(1)
+    pairs = [(f"a b c d {n}", f"e f g h {n}") for n in range(50)]
+    request = {"tokenizer": {"vocab_size": 280}, "model": {"d_model": 16, "d_ff": 32, "num_heads": 2}}
+    sized: dict[str, Any] = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    config = from_mapping(Config, {**request, "model": {**request["model"], **sized}})
+    tokenizer = train_tokenizer(pairs, config.tokenizer)
+    sizes = {"source_vocab_size": tokenizer.source_vocab_size, "target_vocab_size": tokenizer.target_vocab_size}
+    config = from_mapping(
+        Config,
+        {**request, "model": {**request["model"], **sized, **sizes}, "decoding": {"max_length": 6, "min_length": 4}},
+    )
+    folder = tmp_path_factory.mktemp("paper") / "model"
+    save_model(folder, weights=build_model(config.model), config=config, tokenizer=tokenizer)
+    return folder
+
+
+def test_every_head_spreads_one_whole_over_the_source(directory: Path) -> None:
+    looks = attention.look(directory, "a b c")
+    num_source, num_target = len(looks.source_pieces), len(looks.target_pieces)
+    assert looks.cross.shape == (num_target, 2, 2, num_source)
+    assert looks.encoder is not None
+    assert looks.encoder.shape == (2, 2, num_source, num_source)
+    for weights in (looks.cross, looks.encoder):
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]))
+    assert attention.chosen_heads(looks, None, []) == (1, [1, 2])
+    assert attention.chosen_heads(looks, 2, [2]) == (2, [2])
+    with pytest.raises(DecodingError, match="layers 1 to 2, not 3"):
+        attention.chosen_heads(looks, 3, [])
+    with pytest.raises(DecodingError, match="heads 1 to 2, not 0"):
+        attention.chosen_heads(looks, 1, [0])
+
+
+# ---- the verb --------------------------------------------------------------------------------------------------------
+
+
+def test_all_figures_are_drawn_twice_the_same(tmp_path: Path) -> None:
+    names = ["architecture", "positions", "masks", "scaling", "norms", "schedule", "smoothing"]
+    written = draw_figures(tmp_path / "one")
+    assert sorted(path.name for path in written) == sorted(f"{name}.{end}" for name in names for end in ("png", "svg"))
+    again = draw_figures(tmp_path / "two", only=["masks"])
+    for path in again:
+        assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
+
+
+def test_the_verb_draws_the_attention_of_a_model(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--only", "attention", "--only", "architecture", "--layer", "2", "--head", "1"]
+    assert run(["paper", "figures", "-o", str(tmp_path), "-m", str(directory), "--sentence", "a b $c$", *asked]) == 0
+    printed = capsys.readouterr().out.split()
+    assert [Path(path).name for path in printed] == [
+        "attention.png",
+        "attention.svg",
+        "architecture.png",
+        "architecture.svg",
+    ]
+    assert all(Path(path).stat().st_size > 5000 for path in printed)
+
+
+def test_chinese_labels_are_drawn_or_refused_never_left_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(["paper", "figures", "-o", str(tmp_path), "--lang", "zh", "--only", "masks", "--only", "norms"])
+    if has_chinese_font():
+        assert code == 0
+        assert len(list(tmp_path.iterdir())) == 4
+    else:
+        assert code == 2
+        assert "fonts-noto-cjk" in capsys.readouterr().err
+        assert not list(tmp_path.iterdir())
+
+
+def test_wrong_requests_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flags, said in (
+        (["--lang", "de"], "--lang"),
+        (["--only", "mask"], "did you mean 'masks'"),
+        (["--only", "attention"], "--model DIRECTORY --sentence TEXT"),
+        (["--sentence", "a"], "belong together"),
+        (["--preset", "huge"], "huge"),
+    ):
+        assert run(["paper", "figures", "-o", str(tmp_path), *flags]) == 2
+        assert said in capsys.readouterr().err
+    assert choose_figures([], with_model=True)[-1] == "attention"
+    assert run(["paper", "table9"]) == 2
+    assert "table1" in capsys.readouterr().err

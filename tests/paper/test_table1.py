@@ -1,0 +1,191 @@
+"""The measured Table 1: layers compute what they claim, operations are counted, reach is real, exponents are right."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.cli import run
+from heedful.errors import ConfigError
+from heedful.paper.layers_measured import LAYERS, RestrictedSelfAttention, SelfAttention, build_layer, product_flops
+from heedful.paper.measuring import dependent_operations, gradient_reach, layers_to_span, peak_bytes
+from heedful.paper.table1 import COUNTED_STEPS, THEORY, Point, Sweep, count_products, exponents, fit
+
+CPU = torch.device("cpu")
+SIZES = {"d_model": 16, "window": 5, "kernel_size": 3}
+
+
+def layer_of(kind: str, **sizes: int) -> torch.nn.Module:
+    return build_layer(kind, device=CPU, attention="explicit", **{**SIZES, **sizes})  # type: ignore[arg-type]
+
+
+@given(length=st.integers(1, 12), window=st.integers(3, 9))
+def test_restricted_attention_is_attention_under_a_band_mask(length: int, window: int) -> None:
+    torch.manual_seed(1)
+    layer = build_layer("restricted", d_model=16, window=window, kernel_size=3, device=CPU)
+    assert isinstance(layer, RestrictedSelfAttention)
+    x = torch.randn(1, length, 16)
+    offsets = torch.arange(length)[None, :] - torch.arange(length)[:, None]
+    before = (window - 1) // 2
+    band = (offsets >= -before) & (offsets <= window - 1 - before)
+    attention = layer.attention
+    expected, _ = attention(attention.queries(x), *attention.keys_values(x), band[None, None])
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_self_attention_is_the_models_own() -> None:
+    layer = layer_of("self_attention")
+    assert isinstance(layer, SelfAttention)
+    x = torch.randn(1, 7, 16)
+    attention = layer.attention
+    everything = torch.ones(1, 1, 7, 7, dtype=torch.bool)
+    expected, _ = attention(attention.queries(x), *attention.keys_values(x), everything)
+    torch.testing.assert_close(layer(x), expected)
+
+
+@given(kind=st.sampled_from(list(LAYERS)), length=st.integers(2, 24), width=st.sampled_from([8, 16, 32]))
+def test_the_counter_agrees_with_the_formula(kind: str, length: int, width: int) -> None:
+    sizes = {**SIZES, "d_model": width}
+    mixing, whole = count_products(kind, length=length, **sizes)
+    assert mixing == product_flops(kind, length=length, **sizes)
+    projections = 4 * 2 * length * width * width if kind in ("self_attention", "restricted") else 0
+    assert whole == mixing + projections
+
+
+def test_long_recurrences_are_counted_by_the_formula() -> None:
+    one, two = (count_products("recurrent", length=n, **SIZES)[0] for n in (COUNTED_STEPS, 2 * COUNTED_STEPS))
+    assert two == 2 * one
+
+
+@pytest.mark.parametrize(
+    ("kind", "reach"), [("self_attention", 29), ("restricted", 2), ("recurrent", 29), ("convolutional", 1)]
+)
+def test_the_gradient_reaches_as_far_as_the_layer_looks(kind: str, reach: int) -> None:
+    assert gradient_reach(layer_of(kind), length=30, d_model=16) == reach  # type: ignore[arg-type]
+
+
+def test_a_kept_state_reaches_over_a_thousand_steps() -> None:
+    assert gradient_reach(layer_of("recurrent"), length=1500, d_model=16) == 1499  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", list(LAYERS))
+def test_so_many_layers_and_not_one_fewer_span_the_sequence(kind: str) -> None:
+    """The number of layers that follows from the reach of one, held against a real stack of them."""
+    length = 8
+    layers = layers_to_span(gradient_reach(layer_of(kind), length=length, d_model=16), length)  # type: ignore[arg-type]
+    for depth in (layers - 1, layers):
+        torch.manual_seed(2)
+        stack = torch.nn.Sequential(*(layer_of(kind).double() for _ in range(depth)))
+        x = torch.randn(1, length, 16, dtype=torch.float64, requires_grad=True)
+        (gradient,) = torch.autograd.grad((stack(x) if depth else x * 1)[0, -1].sum(), x)
+        assert bool(gradient[0, 0].abs().sum() > 0) == (depth == layers)
+
+
+def test_only_recurrence_waits_for_every_position() -> None:
+    for kind in LAYERS:
+        short, long = (dependent_operations(layer_of(kind), length=n, d_model=16) for n in (10, 20))  # type: ignore[arg-type]
+        growth = THEORY[kind].operations
+        assert (long - short >= 10) == (growth == 1)
+        assert growth == 1 or long == short
+
+
+def test_explicit_attention_needs_quadratic_memory_and_fused_does_not() -> None:
+    def needed(attention: str, length: int) -> int:
+        layer = build_layer("self_attention", device=CPU, attention=attention, **SIZES)
+        x = torch.randn(1, length, 16)
+        return peak_bytes(lambda: layer(x), CPU)
+
+    assert needed("explicit", 256) > 3.2 * needed("explicit", 128)
+    assert needed("fused", 256) < 2.2 * needed("fused", 128)
+
+
+def test_live_bytes_are_those_of_the_tensors_that_live_together() -> None:
+    x = torch.zeros(1000)
+
+    def chain() -> torch.Tensor:
+        y = x + 1
+        z = y * 2
+        del y
+        return z - 1
+
+    assert peak_bytes(chain, CPU) == 2 * 4000
+
+
+@given(n_power=st.floats(0, 3), d_power=st.floats(0, 3))
+def test_fitted_exponents_are_those_of_a_power_law(n_power: float, d_power: float) -> None:
+    def value(n: int, d: int) -> float:
+        return 3e-6 * n**n_power * d**d_power
+
+    points = [Point("x", n, d, value(n, d), 1, 1, 1, 1, 1, 1, 1, 1) for n in (16, 64, 256, 512) for d in (32, 64)]
+    found = fit(points, "seconds")
+    assert math.isclose(found[0], n_power, abs_tol=1e-6)
+    assert math.isclose(found[1], d_power, abs_tol=1e-6)
+
+
+@pytest.mark.parametrize("lengths", [(16,), (64, 16), (1, 4), (16, 16)])
+def test_lengths_that_cannot_be_fitted_are_refused(lengths: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="--lengths"):
+        Sweep(lengths, (16, 32))
+
+
+def test_the_verb_measures_fits_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "made" / "here"
+    flags = [
+        "--quick",
+        "--lengths",
+        "16,32,64,128",
+        "--widths",
+        "16,32",
+        "--window",
+        "5",
+        "--device",
+        "cpu",
+        "-q",
+        "--json",
+    ]
+    assert run(["paper", "table1", "-o", str(folder), *flags]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert len(printed["points"]) == 4 * 4 * 2
+    assert (
+        printed["versions"]["torch"] == torch.__version__.split("+")[0]
+        or printed["versions"]["torch"] == torch.__version__
+    )
+    for kind, theory in THEORY.items():
+        found = printed["exponents"][kind]
+        assert found["flops_mixing"] == pytest.approx(theory.flops, abs=1e-6)
+        assert found["operations"][0] == pytest.approx(theory.operations, abs=0.05)
+        assert found["path"][0] == pytest.approx(theory.span, abs=0.15)
+        assert all(point["seconds"] > 0 and point["memory_bytes"] > 0 for point in printed["points"])
+    assert (folder / "table1.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (folder / "table1.svg").read_text(encoding="utf-8")
+
+
+def test_the_table_shows_theory_and_exponents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    flags = ["--quick", "--lengths", "16,32", "--widths", "16,32", "--device", "cpu"]
+    assert run(["paper", "table1", "-o", str(tmp_path), *flags]) == 0
+    printed = capsys.readouterr().out
+    assert "n²·d" in printed
+    assert "n^2.00 d^1.00" in printed
+
+
+@pytest.mark.parametrize(
+    "flags", [["--lengths", "16,x"], ["--window", "2"], ["--attention", "flash"], ["--lang", "de"]]
+)
+def test_wrong_flags_are_told_in_one_line(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["paper", "table1", "-o", str(tmp_path), "--device", "cpu", *flags]) == 2
+    assert flags[0] in capsys.readouterr().err
+
+
+def test_every_quantity_has_exponents() -> None:
+    points = [Point("recurrent", n, d, *[1.0] * 2, *[1] * 7) for n in (2, 4) for d in (2, 4)]  # type: ignore[arg-type]
+    assert exponents(points)["recurrent"]["path"] == pytest.approx((0, 0), abs=1e-9)
