@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from heedful.baselines.sentences import unpack_pair
-from heedful.baselines.tables import Tables
+from heedful.baselines.rival import Rival, RivalState
 from heedful.config import ModelConfig
 from heedful.model.positions import LearnedPositions, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
@@ -68,13 +67,10 @@ class StepAttention(nn.Module):
 
 
 @dataclass
-class ConvolutionalState:
+class ConvolutionalState(RivalState):
     """What the decoder remembers: for each layer the last kernel_size - 1 inputs of its convolution."""
 
     windows: list[Float[Tensor, "R P D"]]
-    memory: Memory
-    keys: Float[Tensor, "B S D"]
-    num_beams: int
     length: int = 0
 
     @property
@@ -86,24 +82,12 @@ class ConvolutionalState:
         """Let row r continue what row rows[r] was."""
         self.windows = [window[rows] for window in self.windows]
 
-    def select(self, sentences: Int[Tensor, " B"]) -> None:
-        """Keep only these sentences."""
-        beams = torch.arange(self.num_beams, device=sentences.device)
-        self.reorder((sentences[:, None] * self.num_beams + beams).flatten())
-        self.memory = Memory(self.memory.values[sentences], self.memory.mask[sentences])
-        self.keys = self.keys[sentences]
 
-
-class ConvolutionalSeq2Seq(nn.Module):
+class ConvolutionalSeq2Seq(Rival):
     """Convolutions on both sides, attention in every decoder layer; implements `Seq2Seq`."""
 
-    compiles = False
-    """Sentences leave their rows, so shapes change from batch to batch: nothing to compile once."""
-
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.tables = Tables(config)
+        super().__init__(config)
         self.source_positions = self.target_positions = None
         if config.positions == "learned":
             self.source_positions = LearnedPositions(config.max_length, config.d_model)
@@ -114,27 +98,9 @@ class ConvolutionalSeq2Seq(nn.Module):
         self.attention = nn.ModuleList(StepAttention(config) for _ in range(config.num_decoder_layers))
         self.readout = weight_norm(scaled_linear(config))
 
-    @property
-    def max_length(self) -> int:
-        """Longest source or target, in tokens, that the model accepts."""
-        return self.config.max_length
-
-    def forward(
-        self,
-        source: Int[Tensor, "B S"],
-        target_input: Int[Tensor, "B T"],
-        source_segments: Int[Tensor, "B S"] | None = None,
-        target_segments: Int[Tensor, "B T"] | None = None,
-        source_positions: Int[Tensor, "B S"] | None = None,
-        target_positions: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T V"]:
-        """Logits of every next target token, all positions at once; rows are taken apart into sentences first."""
-        sources, targets = unpack_pair(
-            source, target_input, source_segments, target_segments, source_positions, target_positions
-        )
-        state = self.start(self.encode(sources.tokens, sources.mask), num_beams=1, max_length=self.max_length)
-        x, _ = self._advance(targets.tokens, state)
-        return self.tables.logits(targets.to_rows(x))
+    def read(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
+        """Read whole targets, all positions at once."""
+        return self._advance(tokens, self.start(memory, num_beams=1, max_length=tokens.shape[1]))[0]
 
     def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> Memory:
         """Read the sources; each layer widens what a position has seen. Padding is zero before every convolution."""
@@ -152,7 +118,7 @@ class ConvolutionalSeq2Seq(nn.Module):
         keys, values = memory.values.chunk(2, dim=-1)
         rows, width = memory.values.shape[0] * num_beams, self.config.kernel_size - 1
         windows = [keys.new_zeros(rows, width, self.config.d_model) for _ in self.decoder]
-        return ConvolutionalState(windows, Memory(values, memory.mask), keys, num_beams)
+        return ConvolutionalState(Memory(values, memory.mask), keys, num_beams, windows)
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
         """Feed one token a row; each layer looks at its window of earlier inputs."""

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from heedful.baselines.sentences import unpack_pair
-from heedful.baselines.tables import Tables
+from heedful.baselines.rival import Rival, RivalState
 from heedful.config import ModelConfig
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
 from heedful.shapes import Bool, Float, Int
@@ -56,13 +55,10 @@ class SourceAttention(nn.Module):
 
 
 @dataclass
-class RecurrentState:
-    """What the decoder remembers: its layers' states; the memory is shared by the beams of a sentence."""
+class RecurrentState(RivalState):
+    """What the decoder remembers: its layers' states."""
 
     hidden: Hidden
-    memory: Memory
-    keys: Float[Tensor, "B S D"]
-    num_beams: int
 
     @property
     def num_rows(self) -> int:
@@ -73,26 +69,14 @@ class RecurrentState:
         """Let row r continue what row rows[r] was."""
         self.hidden = tuple(part[:, rows] for part in self.hidden)
 
-    def select(self, sentences: Int[Tensor, " B"]) -> None:
-        """Keep only these sentences."""
-        beams = torch.arange(self.num_beams, device=sentences.device)
-        self.reorder((sentences[:, None] * self.num_beams + beams).flatten())
-        self.memory = Memory(self.memory.values[sentences], self.memory.mask[sentences])
-        self.keys = self.keys[sentences]
 
-
-class RecurrentSeq2Seq(nn.Module):
+class RecurrentSeq2Seq(Rival):
     """Bidirectional encoder, recurrent decoder, attention between them; implements `Seq2Seq`."""
 
-    compiles = False
-    """Sentences leave their rows, so shapes change from batch to batch: nothing to compile once."""
-
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         width, cell = config.d_model, CELLS[config.cell]
         between = config.dropout if config.num_encoder_layers > 1 else 0.0
-        self.tables = Tables(config)
         self.encoder = cell(
             width, width // 2, config.num_encoder_layers, batch_first=True, bidirectional=True, dropout=between
         )
@@ -105,32 +89,14 @@ class RecurrentSeq2Seq(nn.Module):
         self.first_state = nn.Linear(width, width * config.num_decoder_layers)
         self.readout = nn.Linear(3 * width, width)
 
-    @property
-    def max_length(self) -> int:
-        """Longest source or target, in tokens, that the model accepts."""
-        return self.config.max_length
-
-    def forward(
-        self,
-        source: Int[Tensor, "B S"],
-        target_input: Int[Tensor, "B T"],
-        source_segments: Int[Tensor, "B S"] | None = None,
-        target_segments: Int[Tensor, "B T"] | None = None,
-        source_positions: Int[Tensor, "B S"] | None = None,
-        target_positions: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T V"]:
-        """Logits of every next target token; rows are taken apart into sentences first."""
-        sources, targets = unpack_pair(
-            source, target_input, source_segments, target_segments, source_positions, target_positions
-        )
-        state = self.start(self.encode(sources.tokens, sources.mask), num_beams=1, max_length=self.max_length)
-        embedded = self.tables.embed_target(targets.tokens)
-        if self.asks_first:  # each step needs the answer of the one before: a loop, as recurrence has it
-            steps = [self._advance(embedded[:, t : t + 1], state)[0] for t in range(embedded.shape[1])]
-            x = torch.cat(steps, dim=1)
-        else:
-            x = self._advance(embedded, state)[0]
-        return self.tables.logits(targets.to_rows(x))
+    def read(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
+        """Read whole targets: in one go, or step by step where each step needs the answer to the one before."""
+        state = self.start(memory, num_beams=1, max_length=tokens.shape[1])
+        embedded = self.tables.embed_target(tokens)
+        if not self.asks_first:
+            return self._advance(embedded, state)[0]
+        steps = [self._advance(embedded[:, t : t + 1], state)[0] for t in range(embedded.shape[1])]
+        return torch.cat(steps, dim=1)
 
     def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> Memory:
         """Read the sources in both directions."""
@@ -147,7 +113,7 @@ class RecurrentSeq2Seq(nn.Module):
         first = torch.tanh(self.first_state(mean)).unflatten(1, (-1, self.config.d_model)).transpose(0, 1)
         first = first.repeat_interleave(num_beams, dim=1).contiguous()
         hidden = (first,) if self.config.cell == "gru" else (first, torch.zeros_like(first))
-        return RecurrentState(hidden, memory, self.attention.key(memory.values), num_beams)
+        return RecurrentState(memory, self.attention.key(memory.values), num_beams, hidden)
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
         """Feed one token a row; the recurrent state is the cache."""
