@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config, nearest, settle, to_mapping
 from heedful.errors import ConfigError
 from heedful.paper.compare_report import LANGUAGES, write_report
-from heedful.paper.measure import Memory, decode, measured_memory, read_course
+from heedful.paper.run_costs import Memory, decode, measured_memory, read_course
 from heedful.paper.systems import DEFAULT_SYSTEMS, System, equal_width, num_parameters_of, parse_systems
 from heedful.workflow import (
     Request,

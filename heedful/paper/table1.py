@@ -13,8 +13,7 @@ import torch
 
 from heedful.card import versions
 from heedful.errors import ConfigError
-from heedful.paper.layers_measured import LAYERS, MeasuredLayer, SelfAttention, build_layer, product_flops
-from heedful.paper.measuring import (
+from heedful.paper.layer_costs import (
     counted_flops,
     dependent_operations,
     gradient_reach,
@@ -22,6 +21,7 @@ from heedful.paper.measuring import (
     median_seconds,
     peak_bytes,
 )
+from heedful.paper.layers_measured import LAYERS, MeasuredLayer, SelfAttention, build_layer, product_flops
 
 COUNTED_STEPS = 64  # the counter takes milliseconds for each step of a recurrence
 SMALL_WIDTH = 16  # reach and chains do not depend on the width

@@ -20,7 +20,7 @@ from heedful.errors import ConfigError
 from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks
 from heedful.paper.compare import compare
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
-from heedful.paper.measure import MOST_PASSES, decode, measured_memory, read_course, resident_bytes
+from heedful.paper.run_costs import MOST_PASSES, decode, measured_memory, read_course, resident_bytes
 from heedful.paper.systems import TOLERANCE, equal_width, num_parameters_of, parse_systems
 from heedful.text.cleaning import TrainingPair
 
