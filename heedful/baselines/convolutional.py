@@ -47,6 +47,8 @@ class StepAttention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        # The original has no scale but embeddings of standard deviation 0.1; ours have 1, and softmax would saturate.
+        self.scale = config.d_model**-0.5 if config.attention_scoring == "scaled_dot" else 1.0
         self.query = weight_norm(scaled_linear(config))
         self.output = weight_norm(scaled_linear(config))
 
@@ -59,7 +61,7 @@ class StepAttention(nn.Module):
         mask: Bool[Tensor, "B S"],
     ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B Q S"]]:
         """The answer, scaled by the number of source tokens as in the original, and the weights."""
-        scores = ((self.query(x) + embedded) * HALF) @ keys.transpose(1, 2)
+        scores = ((self.query(x) + embedded) * HALF) @ keys.transpose(1, 2) * self.scale
         weights = torch.softmax(scores.float().masked_fill(~mask[:, None], float("-inf")), dim=-1)
         weights = weights.masked_fill(~mask.any(dim=1)[:, None, None], 0.0)
         answer = weights.type_as(values) @ values * mask.sum(dim=1).sqrt()[:, None, None].type_as(values)

@@ -79,7 +79,7 @@ def test_every_number_is_there_for_every_system(finished: Path) -> None:
         {"steps": STEPS},
     )
     assert results["seed"] == 1 and results["versions"]["torch"] and results["machine"]["device"] == "CPU"
-    assert results["command"].startswith("heedful ")
+    assert results["command"].startswith("heedful")
     assert [one["name"] for one in results["systems"]] == ["transformer", "recurrent", "convolutional"]
     for one in results["systems"]:
         assert one["steps"] == STEPS and one["tokens"] > 0 and one["minutes"] > 0 and one["valid_loss"] > 0

@@ -17,9 +17,9 @@ TASKS: dict[str, Callable[[str], str]] = {"copy": lambda digits: digits, "revers
 KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     "transformer": (600, {}),
     "recurrent": (400, {"attention_scoring": "additive"}),
-    "convolutional": (400, {}),
+    "convolutional": (500, {}),
 }
-"""Each architecture with the steps it needs and what belongs to it."""
+"""Each architecture with the steps it needs, and what belongs to it."""
 
 
 def request_for(folder: Path, kind: str) -> dict[str, Any]:
