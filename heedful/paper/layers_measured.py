@@ -6,6 +6,7 @@ follows. Table 1 counts only the mixing of attention; its four projections (n·d
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -21,16 +22,16 @@ from heedful.shapes import Float
 Parts = tuple[Tensor, ...]
 
 
-class MeasuredLayer(nn.Module):
+class MeasuredLayer(nn.Module, ABC):
     """A layer whose exchange between positions can be run and measured alone."""
 
     def project(self, x: Float[Tensor, "1 T D"]) -> Parts:
         """What each position brings."""
         return (x,)
 
+    @abstractmethod
     def mix(self, *parts: Tensor) -> Tensor:
         """The exchange between positions."""
-        raise NotImplementedError
 
     def finish(self, mixed: Tensor) -> Float[Tensor, "1 T D"]:
         """What each position makes of what it got."""
