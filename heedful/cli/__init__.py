@@ -18,7 +18,7 @@ from heedful.cli.evaluating import evaluate
 from heedful.cli.flags import Verb, similar_flag
 from heedful.cli.models import average, info
 from heedful.cli.outcome import tell_error
-from heedful.cli.papering import paper
+from heedful.cli.paper import paper
 from heedful.cli.preparing import prepare
 from heedful.cli.scoring import score
 from heedful.cli.training import train

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import complete_request, corpora_of, settings_of
+from heedful.cli.flags import request_of
 from heedful.cli.outcome import INTERRUPTED
 from heedful.config import settle
 
@@ -68,24 +68,7 @@ def compare(
 
     Every key of the configuration is also a flag, for all systems: --model.dropout=0.2.
     """
-    changes = settings_of(
-        settings,
-        preset=preset,
-        output=output,
-        data__train=corpora_of(source, target, data),
-        data__valid=corpora_of(valid_source, valid_target, flag="valid-"),
-        data__test=corpora_of(test_source, test_target, flag="test-"),
-        data__prepared=prepared,
-        data__source_language=source_language,
-        data__target_language=target_language,
-        training__steps=steps,
-        training__epochs=epochs,
-        training__tokens=tokens,
-        training__minutes=minutes,
-        training__seed=seed,
-        training__device=device,
-    )
-    request = complete_request(config, changes)
+    request = request_of(locals())
     results = run(request, systems, equal, lang=lang, plots=plots, resume=resume, overwrite=overwrite, quiet=quiet)
     if as_json:
         print(json.dumps(results, indent=2, ensure_ascii=False))

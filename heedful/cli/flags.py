@@ -110,6 +110,25 @@ def settings_of(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
     return request
 
 
+FLAG_KEYS = {
+    **{name: name for name in ("preset", "output", "name", "licence")},
+    **{name: f"data.{name}" for name in ("prepared", "source_language", "target_language")},
+    **{name: f"training.{name}" for name in ("steps", "epochs", "tokens", "minutes", "seed", "device")},
+    "vocab_size": "tokenizer.vocab_size",
+}
+"""Flags of the verbs that train, and the keys of the configuration that they set."""
+
+
+def request_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The request that a verb's flags amount to, laid over its configuration file; called first, with `locals()`."""
+    short = {key.replace(".", "__"): flags[name] for name, key in FLAG_KEYS.items() if name in flags}
+    for part, flag in (("train", ""), ("valid", "valid_"), ("test", "test_")):
+        files = flags.get("data") if part == "train" else None
+        shown = flag.replace("_", "-")
+        short[f"data__{part}"] = corpora_of(flags.get(f"{flag}source"), flags.get(f"{flag}target"), files, flag=shown)
+    return complete_request(flags.get("config"), settings_of(flags.get("settings"), **short))
+
+
 def search_settings(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
     """Keys of the section `decoding` out of flags; no other section has a place where nothing is trained."""
     request = settings_of(pairs, **{f"decoding__{name}": value for name, value in short.items()})

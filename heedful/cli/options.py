@@ -67,6 +67,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but erro
 ModelDirectory = Annotated[
     Path | None, typer.Option("--model", "-m", metavar="DIRECTORY", help="Model directory; without it ./model.")
 ]
+OutputFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for what is written.")]
+LabelLanguage = Annotated[str, typer.Option("--lang", metavar="CODE", help="Labels in English (en) or Chinese (zh).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", hidden=True, metavar="KEY=VALUE")]
 

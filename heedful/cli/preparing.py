@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import complete_request, corpora_of, settings_of
+from heedful.cli.flags import request_of
 from heedful.config import Config, settle
 from heedful.errors import ConfigError
 
@@ -53,17 +53,8 @@ def prepare(
 
     Every key of the sections data and tokenizer is also a flag: --data.max_characters=500.
     """
-    changes = settings_of(
-        settings,
-        data__train=corpora_of(source, target, data),
-        data__valid=corpora_of(valid_source, valid_target, flag="valid-"),
-        data__test=corpora_of(test_source, test_target, flag="test-"),
-        data__source_language=source_language,
-        data__target_language=target_language,
-        tokenizer__vocab_size=vocab_size,
-        training__seed=seed,
-    )
-    asked = settle(complete_request(config, changes), "base")
+    flags = {name: value for name, value in locals().items() if name != "output"}  # here not that of a model
+    asked = settle(request_of(flags), "base")
     if not asked.data.train:
         raise ConfigError("no corpus to prepare: give --source and --target, or data.train in the configuration.")
     from heedful.training.report import ConsoleReporter

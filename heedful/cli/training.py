@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heedful.cli import options
-from heedful.cli.flags import complete_request, corpora_of, settings_of
+from heedful.cli.flags import request_of
 from heedful.config import Config, choose_preset, settle, to_mapping
 from heedful.errors import ConfigError
 
@@ -49,26 +49,7 @@ def train(
 
     Every key of the configuration is also a flag: --section.key=value.
     """
-    changes = settings_of(
-        settings,
-        preset=preset,
-        output=output,
-        name=name,
-        licence=licence,
-        data__train=corpora_of(source, target, data),
-        data__valid=corpora_of(valid_source, valid_target, flag="valid-"),
-        data__test=corpora_of(test_source, test_target, flag="test-"),
-        data__prepared=prepared,
-        data__source_language=source_language,
-        data__target_language=target_language,
-        training__steps=steps,
-        training__epochs=epochs,
-        training__tokens=tokens,
-        training__minutes=minutes,
-        training__seed=seed,
-        training__device=device,
-    )
-    request = complete_request(config, changes)
+    request = request_of(locals())
     if dry_run:
         print_configuration(resolve(request))
         return

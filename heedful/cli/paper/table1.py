@@ -1,4 +1,4 @@
-"""`heedful paper`: the paper's tables and figures, run and drawn again."""
+"""`heedful paper table1`: what a layer costs, measured."""
 
 from __future__ import annotations
 
@@ -6,32 +6,25 @@ import dataclasses
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import Verb
 from heedful.errors import ConfigError
 
-OutputFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for what is written.")]
-Language = Annotated[str, typer.Option("--lang", metavar="CODE", help="Labels in English (en) or Chinese (zh).")]
 Numbers = Annotated[str | None, typer.Option(metavar="N,N,…", help="Else chosen for the device.")]
 
-paper = typer.Typer(help="Run the paper's tables and draw its figures.", rich_markup_mode="rich", no_args_is_help=True)
 
-
-@paper.command(cls=Verb)
 def table1(
-    output: OutputFolder,
+    output: options.OutputFolder,
     lengths: Numbers = None,
     widths: Numbers = None,
     window: Annotated[int | None, typer.Option(help="r of restricted self-attention; without it 16.")] = None,
     kernel_size: Annotated[int | None, typer.Option(help="k of the convolution; without it 3.")] = None,
     attention: Annotated[str | None, typer.Option(metavar="NAME", help="fused (the default) or explicit.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, short times: a first look.")] = False,
-    lang: Language = "en",
+    lang: options.LabelLanguage = "en",
     device: options.Device = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -69,49 +62,6 @@ def table1(
     elif not quiet:
         print_table(found)
         print(f"\n{output / 'results.json'}, {output / 'table1.png'}, {output / 'table1.svg'}")
-
-
-@paper.command(cls=Verb)
-def figures(
-    output: OutputFolder,
-    model: Annotated[
-        Path | None,
-        typer.Option("--model", "-m", metavar="DIRECTORY", help="A trained model: its shapes and attention."),
-    ] = None,
-    sentence: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model translates.")] = None,
-    target_language: options.To = None,
-    layer: Annotated[int | None, typer.Option(help="Layer whose attention is shown, from 1.")] = None,
-    head: Annotated[list[int] | None, typer.Option(help="Head to show, from 1; repeatable.")] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="This figure alone; repeatable.")] = None,
-    preset: Annotated[str, typer.Option(metavar="NAME", help="Whose architecture is drawn without a model.")] = "base",
-    lang: Language = "en",
-    quiet: options.Quiet = False,
-) -> None:
-    """Draw the figures that readers of the paper know, from what the code computes.
-
-    \b
-    heedful paper figures -o figures
-    heedful paper figures -o figures --lang zh --only masks --only scaling
-    heedful paper figures -o figures -m model --sentence "Where is Tom?" --layer 2 --head 1 --head 3
-    """
-    from heedful.checkpoint import describe
-    from heedful.config import Config, from_mapping, settle
-    from heedful.paper.figures.attention import look
-    from heedful.paper.figures.gallery import choose_figures, draw_figures
-
-    if (model is None) != (sentence is None):
-        raise ConfigError("--model and --sentence belong together: whose attention is shown, and for which text.")
-    named = choose_figures(only or [], with_model=model is not None)
-    if model is not None and sentence is not None:
-        config = from_mapping(Config, describe(model)["config"])
-        looks = look(model, sentence, target_language=target_language) if "attention" in named else None
-    else:
-        config, looks = settle({"preset": preset}), None
-    written = draw_figures(
-        output, language=lang, only=named, config=config.model, looks=looks, layer=layer, heads=head or []
-    )
-    if not quiet:
-        print("\n".join(str(path) for path in written))
 
 
 def numbers(text: str | None, flag: str) -> tuple[int, ...] | None:

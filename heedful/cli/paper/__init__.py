@@ -1,0 +1,13 @@
+"""`heedful paper`: the paper's tables and figures, run and drawn again; one file a command."""
+
+from __future__ import annotations
+
+import typer
+
+from heedful.cli.flags import Verb
+from heedful.cli.paper.figures import figures
+from heedful.cli.paper.table1 import table1
+
+paper = typer.Typer(help="Run the paper's tables and draw its figures.", rich_markup_mode="rich", no_args_is_help=True)
+for _command in (table1, figures):
+    paper.command(cls=Verb)(_command)

@@ -1,0 +1,53 @@
+"""`heedful paper figures`: the figures that readers of the paper know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heedful.cli import options
+from heedful.errors import ConfigError
+
+
+def figures(
+    output: options.OutputFolder,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", "-m", metavar="DIRECTORY", help="A trained model: its shapes and attention."),
+    ] = None,
+    sentence: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model translates.")] = None,
+    target_language: options.To = None,
+    layer: Annotated[int | None, typer.Option(help="Layer whose attention is shown, from 1.")] = None,
+    head: Annotated[list[int] | None, typer.Option(help="Head to show, from 1; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="This figure alone; repeatable.")] = None,
+    preset: Annotated[str, typer.Option(metavar="NAME", help="Whose architecture is drawn without a model.")] = "base",
+    lang: options.LabelLanguage = "en",
+    quiet: options.Quiet = False,
+) -> None:
+    """Draw the figures that readers of the paper know, from what the code computes.
+
+    \b
+    heedful paper figures -o figures
+    heedful paper figures -o figures --lang zh --only masks --only scaling
+    heedful paper figures -o figures -m model --sentence "Where is Tom?" --layer 2 --head 1 --head 3
+    """
+    from heedful.checkpoint import describe
+    from heedful.config import Config, from_mapping, settle
+    from heedful.paper.figures.attention import look
+    from heedful.paper.figures.gallery import choose_figures, draw_figures
+
+    if (model is None) != (sentence is None):
+        raise ConfigError("--model and --sentence belong together: whose attention is shown, and for which text.")
+    named = choose_figures(only or [], with_model=model is not None)
+    if model is not None and sentence is not None:
+        config = from_mapping(Config, describe(model)["config"])
+        looks = look(model, sentence, target_language=target_language) if "attention" in named else None
+    else:
+        config, looks = settle({"preset": preset}), None
+    written = draw_figures(
+        output, language=lang, only=named, config=config.model, looks=looks, layer=layer, heads=head or []
+    )
+    if not quiet:
+        print("\n".join(str(path) for path in written))
