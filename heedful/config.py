@@ -175,7 +175,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "model", ("source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads"))
-        require_positive(self, "model", ("head_dim", "key_dim", "num_encoder_layers", "num_decoder_layers", "max_length"))
+        require_positive(
+            self, "model", ("head_dim", "key_dim", "num_encoder_layers", "num_decoder_layers", "max_length")
+        )
         require_positive(self, "model", ("norm_epsilon", "kernel_size"))
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ConfigError(
