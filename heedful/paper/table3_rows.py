@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from heedful.config import ModelConfig, merge, nearest, settle
+from heedful.config import merge, nearest, settle
 from heedful.errors import ConfigError
 
 SCALES = ("cheap", "paper")
@@ -51,6 +51,11 @@ PAPER_BASE = Values()
 SIZES = ("layers", "d_model", "d_ff", "heads", "key_dim", "value_dim")
 SIZE_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "head_dim", "key_dim")
 
+ROW_KEYS = {
+    "model": ("architecture", "head_dim", "key_dim", "dropout", "positions"),
+    "training": ("label_smoothing",),
+}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -66,7 +71,7 @@ class Row:
 
     def at(self, base: Values) -> Values:
         """The row around another base: sizes in proportion, the rest as printed."""
-        found = {}
+        found: dict[str, Any] = {}
         for name in SIZES:
             wanted = getattr(base, name) * getattr(self.values, name) / getattr(PAPER_BASE, name)
             if wanted < 1 or wanted != int(wanted):
@@ -145,9 +150,10 @@ def base_request(request: Mapping[str, Any], scale: str) -> dict[str, Any]:
     taken = [f"model.{key}" for key in SIZE_KEYS if model.get(key) is not None]
     if taken and scale == "paper":
         raise ConfigError(f"{taken[0]}: --scale paper has the paper's sizes; use --scale cheap for others.")
-    for key in ("head_dim", "key_dim"):
-        if model.get(key) is not None:
-            raise ConfigError(f"model.{key}: the base has d_model / num_heads, and the rows set it.")
+    for section, keys in ROW_KEYS.items():
+        for key in keys:
+            if (request.get(section) or {}).get(key) is not None:
+                raise ConfigError(f"{section}.{key}: leave it out, for the rows of the table set it.")
     recipe = merge(PAPER if scale == "paper" else CHEAP, RECIPE)
     if any(training.get(name) for name in BUDGETS):
         recipe["training"].pop("steps")
@@ -171,10 +177,11 @@ def _warm_up(training: Mapping[str, Any]) -> dict[str, Any]:
 
 def base_values(request: Mapping[str, Any]) -> Values:
     """The sizes of the base that a request asks for."""
-    config = settle(request, "base")
-    model: ModelConfig = config.model
+    model = settle(request, "base").model
     if model.num_encoder_layers != model.num_decoder_layers:
-        raise ConfigError("table3: N is the depth of both stacks; give num_encoder_layers and num_decoder_layers alike.")
+        raise ConfigError(
+            "table3: N is the depth of both stacks; give num_encoder_layers and num_decoder_layers alike."
+        )
     return Values(
         model.num_encoder_layers,
         model.d_model,
@@ -182,9 +189,6 @@ def base_values(request: Mapping[str, Any]) -> Values:
         model.num_heads,
         model.attention_key_dim,
         model.attention_head_dim,
-        model.dropout,
-        config.training.label_smoothing,
-        model.positions,
     )
 
 
@@ -199,8 +203,3 @@ def row_request(row: Row, base: Mapping[str, Any], *, seed: int) -> dict[str, An
     if asked.validate_every and asked.validate_every == asked.steps:  # one look, at the end
         training["validate_every"] = training["steps"]
     return merge(base, {"model": values.model(), "training": training})
-
-
-def as_columns(values: Values) -> dict[str, Any]:
-    """The values of a row as plain data."""
-    return asdict(values)
