@@ -54,10 +54,11 @@ WORDS = {
         "BLEU 由 sacreBLEU 计算，{search}，{sentences}。论文用的语料和 BLEU 都不同：请比较差值。",
     ),
     "all_sentences": ("all sentences", "全部句子"),
-    "some_sentences": ("at most {count:,} sentences of each set", "每个集合至多 {count:,} 句"),
+    "some_sentences": ("at most {count:,} sentences of each set, evenly spaced", "每个集合均匀取至多 {count:,} 句"),
     "beyond": (
-        "Seen: the difference from base has the paper's direction and is larger than twice its standard error.",
-        "“看到了”：与 base 之差的方向同论文一致，且大于其标准误的两倍。",
+        "Seen: the difference from base has the paper's direction and is larger than twice its standard error; "
+        "where the paper finds none, ours is not larger than that.",
+        "“看到了”：与 base 之差的方向同论文一致，且大于其标准误的两倍；论文认为没有差别的，我们的差不大于此。",
     ),
     "unfinished": ("Unfinished: {done} of {all} runs are in it.", "尚未完成：共 {all} 次训练，这里有 {done} 次。"),
     "failed": ("Failed runs: {names}.", "失败的训练：{names}。"),
