@@ -141,7 +141,7 @@ class Sweep:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
-        bar = Progress(*columns, console=self.console.console)
+        bar = Progress(*columns, console=self.console.console, speed_estimate_period=24 * 3600)
         task = bar.add_task("", total=total, completed=self.num_before)
         with Live(bar, console=self.console.console, transient=True, refresh_per_second=4) as live:
 

@@ -31,6 +31,7 @@ from heedful.paper.table3_rows import (
     row_request,
 )
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN, evenly
+from heedful.text.cleaning import TrainingPair
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = {row.name: row for row in ROWS}
@@ -282,9 +283,9 @@ def test_scores_by_role_and_name() -> None:
 
 
 def test_sentences_are_taken_evenly() -> None:
-    pairs: Any = list(range(10))
-    assert evenly(pairs, 5) == [0, 2, 4, 6, 8]
-    assert evenly(pairs, 3) == [0, 3, 6]
+    pairs = [TrainingPair(str(number), "", 0, None) for number in range(10)]
+    assert [pair.source for pair in evenly(pairs, 5)] == ["0", "2", "4", "6", "8"]
+    assert [pair.source for pair in evenly(pairs, 3)] == ["0", "3", "6"]
     assert evenly(pairs, None) == evenly(pairs, 10) == pairs
 
 
@@ -408,6 +409,7 @@ def test_a_failing_run_is_told_and_the_others_go_on(corpus: list[str], tmp_path:
     assert "Traceback" not in error and "Failed runs: " in out
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_goes_on_where_it_was(corpus: list[str], tmp_path: Path) -> None:
     output = tmp_path / "out"
     flags = [*corpus, *TINY, "--seeds", 1, "--no-plots", "-o", output, "--steps", 4000]
