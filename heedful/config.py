@@ -134,6 +134,8 @@ class ModelConfig:
     """Attention heads (h)."""
     head_dim: int | None = None
     """Width of one head (d_k = d_v); None: d_model / num_heads."""
+    key_dim: int | None = None
+    """Of a Transformer: width of the queries and keys of one head (d_k), when it differs from head_dim."""
     num_encoder_layers: int = 6
     """Layers of the encoder (N)."""
     num_decoder_layers: int = 6
@@ -173,15 +175,20 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "model", ("source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads"))
-        require_positive(self, "model", ("head_dim", "num_encoder_layers", "num_decoder_layers", "max_length"))
+        require_positive(
+            self, "model", ("head_dim", "key_dim", "num_encoder_layers", "num_decoder_layers", "max_length")
+        )
         require_positive(self, "model", ("norm_epsilon", "kernel_size"))
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ConfigError(
                 f"model.d_model ({self.d_model}) is not divisible by model.num_heads ({self.num_heads}); "
                 f"change one of them or set model.head_dim."
             )
-        if self.positions == "rotary" and self.attention_head_dim % 2:
-            raise ConfigError(f"model.positions=rotary needs an even head_dim, not {self.attention_head_dim}.")
+        if self.key_dim is not None and self.architecture != "transformer":
+            raise ConfigError(f"model.key_dim belongs to a Transformer; leave it out of a {self.architecture} model.")
+        if self.positions == "rotary" and self.attention_key_dim % 2:
+            name = "head_dim" if self.key_dim is None else "key_dim"
+            raise ConfigError(f"model.positions=rotary needs an even {name}, not {self.attention_key_dim}.")
         if self.positions == "rotary" and self.attention_scoring == "additive":
             raise ConfigError("model.positions=rotary works on dot products; use scaled_dot or dot scoring with it.")
         if self.architecture == "convolutional" and self.positions == "rotary":
@@ -204,6 +211,11 @@ class ModelConfig:
     def attention_head_dim(self) -> int:
         """Width of one head, as set or derived."""
         return self.head_dim if self.head_dim is not None else self.d_model // self.num_heads
+
+    @property
+    def attention_key_dim(self) -> int:
+        """Width of the queries and keys of one head, as set or that of the head."""
+        return self.key_dim if self.key_dim is not None else self.attention_head_dim
 
     @property
     def has_final_norm(self) -> bool:

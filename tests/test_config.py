@@ -260,6 +260,9 @@ def test_ready_made_sections_are_taken_as_they_are() -> None:
         ("model", {"head_dim": 0}, "model.head_dim must be above 0"),
         ("model", {"num_encoder_layers": -1}, "model.num_encoder_layers must be above 0"),
         ("model", {"positions": "rotary", "head_dim": 7}, "even head_dim"),
+        ("model", {"key_dim": 0}, "model.key_dim must be above 0"),
+        ("model", {"positions": "rotary", "key_dim": 7}, "even key_dim"),
+        ("model", {"architecture": "recurrent", "key_dim": 8}, "model.key_dim belongs to a Transformer"),
         ("model", {"positions": "rotary", "attention_scoring": "additive"}, "dot products"),
         ("model", {"d_model": 15, "num_heads": 3}, "even d_model"),
         ("model", {"source_vocab_size": 10, "target_vocab_size": 11}, "joint vocabulary"),
@@ -311,6 +314,8 @@ def test_separate_vocabularies_untie_the_source_unless_told_otherwise() -> None:
 def test_what_is_derived_from_other_fields() -> None:
     assert ModelConfig().attention_head_dim == 64
     assert ModelConfig(d_model=100, num_heads=3, head_dim=10).attention_head_dim == 10
+    assert ModelConfig().attention_key_dim == 64 and ModelConfig(key_dim=16).attention_key_dim == 16
+    assert ModelConfig(positions="rotary", head_dim=7, key_dim=6).attention_head_dim == 7  # keys alone are turned
     assert not ModelConfig().has_final_norm
     assert ModelConfig(norm_placement="pre").has_final_norm
     assert ModelConfig(final_norm=True).has_final_norm
