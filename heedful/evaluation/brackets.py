@@ -1,8 +1,8 @@
 """How well predicted trees agree with gold ones: labelled brackets, counted as the field's scorer evalb counts them.
 
 A bracket is (label, first word, word after the last). As with evalb's COLLINS.prm: words with the tag of punctuation
-are taken out first, tags and the root wrapper are no brackets, PRT is as good as ADVP, and equal brackets (NP in NP over
-the same words) are matched one to one. Two things differ from evalb. The gold tags alone say which words are
+are taken out first, tags and the root wrapper are no brackets, PRT is as good as ADVP, and equal brackets (NP in NP
+over the same words) are matched one to one. Two things differ from evalb. The gold tags alone say which words are
 punctuation. And a sentence without a tree, or with other words than the gold tree, is not left out: its gold brackets
 count as missed.
 """

@@ -6,7 +6,9 @@
 Text is not normalised and no whitespace is removed, so with byte fallback `decode(encode_target(text)) == text` for
 every text that UTF-8 can hold. (Half a surrogate pair is no character: it becomes U+FFFD. Without byte fallback,
 characters that are not in the vocabulary become <unk>; on a side of whole words, words do.) Specials and tags are
-control symbols: typing "<2de>" or "</s>" gives ordinary characters. The same sentences and settings give the same tokenizer, byte for byte.
+control symbols: typing "<2de>" or "</s>" gives ordinary characters.
+
+The same sentences and settings give the same tokenizer, byte for byte.
 """
 
 from __future__ import annotations
