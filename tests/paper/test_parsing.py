@@ -152,6 +152,7 @@ def run(files: dict[str, Path]) -> tuple[Path, dict[str, Any]]:
     return output, run_table4({**SMALL, "output": str(output)}, banks, quiet=True, command="heedful paper table4 …")
 
 
+@pytest.mark.slow
 def test_a_small_grammar_is_learned(run: tuple[Path, dict[str, Any]]):
     output, results = run
     [test] = results["tests"]
@@ -167,6 +168,7 @@ def test_a_small_grammar_is_learned(run: tuple[Path, dict[str, Any]]):
     assert f"{test['forced']['all']['f1']:.1f}" in page
 
 
+@pytest.mark.slow
 def test_the_predicted_trees_score_the_same_from_their_files(
     run: tuple[Path, dict[str, Any]], files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ):
@@ -184,6 +186,7 @@ def test_the_predicted_trees_score_the_same_from_their_files(
     assert "100.00" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_model_directory_parses_and_translates(
     run: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ):
@@ -200,6 +203,7 @@ def test_the_model_directory_parses_and_translates(
     assert capsys.readouterr().out.split() == linearise(read_tree(expected))
 
 
+@pytest.mark.slow
 def test_forced_and_free_agree_where_free_is_a_tree(run: tuple[Path, dict[str, Any]], files: dict[str, Path]):
     """Greedily every step that keeps the rule is the same step."""
     model = run[0] / "model"
@@ -213,6 +217,7 @@ def test_forced_and_free_agree_where_free_is_a_tree(run: tuple[Path, dict[str, A
     assert all((one.tree is None) == (one.problem is not None) for one in free)
 
 
+@pytest.mark.slow
 def test_a_sentence_longer_than_the_model_is_told_not_fatal(run: tuple[Path, dict[str, Any]]):
     translator = Translator.load(run[0] / "model", device="cpu")
     assert translator.config == replace(translator.config, split="never", max_extra_length=300)
@@ -221,6 +226,7 @@ def test_a_sentence_longer_than_the_model_is_told_not_fatal(run: tuple[Path, dic
     assert short.tree is not None
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_replaced_unasked_but_taken_up(
     run: tuple[Path, dict[str, Any]], files: dict[str, Path], tmp_path: Path
 ):
