@@ -99,6 +99,8 @@ class TokenizerConfig:
     """Use the tokenizer of this directory instead of training one."""
     kind: Literal["bpe", "unigram"] = "bpe"
     """Algorithm that learns the subwords."""
+    target_kind: Literal["bpe", "unigram", "word"] | None = None
+    """With separate vocabularies, the target's: "word" makes one token of all that stands between two spaces."""
     vocab_size: int | None = None
     """Number of subwords (of each side when separate); None: chosen for the size of the corpus."""
     joint: bool = True
@@ -112,6 +114,8 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "tokenizer", ("vocab_size", "max_sentences"))
+        if self.target_kind is not None and self.joint:
+            raise ConfigError("tokenizer.target_kind needs separate vocabularies; set tokenizer.joint=false too.")
         if not 0.98 <= self.character_coverage <= 1:
             raise ConfigError(f"tokenizer.character_coverage must be from 0.98 to 1, not {self.character_coverage}.")
 
