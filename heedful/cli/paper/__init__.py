@@ -7,7 +7,8 @@ import typer
 from heedful.cli.flags import Verb
 from heedful.cli.paper.figures import figures
 from heedful.cli.paper.table1 import table1
+from heedful.cli.paper.table2 import table2
 
 paper = typer.Typer(help="Run the paper's tables and draw its figures.", rich_markup_mode="rich", no_args_is_help=True)
-for _command in (table1, figures):
+for _command in (table1, table2, figures):
     paper.command(cls=Verb)(_command)
