@@ -43,8 +43,8 @@ WORDS: dict[str, Words] = {
         "vocabulary": "The shared vocabulary has {size:,} subwords; the recipe asks for about {wanted:,}.",
         "small_vocabulary": "The corpus does not yield more.",
         "published": "The published figures are on newstest2014 after training on WMT 2014 (4.5 M pairs "
-        "English-German, 36 M English-French). Ours come from {pairs:,} pairs and from the test sets named here: **they can be set "
-        "beside the published ones only where training and test data are the same.**",
+        "English-German, 36 M English-French). Ours come from {pairs:,} pairs and from the test sets named here: "
+        "**they can be set beside the published ones only where training and test data are the same.**",
         "two_kinds": "Published BLEU is on tokenised text, hyphenated compounds taken apart. That scores higher than "
         "sacreBLEU on plain text, and the two may not be compared. The nearest to the paper's is our compound-split "
         "BLEU, which stands in the first table; its tokens are sacreBLEU's 13a, not those of Moses's script.",
