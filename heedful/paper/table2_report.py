@@ -127,7 +127,7 @@ def table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             row.system,
-            *(figure(value) for value in (row.bleu_german, row.bleu_french)),
+            *(value or "–" for value in (row.bleu_german, row.bleu_french)),
             "–",
             *(cost(value) for value in (row.flops_german, row.flops_french)),
             "–",
@@ -137,7 +137,7 @@ def table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
     for one in results["scores"]:
         nearest = one["compound_split_bleu"] or one["bleu"]
         name = words["ours"].format(recipe=results["recipe"], data=one["data"])
-        rows.append([name, "–", "–", figure(nearest["value"], 1), "–", "–", cost(results["flops"])])
+        rows.append([name, "–", "–", f"{nearest['value']:.1f}", "–", "–", cost(results["flops"])])
     return [words[name] for name in names], rows
 
 
@@ -149,13 +149,6 @@ def scores_table(results: Results, language: str) -> tuple[list[str], list[list[
         for one in results["scores"]
     ]
     return [words[name] for name in ("data", "sentences", "bleu", "split", "chrf")], rows
-
-
-def figure(value: float | None, digits: int | None = None) -> str:
-    """A BLEU as the paper prints it; a dash where there is none."""
-    if value is None:
-        return "–"
-    return f"{value:g}" if digits is None else f"{value:.{digits}f}"
 
 
 def cost(value: float | None) -> str:
