@@ -1,8 +1,8 @@
 """BatchNorm against LayerNorm and RMSNorm while they learn: one small Transformer with each, all else the same.
 
-The task is to write digits in order of size, lengths mixed, one padded sentence a row. There is no dropout, so a model
-gives another loss in evaluation than in training mode only where its norm does: BatchNorm, which then leaves the
-batch's statistics for its running ones.
+The task is to write digits in order of size. A batch holds sentences of like length, as the paper's do (section 5.1),
+one a row and padded. There is no dropout, so a model gives another loss in evaluation than in training mode only where
+its norm does: BatchNorm, which then leaves the batch's statistics for its running ones.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NORMS = ("layer", "rms", "batch")
-STEPS, LOOKS, SEED = 600, 30, 1
-PAIRS_PER_BATCH, VALID_BATCHES = 32, 4
-SHORTEST, LONGEST = 2, 20
+STEPS, LOOKS, SEED = 500, 25, 1
+PAIRS_PER_BATCH, VALID_BATCHES = 12, 8
+SHORTEST, LONGEST, SPREAD = 2, 20, 3
 PAD_ID, BOS_ID, EOS_ID, FIRST_DIGIT = 0, 1, 2, 3
 VOCAB_SIZE, D_MODEL = 13, 64
 
@@ -66,8 +66,10 @@ class Curves:
 
 
 def sorting_batch(drawn: random.Random, num_pairs: int = PAIRS_PER_BATCH) -> Batch:
-    """Digits and the same digits in order, one pair a row, padded to the longest."""
-    sources = [[drawn.randrange(10) for _ in range(drawn.randint(SHORTEST, LONGEST))] for _ in range(num_pairs)]
+    """Digits and the same digits in order, one pair a row, of like length, padded to the longest."""
+    most = drawn.randint(SHORTEST, LONGEST)
+    lengths = [drawn.randint(max(SHORTEST, most - SPREAD), most) for _ in range(num_pairs)]
+    sources = [[drawn.randrange(10) for _ in range(length)] for length in lengths]
     width = max(map(len, sources)) + 1
 
     def rows(sentences: list[list[int]]) -> torch.Tensor:
