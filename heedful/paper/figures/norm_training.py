@@ -179,10 +179,11 @@ def draw(language: str, curves: dict[str, Curves]) -> Figure:
     middle.set(title=words["valid"], ylabel=words["loss"])
     right.set(title=words["gap"], ylabel=words["difference"])
     top = 1.05 * max(one.train[0] for one in curves.values())
+    right.set_ylim(top=1.35 * right.get_ylim()[1])  # room for the legend
     for panel in (left, middle):
         panel.set_ylim(0, top)
     for panel in (left, middle, right):
         panel.set_xlabel(words["step"])
         panel.grid(visible=True, alpha=0.25)
-        panel.legend(frameon=False)
+        panel.legend(frameon=False, loc="upper right")
     return figure
