@@ -30,7 +30,7 @@ from heedful.config import ModelConfig
 from heedful.model.seq2seq import Memory
 from heedful.shapes import Float, Int
 
-FEWER = 0.8
+FEWER = 0.5
 """Finished sentences leave the loop in groups: as soon as less than this share of its rows is still being read."""
 
 
