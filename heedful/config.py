@@ -450,6 +450,8 @@ def settle(request: Mapping[str, Any], preset: str | None = None) -> Config:
         raise ConfigError(
             f"preset: there is no {chosen!r}{nearest(chosen, PRESETS)}; choose one of auto, {', '.join(PRESETS)}."
         )
+    if "systems" in request:
+        raise ConfigError("systems: this section is for `heedful compare`, which trains several; leave it out here.")
     values = merge(PRESETS.get(chosen, {"model": {}, "training": {}}), {})
     training, tokenizer = request.get("training"), request.get("tokenizer")
     if isinstance(training, Mapping) and training.get("learning_rate_factor") is not None:

@@ -32,6 +32,7 @@ from heedful.config import (
     to_mapping,
 )
 from heedful.errors import ConfigError, HeedfulError
+from heedful.paper.systems import parse_systems
 
 SECTIONS = {
     "data": DataConfig,
@@ -406,7 +407,16 @@ def test_every_configuration_that_is_shipped_can_be_settled() -> None:
     shipped = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
     assert shipped
     for file in shipped:
-        assert settle(read_request(file)).data.train, file
+        request = read_request(file)
+        own = request.pop("systems", None)
+        assert settle(request).data.train, file
+        for system in parse_systems(list(own), own) if own else ():
+            assert settle(system.request(request)).model.architecture == system.architecture
+
+
+def test_what_only_a_comparison_takes_is_not_trained_with() -> None:
+    with pytest.raises(ConfigError, match=r"systems: .*heedful compare"):
+        settle({"systems": {"transformer": None}})
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])

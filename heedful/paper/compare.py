@@ -31,7 +31,15 @@ from heedful.paper.experiment import (
     write_json,
 )
 from heedful.paper.run_costs import Memory, decode, measured_memory, read_course
-from heedful.paper.systems import DEFAULT_SYSTEMS, System, equal_width, num_parameters_of, parse_systems
+from heedful.paper.systems import (
+    DEFAULT_SYSTEMS,
+    System,
+    differences,
+    equal_width,
+    names_of,
+    num_parameters_of,
+    parse_systems,
+)
 from heedful.workflow import (
     Request,
     TrainingResult,
@@ -80,7 +88,7 @@ class ScoredSet:
 def compare(
     request: Request,
     *,
-    systems: Sequence[str] = DEFAULT_SYSTEMS,
+    systems: Sequence[str] | None = None,
     equal: str | None = None,
     language: str = "en",
     plots: bool = True,
@@ -91,6 +99,7 @@ def compare(
 ) -> dict[str, Any]:
     """Train `systems` on the corpora and budget of `request`, measure them, write the report; returns the results.
 
+    `systems` are names, by default those of the request's section `systems`, which may give each settings of its own.
     `equal` is "parameters" (each rival gets the width that gives it as many as the first system; the default unless the
     budget is minutes alone) or "minutes" (presets as they are). `resume` takes finished systems over and goes on with
     an interrupted one. Of an interrupted comparison `complete` is False, and there is no report yet.
@@ -126,7 +135,7 @@ def compare(
             found = {"name": system.name, "parameters": parameters, **measure(config, ended, prepared, memory, plan)}
         else:
             console.note(f"{label} was finished before.")
-        results["systems"].append(found)
+        results["systems"].append({**found, "differs": differences(config, configs[0])})
     results["complete"] = True
     write_json(plan.output / RESULTS, results)
     for path in write_report(results, plan.output, language=language, plots=plots, tell=console.note):
@@ -137,16 +146,19 @@ def compare(
 # ---------------------------------------------------------------------- before any work
 
 
-def make_plan(plain: Mapping[str, Any], names: Sequence[str], equal: str | None) -> Plan:
+def make_plan(plain: Mapping[str, Any], names: Sequence[str] | None, equal: str | None) -> Plan:
     """Check all that can be checked before the corpora are read."""
     from heedful.build import resolve_device
 
-    systems = parse_systems(names)
+    own = plain.get("systems")
+    named = names_of(own) if own is not None else list(DEFAULT_SYSTEMS)
+    systems = parse_systems(named if names is None else names, own)
+    plain = {key: value for key, value in plain.items() if key != "systems"}
+    settle(plain, "base")  # what is wrong for all is told before what is wrong for one
     if (plain.get("model") or {}).get("architecture") is not None:
         raise ConfigError("model.architecture: compare sets it for each system; name them with --systems.")
     shared = {**plain, "output": str(plain.get("output") or "comparison")}
-    settled = [settle(system.request(shared), "base") for system in systems]  # a key that one cannot take is told now
-    asked = settled[0]
+    asked, *_ = [settled(system, shared) for system in systems]  # what one system cannot take is told now
     given = [name for name in BUDGETS if getattr(asked.training, name)]
     if not given:
         raise ConfigError("compare needs one budget for all: give --steps, --epochs, --tokens or --minutes.")
@@ -155,11 +167,22 @@ def make_plan(plain: Mapping[str, Any], names: Sequence[str], equal: str | None)
         raise ConfigError(f"--equal: {equal!r} is not one of {', '.join(EQUAL)}{nearest(equal, EQUAL)}.")
     if equal == "minutes" and given != ["minutes"]:
         raise ConfigError(f"--equal minutes needs --minutes as the only budget, not {' and '.join(given)}.")
+    for system in systems[1:] if equal == "parameters" else ():
+        if "d_model" in system.own.get("model", {}):
+            raise ConfigError(f"systems.{system.name}.model.d_model: --equal parameters sets the width; leave it out.")
     training = shared.get("training") or {}
     if asked.training.steps and "log_every" not in training:
         every = min(asked.training.log_every, max(1, asked.training.steps // LINES_OF_LOG))
         shared["training"] = {**training, "log_every": every}
     return Plan(shared, systems, equal, Path(asked.output), resolve_device(asked.training.device))
+
+
+def settled(system: System, shared: Mapping[str, Any]) -> Config:
+    """The configuration of one system as far as it is known before the corpora are read; errors name the system."""
+    try:
+        return settle(system.request(shared), "base")
+    except ConfigError as error:
+        raise ConfigError(f"{system.name}: {error}") from None
 
 
 def open_comparison(output: Path, *, resume: bool, overwrite: bool) -> dict[str, Any]:

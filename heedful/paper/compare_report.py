@@ -39,6 +39,7 @@ WORDS: dict[str, dict[str, str]] = {
         "made": "How it was made",
         "equal_parameters": "Each rival has the width at which its parameters come nearest to those of {reference}.",
         "equal_minutes": "Every system trained for the same minutes, with its preset as it is.",
+        "differs": "what differs",
         "budget": "budget",
         "corpora": "corpora",
         "on_valid": "No test corpus was given: BLEU is on valid, on which the weights were also chosen.",
@@ -76,6 +77,7 @@ WORDS: dict[str, dict[str, str]] = {
         "made": "怎样得到的",
         "equal_parameters": "每个对手的宽度都选成参数量与 {reference} 最接近的那个。",
         "equal_minutes": "所有系统训练同样长的时间，预设保持不变。",
+        "differs": "各自的设置",
         "budget": "预算",
         "corpora": "语料",
         "on_valid": "没有给出测试集：BLEU 在验证集上计算，而权重也是在它上面挑选的。",
@@ -293,10 +295,12 @@ def facts_of(results: Results, words: Mapping[str, str]) -> list[tuple[str, str]
         for one in results["systems"]
         for score in one["scores"]
     )
+    differs = "<br>".join(escape(text) for text in differences_text(results))
     machine = results["machine"]
     threads = f"{machine['num_cores']} cores, threads: {machine['num_threads']}"
     return [
         (words["budget"], escape(f"{budget} ({results['preset']})")),
+        *([(words["differs"], differs)] if differs else []),
         (words["corpora"], corpora),
         (words["bleu"], scores),
         (words["signature"], f"<code>{escape(results['systems'][0]['scores'][0]['signature'])}</code>"),
@@ -305,6 +309,15 @@ def facts_of(results: Results, words: Mapping[str, str]) -> list[tuple[str, str]
         (words["versions"], escape(", ".join(f"{name} {value}" for name, value in results["versions"].items()))),
         (words["command"], f"<code>{escape(results['command'] or '–')}</code>"),
         (words["created"], escape(results["created"])),
+    ]
+
+
+def differences_text(results: Results) -> list[str]:
+    """Of each system what it has otherwise than the first, architecture, width and heads aside."""
+    return [
+        f"{one['name']}: " + ", ".join(f"{key} {value}" for key, value in one["differs"].items())
+        for one in results["systems"]
+        if one["differs"]
     ]
 
 
