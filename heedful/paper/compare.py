@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, nearest, settle
+from heedful.config import Config, DataConfig, nearest, settle
 from heedful.errors import ConfigError
 from heedful.paper.compare_report import LANGUAGES, write_report
 from heedful.paper.experiment import (
@@ -111,9 +111,9 @@ def compare(
     if plots and find_spec("matplotlib") is None:
         raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or leave them out with --no-plots.")
     plan = make_plan(as_mapping(request), systems, equal)
-    earlier = open_comparison(plan.output, resume=resume, overwrite=overwrite)
-    console = ConsoleReporter(quiet=quiet)
     asked = settle(plan.systems[0].request(plan.shared), "base")
+    earlier = open_comparison(plan.output, asked.data, resume=resume, overwrite=overwrite)
+    console = ConsoleReporter(quiet=quiet)
     prepared = shared_data(asked, plan.output / "data", console, resume=resume)
     requests, configs = requests_of(plan, prepared)
     results = heading(plan, prepared, configs[0], command)
@@ -185,18 +185,15 @@ def settled(system: System, shared: Mapping[str, Any]) -> Config:
         raise ConfigError(f"{system.name}: {error}") from None
 
 
-def open_comparison(output: Path, *, resume: bool, overwrite: bool) -> dict[str, Any]:
+def open_comparison(output: Path, data: DataConfig, *, resume: bool, overwrite: bool) -> dict[str, Any]:
     """See that the directory may be used; returns the earlier results by system where the comparison goes on."""
-    earlier = open_output(output, "comparison", resume=resume, overwrite=overwrite)
+    earlier = open_output(output, FORMAT, "comparison", data=data, resume=resume, overwrite=overwrite)
     try:
-        found = {system["name"]: system for system in earlier.get("systems", [])}
+        return {system["name"]: system for system in earlier.get("systems", [])}
     except (KeyError, TypeError) as error:
         raise ConfigError(
             f"{output / RESULTS}: damaged ({error}); remove it, or add --overwrite to start anew."
         ) from None
-    if not (output / RESULTS).exists():
-        write_json(output / RESULTS, {"format": FORMAT, "systems": []})
-    return found
 
 
 def requests_of(plan: Plan, prepared: Prepared) -> tuple[list[dict[str, Any]], list[Config]]:

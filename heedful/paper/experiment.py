@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, to_mapping
+from heedful.config import Config, DataConfig, to_mapping
 from heedful.errors import ConfigError
 from heedful.workflow import device_name, obtain_data
 
@@ -24,8 +24,17 @@ COMPARED_SECTIONS = ("preset", "tokenizer", "model", "training", "decoding")
 """What must be the same for a finished run to be taken over by a resumed experiment."""
 
 
-def open_output(output: Path, what: str, *, resume: bool, overwrite: bool) -> dict[str, Any]:
-    """Make the directory, or see that it may be used; returns the earlier results where the experiment goes on."""
+def open_output(
+    output: Path, format_name: str, what: str, *, data: DataConfig | None = None, resume: bool, overwrite: bool
+) -> dict[str, Any]:
+    """Make the directory, or see that it may be used; returns the earlier results where the experiment goes on.
+
+    Corpora that are not there are told before anything is written. `what` names the experiment in messages.
+    """
+    from heedful.text.cleaning import check_files
+
+    if data is not None and data.prepared is None:
+        check_files(data)
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
     path = output / RESULTS
@@ -34,20 +43,29 @@ def open_output(output: Path, what: str, *, resume: bool, overwrite: bool) -> di
         raise ConfigError(
             f"{output}: there are other things in it ({there[0]}); choose a directory of its own with -o."
         )
+    earlier = read_results(path, format_name, overwrite=overwrite) if path.exists() else {}
     if path.exists() and not (resume or overwrite):
         raise ConfigError(
             f"{output} already holds a {what}; add --resume to go on with it, --overwrite to replace it, "
             f"or choose another directory with -o."
         )
+    output.mkdir(parents=True, exist_ok=True)
     if not path.exists() or (overwrite and not resume):
-        output.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"format": format_name, "complete": False})
         return {}
+    return earlier
+
+
+def read_results(path: Path, format_name: str, *, overwrite: bool) -> dict[str, Any]:
+    """The results of an earlier run of the same kind; damaged ones only go away when asked for."""
     try:
         earlier = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
+        if overwrite:
+            return {}
         raise ConfigError(f"{path}: damaged ({error}); remove it, or add --overwrite to start anew.") from None
-    if not isinstance(earlier, dict):
-        raise ConfigError(f"{path}: damaged; remove it, or add --overwrite to start anew.")
+    if not isinstance(earlier, dict) or earlier.get("format") != format_name:
+        raise ConfigError(f"{path}: holds results of something else; choose another directory with -o.")
     return earlier
 
 

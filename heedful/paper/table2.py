@@ -8,7 +8,6 @@ DIRECTORY/table2.md           the table for people
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from heedful.card import versions
 from heedful.config import Config, merge, nearest, read_request, settle, to_mapping
 from heedful.errors import ConfigError
-from heedful.paper.compare import machine, scored_sets
+from heedful.paper.compare import scored_sets
+from heedful.paper.experiment import RESULTS, corpora_of, machine, open_output, write_json
 from heedful.paper.run_costs import read_course
 from heedful.paper.table2_report import LANGUAGES, markdown
 from heedful.workflow import Request, TrainingResult, as_mapping, train, translate_pairs
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FORMAT = "heedful table 2"
 FORMAT_VERSION = 1
 RECIPES = ("base", "big")
-RESULTS, TABLE = "results.json", "table2.md"
+TABLE = "table2.md"
 RECIPE_SECTIONS = ("tokenizer", "model", "training", "decoding")
 NOT_THE_RECIPE = {
     *("tokenizer.path", "tokenizer.vocab_size"),  # what came out is told beside the table
@@ -78,14 +78,14 @@ def run_table2(
         raise ConfigError(f"--lang: {language!r} is not one of {', '.join(LANGUAGES)}{nearest(language, LANGUAGES)}.")
     given = as_mapping(request)
     plain = planned(given, recipe, output)
-    open_output(output, resume=resume, overwrite=overwrite)
+    open_output(output, FORMAT, "run of Table 2", data=settle(plain).data, resume=resume, overwrite=overwrite)
     console = ConsoleReporter(quiet=quiet)
     ended = train(plain, resume=resume, overwrite=overwrite, quiet=quiet)
     if ended.stopped_by not in (None, "early stopping"):
         console.note("The run was stopped; the same command with --resume goes on.")
         return {"format": FORMAT, "complete": False}
     results = heading(recipe, command) | measured(recipe, ended, output, console)
-    write_text(output / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    write_json(output / RESULTS, results)
     write_text(output / TABLE, markdown(results, language))
     console.note(f"Wrote {output / RESULTS} and {output / TABLE}.")
     return results
@@ -102,33 +102,6 @@ def planned(given: Mapping[str, Any], recipe: str, output: Path) -> dict[str, An
     if settle(plain).model.architecture != "transformer":
         raise ConfigError("model.architecture: Table 2's recipe is the Transformer's; for its rivals: heedful compare.")
     return plain
-
-
-def open_output(output: Path, *, resume: bool, overwrite: bool) -> None:
-    """Make the directory, or see that it may be used."""
-    if output.exists() and not output.is_dir():
-        raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
-    path = output / RESULTS
-    there = sorted(entry.name for entry in output.iterdir()) if output.exists() else []
-    if there and not path.exists():
-        raise ConfigError(
-            f"{output}: there are other things in it ({there[0]}); choose a directory of its own with -o."
-        )
-    if path.exists():
-        try:
-            found = json.loads(path.read_text("utf-8")).get("format")
-        except (OSError, ValueError, AttributeError) as error:
-            raise ConfigError(f"{path}: damaged ({error}); remove it, or choose another directory with -o.") from None
-        if found != FORMAT:
-            raise ConfigError(f"{output} holds results of something else; choose another directory with -o.")
-        if not (resume or overwrite):
-            raise ConfigError(
-                f"{output} already holds a run of Table 2; add --resume to go on with it, --overwrite to replace it, "
-                f"or choose another directory with -o."
-            )
-    output.mkdir(parents=True, exist_ok=True)
-    if overwrite or not path.exists():
-        write_text(path, json.dumps({"format": FORMAT, "complete": False}) + "\n")
 
 
 # ---------------------------------------------------------------------- the numbers
@@ -164,9 +137,7 @@ def measured(recipe: str, ended: TrainingResult, output: Path, console: ConsoleR
         "scores": scores_of(loaded.model, config, prepared, device, output, console),
         "languages": [config.data.source_language, config.data.target_language],
         "num_train_pairs": len(prepared.train),
-        "corpora": [
-            {key: corpus[key] for key in ("role", "name", "num_kept")} for corpus in prepared.report["corpora"]
-        ],
+        "corpora": corpora_of(prepared),
         "parameters": num_parameters(loaded.model),
         "vocab_size": config.model.target_vocab_size,
         "vocab_size_of_recipe": published.tokenizer.vocab_size,

@@ -124,13 +124,12 @@ def run_table3(
     from heedful.training.report import ConsoleReporter
 
     check_report(language, plots=plots)
-    earlier = open_output(plan.output, "sweep", resume=resume, overwrite=overwrite)
+    asked = settle(plan.base, "base")
+    earlier = open_output(plan.output, FORMAT, "sweep", data=asked.data, resume=resume, overwrite=overwrite)
     if overwrite and not resume:
         shutil.rmtree(plan.output / "runs", ignore_errors=True)
     console, began = ConsoleReporter(quiet=quiet), time.monotonic()
-    if not (plan.output / RESULTS).exists():
-        write_json(plan.output / RESULTS, {"format": FORMAT})
-    prepared = shared_data(settle(plan.base, "base"), plan.output / "data", console, resume=resume)
+    prepared = shared_data(asked, plan.output / "data", console, resume=resume)
     runs = runs_of(plan, prepared)
     results = heading(plan, prepared, runs, command)
     found = {run.directory: result for run in runs if (result := taken_over(run)) is not None}

@@ -9,7 +9,6 @@ DIRECTORY/table4.md       the numbers beside those of the paper
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config, from_mapping, merge, nearest, settle, to_mapping
 from heedful.errors import ConfigError
 from heedful.evaluation.brackets import SHORT, score_trees, summarise
-from heedful.paper.compare import machine, versions
+from heedful.paper.experiment import RESULTS, machine, open_output, versions, write_json
 from heedful.paper.parsing.linear import linearise
 from heedful.paper.parsing.parser import Guess, Parser, source_text
 from heedful.paper.table4_report import LANGUAGES, markdown
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT = "heedful parsing"
 FORMAT_VERSION = 1
-RESULTS, TABLE = "results.json", "table4.md"
+TABLE = "table4.md"
 BRACKETS = {"both": ("forced", "free"), "forced": ("forced",), "free": ("free",)}
 BUDGETS = ("steps", "epochs", "tokens", "minutes")
 ROOMY_GPU = 24e9  # bytes, from which larger batches are decoded
@@ -112,7 +111,7 @@ def run_table4(
     settle(asked, "base")
     console = ConsoleReporter(quiet=quiet)
     tests = [read_trees(path) for path in treebanks.test]
-    open_output(output, resume=resume, overwrite=overwrite)
+    open_output(output, FORMAT, "run", resume=resume, overwrite=overwrite)
     corpora, known = write_corpora(treebanks, output / "data", console)
     asked = merge(asked, {"output": str(output / "model"), "data": corpora})
     ended = train(asked, resume=resume, overwrite=overwrite, quiet=quiet)
@@ -147,23 +146,6 @@ def parsing_request(plain: Mapping[str, Any], *, device: torch.device, paper: bo
     if not any(asked["training"].get(name) for name in BUDGETS):
         asked["training"]["epochs"] = DEFAULT_EPOCHS.get(device.type, DEFAULT_EPOCHS["cuda"])
     return asked
-
-
-def open_output(output: Path, *, resume: bool, overwrite: bool) -> None:
-    """Make the folder, or see that it may be used."""
-    if output.exists() and not output.is_dir():
-        raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
-    there = sorted(entry.name for entry in output.iterdir()) if output.exists() else []
-    if there and RESULTS not in there:
-        raise ConfigError(f"{output}: there are other things in it ({there[0]}); choose a folder of its own with -o.")
-    if there and not (resume or overwrite):
-        raise ConfigError(
-            f"{output} already holds a run; add --resume to go on with it, --overwrite to replace it, "
-            f"or choose another folder with -o."
-        )
-    output.mkdir(parents=True, exist_ok=True)
-    if not there:
-        (output / RESULTS).write_text(json.dumps({"format": FORMAT, "complete": False}) + "\n", encoding="utf-8")
 
 
 def write_corpora(
@@ -275,6 +257,6 @@ def heading(output: Path, ended: TrainingResult, device: torch.device, command: 
 
 def write_results(output: Path, results: Mapping[str, Any], language: str) -> None:
     """Write the numbers, and the table once they are complete."""
-    (output / RESULTS).write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(output / RESULTS, results)
     if results["complete"]:
         (output / TABLE).write_text(markdown(results, language), encoding="utf-8")

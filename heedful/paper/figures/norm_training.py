@@ -146,7 +146,7 @@ def results(curves: dict[str, Curves], *, device: torch.device, seed: int = SEED
     from datetime import UTC, datetime
 
     from heedful.card import versions
-    from heedful.paper.compare import machine
+    from heedful.paper.experiment import machine
 
     return {
         "task": "digits put in order of size",
