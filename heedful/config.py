@@ -99,6 +99,8 @@ class TokenizerConfig:
     """Use the tokenizer of this directory instead of training one."""
     kind: Literal["bpe", "unigram"] = "bpe"
     """Algorithm that learns the subwords."""
+    target_kind: Literal["bpe", "unigram", "word"] | None = None
+    """With separate vocabularies, the target's: "word" makes one token of all that stands between two spaces."""
     vocab_size: int | None = None
     """Number of subwords (of each side when separate); None: chosen for the size of the corpus."""
     joint: bool = True
@@ -112,6 +114,8 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "tokenizer", ("vocab_size", "max_sentences"))
+        if self.target_kind is not None and self.joint:
+            raise ConfigError("tokenizer.target_kind needs separate vocabularies; set tokenizer.joint=false too.")
         if not 0.98 <= self.character_coverage <= 1:
             raise ConfigError(f"tokenizer.character_coverage must be from 0.98 to 1, not {self.character_coverage}.")
 
@@ -134,6 +138,8 @@ class ModelConfig:
     """Attention heads (h)."""
     head_dim: int | None = None
     """Width of one head (d_k = d_v); None: d_model / num_heads."""
+    key_dim: int | None = None
+    """Of a Transformer: width of the queries and keys of one head (d_k), when it differs from head_dim."""
     num_encoder_layers: int = 6
     """Layers of the encoder (N)."""
     num_decoder_layers: int = 6
@@ -173,15 +179,20 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "model", ("source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads"))
-        require_positive(self, "model", ("head_dim", "num_encoder_layers", "num_decoder_layers", "max_length"))
+        require_positive(
+            self, "model", ("head_dim", "key_dim", "num_encoder_layers", "num_decoder_layers", "max_length")
+        )
         require_positive(self, "model", ("norm_epsilon", "kernel_size"))
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ConfigError(
                 f"model.d_model ({self.d_model}) is not divisible by model.num_heads ({self.num_heads}); "
                 f"change one of them or set model.head_dim."
             )
-        if self.positions == "rotary" and self.attention_head_dim % 2:
-            raise ConfigError(f"model.positions=rotary needs an even head_dim, not {self.attention_head_dim}.")
+        if self.key_dim is not None and self.architecture != "transformer":
+            raise ConfigError(f"model.key_dim belongs to a Transformer; leave it out of a {self.architecture} model.")
+        if self.positions == "rotary" and self.attention_key_dim % 2:
+            name = "head_dim" if self.key_dim is None else "key_dim"
+            raise ConfigError(f"model.positions=rotary needs an even {name}, not {self.attention_key_dim}.")
         if self.positions == "rotary" and self.attention_scoring == "additive":
             raise ConfigError("model.positions=rotary works on dot products; use scaled_dot or dot scoring with it.")
         if self.architecture == "convolutional" and self.positions == "rotary":
@@ -204,6 +215,11 @@ class ModelConfig:
     def attention_head_dim(self) -> int:
         """Width of one head, as set or derived."""
         return self.head_dim if self.head_dim is not None else self.d_model // self.num_heads
+
+    @property
+    def attention_key_dim(self) -> int:
+        """Width of the queries and keys of one head, as set or that of the head."""
+        return self.key_dim if self.key_dim is not None else self.attention_head_dim
 
     @property
     def has_final_norm(self) -> bool:
@@ -438,6 +454,8 @@ def settle(request: Mapping[str, Any], preset: str | None = None) -> Config:
         raise ConfigError(
             f"preset: there is no {chosen!r}{nearest(chosen, PRESETS)}; choose one of auto, {', '.join(PRESETS)}."
         )
+    if "systems" in request:
+        raise ConfigError("systems: this section is for `heedful compare`, which trains several; leave it out here.")
     values = merge(PRESETS.get(chosen, {"model": {}, "training": {}}), {})
     training, tokenizer = request.get("training"), request.get("tokenizer")
     if isinstance(training, Mapping) and training.get("learning_rate_factor") is not None:

@@ -1,8 +1,8 @@
 """Shapes in signatures: `Float[Tensor, "B T D"]`. The tests check them through jaxtyping; elsewhere they are words.
 
 The letters mean the same in every file: B batch, S source length, T target length, Q and K query and key lengths
-inside attention, H heads, Dh head_dim, D d_model, F d_ff, V vocabulary, L layers, N beam, R rows of a decoder state
-(B times N). A letter that is not listed belongs to its function alone.
+inside attention, H heads, Dk key_dim, Dh head_dim, D d_model, F d_ff, V vocabulary, L layers, N beam, R rows of a
+decoder state (B times N). A letter that is not listed belongs to its function alone.
 """
 
 from typing import TYPE_CHECKING

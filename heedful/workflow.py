@@ -188,7 +188,7 @@ def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Con
         model=model,
         training=training,
         data=replace(config.data, row_width=prepared.row_width, **languages_of(config.data, prepared)),
-        tokenizer=replace(config.tokenizer, joint=tokenizer.joint, vocab_size=tokenizer.target_vocab_size),
+        tokenizer=replace(config.tokenizer, joint=tokenizer.joint, vocab_size=tokenizer.source_vocab_size),
     )
 
 

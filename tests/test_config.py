@@ -32,6 +32,7 @@ from heedful.config import (
     to_mapping,
 )
 from heedful.errors import ConfigError, HeedfulError
+from heedful.paper.systems import parse_systems
 
 SECTIONS = {
     "data": DataConfig,
@@ -260,6 +261,9 @@ def test_ready_made_sections_are_taken_as_they_are() -> None:
         ("model", {"head_dim": 0}, "model.head_dim must be above 0"),
         ("model", {"num_encoder_layers": -1}, "model.num_encoder_layers must be above 0"),
         ("model", {"positions": "rotary", "head_dim": 7}, "even head_dim"),
+        ("model", {"key_dim": 0}, "model.key_dim must be above 0"),
+        ("model", {"positions": "rotary", "key_dim": 7}, "even key_dim"),
+        ("model", {"architecture": "recurrent", "key_dim": 8}, "model.key_dim belongs to a Transformer"),
         ("model", {"positions": "rotary", "attention_scoring": "additive"}, "dot products"),
         ("model", {"d_model": 15, "num_heads": 3}, "even d_model"),
         ("model", {"source_vocab_size": 10, "target_vocab_size": 11}, "joint vocabulary"),
@@ -311,6 +315,8 @@ def test_separate_vocabularies_untie_the_source_unless_told_otherwise() -> None:
 def test_what_is_derived_from_other_fields() -> None:
     assert ModelConfig().attention_head_dim == 64
     assert ModelConfig(d_model=100, num_heads=3, head_dim=10).attention_head_dim == 10
+    assert ModelConfig().attention_key_dim == 64 and ModelConfig(key_dim=16).attention_key_dim == 16
+    assert ModelConfig(positions="rotary", head_dim=7, key_dim=6).attention_head_dim == 7  # keys alone are turned
     assert not ModelConfig().has_final_norm
     assert ModelConfig(norm_placement="pre").has_final_norm
     assert ModelConfig(final_norm=True).has_final_norm
@@ -401,7 +407,16 @@ def test_every_configuration_that_is_shipped_can_be_settled() -> None:
     shipped = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
     assert shipped
     for file in shipped:
-        assert settle(read_request(file)).data.train, file
+        request = read_request(file)
+        own = request.pop("systems", None)
+        assert settle(request).data.train, file
+        for system in parse_systems(list(own), own) if own else ():
+            assert settle(system.request(request)).model.architecture == system.architecture
+
+
+def test_what_only_a_comparison_takes_is_not_trained_with() -> None:
+    with pytest.raises(ConfigError, match=r"systems: .*heedful compare"):
+        settle({"systems": {"transformer": None}})
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])

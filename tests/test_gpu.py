@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from heedful import workflow
+from heedful.build import build_model
 from heedful.config import DecodingConfig, ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.stream import worst_batch
@@ -136,3 +138,21 @@ def test_a_run_can_be_stopped_and_resumed(tmp_path: Path) -> None:
     assert workflow.train(request, quiet=True).steps == 10
     request["training"] = {"steps": 20, "bleu_sentences": 10, "tensorboard": False}
     assert workflow.train(request, resume=True, quiet=True).steps == 20
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("scoring", ["additive", "dot", "scaled_dot"])
+def test_a_recurrent_model_in_bf16_gives_what_it_gives_on_a_cpu(cell: str, scoring: str) -> None:
+    """cuDNN's layers and the written-out steps meet in mixed types, forward and backward."""
+    config = replace(SMALL, architecture="recurrent", num_heads=1, cell=cell, attention_scoring=scoring)
+    model, batch = build_model(config), random_batch(4, 24)
+    inputs = (batch.source, batch.target_input, batch.source_segments, batch.target_segments)
+    positions = (batch.source_positions, batch.target_positions)
+    expected = model(*inputs, *positions).detach()
+    model.to(CUDA)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        found = model(*(part.to(CUDA) for part in (*inputs, *positions)))
+    torch.testing.assert_close(found.float().cpu(), expected, atol=0.1, rtol=0.1)
+    found.float().square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name

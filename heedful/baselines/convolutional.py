@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from heedful.baselines.rival import Rival, RivalState
+from heedful.baselines.sentences import Sentences
 from heedful.config import ModelConfig
 from heedful.model.positions import LearnedPositions, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
@@ -100,9 +101,10 @@ class ConvolutionalSeq2Seq(Rival):
         self.attention = nn.ModuleList(StepAttention(config) for _ in range(config.num_decoder_layers))
         self.readout = weight_norm(scaled_linear(config))
 
-    def read(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
+    def read(self, targets: Sentences, memory: Memory) -> Float[Tensor, "M L D"]:
         """Read whole targets, all positions at once."""
-        return self._advance(tokens, self.start(memory, num_beams=1, max_length=tokens.shape[1]))[0]
+        state = self.start(memory, num_beams=1, max_length=targets.tokens.shape[1])
+        return self._advance(targets.tokens, state)[0]
 
     def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> Memory:
         """Read the sources; each layer widens what a position has seen. Padding is zero before every convolution."""

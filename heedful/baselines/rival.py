@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from heedful.baselines.sentences import unpack_pair
+from heedful.baselines.sentences import Sentences, unpack_pair
 from heedful.baselines.tables import Tables
 from heedful.config import ModelConfig
 from heedful.model.seq2seq import Memory
@@ -69,7 +69,7 @@ class Rival(nn.Module, ABC):
         sources, targets = unpack_pair(
             source, target_input, source_segments, target_segments, source_positions, target_positions
         )
-        x = self.read(targets.tokens, self.encode(sources.tokens, sources.mask))
+        x = self.read(targets, self.encode(sources.tokens, sources.mask))
         return self.tables.logits(targets.to_rows(x))
 
     @abstractmethod
@@ -77,5 +77,5 @@ class Rival(nn.Module, ABC):
         """Read the sources; the mask is True on real tokens."""
 
     @abstractmethod
-    def read(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
+    def read(self, targets: Sentences, memory: Memory) -> Float[Tensor, "M L D"]:
         """Read whole targets from their beginnings; give what the logits are made of."""

@@ -15,8 +15,12 @@ from heedful.cli.outcome import INTERRUPTED
 from heedful.config import settle
 
 Systems = Annotated[
-    str,
-    typer.Option(metavar="NAMES", help="Architectures with variants, such as transformer,recurrent-lstm-dot."),
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Architectures with variants, such as transformer,recurrent-lstm-dot; else those that the file names "
+        "under `systems`, or transformer,recurrent,convolutional.",
+    ),
 ]
 Equal = Annotated[
     str | None,
@@ -41,7 +45,7 @@ def compare(
     prepared: options.Prepared = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
-    systems: Systems = "transformer,recurrent,convolutional",
+    systems: Systems = None,
     equal: Equal = None,
     steps: options.Steps = None,
     epochs: options.Epochs = None,
@@ -66,7 +70,8 @@ def compare(
     heedful compare --data pairs.tsv --minutes 10 --systems transformer,recurrent-lstm-dot --lang zh
     heedful compare config.yaml --epochs 20 --equal parameters --resume
 
-    Every key of the configuration is also a flag, for all systems: --model.dropout=0.2.
+    Every key of the configuration is also a flag, for all systems: --model.dropout=0.2. The section `systems` of a
+    configuration file names them and gives each settings of its own.
     """
     request = request_of(locals())
     results = run(request, systems, equal, lang=lang, plots=plots, resume=resume, overwrite=overwrite, quiet=quiet)
@@ -78,7 +83,7 @@ def compare(
 
 def run(
     request: dict[str, Any],
-    systems: str,
+    systems: str | None,
     equal: str | None,
     *,
     lang: str,
@@ -88,12 +93,13 @@ def run(
     quiet: bool,
 ) -> dict[str, Any]:
     """Compare, and return the results; a comparison that was interrupted ends the program."""
-    settle(request, "base")  # a wrong key is told before torch is imported
+    shared = {key: value for key, value in request.items() if key != "systems"}
+    settle(shared, "base")  # a wrong key is told before torch is imported
     from heedful.paper.compare import compare as compare_systems
 
     results = compare_systems(
         request,
-        systems=[name.strip() for name in systems.split(",") if name.strip()],
+        systems=None if systems is None else [name.strip() for name in systems.split(",") if name.strip()],
         equal=equal,
         language=lang,
         plots=plots,

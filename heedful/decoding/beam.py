@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.constraints import SpecialTokens, allowed_log_probs, make_constraints
+from heedful.decoding.constraints import Rule, SpecialTokens, allowed_log_probs, make_constraints
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.length_penalty import length_penalty
 from heedful.decoding.rollout import read_hypothesis
@@ -73,10 +73,11 @@ def search(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None = None,
+    rule: Rule | None = None,
 ) -> list[list[Hypothesis]]:
     """The best `num_best` hypotheses of every sentence; fewer only where fewer exist."""
     device, num_sentences, num_beams = source.device, source.shape[0], config.beam_size
-    constraints = make_constraints(config, special, max_lengths=max_lengths, prefix=prefix, device=device)
+    constraints = make_constraints(config, special, max_lengths=max_lengths, prefix=prefix, rule=rule, device=device)
     state = model.start(model.encode(source, source_mask), num_beams=num_beams, max_length=max(max_lengths) + 1)
 
     live = empty_beams(num_sentences, num_beams, device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -28,6 +29,19 @@ class SpecialTokens:
     pad_id: int
     forbidden: tuple[int, ...] = ()
     """Further ids that no translation may contain, such as the unknown token and language tags."""
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """A further rule over B sentences, whose rows stand one sentence after another, as many for each."""
+
+    def apply(self, log_probs: Float[Tensor, "R V"], history: Int[Tensor, "R T"]) -> Float[Tensor, "R V"]:
+        """The log-probabilities with those of forbidden tokens at -inf; one token at least stays possible."""
+        ...
+
+    def select(self, sentences: Int[Tensor, " b"]) -> Rule:
+        """The rule for some of the sentences."""
+        ...
 
 
 def forbid_tokens(log_probs: Float[Tensor, "R V"], token_ids: Int[Tensor, " K"]) -> Float[Tensor, "R V"]:
@@ -55,8 +69,13 @@ def forbid_end(log_probs: Float[Tensor, "R V"], eos_id: int) -> Float[Tensor, "R
     """Forbid the end, except where nothing else is left."""
     without_end = log_probs.clone()
     without_end[:, eos_id] = -torch.inf
-    stuck = torch.isneginf(without_end.amax(dim=1, keepdim=True))
-    return torch.where(stuck, log_probs, without_end)
+    return unless_stuck(without_end, log_probs)
+
+
+def unless_stuck(stricter: Float[Tensor, "R V"], looser: Float[Tensor, "R V"]) -> Float[Tensor, "R V"]:
+    """The stricter of two, except in rows where it leaves nothing possible."""
+    stuck = torch.isneginf(stricter.amax(dim=1, keepdim=True))
+    return torch.where(stuck, looser, stricter)
 
 
 def force_tokens(
@@ -83,12 +102,15 @@ class Constraints:
     max_lengths: Int[Tensor, " B"]
     shortest_limit: int
     prefix: Int[Tensor, "B P"]
+    rule: Rule | None = None
 
     def apply(self, log_probs: Float[Tensor, "R V"], history: Int[Tensor, "R T"]) -> Float[Tensor, "R V"]:
         """The log-probabilities of the next token after each row's history, forbidden ones at -inf."""
         allowed = forbid_tokens(log_probs, self.forbidden)
+        if self.rule is not None:
+            allowed = self.rule.apply(allowed, history)
         if self.no_repeat_ngram:
-            allowed = forbid_repeats(allowed, history, self.no_repeat_ngram)
+            allowed = unless_stuck(forbid_repeats(allowed, history, self.no_repeat_ngram), allowed)
         step = history.shape[1]
         if step < self.min_length:
             allowed = forbid_end(allowed, self.special.eos_id)
@@ -107,7 +129,12 @@ class Constraints:
 
     def select(self, sentences: Int[Tensor, " b"]) -> Constraints:
         """The rules for some of the sentences."""
-        return dataclasses.replace(self, max_lengths=self.max_lengths[sentences], prefix=self.prefix[sentences])
+        return dataclasses.replace(
+            self,
+            max_lengths=self.max_lengths[sentences],
+            prefix=self.prefix[sentences],
+            rule=self.rule.select(sentences) if self.rule is not None else None,
+        )
 
 
 def make_constraints(
@@ -116,9 +143,10 @@ def make_constraints(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None,
+    rule: Rule | None = None,
     device: torch.device,
 ) -> Constraints:
-    """The rules that a configuration and one limit and forced beginning a sentence ask for."""
+    """The rules that a configuration, one limit and forced beginning a sentence, and a further rule ask for."""
     beginnings = prefix if prefix is not None else [[] for _ in max_lengths]
     for number, (limit, beginning) in enumerate(zip(max_lengths, beginnings, strict=True), start=1):
         if len(beginning) > limit:
@@ -136,6 +164,7 @@ def make_constraints(
         max_lengths=torch.tensor(list(max_lengths), device=device),
         shortest_limit=min(max_lengths),
         prefix=torch.tensor(table, dtype=torch.long, device=device).view(len(table), width),
+        rule=rule,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.constraints import SpecialTokens
+from heedful.decoding.constraints import Rule, SpecialTokens
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.rollout import rollout
 from heedful.model.seq2seq import Seq2Seq
@@ -23,6 +23,7 @@ def search(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None = None,
+    rule: Rule | None = None,
 ) -> list[list[Hypothesis]]:
     """One hypothesis for every sentence; of equally likely tokens the one with the lowest id."""
     return rollout(
@@ -33,6 +34,7 @@ def search(
         special,
         max_lengths=max_lengths,
         prefix=prefix,
+        rule=rule,
         num_rows=1,
         choose=follow_best,
     )

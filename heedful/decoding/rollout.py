@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.constraints import SpecialTokens, allowed_log_probs, make_constraints
+from heedful.decoding.constraints import Rule, SpecialTokens, allowed_log_probs, make_constraints
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.length_penalty import length_penalty
 from heedful.model.seq2seq import Seq2Seq
@@ -28,12 +28,13 @@ def rollout(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None,
+    rule: Rule | None,
     num_rows: int,
     choose: Choose,
 ) -> list[list[Hypothesis]]:
     """`num_rows` independent hypotheses for every sentence, which leaves the batch when all of them have ended."""
     device, num_sentences, num_steps = source.device, source.shape[0], max(max_lengths) + 1
-    constraints = make_constraints(config, special, max_lengths=max_lengths, prefix=prefix, device=device)
+    constraints = make_constraints(config, special, max_lengths=max_lengths, prefix=prefix, rule=rule, device=device)
     state = model.start(model.encode(source, source_mask), num_beams=num_rows, max_length=num_steps)
 
     tokens = torch.full((num_sentences, num_rows, num_steps), special.eos_id, device=device)

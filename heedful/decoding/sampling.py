@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.constraints import SpecialTokens
+from heedful.decoding.constraints import Rule, SpecialTokens
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.rollout import rollout
 from heedful.model.seq2seq import Seq2Seq
@@ -31,6 +31,7 @@ def search(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None = None,
+    rule: Rule | None = None,
 ) -> list[list[Hypothesis]]:
     """`num_best` draws for every sentence, best score first; two of them may be equal."""
     beginnings = prefix if prefix is not None else [[] for _ in max_lengths]
@@ -49,7 +50,7 @@ def search(
 
     found = rollout(
         model, source, source_mask, config, special,
-        max_lengths=max_lengths, prefix=prefix, num_rows=config.num_best, choose=choose,
+        max_lengths=max_lengths, prefix=prefix, rule=rule, num_rows=config.num_best, choose=choose,
     )  # fmt: skip
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in found]
 

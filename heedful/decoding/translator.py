@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from heedful.checkpoint import load_model
 from heedful.config import DecodingConfig, from_mapping, to_mapping
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.batching import make_batches, pad
-from heedful.decoding.constraints import SpecialTokens
+from heedful.decoding.constraints import Rule, SpecialTokens
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
 from heedful.decoding.scoring import alignment_weights, force
 from heedful.decoding.segments import Segment, SplitRule, join_text, split_text
@@ -26,6 +26,8 @@ from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import Tokenizer
 
 SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
+MakeRule = Callable[[Sequence[str], Sequence[int], torch.device], Rule]
+"""(sentences, longest length allowed for each, device) -> a rule that their translations must keep."""
 SHORTEST_USUAL_LENGTH = 32  # tokens: below this no line counts as long, however short the training sentences were
 
 
@@ -34,6 +36,7 @@ class Job(NamedTuple):
 
     source: tuple[int, ...]
     prefix: tuple[int, ...]
+    text: str
 
 
 class Outcome(NamedTuple):
@@ -58,12 +61,14 @@ class Translator:
         device: torch.device | str = "cpu",
         usual_length: int | None = None,
         target_language: str | None = None,
+        make_rule: MakeRule | None = None,
     ) -> None:
         """Translate on `device`, where the model already is.
 
         `usual_length`: longest source, in tokens, that is usual for the model; longer lines are split into sentences,
         and sentences over twice that are cut. None: only what the model cannot take at all is split.
-        `target_language`: the language that a model with one direction translates into.
+        `target_language`: the language that a model with one direction translates into. `make_rule`: makes the rule
+        that translations of some sentences must keep, beside those of the configuration.
         """
         self.model = model
         self.tokenizer = tokenizer
@@ -72,6 +77,7 @@ class Translator:
         self.usual_length = min(usual_length or model.max_length, model.max_length)
         self.longest = min(2 * self.usual_length, model.max_length)
         self.target_language = target_language
+        self.make_rule = make_rule
         self.special = special_tokens(tokenizer)
 
     @classmethod
@@ -169,7 +175,7 @@ class Translator:
         target_language: str | None,
         config: DecodingConfig,
     ) -> Job:
-        job = Job(tuple(self.tokenizer.encode_source(segment.text, target_language)), prefix)
+        job = Job(tuple(self.tokenizer.encode_source(segment.text, target_language)), prefix, segment.text)
         if len(job.source) > self.model.max_length:
             raise DecodingError(
                 f"text {number} has a line of {len(job.source)} tokens, and the model takes {self.model.max_length}; "
@@ -205,18 +211,23 @@ class Translator:
                 source, source_mask = pad(
                     [job.source for job in members], pad_id=self.special.pad_id, device=self.device
                 )
+                max_lengths = [self._max_length(job, config) for job in members]
                 found = SEARCHES[config.method](
                     self.model,
                     source,
                     source_mask,
                     config,
                     self.special,
-                    max_lengths=[self._max_length(job, config) for job in members],
+                    max_lengths=max_lengths,
                     prefix=[job.prefix for job in members],
+                    rule=self._rule(members, max_lengths),
                 )
                 attention = self._align(source, source_mask, found) if align else [None] * len(members)
                 outcomes.update(zip(members, map(Outcome, found, attention), strict=True))
         return outcomes
+
+    def _rule(self, jobs: Sequence[Job], max_lengths: Sequence[int]) -> Rule | None:
+        return self.make_rule([job.text for job in jobs], max_lengths, self.device) if self.make_rule else None
 
     def _align(self, source: Tensor, source_mask: Tensor, found: list[list[Hypothesis]]) -> list[np.ndarray | None]:
         """The weights between the words of each source and of its best translation, special tokens left out."""

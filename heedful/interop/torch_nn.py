@@ -220,6 +220,7 @@ def refuse_what_torch_lacks(config: ModelConfig) -> None:
         f"activation={config.activation}": config.activation not in ("relu", "gelu"),
         f"norm={config.norm}": config.norm != "layer",
         f"head_dim={config.head_dim}": config.num_heads * config.attention_head_dim != config.d_model,
+        f"key_dim={config.key_dim}": config.attention_key_dim != config.attention_head_dim,
     }
     found = [f"model.{option}" for option, is_lacking in lacking.items() if is_lacking]
     if found:

@@ -32,21 +32,21 @@ class Attended(NamedTuple):
 class Scoring(nn.Module):
     """How well a query and a key match: q·k/√d_k (the paper's), q·k, or v·tanh(q + k) (Bahdanau's, section 3.2.1)."""
 
-    def __init__(self, kind: str, num_heads: int, head_dim: int) -> None:
+    def __init__(self, kind: str, num_heads: int, key_dim: int) -> None:
         super().__init__()
-        self.scale = head_dim**-0.5 if kind == "scaled_dot" else 1.0
-        self.vector = nn.Parameter(torch.empty(num_heads, head_dim)) if kind == "additive" else None
+        self.scale = key_dim**-0.5 if kind == "scaled_dot" else 1.0
+        self.vector = nn.Parameter(torch.empty(num_heads, key_dim)) if kind == "additive" else None
 
-    def forward(self, query: Float[Tensor, "B H Q Dh"], key: Float[Tensor, "B H K Dh"]) -> Float[Tensor, "B H Q K"]:
+    def forward(self, query: Float[Tensor, "B H Q Dk"], key: Float[Tensor, "B H K Dk"]) -> Float[Tensor, "B H Q K"]:
         if self.vector is not None:
-            summed = torch.tanh(query[:, :, :, None] + key[:, :, None])  # (B, H, Q, K, Dh)
+            summed = torch.tanh(query[:, :, :, None] + key[:, :, None])  # (B, H, Q, K, Dk)
             return torch.einsum("bhqkd,hd->bhqk", summed, self.vector.type_as(summed))
         return (query @ key.transpose(-2, -1)) * self.scale
 
 
 def attend_explicit(
-    query: Float[Tensor, "B H Q Dh"],
-    key: Float[Tensor, "B H K Dh"],
+    query: Float[Tensor, "B H Q Dk"],
+    key: Float[Tensor, "B H K Dk"],
     value: Float[Tensor, "B H K Dh"],
     mask: Bool[Tensor, "#B #H #Q K"],
     *,
@@ -61,8 +61,8 @@ def attend_explicit(
 
 
 def attend_fused(
-    query: Float[Tensor, "B H Q Dh"],
-    key: Float[Tensor, "B H K Dh"],
+    query: Float[Tensor, "B H Q Dk"],
+    key: Float[Tensor, "B H K Dk"],
     value: Float[Tensor, "B H K Dh"],
     mask: Bool[Tensor, "#B #H #Q K"],
     *,
@@ -107,30 +107,31 @@ ATTENTION: dict[str, Callable[..., Attended]] = {
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O with head_i = Attention(Q W_Q, K W_K, V W_V) (section 3.2.2).
 
-    Our `query`, `key`, `value` and `output` are W_Q, W_K, W_V and W_O of all heads at once; `head_dim` is d_k = d_v.
+    Our `query`, `key`, `value` and `output` are W_Q, W_K, W_V and W_O of all heads at once; `head_dim` is d_v, and
+    d_k too unless `key_dim` says otherwise.
     """
 
     def __init__(self, config: ModelConfig, *, rotary: bool = False) -> None:
         super().__init__()
-        self.num_heads, self.head_dim = config.num_heads, config.attention_head_dim
-        inner = self.num_heads * self.head_dim
-        self.query = nn.Linear(config.d_model, inner, bias=config.bias)
-        self.key = nn.Linear(config.d_model, inner, bias=config.bias)
-        self.value = nn.Linear(config.d_model, inner, bias=config.bias)
-        self.output = nn.Linear(inner, config.d_model, bias=config.bias)
-        self.scoring = Scoring(config.attention_scoring, self.num_heads, self.head_dim)
+        self.num_heads = config.num_heads
+        keys, values = config.num_heads * config.attention_key_dim, config.num_heads * config.attention_head_dim
+        self.query = nn.Linear(config.d_model, keys, bias=config.bias)
+        self.key = nn.Linear(config.d_model, keys, bias=config.bias)
+        self.value = nn.Linear(config.d_model, values, bias=config.bias)
+        self.output = nn.Linear(values, config.d_model, bias=config.bias)
+        self.scoring = Scoring(config.attention_scoring, config.num_heads, config.attention_key_dim)
         self.rotary, self.dropout, self.backend = rotary, config.attention_dropout, "fused"
 
     def queries(
         self, x: Float[Tensor, "B Q D"], positions: Int[Tensor, "B Q"] | None = None
-    ) -> Float[Tensor, "B H Q Dh"]:
+    ) -> Float[Tensor, "B H Q Dk"]:
         """What each position asks for."""
         query = self._split_heads(self.query(x))
         return rotate(query, positions) if self.rotary and positions is not None else query
 
     def keys_values(
         self, x: Float[Tensor, "B K D"], positions: Int[Tensor, "B K"] | None = None
-    ) -> tuple[Float[Tensor, "B H K Dh"], Float[Tensor, "B H K Dh"]]:
+    ) -> tuple[Float[Tensor, "B H K Dk"], Float[Tensor, "B H K Dh"]]:
         """What each position offers, and what it gives when chosen; computed once and kept while decoding."""
         key = self._split_heads(self.key(x))
         return (
@@ -140,8 +141,8 @@ class MultiHeadAttention(nn.Module):
 
     def forward(
         self,
-        query: Float[Tensor, "B H Q Dh"],
-        key: Float[Tensor, "B H K Dh"],
+        query: Float[Tensor, "B H Q Dk"],
+        key: Float[Tensor, "B H K Dk"],
         value: Float[Tensor, "B H K Dh"],
         mask: Bool[Tensor, "#B #H #Q K"],
         *,
@@ -154,5 +155,5 @@ class MultiHeadAttention(nn.Module):
         joined = attended.values.transpose(1, 2).flatten(2)  # (B, H, Q, Dh) -> (B, Q, H·Dh)
         return self.output(joined), attended.weights if need_weights else None
 
-    def _split_heads(self, x: Float[Tensor, "B T inner"]) -> Float[Tensor, "B H T Dh"]:
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+    def _split_heads(self, x: Float[Tensor, "B T inner"]) -> Float[Tensor, "B H T width"]:
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

@@ -13,12 +13,12 @@ from heedful.shapes import Bool, Float, Int
 class LayerCache:
     """Self-attention keys and values of one layer, with room for M tokens a row."""
 
-    def __init__(self, keys: Float[Tensor, "R H M Dh"], values: Float[Tensor, "R H M Dh"]) -> None:
+    def __init__(self, keys: Float[Tensor, "R H M Dk"], values: Float[Tensor, "R H M Dh"]) -> None:
         self.keys, self.values, self.length = keys, values, 0
 
     def append(
-        self, keys: Float[Tensor, "R H 1 Dh"], values: Float[Tensor, "R H 1 Dh"]
-    ) -> tuple[Float[Tensor, "R H K Dh"], Float[Tensor, "R H K Dh"]]:
+        self, keys: Float[Tensor, "R H 1 Dk"], values: Float[Tensor, "R H 1 Dh"]
+    ) -> tuple[Float[Tensor, "R H K Dk"], Float[Tensor, "R H K Dh"]]:
         """Add the newest token and give back all so far."""
         self.keys[:, :, self.length] = keys[:, :, 0]
         self.values[:, :, self.length] = values[:, :, 0]
@@ -40,7 +40,7 @@ class TransformerState:
     """The decoder state of the Transformer; see `seq2seq.DecoderState`."""
 
     layers: list[LayerCache]
-    memory: list[tuple[Float[Tensor, "B H S Dh"], Float[Tensor, "B H S Dh"]]]
+    memory: list[tuple[Float[Tensor, "B H S Dk"], Float[Tensor, "B H S Dh"]]]
     memory_mask: Bool[Tensor, "B S"]
     num_beams: int
     length: int = 0

@@ -97,7 +97,7 @@ class DecoderLayer(Layer):
         mask: Bool[Tensor, "#R #H #T K"],
         positions: Int[Tensor, "R T"],
         token_mask: Bool[Tensor, "R T"],
-        memory_keys_values: tuple[Float[Tensor, "B H S Dh"], Float[Tensor, "B H S Dh"]],
+        memory_keys_values: tuple[Float[Tensor, "B H S Dk"], Float[Tensor, "B H S Dh"]],
         memory_mask: Bool[Tensor, "B #H #Q S"],
         *,
         cache: LayerCache | None = None,

@@ -57,7 +57,7 @@ class Decoder(nn.Module):
         mask: Bool[Tensor, "#R #H #T K"],
         positions: Int[Tensor, "R T"],
         token_mask: Bool[Tensor, "R T"],
-        memory: list[tuple[Float[Tensor, "B H S Dh"], Float[Tensor, "B H S Dh"]]],
+        memory: list[tuple[Float[Tensor, "B H S Dk"], Float[Tensor, "B H S Dh"]]],
         memory_mask: Bool[Tensor, "B #H #Q S"],
         *,
         caches: list[LayerCache] | None = None,
@@ -158,11 +158,11 @@ class Transformer(nn.Module):
         """Open a decoder state with an empty cache."""
         rows = memory.values.shape[0] * num_beams
         keys_values = self.decoder.memory_keys_values(memory.values)
-        heads, width = keys_values[0][0].shape[1], keys_values[0][0].shape[3]
-        caches = [
-            LayerCache(keys.new_empty(rows, heads, max_length, width), keys.new_empty(rows, heads, max_length, width))
-            for keys, _ in keys_values
-        ]
+
+        def room(like: Tensor) -> Tensor:
+            return like.new_empty(rows, like.shape[1], max_length, like.shape[3])
+
+        caches = [LayerCache(room(keys), room(values)) for keys, values in keys_values]
         return TransformerState(caches, keys_values, memory.mask, num_beams)
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:

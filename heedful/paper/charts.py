@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 640, 340
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 46
-BAR, GAP, LABEL = 24, 10, 190
+WIDTH, HEIGHT = 470, 290  # about the pixels that a chart gets, so that its text is as large as the page's notes
+LEFT, RIGHT, TOP, BOTTOM = 56, 14, 12, 46
+BAR, GAP, LABEL, WRITTEN = 22, 9, 156, 94
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def bar_chart(values: Sequence[tuple[str, float | None, str]], *, title: str) ->
     parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
     for index, (name, value, written) in enumerate(values):
         top = GAP + index * (BAR + GAP)
-        length = (WIDTH - LABEL - 110) * max(0.0, value or 0.0) / most
-        parts.append(f'<text x="{LABEL - 8}" y="{top + 17}" text-anchor="end">{escape(name)}</text>')
+        length = (WIDTH - LABEL - WRITTEN) * max(0.0, value or 0.0) / most
+        parts.append(f'<text x="{LABEL - 8}" y="{top + 16}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect class="f{index}" x="{LABEL}" y="{top}" width="{length:.1f}" height="{BAR}" rx="2"/>')
-        parts.append(f'<text x="{LABEL + length + 8:.1f}" y="{top + 17}">{escape(written)}</text>')
+        parts.append(f'<text x="{LABEL + length + 8:.1f}" y="{top + 16}">{escape(written)}</text>')
     return "".join([*parts, "</svg>"])

@@ -8,9 +8,6 @@ DIRECTORY/report.html       the same to look at; and the plots as PNG files
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -19,18 +16,35 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, nearest, settle, to_mapping
+from heedful.config import Config, DataConfig, nearest, settle
 from heedful.errors import ConfigError
 from heedful.paper.compare_report import LANGUAGES, write_report
+from heedful.paper.experiment import (
+    RESULTS,
+    corpora_of,
+    from_prepared,
+    machine,
+    open_output,
+    settings_of,
+    shared_data,
+    versions,
+    write_json,
+)
 from heedful.paper.run_costs import Memory, decode, measured_memory, read_course
-from heedful.paper.systems import DEFAULT_SYSTEMS, System, equal_width, num_parameters_of, parse_systems
+from heedful.paper.systems import (
+    DEFAULT_SYSTEMS,
+    System,
+    differences,
+    equal_width,
+    names_of,
+    num_parameters_of,
+    parse_systems,
+)
 from heedful.workflow import (
     Request,
     TrainingResult,
     as_mapping,
     complete,
-    device_name,
-    obtain_data,
     open_run,
     set_up,
     train,
@@ -41,15 +55,11 @@ if TYPE_CHECKING:
 
     from heedful.data.prepare import Prepared
     from heedful.text.cleaning import TrainingPair
-    from heedful.training.report import ConsoleReporter
 
 FORMAT = "heedful comparison"
 FORMAT_VERSION = 1
-RESULTS = "results.json"
 EQUAL = ("parameters", "minutes")
 BUDGETS = ("steps", "epochs", "tokens", "minutes")
-COMPARED_SECTIONS = ("preset", "tokenizer", "model", "training", "decoding")
-"""What must be the same for a finished system to be taken over by a resumed comparison."""
 REHEARSED_SENTENCES = 8
 LINES_OF_LOG = 50
 """About so many points has a loss curve when the number of steps is known."""
@@ -78,7 +88,7 @@ class ScoredSet:
 def compare(
     request: Request,
     *,
-    systems: Sequence[str] = DEFAULT_SYSTEMS,
+    systems: Sequence[str] | None = None,
     equal: str | None = None,
     language: str = "en",
     plots: bool = True,
@@ -89,6 +99,7 @@ def compare(
 ) -> dict[str, Any]:
     """Train `systems` on the corpora and budget of `request`, measure them, write the report; returns the results.
 
+    `systems` are names, by default those of the request's section `systems`, which may give each settings of its own.
     `equal` is "parameters" (each rival gets the width that gives it as many as the first system; the default unless the
     budget is minutes alone) or "minutes" (presets as they are). `resume` takes finished systems over and goes on with
     an interrupted one. Of an interrupted comparison `complete` is False, and there is no report yet.
@@ -100,16 +111,17 @@ def compare(
     if plots and find_spec("matplotlib") is None:
         raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or leave them out with --no-plots.")
     plan = make_plan(as_mapping(request), systems, equal)
-    earlier = open_output(plan.output, resume=resume, overwrite=overwrite)
+    asked = settle(plan.systems[0].request(plan.shared), "base")
+    earlier = open_comparison(plan.output, asked.data, resume=resume, overwrite=overwrite)
     console = ConsoleReporter(quiet=quiet)
-    prepared = shared_data(plan, console, resume=resume)
+    prepared = shared_data(asked, plan.output / "data", console, resume=resume)
     requests, configs = requests_of(plan, prepared)
     results = heading(plan, prepared, configs[0], command)
     for number, (system, one, config) in enumerate(zip(plan.systems, requests, configs, strict=True), start=1):
         label = f"{number} of {len(requests)}: {system.name}"
         found = taken_over(earlier, system.name, config, plan.output)
         if found is None:
-            write_results(plan.output, results)
+            write_json(plan.output / RESULTS, results)
             parameters = num_parameters_of(config.model)
             console.note(f"{label}, width {config.model.d_model}, {parameters:,} parameters.")
             if plan.device.type == "cpu":
@@ -123,9 +135,9 @@ def compare(
             found = {"name": system.name, "parameters": parameters, **measure(config, ended, prepared, memory, plan)}
         else:
             console.note(f"{label} was finished before.")
-        results["systems"].append(found)
+        results["systems"].append({**found, "differs": differences(config, configs[0])})
     results["complete"] = True
-    write_results(plan.output, results)
+    write_json(plan.output / RESULTS, results)
     for path in write_report(results, plan.output, language=language, plots=plots, tell=console.note):
         console.note(f"Wrote {path}.")
     return results
@@ -134,16 +146,19 @@ def compare(
 # ---------------------------------------------------------------------- before any work
 
 
-def make_plan(plain: Mapping[str, Any], names: Sequence[str], equal: str | None) -> Plan:
+def make_plan(plain: Mapping[str, Any], names: Sequence[str] | None, equal: str | None) -> Plan:
     """Check all that can be checked before the corpora are read."""
     from heedful.build import resolve_device
 
-    systems = parse_systems(names)
+    own = plain.get("systems")
+    named = names_of(own) if own is not None else list(DEFAULT_SYSTEMS)
+    systems = parse_systems(named if names is None else names, own)
+    plain = {key: value for key, value in plain.items() if key != "systems"}
+    settle(plain, "base")  # what is wrong for all is told before what is wrong for one
     if (plain.get("model") or {}).get("architecture") is not None:
         raise ConfigError("model.architecture: compare sets it for each system; name them with --systems.")
     shared = {**plain, "output": str(plain.get("output") or "comparison")}
-    settled = [settle(system.request(shared), "base") for system in systems]  # a key that one cannot take is told now
-    asked = settled[0]
+    asked, *_ = [settled(system, shared) for system in systems]  # what one system cannot take is told now
     given = [name for name in BUDGETS if getattr(asked.training, name)]
     if not given:
         raise ConfigError("compare needs one budget for all: give --steps, --epochs, --tokens or --minutes.")
@@ -152,6 +167,9 @@ def make_plan(plain: Mapping[str, Any], names: Sequence[str], equal: str | None)
         raise ConfigError(f"--equal: {equal!r} is not one of {', '.join(EQUAL)}{nearest(equal, EQUAL)}.")
     if equal == "minutes" and given != ["minutes"]:
         raise ConfigError(f"--equal minutes needs --minutes as the only budget, not {' and '.join(given)}.")
+    for system in systems[1:] if equal == "parameters" else ():
+        if "d_model" in system.own.get("model", {}):
+            raise ConfigError(f"systems.{system.name}.model.d_model: --equal parameters sets the width; leave it out.")
     training = shared.get("training") or {}
     if asked.training.steps and "log_every" not in training:
         every = min(asked.training.log_every, max(1, asked.training.steps // LINES_OF_LOG))
@@ -159,53 +177,31 @@ def make_plan(plain: Mapping[str, Any], names: Sequence[str], equal: str | None)
     return Plan(shared, systems, equal, Path(asked.output), resolve_device(asked.training.device))
 
 
-def open_output(output: Path, *, resume: bool, overwrite: bool) -> dict[str, Any]:
-    """Make the directory, or see that it may be used; returns the earlier results by system where the run goes on."""
-    if output.exists() and not output.is_dir():
-        raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
-    path = output / RESULTS
-    there = sorted(entry.name for entry in output.iterdir()) if output.exists() else []
-    if there and not path.exists():
-        raise ConfigError(
-            f"{output}: there are other things in it ({there[0]}); choose a directory of its own with -o."
-        )
-    if path.exists() and not (resume or overwrite):
-        raise ConfigError(
-            f"{output} already holds a comparison; add --resume to go on with it, --overwrite to replace it, "
-            f"or choose another directory with -o."
-        )
-    if not path.exists():
-        output.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"format": FORMAT, "systems": []}), encoding="utf-8")
-    if overwrite and not resume:
-        return {}
+def settled(system: System, shared: Mapping[str, Any]) -> Config:
+    """The configuration of one system as far as it is known before the corpora are read; errors name the system."""
     try:
-        return {system["name"]: system for system in json.loads(path.read_text("utf-8"))["systems"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: damaged ({error}); remove it, or add --overwrite to start anew.") from None
+        return settle(system.request(shared), "base")
+    except ConfigError as error:
+        raise ConfigError(f"{system.name}: {error}") from None
 
 
-def shared_data(plan: Plan, console: ConsoleReporter, *, resume: bool) -> Prepared:
-    """Prepare the corpora once for all systems; a resumed comparison never changes what it began with."""
-    from heedful.data.prepare import MANIFEST, fingerprint, is_prepared
-
-    asked, directory = settle(plan.systems[0].request(plan.shared), "base"), plan.output / "data"
-    if resume and asked.data.prepared is None and asked.data.train and (directory / MANIFEST).exists():
-        mark = fingerprint(asked.data, asked.tokenizer, asked.training.seed)
-        if not is_prepared(directory, mark):
-            raise ConfigError(f"--resume: {directory} was prepared from other files or settings; start anew with -o.")
-    return obtain_data(asked, directory, console)
+def open_comparison(output: Path, data: DataConfig, *, resume: bool, overwrite: bool) -> dict[str, Any]:
+    """See that the directory may be used; returns the earlier results by system where the comparison goes on."""
+    earlier = open_output(output, FORMAT, "comparison", data=data, resume=resume, overwrite=overwrite)
+    try:
+        return {system["name"]: system for system in earlier.get("systems", [])}
+    except (KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{output / RESULTS}: damaged ({error}); remove it, or add --overwrite to start anew."
+        ) from None
 
 
 def requests_of(plan: Plan, prepared: Prepared) -> tuple[list[dict[str, Any]], list[Config]]:
     """What each system is trained with, as a request and completed; rivals get the width that makes them equal."""
-    data = {
-        key: value for key, value in (plan.shared.get("data") or {}).items() if key not in ("train", "valid", "test")
-    }
     requests: list[dict[str, Any]] = []
     configs: list[Config] = []
     for system in plan.systems:
-        one = system.request({**plan.shared, "data": {**data, "prepared": str(prepared.directory)}})
+        one = system.request(from_prepared(plan.shared, prepared))
         one["output"] = str(plan.output / system.name)
         config = complete(one, settle(one, "base"), prepared)
         if configs and plan.equal == "parameters":
@@ -224,14 +220,7 @@ def taken_over(
     found = earlier.get(name)
     if found is None or not (output / name / "config.json").exists():
         return None
-    same = json.loads(json.dumps(settings_of(config))) == found.get("settings")
-    return dict(found) if same else None
-
-
-def settings_of(config: Config) -> dict[str, Any]:
-    """The settings that decide the result of a system."""
-    plain = to_mapping(config)
-    return {section: plain[section] for section in COMPARED_SECTIONS}
+    return dict(found) if settings_of(config) == found.get("settings") else None
 
 
 # ---------------------------------------------------------------------- the numbers
@@ -324,49 +313,9 @@ def heading(plan: Plan, prepared: Prepared, config: Config, command: str | None)
         "seed": training.seed,
         "num_train_pairs": len(prepared.train),
         "scored_on": "test" if prepared.test_pairs else "valid",
-        "corpora": [
-            {key: corpus[key] for key in ("role", "name", "num_kept")} for corpus in prepared.report["corpora"]
-        ],
+        "corpora": corpora_of(prepared),
         "search": {"method": decoding.method, "beam_size": decoding.beam_size if decoding.method == "beam" else None},
         "machine": machine(plan.device),
         "versions": versions(),
         "systems": [],
     }
-
-
-def machine(device: torch.device) -> dict[str, Any]:
-    """Where the numbers were measured."""
-    import torch
-
-    return {
-        "device": device_name(device),
-        "processor": processor(),
-        "num_cores": os.cpu_count(),
-        "num_threads": torch.get_num_threads(),
-        "system": platform.platform(),
-    }
-
-
-def processor() -> str:
-    """The name of the processor, as well as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def versions() -> dict[str, str]:
-    """Versions of everything that had a hand in it."""
-    from heedful.card import versions as versions_of_packages
-
-    return versions_of_packages()
-
-
-def write_results(output: Path, results: Mapping[str, Any]) -> None:
-    """Write `results.json` in one stroke."""
-    from heedful.checkpoint.model import plain_data
-
-    temporary = output / f"{RESULTS}.incomplete"
-    temporary.write_text(json.dumps(plain_data(results), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(output / RESULTS)

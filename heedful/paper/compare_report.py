@@ -39,6 +39,7 @@ WORDS: dict[str, dict[str, str]] = {
         "made": "How it was made",
         "equal_parameters": "Each rival has the width at which its parameters come nearest to those of {reference}.",
         "equal_minutes": "Every system trained for the same minutes, with its preset as it is.",
+        "differs": "what differs",
         "budget": "budget",
         "corpora": "corpora",
         "on_valid": "No test corpus was given: BLEU is on valid, on which the weights were also chosen.",
@@ -76,6 +77,7 @@ WORDS: dict[str, dict[str, str]] = {
         "made": "怎样得到的",
         "equal_parameters": "每个对手的宽度都选成参数量与 {reference} 最接近的那个。",
         "equal_minutes": "所有系统训练同样长的时间，预设保持不变。",
+        "differs": "各自的设置",
         "budget": "预算",
         "corpora": "语料",
         "on_valid": "没有给出测试集：BLEU 在验证集上计算，而权重也是在它上面挑选的。",
@@ -101,16 +103,19 @@ body { margin: 2rem auto; max-width: 62rem; padding: 0 1rem; background: var(--p
   font: 16px/1.5 system-ui, "Noto Sans SC", "PingFang SC", "Microsoft YaHei", sans-serif; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap; }
+th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--rule); }
+td { white-space: nowrap; } th { vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; } th { color: var(--dim); font-weight: 600; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2rem; }
 svg { width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 13px; }
 .grid { stroke: var(--rule); } .axis { stroke: var(--dim); fill: none; }
-.line { fill: none; stroke-width: 2.2; } .faint { fill: none; stroke-width: 1.2; opacity: .45; }
+.line { fill: none; stroke-width: 2.2; } .faint { fill: none; stroke-width: 1.2; opacity: .6; }
 .key { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem; margin-right: .4rem; }
+.name { white-space: nowrap; }
 p, dd { color: var(--ink); } .note, dt { color: var(--dim); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; }
 dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
 code { font-size: .9em; }
 """
 
@@ -218,7 +223,9 @@ def html_page(results: Results, language: str) -> str:
         f".s{index} {{ stroke: {colour} }} .f{index} {{ fill: {colour} }}\n"
         for index, colour in enumerate(colours_of(results))
     )
-    legend = " &ensp; ".join(f"{key(index)}{escape(row[0])}" for index, row in enumerate(rows))
+    legend = " &ensp; ".join(
+        f'<span class="name">{key(index)}{escape(row[0])}</span>' for index, row in enumerate(rows)
+    )
     notes = "".join(f"<li>{escape(text)}</li>" for text in remarks(results, language))
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in facts_of(results, words))
     return (
@@ -227,7 +234,7 @@ def html_page(results: Results, language: str) -> str:
         f"<style>{STYLE}{rules}</style>\n</head>\n<body>\n<h1>{words['title']}</h1>\n"
         f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>\n'
         f'<ul class="note">{notes}</ul>\n'
-        f'{charts(results, words)}\n<p class="note">{legend} &ensp; {words["curves"]}</p>\n'
+        f'<p class="note">{legend}<br>{words["curves"]}</p>\n{charts(results, words)}\n'
         f"<h2>{words['made']}</h2>\n<dl>{facts}</dl>\n</body>\n</html>\n"
     )
 
@@ -288,10 +295,12 @@ def facts_of(results: Results, words: Mapping[str, str]) -> list[tuple[str, str]
         for one in results["systems"]
         for score in one["scores"]
     )
+    differs = "<br>".join(escape(text) for text in differences_text(results))
     machine = results["machine"]
-    threads = f"{machine['num_cores']} cores, {machine['num_threads']} threads"
+    threads = f"{machine['num_cores']} cores, threads: {machine['num_threads']}"
     return [
         (words["budget"], escape(f"{budget} ({results['preset']})")),
+        *([(words["differs"], differs)] if differs else []),
         (words["corpora"], corpora),
         (words["bleu"], scores),
         (words["signature"], f"<code>{escape(results['systems'][0]['scores'][0]['signature'])}</code>"),
@@ -300,6 +309,15 @@ def facts_of(results: Results, words: Mapping[str, str]) -> list[tuple[str, str]
         (words["versions"], escape(", ".join(f"{name} {value}" for name, value in results["versions"].items()))),
         (words["command"], f"<code>{escape(results['command'] or '–')}</code>"),
         (words["created"], escape(results["created"])),
+    ]
+
+
+def differences_text(results: Results) -> list[str]:
+    """Of each system what it has otherwise than the first, architecture, width and heads aside."""
+    return [
+        f"{one['name']}: " + ", ".join(f"{key} {value}" for key, value in one["differs"].items())
+        for one in results["systems"]
+        if one["differs"]
     ]
 
 

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful.baselines.cells import CELLS
 from heedful.baselines.convolutional import GatedConvolution
-from heedful.baselines.recurrent import CELLS
 from heedful.config import ModelConfig
 from heedful.model.attention import ATTENTION, MultiHeadAttention
 from heedful.shapes import Float

@@ -1,18 +1,20 @@
 """Which systems are compared, by name, and how wide each must be to have as many parameters as the first.
 
 A name is an architecture and, after hyphens, what differs: `recurrent-lstm-dot`, `convolutional-kernel5`,
-`transformer-post`. What the name leaves open is taken from the request, then from the preset.
+`transformer-post`. What the name leaves open is taken from the system's own settings (the request's section `systems`),
+then from what the request says for all, then from what is usual for the architecture, then from the preset.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heedful.config import ModelConfig, merge, nearest
+from heedful.config import Config, ModelConfig, TrainingConfig, convert, elsewhere, merge, nearest, to_mapping
 from heedful.errors import ConfigError
 
 DEFAULT_SYSTEMS = ("transformer", "recurrent", "convolutional")
@@ -35,30 +37,101 @@ WORDS: dict[str, dict[str, dict[str, Any]]] = {
 """What each architecture understands after a hyphen, as keys of the section `model`."""
 USUAL: dict[str, dict[str, Any]] = {
     "transformer": {},
-    "recurrent": {"cell": "gru", "attention_scoring": "additive"},
+    "recurrent": {
+        "cell": "gru", "attention_scoring": "additive", "num_encoder_layers": 2, "num_decoder_layers": 2,
+    },
     "convolutional": {},
+}  # fmt: skip
+"""What stands for a name when neither it nor the request says more: the recurrent system is Bahdanau's, not deep."""
+OWN_SECTIONS: dict[str, type] = {"model": ModelConfig, "training": TrainingConfig}
+"""Where a system may have settings of its own; data, tokenizer and search are the same for all."""
+SHARED_KEYS = {
+    "model": ("architecture", "source_vocab_size", "target_vocab_size"),
+    "training": ("seed", "device", "precision", "steps", "epochs", "tokens", "minutes", "tokens_per_step"),
 }
-"""What stands for a name when neither it nor the request says more: the recurrent system is Bahdanau's."""
+"""What is the same for all systems, or follows from their names."""
 ONE_HEAD = {"num_heads": 1, "head_dim": None}
 """The rivals attend with one head, so the paper's heads do not constrain their widths."""
 
 
 @dataclass(frozen=True)
 class System:
-    """One system of a comparison: its name and the keys of `model` that make it."""
+    """One system of a comparison: its name, the keys of `model` that the name means, and settings of its own."""
 
     name: str
     architecture: str
     keys: Mapping[str, Any]
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def request(self, shared: Mapping[str, Any]) -> dict[str, Any]:
-        """The shared request with this system's model: what the name says wins, what is usual gives way."""
-        model = {**USUAL[self.architecture], **(shared.get("model") or {}), **self.keys}
-        return merge(shared, {"model": {**model, "architecture": self.architecture}})
+        """The shared request with this system's settings: what the name says wins, what is usual gives way."""
+        model = {**USUAL[self.architecture], **(shared.get("model") or {}), **self.own.get("model", {}), **self.keys}
+        own = {**self.own, "model": {**model, "architecture": self.architecture}}
+        request = merge(shared, own)
+        if self.own.get("training", {}).get("learning_rate") is not None:
+            request["training"].pop("learning_rate_factor", None)  # of the two ways to say it the own one holds
+        return request
 
 
-def parse_systems(names: Sequence[str]) -> list[System]:
-    """Systems of names such as `recurrent-lstm-dot`, in their order."""
+def parse_systems(names: Sequence[str], own: Mapping[str, Any] | None = None) -> list[System]:
+    """Systems of names such as `recurrent-lstm-dot`, in their order, with what the section `systems` says of each."""
+    own = own or {}
+    for name in own:
+        _parse(name, "systems")
+    systems = _parse_names(names)
+    return [replace(system, own=own_settings(system, own.get(system.name))) for system in systems]
+
+
+def names_of(section: Any) -> list[str]:
+    """The systems that the section `systems` of a request names."""
+    if not isinstance(section, Mapping) or not all(isinstance(name, str) for name in section):
+        example = "systems: {transformer: , recurrent: {training: {learning_rate: 0.001}}}"
+        raise ConfigError(f"systems: expected names of systems, each with its settings or nothing, such as {example}.")
+    return list(section)
+
+
+def own_settings(system: System, section: Any) -> dict[str, dict[str, Any]]:
+    """What a request says of one system alone, each key checked."""
+    where, settings = f"systems.{system.name}", {} if section is None else section
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"{where}: expected sections such as `training:`, found {settings!r}.")
+    for name, values in settings.items():
+        if name not in OWN_SECTIONS:
+            known = " and ".join(OWN_SECTIONS)
+            raise ConfigError(
+                f"{where}.{name}: one system may differ in {known} only{nearest(str(name), OWN_SECTIONS)}."
+            )
+        if values is not None and not isinstance(values, Mapping):
+            raise ConfigError(f"{where}.{name}: expected named keys, found {values!r}.")
+        _check_keys(system, str(name), values or {}, f"{where}.{name}")
+    return {str(name): dict(values or {}) for name, values in settings.items()}
+
+
+def _check_keys(system: System, section: str, values: Mapping[str, Any], where: str) -> None:
+    hints = typing.get_type_hints(OWN_SECTIONS[section])
+    for key, value in values.items():
+        if key not in hints:
+            hint = elsewhere(str(key), OWN_SECTIONS[section]) or nearest(str(key), hints)
+            raise ConfigError(f"{where}.{key}: unknown key{hint}.")
+        if key in SHARED_KEYS[section]:
+            raise ConfigError(f"{where}.{key}: this is the same for all systems, or follows from their names.")
+        if section == "model" and key in system.keys and key not in ONE_HEAD:
+            raise ConfigError(f"{where}.{key}: the name {system.name} says it already.")
+        convert(value, hints[key], f"{where}.{key}")
+
+
+def differences(config: Config, reference: Config) -> dict[str, Any]:
+    """By dotted key what one system has otherwise than the reference, leaving out what its width and heads follow."""
+    one, other = to_mapping(config), to_mapping(reference)
+    return {
+        f"{section}.{key}": value
+        for section in OWN_SECTIONS
+        for key, value in one[section].items()
+        if value != other[section][key] and key not in ("architecture", "d_model", *ONE_HEAD)
+    }
+
+
+def _parse_names(names: Sequence[str]) -> list[System]:
     if not names:
         raise ConfigError(f"--systems: name at least one, such as {','.join(DEFAULT_SYSTEMS)}.")
     for name in names:
@@ -67,11 +140,11 @@ def parse_systems(names: Sequence[str]) -> list[System]:
     return [_parse(name) for name in names]
 
 
-def _parse(name: str) -> System:
+def _parse(name: str, where: str = "--systems") -> System:
     architecture, *words = re.split("-", name)
     if architecture not in WORDS:
         known = ", ".join(WORDS)
-        raise ConfigError(f"--systems: there is no {name!r}{nearest(architecture, WORDS)}; a name begins with {known}.")
+        raise ConfigError(f"{where}: there is no {name!r}{nearest(architecture, WORDS)}; a name begins with {known}.")
     keys: dict[str, Any] = {} if architecture == "transformer" else dict(ONE_HEAD)
     said: dict[str, str] = {}
     for word in words:
@@ -79,12 +152,12 @@ def _parse(name: str) -> System:
         if found is None:
             known = ", ".join(WORDS[architecture])
             raise ConfigError(
-                f"--systems: {name}: {word!r} is not a variant{nearest(word, WORDS[architecture])}; "
+                f"{where}: {name}: {word!r} is not a variant{nearest(word, WORDS[architecture])}; "
                 f"{architecture} knows {known}."
             )
         for key in found:
             if key in said:
-                raise ConfigError(f"--systems: {name}: {said[key]!r} and {word!r} exclude each other.")
+                raise ConfigError(f"{where}: {name}: {said[key]!r} and {word!r} exclude each other.")
             said[key] = word
         keys |= found
     return System(name, architecture, keys)

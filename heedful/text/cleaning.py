@@ -68,7 +68,7 @@ class Preflight:
 def preflight(data: DataConfig, *, seed: int = 1, progress: Callable[[int], None] | None = None) -> Preflight:
     """Look over all corpora; `progress` is told, now and then, how many more lines were read."""
     tags = target_languages(data)
-    _check(data)
+    check_files(data)
     report = PreflightReport()
     profiles: list[Profile] = []
     valid = _read_small(data, "valid", tags, report, profiles)
@@ -119,7 +119,8 @@ def target_languages(data: DataConfig) -> tuple[str, ...]:
     return tuple(sorted(language for language in languages if language is not None))
 
 
-def _check(data: DataConfig) -> None:
+def check_files(data: DataConfig) -> None:
+    """See that every corpus is there and can be read, before any work."""
     if not data.train:
         raise ConfigError("data.train: no corpus to train on; give two files as source and target, or a path.")
     for corpus in (*data.train, *data.valid, *data.test):

@@ -74,7 +74,15 @@ def direction(corpus: CorpusConfig, data: DataConfig) -> Direction:
 def corpus_files(corpus: CorpusConfig) -> tuple[str, ...]:
     """The files a corpus is read from: one, or source and target."""
     check_corpus(corpus)
-    return (corpus.path,) if corpus.path else (cast(str, corpus.source), cast(str, corpus.target))
+    files = (corpus.path,) if corpus.path else (cast(str, corpus.source), cast(str, corpus.target))
+    return tuple(_as_it_lies(path) for path in files)
+
+
+def _as_it_lies(path: str) -> str:
+    """The file of this name, or its compressed form where only that is there: `train.en` may lie as `train.en.xz`."""
+    if os.path.exists(path):
+        return path
+    return next((path + suffix for suffix in (".gz", ".xz") if os.path.exists(path + suffix)), path)
 
 
 def corpus_name(corpus: CorpusConfig) -> str:
@@ -108,7 +116,7 @@ def read_pairs(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
     if corpus.path:
         lines = _pairs_of_tsv(corpus) if _format_of(corpus.path) == "tsv" else _pairs_of_jsonl(corpus)
     else:
-        lines = _pairs_of_two_files(cast(str, corpus.source), cast(str, corpus.target))
+        lines = _pairs_of_two_files(*corpus_files(corpus))
     bad: Counter[str] = Counter()
     first: dict[str, BadLine] = {}
     number = 0
@@ -201,7 +209,7 @@ def _pairs_of_two_files(source: str, target: str) -> Iterator[SentencePair | Bad
 
 
 def _pairs_of_tsv(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
-    path = cast(str, corpus.path)
+    [path] = corpus_files(corpus)
     source_column = _column_number(corpus.source_column, "source_column", 1)
     target_column = _column_number(corpus.target_column, "target_column", 2)
     needed = max(source_column, target_column)
@@ -223,7 +231,7 @@ def _pairs_of_tsv(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
 
 
 def _pairs_of_jsonl(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
-    path = cast(str, corpus.path)
+    [path] = corpus_files(corpus)
     fields = (corpus.source_column or "source", corpus.target_column or "target")
     for number, line in enumerate(read_lines(path), start=1):
         text = _decode(line, path, number)

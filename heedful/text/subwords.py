@@ -1,4 +1,4 @@
-"""Learning the subwords: from sentences to a SentencePiece model, with a vocabulary size that fits the corpus."""
+"""Learning the subwords (or whole words): from sentences to a SentencePiece model that fits the corpus."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import sentencepiece
 
@@ -16,7 +17,17 @@ from heedful.errors import ConfigError, CorpusError
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 _CHUNK = 1000  # characters: SentencePiece passes over sentences of more than some 4,000 bytes, so long ones are cut
 _RESERVED = "\0\t\n\r\u2585"  # it would skip the sentence
-_THREADS = 4  # a fixed number: unigram sums differ in the last bit with another
+_SHARED_OPTIONS: dict[str, Any] = {
+    "pad_id": PAD_ID,
+    "unk_id": UNK_ID,
+    "bos_id": BOS_ID,
+    "eos_id": EOS_ID,
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "max_sentence_length": 8 * _CHUNK,
+    "num_threads": 4,  # a fixed number: unigram sums differ in the last bit with another
+    "minloglevel": 2,
+}
 
 
 def choose_vocab_size(num_pairs: int, num_characters: int = 100) -> int:
@@ -46,6 +57,21 @@ def learn_subwords(
     raise ConfigError(f"tokenizer.vocab_size: SentencePiece finds no size near {size} for this corpus; give another.")
 
 
+def learn_words(sentences: Iterable[str]) -> bytes:
+    """A serialised SentencePiece model with one piece for each word: all that stands between two spaces."""
+    words = sorted({word for sentence in sentences for word in sentence.split(" ") if word})
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(words),
+        model_writer=model,
+        model_type="word",
+        use_all_vocab=True,
+        character_coverage=1.0,
+        **_SHARED_OPTIONS,
+    )
+    return model.getvalue()
+
+
 def _other_size(message: str, size: int, wanted: int | None) -> int:
     """What SentencePiece's complaint asks for."""
     if too_high := re.search(r"too high \(\d+\)\. Please set it to a value <= (\d+)", message):
@@ -72,16 +98,8 @@ def _run_trainer(sentences: list[str], config: TokenizerConfig, size: int, contr
         byte_fallback=config.byte_fallback,
         character_coverage=config.character_coverage,
         control_symbols=control_symbols,
-        pad_id=PAD_ID,
-        unk_id=UNK_ID,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        max_sentence_length=8 * _CHUNK,
         train_extremely_large_corpus=False,
-        num_threads=_THREADS,
-        minloglevel=2,
+        **_SHARED_OPTIONS,
     )
     return model.getvalue()
 

@@ -5,8 +5,10 @@
 
 Text is not normalised and no whitespace is removed, so with byte fallback `decode(encode_target(text)) == text` for
 every text that UTF-8 can hold. (Half a surrogate pair is no character: it becomes U+FFFD. Without byte fallback,
-characters that are not in the vocabulary become <unk>.) Specials and tags are control symbols: typing "<2de>" or "</s>"
-gives ordinary characters. The same sentences and settings give the same tokenizer, byte for byte.
+characters that are not in the vocabulary become <unk>; on a side of whole words, words do.) Specials and tags are
+control symbols: typing "<2de>" or "</s>" gives ordinary characters.
+
+The same sentences and settings give the same tokenizer, byte for byte.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,7 @@ import sentencepiece
 
 from heedful.config import TokenizerConfig
 from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError
-from heedful.text.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, choose_vocab_size, learn_subwords
+from heedful.text.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, choose_vocab_size, learn_subwords, learn_words
 
 __all__ = ["Tokenizer", "choose_vocab_size", "tag_piece", "train_tokenizer"]
 
@@ -151,7 +154,8 @@ def train_tokenizer(
     """Learn a tokenizer from pairs (anything that begins with source and target; for several directions, all of them).
 
     At most `config.max_sentences` sentences are used, every one with equal chance. `vocab_size` goes before
-    `config.vocab_size`; without both a size is chosen. It may come out smaller than asked: see `learn_subwords`.
+    `config.vocab_size`; without both a size is chosen. It may come out smaller than asked: see `learn_subwords`. A
+    target side of kind "word" has a token for every word of these sentences, and <unk> for others.
     """
     wanted = vocab_size if vocab_size is not None else config.vocab_size
     if wanted is not None and wanted <= 0:
@@ -168,7 +172,11 @@ def train_tokenizer(
         model = learn(sources + targets, control_symbols=tag_pieces)
         return Tokenizer(model, kind=config.kind, tags=tags)
     source_model = learn(sources, control_symbols=tag_pieces)
-    target_model = learn(targets, control_symbols=[])
+    if config.target_kind == "word":
+        target_model = learn_words(targets)
+    else:
+        kind = config.target_kind or config.kind
+        target_model = learn(targets, config=replace(config, kind=kind), control_symbols=[])
     return Tokenizer(source_model, target_model, kind=config.kind, tags=tags)
 
 

@@ -212,6 +212,7 @@ def test_weights_are_copies() -> None:
         ({"norm": "rms"}, "norm=rms"),
         ({"norm": "batch"}, "norm=batch"),
         ({"head_dim": 6}, "head_dim=6"),
+        ({"key_dim": 6}, "key_dim=6"),
         ({"norm": "rms", "activation": "swiglu"}, "activation=swiglu and model.norm=rms"),
     ],
 )

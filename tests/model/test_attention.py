@@ -21,7 +21,8 @@ def attention_inputs(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     B, H, Q, K = (draw(st.integers(1, limit)) for limit in (3, 3, 6, 6))
     head_dim = draw(st.sampled_from([1, 2, 3, 8]))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
-    query, key, value = (torch.randn(B, H, length, head_dim, generator=generator) for length in (Q, K, K))
+    query, key = (torch.randn(B, H, length, head_dim, generator=generator) for length in (Q, K))
+    value = torch.randn(B, H, K, draw(st.sampled_from([head_dim, 5])), generator=generator)
     mask_shape = (B, draw(st.sampled_from([1, H])), draw(st.sampled_from([1, Q])), K)
     density = draw(st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0]))
     mask = torch.rand(mask_shape, generator=generator) < density
@@ -40,7 +41,7 @@ def scoring_of(kind: str, query: Tensor) -> Scoring:
 def test_fused_equals_explicit(kind: str, inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     *tensors, mask = inputs
     scoring = scoring_of(kind, tensors[0])
-    direction = torch.randn_like(tensors[0])
+    direction = torch.randn(*tensors[0].shape[:3], tensors[2].shape[3])
     outputs, gradients = [], []
     for attend in (attend_fused, attend_explicit):
         leaves = [tensor.clone().requires_grad_() for tensor in tensors]

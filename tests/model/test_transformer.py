@@ -289,6 +289,16 @@ def test_shapes_of_other_configurations_follow_the_formula() -> None:
     assert num_parameters(Transformer(config)) == 50 * 8 + 2 * encoder_layer + 3 * decoder_layer
 
 
+def test_narrower_keys_leave_the_values_as_wide_as_they_were() -> None:
+    whole = ModelConfig(source_vocab_size=50, target_vocab_size=50, num_encoder_layers=1, num_decoder_layers=1)
+    attention = Transformer(replace(whole, key_dim=16)).encoder.layers[0].self_attention
+    assert attention.query.weight.shape == attention.key.weight.shape == (8 * 16, 512)
+    assert attention.value.weight.shape == attention.output.weight.shape == (512, 512)
+    assert attention.scoring.scale == 16**-0.5
+    fewer = num_parameters(Transformer(whole)) - num_parameters(Transformer(replace(whole, key_dim=16)))
+    assert fewer == 3 * 2 * (8 * 48 * 512 + 8 * 48)  # three attentions, queries and keys, with their biases
+
+
 def test_a_wrong_shape_is_refused() -> None:
     if not hasattr(Transformer.forward, "__wrapped__"):
         pytest.skip("shapes are not checked in this process")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from heedful.config import ModelConfig
+from heedful.config import ModelConfig, settle
 from heedful.errors import ConfigError
 from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks
 from heedful.paper.compare import compare
@@ -210,6 +210,85 @@ def test_equal_minutes_leaves_the_presets_as_they_are(corpus: list[str], tmp_pat
     assert (results["equal"], results["scored_on"]) == ("minutes", "valid")
     assert [one["width"] for one in results["systems"]] == [64, 64]
     assert WORDS["zh"]["on_valid"] in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+# ---- settings of one system ----
+
+OWN = """
+systems:
+  transformer:
+  recurrent-lstm-dot:
+    training: {learning_rate: 0.0005}
+    model: {num_decoder_layers: 2, dropout: 0.3}
+"""
+
+
+def test_a_system_has_settings_of_its_own(corpus: list[str], tmp_path: Path) -> None:
+    """The file names the systems, and what it says of one holds for that one alone and stands in the results."""
+    file = tmp_path / "systems.yaml"
+    file.write_text(OWN)
+    command = ["compare", file, *corpus, *TINY, "--model.dropout=0.2", "--steps", 2, "-o", tmp_path / "out"]
+    assert program(*command, "--quiet", "--no-plots") == 0
+    first, second = results_of(tmp_path / "out")["systems"]
+    assert (first["name"], second["name"]) == ("transformer", "recurrent-lstm-dot")
+    assert first["settings"]["training"]["learning_rate"] == 3e-3 and first["settings"]["model"]["dropout"] == 0.2
+    assert second["settings"]["training"]["learning_rate"] == 5e-4
+    assert second["settings"]["model"]["num_encoder_layers"] == 1 and second["settings"]["model"]["dropout"] == 0.3
+    assert abs(second["parameters"] / first["parameters"] - 1) <= TOLERANCE
+    assert first["differs"] == {}
+    assert second["differs"] == {
+        "model.num_decoder_layers": 2,
+        "model.attention_scoring": "dot",
+        "model.cell": "lstm",
+        "model.dropout": 0.3,
+        "training.learning_rate": 5e-4,
+    }
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert WORDS["en"]["differs"] in page and "training.learning_rate 0.0005" in page
+    assert program(*command, "--quiet", "--no-plots", "--systems", "recurrent", "--overwrite") == 0
+    [only] = results_of(tmp_path / "out")["systems"]
+    assert only["name"] == "recurrent" and only["settings"]["training"]["learning_rate"] == 3e-3
+
+
+def test_recurrent_systems_are_not_deep_unless_asked_for() -> None:
+    for name, shared, layers in (
+        ("recurrent", {}, (2, 2)),
+        ("recurrent-lstm-dot", {"model": {"num_encoder_layers": 4}}, (4, 2)),
+        ("transformer", {}, (6, 6)),
+    ):
+        [system] = parse_systems([name])
+        model = settle(system.request(shared), "base").model
+        assert (model.num_encoder_layers, model.num_decoder_layers) == layers
+    [system] = parse_systems(["recurrent"], {"recurrent": {"training": {"learning_rate": 1e-3}}})
+    training = settle(system.request({"training": {"learning_rate_factor": 2.0}}), "base").training
+    assert (training.learning_rate, training.learning_rate_factor) == (1e-3, None)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"recurent": None}, ["systems", "'recurrent'"]),
+        (["transformer", "recurrent"], ["systems", "expected names"]),
+        ({"recurrent": 3}, ["systems.recurrent", "training"]),
+        ({"recurrent": {"trainig": {}}}, ["systems.recurrent.trainig", "'training'"]),
+        ({"recurrent": {"data": {}}}, ["systems.recurrent.data", "model and training only"]),
+        (
+            {"recurrent": {"training": {"lerning_rate": 1}}},
+            ["systems.recurrent.training.lerning_rate", "'learning_rate'"],
+        ),
+        ({"recurrent": {"training": {"dropout": 0.1}}}, ["systems.recurrent.training.dropout", "model.dropout"]),
+        ({"recurrent": {"training": {"learning_rate": "fast"}}}, ["systems.recurrent.training.learning_rate", "fast"]),
+        ({"recurrent": {"training": {"steps": 9}}}, ["systems.recurrent.training.steps", "same for all"]),
+        ({"recurrent-lstm": {"model": {"cell": "gru"}}}, ["systems.recurrent-lstm.model.cell", "the name"]),
+        ({"transformer": None, "recurrent": {"model": {"d_model": 64}}}, ["recurrent.model.d_model", "leave it out"]),
+        ({"transformer": {"model": {"num_heads": 3}}}, ["transformer", "num_heads"]),
+    ],
+)
+def test_wrong_settings_of_a_system_are_told_with_their_place(section: Any, words: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        compare({"systems": section, "training": {"steps": 1}, "output": str(tmp_path / "out")}, quiet=True)
+    assert all(word in str(error.value) for word in words), error.value
+    assert not (tmp_path / "out").exists()
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------

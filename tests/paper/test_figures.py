@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ from heedful.config import Config, ModelConfig, from_mapping, settle
 from heedful.errors import ConfigError, DecodingError
 from heedful.paper import fonts, table1_plot
 from heedful.paper.drawing import new_figure, save, styled
-from heedful.paper.figures import architecture, attention, masks, norms, positions, scaling, training
-from heedful.paper.figures.gallery import WORDS, choose_figures, draw_figures
+from heedful.paper.figures import architecture, attention, masks, norm_training, norms, positions, scaling, training
+from heedful.paper.figures.gallery import WORDS, Runs, choose_figures, draw_figures
 from heedful.text.tokenizer import train_tokenizer
 
 # ---- fonts and words -------------------------------------------------------------------------------------------------
@@ -160,6 +162,49 @@ def test_only_batch_norm_mixes_sentences_and_only_careless_ones_see_padding() ->
     assert min(mixed) > 0
 
 
+def test_batches_of_like_length_are_padded_and_sorted() -> None:
+    batch = norm_training.sorting_batch(random.Random(3))
+    lengths = (batch.source_segments > 0).sum(dim=1)
+    assert 0 < int(lengths.max() - lengths.min()) <= norm_training.SPREAD
+    for source, wanted, given, length in zip(
+        batch.source, batch.target_output, batch.target_input, lengths.tolist(), strict=True
+    ):
+        digits = source[: length - 1].tolist()
+        assert wanted.tolist()[:length] == [*sorted(digits), norm_training.EOS_ID]
+        assert given.tolist()[:length] == [norm_training.BOS_ID, *sorted(digits)]
+        assert not wanted[length:].any() and not source[length:].any()
+
+
+def test_only_batch_norm_differs_between_training_and_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(norm_training, "VALID_BATCHES", 1)
+    told: list[str] = []
+    curves = {
+        norm: norm_training.train_norm(
+            norm, steps=6, device=torch.device("cpu"), tell=lambda stage, done, total: told.append(stage)
+        )
+        for norm in norm_training.NORMS
+    }
+    for norm, one in curves.items():
+        assert one.steps == list(range(1, 7)) and one.train[-1] < one.train[0]
+        same = one.valid == pytest.approx(one.valid_training_mode, abs=1e-6)
+        assert same == (norm != "batch")
+    assert len(told) == 3 * 6
+    again = norm_training.train_norm("batch", steps=6, device=torch.device("cpu"))
+    assert vars(again) == vars(curves["batch"])
+    numbers = norm_training.results(curves, device=torch.device("cpu"))
+    assert numbers["losses"]["batch"]["valid"] == again.valid and numbers["seed"] == norm_training.SEED
+    assert numbers["machine"]["device"] == "CPU" and numbers["versions"]["torch"]
+
+
+def test_looking_at_valid_leaves_running_statistics_alone() -> None:
+    model = build_model(norm_training.model_config("batch"))
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    norm_training.valid_loss(model, [norm_training.sorting_batch(random.Random(1))], training_mode=True)
+    assert before
+    for name, buffer in model.named_buffers():
+        assert torch.equal(buffer, before[name])
+
+
 def test_the_schedule_is_the_papers_formula() -> None:
     steps = [1, 100, 4000, 4001, 30_000]
     for d_model, warmup in training.SETTINGS:
@@ -220,11 +265,12 @@ def test_every_head_spreads_one_whole_over_the_source(directory: Path) -> None:
 
 
 def test_all_figures_are_drawn_twice_the_same(tmp_path: Path) -> None:
-    names = ["architecture", "positions", "masks", "scaling", "norms", "schedule", "smoothing"]
-    written = draw_figures(tmp_path / "one")
-    assert sorted(path.name for path in written) == sorted(f"{name}.{end}" for name in names for end in ("png", "svg"))
-    again = draw_figures(tmp_path / "two", only=["masks"])
-    for path in again:
+    names = ["architecture", "positions", "masks", "scaling", "norms", "norm_training", "schedule", "smoothing"]
+    written = draw_figures(tmp_path / "one", runs=Runs(steps=2))
+    drawn = [f"{name}.{end}" for name in names for end in ("png", "svg")]
+    assert sorted(path.name for path in written) == sorted([*drawn, "norm_training.json"])
+    again = draw_figures(tmp_path / "two", only=["masks", "norm_training"], runs=Runs(steps=2))
+    for path in again[:4]:
         assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
 
 
@@ -256,6 +302,20 @@ def test_chinese_labels_are_drawn_or_refused_never_left_empty(
         assert not list(tmp_path.iterdir())
 
 
+def test_the_verb_trains_the_norms_only_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--only", "norm_training", "--steps", "3", "--device", "cpu"]
+    assert run(["paper", "figures", "-o", str(tmp_path), *asked]) == 0
+    said = capsys.readouterr()
+    assert "three small models for 3 steps" in said.err and "BatchNorm, 3 steps" in said.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"norm_training.{end}" for end in ("json", "png", "svg")
+    ]
+    numbers = json.loads((tmp_path / "norm_training.json").read_text("utf-8"))
+    assert numbers["steps"] == 3 and set(numbers["losses"]) == {"layer", "rms", "batch"}
+    assert run(["paper", "figures", "-o", str(tmp_path / "two"), "--only", "norms"]) == 0
+    assert "small models" not in capsys.readouterr().err
+
+
 def test_wrong_requests_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flags, said in (
         (["--lang", "de"], "--lang"),
@@ -263,6 +323,7 @@ def test_wrong_requests_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--only", "attention"], "--model DIRECTORY --sentence TEXT"),
         (["--sentence", "a"], "belong together"),
         (["--preset", "huge"], "huge"),
+        (["--only", "norm_training", "--steps", "0"], "--steps must be at least 1"),
     ):
         assert run(["paper", "figures", "-o", str(tmp_path), *flags]) == 2
         assert said in capsys.readouterr().err

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.corpus import BadLine, SentencePair, corpus_name, direction, read_lines, read_pairs
+from heedful.text.corpus import (
+    BadLine,
+    SentencePair,
+    corpus_files,
+    corpus_name,
+    direction,
+    read_lines,
+    read_pairs,
+)
 
 
 def two_files(folder: Path, source: bytes, target: bytes) -> CorpusConfig:
@@ -205,3 +213,16 @@ def test_any_lines_come_back_stripped_and_in_step(tmp_path_factory: pytest.TempP
     numbers = "".join(f"{n}\n" for n in range(len(lines)))
     corpus = two_files(folder, "".join(line + "\n" for line in lines).encode(), numbers.encode())
     assert list(read_pairs(corpus)) == [(line.strip(), str(n)) for n, line in enumerate(lines)]
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_a_file_that_lies_compressed_is_found_by_its_plain_name(tmp_path: Path, suffix: str, compress: Any) -> None:
+    corpus = CorpusConfig(source=str(tmp_path / "a.en"), target=str(tmp_path / "a.de"))
+    (tmp_path / f"a.en{suffix}").write_bytes(compress(b"packed\n"))
+    (tmp_path / "a.de").write_bytes(b"plain\n")
+    (tmp_path / f"a.de{suffix}").write_bytes(compress(b"never read\n"))
+    assert list(read_pairs(corpus)) == [("packed", "plain")]
+    assert [Path(path).name for path in corpus_files(corpus)] == [f"a.en{suffix}", "a.de"]
+    single = CorpusConfig(path=str(tmp_path / "b.tsv"))
+    (tmp_path / f"b.tsv{suffix}").write_bytes(compress(b"one\teins\n"))
+    assert list(read_pairs(single)) == [("one", "eins")]

@@ -7,7 +7,10 @@ import typer
 from heedful.cli.flags import Verb
 from heedful.cli.paper.figures import figures
 from heedful.cli.paper.table1 import table1
+from heedful.cli.paper.table2 import table2
+from heedful.cli.paper.table3 import table3
+from heedful.cli.paper.table4 import f1, parse, table4
 
 paper = typer.Typer(help="Run the paper's tables and draw its figures.", rich_markup_mode="rich", no_args_is_help=True)
-for _command in (table1, figures):
+for _command in (table1, table2, table3, table4, f1, parse, figures):
     paper.command(cls=Verb)(_command)

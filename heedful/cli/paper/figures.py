@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,8 @@ import typer
 
 from heedful.cli import options
 from heedful.errors import ConfigError
+
+TAKES = "less than a minute with 500 steps on a free processor"
 
 
 def figures(
@@ -23,6 +26,10 @@ def figures(
     head: Annotated[list[int] | None, typer.Option(help="Head to show, from 1; repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="This figure alone; repeatable.")] = None,
     preset: Annotated[str, typer.Option(metavar="NAME", help="Whose architecture is drawn without a model.")] = "base",
+    steps: Annotated[
+        int | None, typer.Option(help="Updates of each training run of norm_training; without it 500.")
+    ] = None,
+    device: options.Device = None,
     lang: options.LabelLanguage = "en",
     quiet: options.Quiet = False,
 ) -> None:
@@ -31,12 +38,16 @@ def figures(
     \b
     heedful paper figures -o figures
     heedful paper figures -o figures --lang zh --only masks --only scaling
+    heedful paper figures -o figures --only norm_training --steps 1000
     heedful paper figures -o figures -m model --sentence "Where is Tom?" --layer 2 --head 1 --head 3
     """
+    from heedful.build import resolve_device
     from heedful.checkpoint import describe
     from heedful.config import Config, from_mapping, settle
     from heedful.paper.figures.attention import look
-    from heedful.paper.figures.gallery import choose_figures, draw_figures
+    from heedful.paper.figures.gallery import Runs, choose_figures, draw_figures
+    from heedful.paper.figures.norm_training import STEPS
+    from heedful.training.report import ConsoleReporter
 
     if (model is None) != (sentence is None):
         raise ConfigError("--model and --sentence belong together: whose attention is shown, and for which text.")
@@ -46,8 +57,21 @@ def figures(
         looks = look(model, sentence, target_language=target_language) if "attention" in named else None
     else:
         config, looks = settle({"preset": preset}), None
-    written = draw_figures(
-        output, language=lang, only=named, config=config.model, looks=looks, layer=layer, heads=head or []
-    )
+    console = ConsoleReporter(quiet=quiet)
+    trains = "norm_training" in named
+    if trains:
+        runs = Runs(STEPS if steps is None else steps, resolve_device(device or "auto"))
+        console.note(f"norm_training trains three small models for {runs.steps} steps each, {TAKES}.")
+    with console.stages() as tell:
+        written = draw_figures(
+            output,
+            language=lang,
+            only=named,
+            config=config.model,
+            looks=looks,
+            layer=layer,
+            heads=head or [],
+            runs=replace(runs, tell=tell) if trains else None,
+        )
     if not quiet:
         print("\n".join(str(path) for path in written))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from heedful.config import ModelConfig, nearest
 from heedful.errors import ConfigError
 from heedful.paper.drawing import LANGUAGES, Words, in_language, save, styled
-from heedful.paper.figures import architecture, attention, masks, norms, positions, scaling, training
+from heedful.paper.figures import architecture, attention, masks, norm_training, norms, positions, scaling, training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,11 +24,25 @@ WORDS: dict[str, Words] = {
     "masks": masks.WORDS,
     "scaling": scaling.WORDS,
     "norms": norms.WORDS,
+    "norm_training": norm_training.WORDS,
     "schedule": training.SCHEDULE_WORDS,
     "smoothing": training.SMOOTHING_WORDS,
     "attention": attention.WORDS,
 }
 """What each figure says; its keys are the names of the figures."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How the figures that train something do so: updates of each run, where, and who is told of each update."""
+
+    steps: int = norm_training.STEPS
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    tell: norm_training.Tell | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ConfigError(f"--steps must be at least 1, not {self.steps}.")
 
 
 def choose_figures(only: Sequence[str], *, with_model: bool) -> list[str]:
@@ -48,8 +66,12 @@ def draw_figures(
     looks: attention.Looks | None = None,
     layer: int | None = None,
     heads: Sequence[int] = (),
+    runs: Runs | None = None,
 ) -> list[Path]:
-    """Draw figures into a folder, PNG and SVG; return the files. `looks` is what `attention.look` gives."""
+    """Draw figures into a folder, PNG and SVG; return the files. `looks` is what `attention.look` gives.
+
+    Figures that train something, as `runs` says, also leave their numbers as JSON.
+    """
     if language not in LANGUAGES:
         raise ConfigError(f"--lang is one of {', '.join(LANGUAGES)}, not {language!r}.")
     names = choose_figures(only, with_model=looks is not None)
@@ -62,6 +84,9 @@ def draw_figures(
         "schedule": lambda: training.draw_schedule(language),
         "smoothing": lambda: training.draw_smoothing(language),
     }
+    measured: dict[str, Callable[[], tuple[Figure, dict[str, Any]]]] = {
+        "norm_training": lambda: draw_norm_training(language, runs or Runs()),
+    }
     if looks is not None:
         drawers["attention"] = lambda: attention.draw(language, looks, layer, heads)
     said = [text for name in names for text in in_language(WORDS[name], language).values()]
@@ -70,5 +95,17 @@ def draw_figures(
     written = []
     with styled(said):
         for name in names:
-            written += save(drawers[name](), output, name)
+            if name in drawers:
+                written += save(drawers[name](), output, name)
+                continue
+            figure, numbers = measured[name]()
+            written += save(figure, output, name)
+            written.append(output / f"{name}.json")
+            written[-1].write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return written
+
+
+def draw_norm_training(language: str, runs: Runs) -> tuple[Figure, dict[str, Any]]:
+    """Train with each norm; the figure and its numbers."""
+    curves = norm_training.train_all(steps=runs.steps, device=runs.device, tell=runs.tell)
+    return norm_training.draw(language, curves), norm_training.results(curves, device=runs.device)

@@ -1,0 +1,136 @@
+"""What experiments of several training runs share: a directory of their own, corpora prepared once, results."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.config import Config, DataConfig, to_mapping
+from heedful.errors import ConfigError
+from heedful.workflow import device_name, obtain_data
+
+if TYPE_CHECKING:
+    import torch
+
+    from heedful.data.prepare import Prepared
+    from heedful.training.report import ConsoleReporter
+
+RESULTS = "results.json"
+COMPARED_SECTIONS = ("preset", "tokenizer", "model", "training", "decoding")
+"""What must be the same for a finished run to be taken over by a resumed experiment."""
+
+
+def open_output(
+    output: Path, format_name: str, what: str, *, data: DataConfig | None = None, resume: bool, overwrite: bool
+) -> dict[str, Any]:
+    """Make the directory, or see that it may be used; returns the earlier results where the experiment goes on.
+
+    Corpora that are not there are told before anything is written. `what` names the experiment in messages.
+    """
+    from heedful.text.cleaning import check_files
+
+    if data is not None and data.prepared is None:
+        check_files(data)
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
+    path = output / RESULTS
+    there = sorted(entry.name for entry in output.iterdir()) if output.exists() else []
+    if there and not path.exists():
+        raise ConfigError(
+            f"{output}: there are other things in it ({there[0]}); choose a directory of its own with -o."
+        )
+    earlier = read_results(path, format_name, overwrite=overwrite) if path.exists() else {}
+    if path.exists() and not (resume or overwrite):
+        raise ConfigError(
+            f"{output} already holds a {what}; add --resume to go on with it, --overwrite to replace it, "
+            f"or choose another directory with -o."
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or (overwrite and not resume):
+        write_json(path, {"format": format_name, "complete": False})
+        return {}
+    return earlier
+
+
+def read_results(path: Path, format_name: str, *, overwrite: bool) -> dict[str, Any]:
+    """The results of an earlier run of the same kind; damaged ones only go away when asked for."""
+    try:
+        earlier = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        if overwrite:
+            return {}
+        raise ConfigError(f"{path}: damaged ({error}); remove it, or add --overwrite to start anew.") from None
+    if not isinstance(earlier, dict) or earlier.get("format") != format_name:
+        raise ConfigError(f"{path}: holds results of something else; choose another directory with -o.")
+    return earlier
+
+
+def shared_data(asked: Config, directory: Path, console: ConsoleReporter, *, resume: bool) -> Prepared:
+    """Prepare the corpora once for all runs; a resumed experiment never changes what it began with."""
+    from heedful.data.prepare import MANIFEST, fingerprint, is_prepared
+
+    if resume and asked.data.prepared is None and asked.data.train and (directory / MANIFEST).exists():
+        mark = fingerprint(asked.data, asked.tokenizer, asked.training.seed)
+        if not is_prepared(directory, mark):
+            raise ConfigError(f"--resume: {directory} was prepared from other files or settings; start anew with -o.")
+    return obtain_data(asked, directory, console)
+
+
+def from_prepared(request: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
+    """The request with what was prepared in the place of its corpora."""
+    data = {key: value for key, value in (request.get("data") or {}).items() if key not in ("train", "valid", "test")}
+    return {**request, "data": {**data, "prepared": str(prepared.directory)}}
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """The settings that decide the result of a run, as they come back from JSON."""
+    plain = to_mapping(config)
+    settings: dict[str, Any] = json.loads(json.dumps({section: plain[section] for section in COMPARED_SECTIONS}))
+    return settings
+
+
+def corpora_of(prepared: Prepared) -> list[dict[str, Any]]:
+    """Role, name and number of pairs of each corpus."""
+    return [{key: corpus[key] for key in ("role", "name", "num_kept")} for corpus in prepared.report["corpora"]]
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Where the numbers were measured."""
+    import torch
+
+    return {
+        "device": device_name(device),
+        "processor": processor(),
+        "num_cores": os.cpu_count(),
+        "num_threads": torch.get_num_threads(),
+        "system": platform.platform(),
+    }
+
+
+def processor() -> str:
+    """The name of the processor, as well as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that had a hand in it."""
+    from heedful.card import versions as versions_of_packages
+
+    return versions_of_packages()
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON file in one stroke."""
+    from heedful.checkpoint.model import plain_data
+
+    temporary = path.with_name(f"{path.name}.incomplete")
+    temporary.write_text(json.dumps(plain_data(values), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(path)

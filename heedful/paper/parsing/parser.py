@@ -1,0 +1,112 @@
+"""The parser: sentences in words in, trees out, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.errors import DecodingError, ModelDirectoryError
+from heedful.paper.parsing.linear import WORD, rebuild
+from heedful.text.trees import Tree, escape
+
+if TYPE_CHECKING:
+    import torch
+
+    from heedful.decoding.brackets import BracketRule, BracketSymbols
+    from heedful.decoding.translator import Translator
+    from heedful.text.tokenizer import Tokenizer
+
+AT_ONCE = 1024
+"""Sentences of like length that go to the translator together, between two words about progress."""
+_SPACE_MARK = "\u2581"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What the parser makes of a sentence: a tree, or why there is none."""
+
+    tree: Tree | None
+    log_prob: float = 0.0
+    problem: str | None = None
+
+
+class Parser:
+    """A translator from words to brackets, and back from brackets to trees."""
+
+    def __init__(self, translator: Translator, *, forced: bool = True) -> None:
+        """`forced`: let the search produce whole trees over exactly the sentence's words and nothing else."""
+        self.symbols = bracket_symbols(translator.tokenizer)
+        self.translator = translator
+        translator.make_rule = self.make_rule if forced else None
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "auto", forced: bool = True) -> Parser:
+        """The parser of a model directory that `heedful paper table4` made."""
+        from heedful.decoding.translator import Translator
+
+        return cls(Translator.load(path, device=device), forced=forced)
+
+    def parse(
+        self,
+        sentences: Sequence[Sequence[str]],
+        *,
+        tell: Callable[[int], None] = lambda done: None,
+        **settings: Any,
+    ) -> list[Guess]:
+        """The trees of sentences, each given as its words; `settings` as for `Translator.translate`.
+
+        `tell` is called now and then with how many more are done.
+        """
+        guesses = [Guess(None, problem="the sentence is longer than the model takes")] * len(sentences)
+        fitting = [place for place, words in enumerate(sentences) if self._fits(words)]
+        fitting.sort(key=lambda place: len(sentences[place]))
+        tell(len(sentences) - len(fitting))
+        for start in range(0, len(fitting), AT_ONCE):
+            places = fitting[start : start + AT_ONCE]
+            texts = [source_text(sentences[place]) for place in places]
+            for place, found in zip(places, self.translator.translate(texts, **settings), strict=True):
+                guesses[place] = read_guess(found.text, sentences[place], found.log_prob)
+            tell(len(places))
+        return guesses
+
+    def make_rule(self, texts: Sequence[str], max_lengths: Sequence[int], device: torch.device) -> BracketRule:
+        """The rule that lets only trees over the words of these texts out."""
+        from heedful.decoding.brackets import make_bracket_rule
+
+        num_words = [len(text.split(" ")) for text in texts]
+        return make_bracket_rule(self.symbols, num_words=num_words, max_lengths=max_lengths, device=device)
+
+    def _fits(self, words: Sequence[str]) -> bool:
+        if not words:
+            raise DecodingError("a sentence without words has no tree.")
+        longest = self.translator.model.max_length
+        return max(len(self.translator.tokenizer.encode_source(source_text(words))), len(words) + 3) <= longest
+
+
+def source_text(words: Sequence[str]) -> str:
+    """The words as the model reads them: one space between two, round brackets as in the trees."""
+    return " ".join(escape(word) if word.strip() else "_" for word in words)
+
+
+def read_guess(text: str, words: Sequence[str], log_prob: float) -> Guess:
+    """The tree in a translation, if it is one."""
+    try:
+        return Guess(rebuild(text.split(), words), log_prob)
+    except ValueError as error:
+        return Guess(None, log_prob, str(error))
+
+
+def bracket_symbols(tokenizer: Tokenizer) -> BracketSymbols:
+    """What the target ids of a parsing model mean."""
+    from heedful.decoding.brackets import BracketSymbols
+
+    pieces = tokenizer.pieces(range(tokenizer.target_vocab_size))
+    ids = {piece.removeprefix(_SPACE_MARK): number for number, piece in enumerate(pieces)}
+    pairs = tuple(
+        (number, ids[f"){name[1:]}"]) for name, number in ids.items() if name[0] == "(" and f"){name[1:]}" in ids
+    )
+    if WORD not in ids or not pairs:
+        raise ModelDirectoryError("this model does not write trees; train one that does: heedful paper table4 --help")
+    return BracketSymbols(pairs, word_id=ids[WORD], eos_id=tokenizer.eos_id, vocab_size=tokenizer.target_vocab_size)

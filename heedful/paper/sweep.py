@@ -1,0 +1,196 @@
+"""Many training runs as worker processes, several at once: started, watched, stopped together, told of.
+
+Knows directories and commands only; what a run is and what comes of it is the experiment's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from heedful.training.report import ConsoleReporter
+
+SECONDS_BETWEEN_LOOKS = 0.2
+TAIL_LINES = 12
+MOST_JOBS = 8
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: what it is called, where it works, and the module that does it."""
+
+    label: str
+    directory: Path
+    module: str
+    events: Path
+    """Its log of events, one JSON object a line, where steps and losses are read off."""
+    log: Path
+    """What it says on its way."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over: its exit code (negative: the signal that ended it) and how long it took."""
+
+    job: Job
+    code: int
+    seconds: float
+
+
+@dataclass
+class Sweep:
+    """Work through jobs in their order, so many at once; a signal stops all, and nothing new is started."""
+
+    jobs: Sequence[Job]
+    at_once: int
+    console: ConsoleReporter
+    num_before: int = 0
+    """Runs that were finished before: the count goes on from there."""
+    stopped_by: str | None = None
+    _running: dict[subprocess.Popen[bytes], tuple[Job, float]] = field(default_factory=dict)
+    _signals: int = 0
+    _passed_on: dict[subprocess.Popen[bytes], int] = field(default_factory=dict)
+
+    def run(self, finished: Callable[[Ended, int], None]) -> None:
+        """Run all; `finished` is called for each that is over, with its number among all. Stops when signalled."""
+        waiting, number = list(self.jobs), self.num_before
+        total = self.num_before + len(waiting)
+        with self._watched_signals(), self._display(total) as show:
+            try:
+                while waiting or self._running:
+                    while waiting and len(self._running) < self.at_once and self.stopped_by is None:
+                        self._start(waiting.pop(0))
+                    for ended in self._collect():
+                        number += 1
+                        if self.stopped_by is None:
+                            finished(ended, number)
+                    if self.stopped_by is not None:
+                        waiting.clear()
+                        self._pass_on()
+                    show(number, [job for job, _ in self._running.values()])
+                    time.sleep(SECONDS_BETWEEN_LOOKS)
+            finally:
+                for process in self._running:  # only after an error of ours: workers never outlive the sweep
+                    process.terminate()
+
+    def _start(self, job: Job) -> None:
+        threads = str(max(1, (os.cpu_count() or 1) // self.at_once))
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
+        command = [sys.executable, "-m", job.module, str(job.directory)]
+        with job.log.open("ab") as log:  # a session of its own: Ctrl-C reaches it through us, once
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        self._running[process] = (job, time.monotonic())
+
+    def _collect(self) -> Iterator[Ended]:
+        for process in [one for one in self._running if one.poll() is not None]:
+            job, began = self._running.pop(process)
+            yield Ended(job, process.returncode, time.monotonic() - began)
+
+    def _pass_on(self) -> None:
+        for process in self._running:
+            if self._passed_on.get(process, 0) < self._signals:
+                self._passed_on[process] = self._signals
+                process.send_signal(signal.SIGTERM if self._signals == 1 else signal.SIGKILL)
+
+    @contextmanager
+    def _watched_signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM are passed on as SIGTERM, at which runs save and stop; a second one ends them at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: object) -> None:
+            self._signals += 1
+            self.stopped_by = signal.Signals(number).name
+
+        earlier = {kind: signal.signal(kind, stop) for kind in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for kind, handler in earlier.items():
+                signal.signal(kind, handler)
+
+    @contextmanager
+    def _display(self, total: int) -> Iterator[Callable[[int, Sequence[Job]], None]]:
+        """On a terminal a bar of finished runs with the time left, and a line for each that is under way."""
+        if not self.console.is_terminal:
+            yield lambda number, running: None
+            return
+        from rich.console import Group
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
+        bar = Progress(*columns, console=self.console.console, speed_estimate_period=24 * 3600)
+        task = bar.add_task("", total=total, completed=self.num_before)
+        with Live(bar, console=self.console.console, transient=True, refresh_per_second=4) as live:
+
+            def show(number: int, running: Sequence[Job]) -> None:
+                bar.update(task, completed=number)
+                live.update(Group(bar, under_way(running)))
+
+            yield show
+
+
+def under_way(jobs: Sequence[Job]) -> RenderableType:
+    """A line for each run: how far it is, and its loss."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for job in jobs:
+        last = last_event(job.events)
+        far = f"step {last['step']:,}  {min(1, last['progress']):.0%}" if last else "starting"
+        table.add_row(job.label, far, f"loss {last['loss']:.3f}" if last and last["loss"] is not None else "")
+    return table
+
+
+def last_event(path: Path) -> dict[str, Any] | None:
+    """The last training event of a log that may be growing just now."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and event.get("event") == "train":
+            return event
+    return None
+
+
+def tail(path: Path, lines: int = TAIL_LINES) -> str:
+    """The end of a text file."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(line for line in text.rstrip().split("\n")[-lines:])
+
+
+def usual_jobs(device_type: str) -> int:
+    """How many runs at once: small models leave a GPU idle, so one for two cores, at most eight; one on a CPU."""
+    return 1 if device_type == "cpu" else max(1, min(MOST_JOBS, (os.cpu_count() or 1) // 2))

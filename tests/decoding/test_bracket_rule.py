@@ -1,0 +1,146 @@
+"""Forced brackets: whatever the model says, whole trees over exactly the sentence's words come out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of
+
+from heedful.config import DecodingConfig
+from heedful.decoding import beam, greedy, sampling
+from heedful.decoding.brackets import LONGEST_RUN, BracketSymbols, make_bracket_rule
+from heedful.decoding.constraints import make_constraints
+from heedful.errors import DecodingError
+from heedful.paper.parsing.linear import linearise, rebuild
+
+NAMES = ["<pad>", "</s>", "<s>", "(A", ")A", "(B", ")B", "XX", "?"]
+SYMBOLS = BracketSymbols(pairs=((3, 4), (5, 6)), word_id=7, eos_id=EOS, vocab_size=len(NAMES))
+CPU = torch.device("cpu")
+SEARCHES = {
+    "greedy": (greedy.search, DecodingConfig(method="greedy")),
+    "beam": (beam.search, DecodingConfig(beam_size=3, num_best=3)),
+    "sampling": (sampling.search, DecodingConfig(method="sampling", num_best=3)),
+}
+
+
+def rule_for(num_words: list[int], max_lengths: list[int]):
+    return make_bracket_rule(SYMBOLS, num_words=num_words, max_lengths=max_lengths, device=CPU)
+
+
+def allowed_after(text: str, *, num_words: int, max_length: int) -> set[str]:
+    history = torch.tensor([[NAMES.index(name) for name in text.split()]], dtype=torch.long).view(1, -1)
+    [mask] = rule_for([num_words], [max_length]).allowed(history)
+    return {name for name, may in zip(NAMES, mask.tolist(), strict=True) if may}
+
+
+@pytest.mark.parametrize(
+    ("history", "num_words", "max_length", "expected"),
+    [
+        ("", 2, 20, {"(A", "(B"}),
+        ("(A", 2, 20, {"(A", "(B", "XX"}),  # an empty constituent cannot be closed
+        ("(A XX", 2, 20, {"(A", "(B", "XX"}),  # the root stays open while words are left
+        ("(A (B XX", 2, 20, {"(A", "(B", "XX", ")B"}),
+        ("(A (B XX )B", 2, 20, {"(A", "(B", "XX"}),
+        ("(A (B XX (A XX )A", 2, 20, {")B"}),  # the innermost open one is B again
+        ("(A XX XX", 2, 20, {")A"}),
+        ("(A XX XX )A", 2, 20, {"</s>"}),
+        ("(A XX XX )A </s>", 2, 20, {"</s>"}),
+        ("(A XX", 2, 4, {"XX"}),  # no room for another pair of brackets
+        ("(A XX", 2, 6, {"(A", "(B", "XX"}),
+        ("(A XX", 2, 5, {"XX"}),
+    ],
+)
+def test_what_may_follow(history: str, num_words: int, max_length: int, expected: set[str]):
+    assert allowed_after(history, num_words=num_words, max_length=max_length) == expected
+
+
+def test_runs_of_opening_brackets_are_limited():
+    assert "(A" in allowed_after("(A " * (LONGEST_RUN - 1), num_words=1, max_length=99)
+    assert allowed_after("(A " * LONGEST_RUN, num_words=1, max_length=99) == {"XX"}
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**31),
+    num_words=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    room=st.integers(2, 30),
+    scale=st.sampled_from([0.5, 3.0, 20.0]),
+    no_repeat_ngram=st.sampled_from([0, 0, 2]),
+)
+def test_random_logits_give_whole_trees(method, seed, num_words, room, scale, no_repeat_ngram):
+    search, config = SEARCHES[method]
+    model = TableModel(vocab_size=len(NAMES), seed=seed, scale=scale)
+    limits = [words + room for words in num_words]
+    source, mask = batch_of([[3 + number] * words for number, words in enumerate(num_words)])
+    changed = DecodingConfig(**{**vars(config), "no_repeat_ngram": no_repeat_ngram})
+    found = search(model, source, mask, changed, SPECIAL, max_lengths=limits, rule=rule_for(num_words, limits))
+    for words, limit, hypotheses in zip(num_words, limits, found, strict=True):
+        assert hypotheses
+        for hypothesis in hypotheses:
+            assert hypothesis.tokens[-1] == EOS
+            assert len(hypothesis.tokens) <= limit + 1
+            symbols = [NAMES[token] for token in hypothesis.tokens[:-1]]
+            assert linearise(rebuild(symbols, ["word"] * words)) == symbols
+            assert np.isfinite(hypothesis.log_prob)
+
+
+class SpeakingModel(TableModel):
+    """Says one fixed sequence for each source, whose first token names it, with a little noise."""
+
+    def __init__(self, sayings: dict[int, str], seed: int) -> None:
+        super().__init__(vocab_size=len(NAMES), seed=seed, scale=0.3)
+        self.sayings = {key: [*map(NAMES.index, text.split()), EOS] for key, text in sayings.items()}
+
+    def logits(self, source, prefix):
+        logits = super().logits(source, prefix)
+        saying = self.sayings[source[0]]
+        logits[saying[min(len(prefix), len(saying) - 1)]] += 10.0
+        return logits
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+@given(seed=st.integers(0, 2**31))
+@settings(max_examples=15)
+def test_a_model_that_says_whole_trees_is_not_disturbed(method, seed):
+    sayings = {3: "(A XX (B XX )B )A", 4: "(B (B XX )B (A XX XX )A )B"}
+    source, mask = batch_of([[3, 3], [4, 4, 4]])
+    search, config = SEARCHES[method]
+    config = DecodingConfig(**{**vars(config), "num_best": 1})
+    kwargs = {"max_lengths": [20, 20]}
+    free = search(SpeakingModel(sayings, seed), source, mask, config, SPECIAL, **kwargs)
+    forced = search(
+        SpeakingModel(sayings, seed), source, mask, config, SPECIAL, **kwargs, rule=rule_for([2, 3], [20, 20])
+    )
+    said = [" ".join(NAMES[token] for token in hypotheses[0].tokens[:-1]) for hypotheses in forced]
+    assert said == list(sayings.values())
+    assert forced == free
+
+
+def test_a_model_that_says_broken_trees_is_mended():
+    source, mask = batch_of([[3, 3]])
+    model = SpeakingModel({3: "(A XX )B )A XX (A"}, seed=1)
+    [[found]] = greedy.search(
+        model, source, mask, DecodingConfig(method="greedy"), SPECIAL, max_lengths=[12], rule=rule_for([2], [12])
+    )
+    symbols = [NAMES[token] for token in found.tokens[:-1]]
+    assert rebuild(symbols, ["a", "b"]).words == ("a", "b")
+
+
+def test_the_rule_follows_the_sentences_that_are_left():
+    rule = rule_for([1, 2, 3], [10, 11, 12]).select(torch.tensor([2, 0]))
+    assert rule.num_words.tolist() == [3, 1]
+    assert rule.max_lengths.tolist() == [12, 10]
+    constraints = make_constraints(
+        DecodingConfig(), SPECIAL, max_lengths=[10, 11], prefix=None, rule=rule_for([1, 2], [10, 11]), device=CPU
+    )
+    assert constraints.select(torch.tensor([1])).rule.num_words.tolist() == [2]
+    assert PAD != BOS
+
+
+def test_a_sentence_too_long_for_its_limit_is_refused():
+    with pytest.raises(DecodingError, match="sentence 2 has 4 words and its tree may have 5 symbols"):
+        rule_for([1, 4], [5, 5])

@@ -1,0 +1,299 @@
+"""Trees as symbols and back, whole-symbol vocabularies, and a parser trained on a small grammar."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_trees import toy_trees
+
+from heedful import cli
+from heedful.config import TokenizerConfig, settle
+from heedful.decoding.translator import Translator
+from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.evaluation.brackets import score_trees, summarise
+from heedful.paper.parsing.linear import linearise, rebuild
+from heedful.paper.parsing.parser import Parser, bracket_symbols, source_text
+from heedful.paper.table4 import Treebanks, parsing_request, run_table4, set_name
+from heedful.paper.table4_report import PAPER_ROWS, WORDS
+from heedful.text.tokenizer import Tokenizer, train_tokenizer
+from heedful.text.trees import Span, Tree, plain, read_guesses, read_tree, read_trees
+
+# ---- symbols ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_of_the_literature():
+    tree = read_tree("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
+    symbols = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S".split()
+    assert linearise(tree) == symbols
+    assert rebuild(symbols, tree.words, tree.tags) == tree
+    assert rebuild(symbols, tree.words).tags == ("XX",) * 5
+
+
+@st.composite
+def any_tree(draw: Any) -> Tree:
+    """Any tree there is: brackets opened and closed at random round the words."""
+    num_words = draw(st.integers(1, 7))
+    spans: list[list[Any]] = []
+    stack: list[int] = []
+    for word in range(num_words):
+        for _ in range(draw(st.integers(0 if spans else 1, 3))):
+            stack.append(len(spans))
+            spans.append([draw(st.sampled_from(["S", "NP", "XX", "NP-X", "é"])), word, word])
+        closing = draw(st.integers(0, len(stack) - 1)) if word < num_words - 1 else len(stack)
+        for _ in range(closing):
+            spans[stack.pop()][2] = word + 1
+    words = draw(st.lists(st.sampled_from(["a", "XX", "日本", "-LRB-"]), min_size=num_words, max_size=num_words))
+    return Tree(tuple(words), ("T",) * num_words, tuple(Span(*span) for span in spans))
+
+
+@given(any_tree())
+def test_there_and_back(tree: Tree):
+    assert rebuild(linearise(tree), tree.words, tree.tags) == tree
+    assert read_tree(str(tree)) == tree
+
+
+@pytest.mark.parametrize(
+    ("symbols", "problem"),
+    [
+        ("", "no symbols"),
+        ("(S XX", "1 brackets are not closed"),
+        ("(S XX )NP", "')NP' does not fit"),
+        ("(S XX )S )S", "after the tree is closed"),
+        ("XX", "outside of all brackets"),
+        ("(S (NP )NP XX )S", "without words"),
+        ("(S XX XX )S", "2 words where the sentence has 1"),
+        ("(S XX )S (S XX )S", "after the tree is closed"),
+        ("(S ⁇ XX )S", "does not fit"),
+        ("( XX )", "does not fit"),
+    ],
+)
+def test_what_is_no_tree_is_told(symbols: str, problem: str):
+    with pytest.raises(ValueError, match=problem.replace("(", r"\(").replace(")", r"\)")):
+        rebuild(symbols.split(), ["word"])
+
+
+# ---- vocabulary ------------------------------------------------------------------------------------------------------
+
+
+def pairs_of(trees: list[str]) -> list[tuple[str, str]]:
+    read = [plain(read_tree(text)) for text in trees]
+    return [(source_text(tree.words), " ".join(linearise(tree))) for tree in read]
+
+
+def test_a_target_of_k_symbols_is_k_tokens_and_the_end(tmp_path: Path):
+    pairs = [*pairs_of(toy_trees(80, 1)), ("long", " ".join(["(S", *["XX"] * 3000, ")S", "(é|-", ")é|-"]))]
+    made = train_tokenizer(pairs, TokenizerConfig(joint=False, target_kind="word"))
+    made.save(tmp_path)
+    for tokenizer in (made, Tokenizer.load(tmp_path)):
+        for source, target in pairs:
+            ids = tokenizer.encode_target(target)
+            assert len(ids) == len(target.split()) + 1
+            assert tokenizer.unk_id not in ids
+            assert tokenizer.decode(ids) == target
+            assert tokenizer.decode_source(tokenizer.encode_source(source)) == source
+        assert tokenizer.target_vocab_size == 4 + len({symbol for _, target in pairs for symbol in target.split()})
+    symbols = bracket_symbols(made)
+    assert len(symbols.pairs) == 6  # S NP VP PP SBAR é|-
+    for opening, closing in symbols.pairs:
+        assert made.decode([opening])[1:] == made.decode([closing])[1:]
+    assert made.decode([symbols.word_id]) == "XX"
+
+
+def test_whole_words_need_a_vocabulary_of_their_own():
+    with pytest.raises(ConfigError, match=r"tokenizer\.joint=false"):
+        TokenizerConfig(target_kind="word")
+
+
+def test_only_a_model_that_writes_trees_parses():
+    tokenizer = train_tokenizer([("a b", "c d")] * 20, TokenizerConfig(joint=False, target_kind="word"))
+    with pytest.raises(ModelDirectoryError, match="does not write trees"):
+        bracket_symbols(tokenizer)
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+SMALL = {
+    "preset": "tiny",
+    "data": {"row_width": 128},
+    "model": {"d_model": 64, "d_ff": 256, "num_heads": 2, "dropout": 0.0},
+    "training": {
+        "steps": 350,
+        "tokens_per_step": 1024,
+        "learning_rate": 5e-3,
+        "label_smoothing": 0.0,
+        "tensorboard": False,
+        "device": "cpu",
+    },
+    "decoding": {"beam_size": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("toy")
+    paths = {}
+    for role, count, seed in (("train", 600, 1), ("valid", 40, 2), ("test", 50, 3)):
+        paths[role] = folder / f"{role}.trees"
+        paths[role].write_text("\n".join(toy_trees(count, seed)) + "\n", encoding="utf-8")
+    return paths
+
+
+@pytest.fixture(scope="module")
+def run(files: dict[str, Path]) -> tuple[Path, dict[str, Any]]:
+    """A parser trained once for all tests below."""
+    output = files["train"].parent / "out"
+    banks = Treebanks(train=[files["train"]], valid=[files["valid"]], test=[files["test"]])
+    return output, run_table4({**SMALL, "output": str(output)}, banks, quiet=True, command="heedful paper table4 …")
+
+
+@pytest.mark.slow
+def test_a_small_grammar_is_learned(run: tuple[Path, dict[str, Any]]):
+    output, results = run
+    [test] = results["tests"]
+    assert results["complete"]
+    assert test["forced"]["all"]["f1"] > 95
+    assert test["forced"]["all"]["num_failed"] == 0
+    assert test["forced"]["all"]["num_sentences"] == test["free"]["all"]["num_sentences"] == 50
+    assert sum(test["free"]["problems"].values()) == test["free"]["all"]["num_failed"]
+    assert json.loads((output / "results.json").read_text("utf-8")) == json.loads(json.dumps(results))
+    page = (output / "table4.md").read_text("utf-8")
+    assert "not comparable" in page
+    assert "92.7" in page
+    assert f"{test['forced']['all']['f1']:.1f}" in page
+
+
+@pytest.mark.slow
+def test_the_predicted_trees_score_the_same_from_their_files(
+    run: tuple[Path, dict[str, Any]], files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+):
+    output, results = run
+    [test] = results["tests"]
+    gold = read_trees(files["test"])
+    for way in ("forced", "free"):
+        path = output / f"{test['name']}.{way}.trees"
+        guesses = read_guesses(path)
+        assert summarise(score_trees(gold, guesses)).to_dict() == test[way]["all"]
+        assert all(tree.tags == right.tags for tree, right in zip(guesses, gold, strict=True) if tree is not None)
+        assert cli.run(["paper", "f1", "--json", str(files["test"]), str(path)]) == 0
+        assert json.loads(capsys.readouterr().out)["all"] == test[way]["all"]
+    assert cli.run(["paper", "f1", str(files["test"]), str(files["test"])]) == 0
+    assert "100.00" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_model_directory_parses_and_translates(
+    run: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+):
+    model = str(run[0] / "model")
+    text = "the cat sees the old dog ."
+    expected = "(S (NP (XX the) (XX cat)) (VP (XX sees) (NP (XX the) (XX old) (XX dog))) (XX .))"
+    assert cli.run(["paper", "parse", "-m", model, text, "the ( bird ) sleeps"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == expected
+    assert read_tree(second).words == ("the", "-LRB-", "bird", "-RRB-", "sleeps")  # whole, whatever it thinks of it
+    assert cli.run(["paper", "parse", "-m", model, "--tree", text]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == ["S", "  NP", "    XX the"]
+    assert cli.run(["translate", "-m", model, text]) == 0
+    assert capsys.readouterr().out.split() == linearise(read_tree(expected))
+
+
+@pytest.mark.slow
+def test_forced_and_free_agree_where_free_is_a_tree(run: tuple[Path, dict[str, Any]], files: dict[str, Path]):
+    """Greedily every step that keeps the rule is the same step."""
+    model = run[0] / "model"
+    sentences = [tree.words for tree in read_trees(files["test"])]
+    forced = Parser.load(model, device="cpu").parse(sentences, method="greedy")
+    free = Parser.load(model, device="cpu", forced=False).parse(sentences, method="greedy")
+    agreeing = [(one, other) for one, other in zip(forced, free, strict=True) if other.tree is not None]
+    assert agreeing
+    assert all(one.tree == other.tree for one, other in agreeing)
+    assert all(one.tree is not None for one in forced)
+    assert all((one.tree is None) == (one.problem is not None) for one in free)
+
+
+@pytest.mark.slow
+def test_a_sentence_longer_than_the_model_is_told_not_fatal(run: tuple[Path, dict[str, Any]]):
+    translator = Translator.load(run[0] / "model", device="cpu")
+    assert translator.config == replace(translator.config, split="never", max_extra_length=300)
+    long, short = Parser(translator).parse([["the"] * 1100, ["the", "cat", "sleeps", "."]])
+    assert (long.tree, long.problem) == (None, "the sentence is longer than the model takes")
+    assert short.tree is not None
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_not_replaced_unasked_but_taken_up(
+    run: tuple[Path, dict[str, Any]], files: dict[str, Path], tmp_path: Path
+):
+    output, results = run
+    banks = Treebanks(train=[files["train"]], valid=[files["valid"]], test=[files["test"]])
+    request = {**SMALL, "output": str(output)}
+    with pytest.raises(ConfigError, match="--resume"):
+        run_table4(request, banks, quiet=True)
+    again = run_table4(request, banks, brackets="forced", language="zh", resume=True, quiet=True)
+    assert again["steps"] == results["steps"]
+    assert again["tests"][0]["forced"] == results["tests"][0]["forced"]
+    assert "free" not in again["tests"][0]
+    (tmp_path / "other").write_text("x")
+    with pytest.raises(ConfigError, match="other things"):
+        run_table4({**SMALL, "output": str(tmp_path)}, banks, quiet=True)
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_size_and_search():
+    import torch
+
+    config = settle(parsing_request({}, device=torch.device("cuda"), paper=True))
+    assert (config.model.num_encoder_layers, config.model.num_decoder_layers, config.model.d_model) == (4, 4, 1024)
+    assert (config.decoding.beam_size, config.decoding.length_penalty_alpha) == (21, 0.3)
+    assert config.decoding.max_extra_length == 300
+    named = settle(parsing_request({"preset": "tiny"}, device=torch.device("cpu"), paper=False))
+    assert (named.model.d_model, named.model.num_encoder_layers) == (128, 2)
+    assert named.tokenizer.target_kind == "word"
+    with pytest.raises(ConfigError, match="exclude each other"):
+        parsing_request({"preset": "tiny"}, device=torch.device("cpu"), paper=True)
+
+
+def test_names_of_test_sets():
+    assert set_name("/data/craft/test.trees.xz", []) == "craft-test"
+    assert set_name("test.trees", []) == "test"
+    assert set_name("a/test.trees", ["a-test"]) == "a-test-2"
+
+
+def test_the_papers_rows_and_words_are_complete():
+    assert max(f1 for _, _, f1 in PAPER_ROWS) == 93.3
+    assert WORDS["en"].keys() == WORDS["zh"].keys()
+    assert len(WORDS["en"]["columns"]) == len(WORDS["zh"]["columns"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["paper", "table4"], "--train FILE --test FILE"),
+        (["paper", "table4", "--train", "no.trees", "--test", "no.trees"], "no.trees: there is no such file"),
+        (["paper", "table4", "--train", "a", "--test", "a", "--brackets", "force"], "did you mean 'forced'"),
+        (["paper", "table4", "--train", "a", "--test", "a", "--lang", "de"], "not one of en, zh"),
+        (["paper", "table4", "--train", "a", "--test", "a", "--model.dropot=1"], "dropout"),
+        (["paper", "f1", "no.trees", "no.trees"], "there is no such file"),
+        (["paper", "parse", "-m", "no-model", "x"], "no such model directory"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    arguments: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(arguments) == 2
+    told = capsys.readouterr().err
+    assert problem in told
+    assert told.count("\n") == 1

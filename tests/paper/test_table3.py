@@ -1,0 +1,438 @@
+"""`heedful paper table3`: rows and their proportions, what is computed of the runs, the sweep as users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.config import ModelConfig, settle
+from heedful.errors import ConfigError
+from heedful.paper.systems import num_parameters_of
+from heedful.paper.table3 import Run, give_order, make_plan, taken_over
+from heedful.paper.table3_findings import CLAIMS, claims, difference, score_of, spread, summary, verdict, whole
+from heedful.paper.table3_report import WORDS, markdown, write_plot
+from heedful.paper.table3_rows import (
+    GROUPS,
+    PAPER_BASE,
+    ROWS,
+    Row,
+    base_request,
+    base_values,
+    choose_rows,
+    row_request,
+)
+from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN, evenly
+from heedful.text.cleaning import TrainingPair
+
+ROOT = Path(__file__).parents[2]
+BY_NAME = {row.name: row for row in ROWS}
+every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+
+
+# ---- the rows --------------------------------------------------------------------------------------------------------
+
+
+def parameters(row: Row, **changes: Any) -> int:
+    return num_parameters_of(ModelConfig(**{**row.values.model(), **changes}))
+
+
+@pytest.mark.parametrize("name", [row.name for row in ROWS if row.millions])
+def test_the_printed_parameters_are_those_of_our_rows(name: str) -> None:
+    row, base = BY_NAME[name], BY_NAME["base"]
+    assert row.millions and base.millions
+    changed = (parameters(row) - parameters(base)) / 1e6
+    printed = row.millions - base.millions
+    assert changed == pytest.approx(printed, rel=0.06, abs=1)  # the table rounds to millions
+    assert parameters(base) / 1e6 == pytest.approx(base.millions, rel=0.04)
+
+
+def test_the_table_is_whole() -> None:
+    assert [sum(row.group == group for row in ROWS) for group in GROUPS] == [1, 4, 2, 7, 4, 1, 1]
+    assert len(BY_NAME) == len(ROWS)
+    for row in ROWS:  # (A) keeps h·d_k; only (B) parts keys from values
+        if row.group == "A":
+            assert row.values.heads * row.values.key_dim == 512
+        assert (row.values.key_dim != row.values.value_dim) == (row.group == "B")
+
+
+@every_row
+def test_the_cheap_scale_keeps_every_proportion(row: Row) -> None:
+    base = base_values(base_request({}, "cheap"))
+    ours = row.at(base)
+    for name in ("layers", "d_model", "d_ff", "heads", "key_dim", "value_dim"):
+        ratio = getattr(row.values, name) / getattr(PAPER_BASE, name)
+        assert getattr(ours, name) / getattr(base, name) == ratio, name
+    for name in ("dropout", "label_smoothing", "positions"):
+        assert getattr(ours, name) == getattr(row.values, name)
+
+
+@pytest.mark.parametrize("scale", ["cheap", "paper"])
+@every_row
+def test_every_row_is_a_request_that_settles(row: Row, scale: str) -> None:
+    base = base_request({"training": {"device": "cpu"}}, scale)
+    config = settle(row_request(row, base, seed=7), "base")
+    values = row.at(base_values(base))
+    assert (config.model.num_encoder_layers, config.model.num_decoder_layers) == (values.layers, values.layers)
+    assert (config.model.d_model, config.model.d_ff, config.model.num_heads) == (
+        values.d_model,
+        values.d_ff,
+        values.heads,
+    )
+    assert (config.model.attention_key_dim, config.model.attention_head_dim) == (values.key_dim, values.value_dim)
+    assert (config.model.dropout, config.training.label_smoothing) == (values.dropout, values.label_smoothing)
+    assert config.model.positions == values.positions and config.model.norm_placement == "post"
+    training = config.training
+    assert training.seed == 7 and training.schedule == "paper" and training.betas == (0.9, 0.98)
+    assert training.publish == "last" and training.bleu_sentences == 0
+    assert config.decoding.beam_size == 4 and config.decoding.length_penalty_alpha == 0.6
+    if scale == "paper":
+        assert values == row.values
+        assert training.steps == (300_000 if row.name == "big" else 100_000)
+        assert training.warmup_steps is None and training.tokens_per_step == 25_600
+
+
+def test_the_cheap_warm_up_fits_the_budget_and_reaches_the_papers_peak() -> None:
+    from heedful.training.schedule import Schedule
+
+    for row in (BY_NAME["base"], BY_NAME["big"]):
+        training = settle(
+            row_request(row, base_request({"training": {"steps": 500}}, "cheap"), seed=1), "base"
+        ).training
+        assert training.warmup_steps == 100
+        assert training.steps == training.validate_every == 500 * row.budget
+        assert Schedule(training, 512).peak == pytest.approx(512**-0.5 * 4000**-0.5)
+    own = settle(base_request({"training": {"epochs": 2, "learning_rate": 0.001}}, "cheap"), "base").training
+    assert (own.steps, own.epochs, own.learning_rate, own.learning_rate_factor) == (None, 2, 0.001, None)
+    big = settle(row_request(BY_NAME["big"], base_request({"training": {"epochs": 2}}, "cheap"), seed=1), "base")
+    assert big.training.epochs == 6
+
+
+def test_rows_are_chosen_by_group_or_name_and_the_base_is_always_there() -> None:
+    assert choose_rows([]) == list(ROWS)
+    assert [row.name for row in choose_rows(["E", "A-heads-1"])] == ["base", "A-heads-1", "E-learned"]
+    with pytest.raises(ConfigError, match=r"--rows: there is no 'A-head-1' \(did you mean 'A-heads-1'\?\)"):
+        choose_rows(["A-head-1"])
+
+
+@pytest.mark.parametrize(
+    ("request_", "flags", "words"),
+    [
+        ({}, {"scale": "huge"}, "--scale: 'huge' is not one of"),
+        ({"model": {"d_model": 64}}, {"scale": "paper"}, "--scale paper has the paper's sizes"),
+        ({"model": {"dropout": 0.2}}, {}, "model.dropout: leave it out"),
+        ({"training": {"label_smoothing": 0.2}}, {}, "training.label_smoothing: leave it out"),
+        ({"preset": "tiny"}, {}, "leave --preset out"),
+        ({"model": {"num_encoder_layers": 2, "num_decoder_layers": 2}}, {}, "layers = 0.666667"),
+        ({"model": {"num_encoder_layers": 6}}, {}, "alike"),
+        ({}, {"num_seeds": 0}, "--seeds must be at least 1"),
+        ({}, {"jobs": 0}, "--jobs must be at least 1"),
+    ],
+)
+def test_what_cannot_be_swept_is_told_before_any_work(
+    request_: dict[str, Any], flags: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_plan({"training": {"device": "cpu"}, **request_}, **flags)
+
+
+def test_a_base_that_some_rows_do_not_fit_serves_the_others() -> None:
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 8}
+    plan = make_plan({"model": sizes, "training": {"device": "cpu", "seed": 5}}, rows=["A", "E"], num_seeds=2)
+    assert [row.group for row in plan.rows] == ["base", "A", "A", "A", "A", "E"]
+    assert list(plan.seeds) == [5, 6] and plan.at_once == 1 and plan.sentences == 1000
+
+
+# ---- the numbers -----------------------------------------------------------------------------------------------------
+
+
+def test_spread_and_difference_of_hand_made_numbers() -> None:
+    assert spread([]) is None
+    assert spread([5.0]) == {"mean": 5.0, "deviation": None, "num_seeds": 1}
+    assert spread([4.0, 5.0, 6.0]) == {"mean": 5.0, "deviation": 1.0, "num_seeds": 3}
+    one, base = spread([7.0, 9.0]), spread([4.0, 5.0, 6.0])
+    found = difference(one, base)
+    assert found is not None
+    assert found["value"] == 3.0 and found["error"] == pytest.approx((2 / 2 + 1 / 3) ** 0.5)
+    assert difference(spread([7.0]), base) == {"value": 2.0, "error": None}
+    assert difference(None, base) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "expected", "said"),
+    [
+        (1.0, 0.4, 1, "seen"),
+        (0.7, 0.4, 1, "unclear"),
+        (-1.0, 0.4, 1, "opposite"),
+        (-1.0, 0.4, -1, "seen"),
+        (0.7, 0.4, 0, "seen"),
+        (-1.0, 0.4, 0, "opposite"),
+        (1.0, None, 1, "unknown"),
+    ],
+)
+def test_an_effect_is_seen_beyond_twice_the_standard_error(
+    value: float, error: float | None, expected: int, said: str
+) -> None:
+    assert verdict({"value": value, "error": error}, expected) == said
+
+
+def test_the_verdict_on_several_rows() -> None:
+    assert whole(["seen", "seen"]) == "seen"
+    assert whole(["seen", "unclear"]) == "partly"
+    assert whole(["seen", "opposite"]) == "opposite"
+    assert whole(["unclear", "unknown"]) == "unclear"
+    assert whole(["unknown", "unknown"]) == "unknown"
+
+
+def test_what_the_claims_expect_is_what_the_paper_prints() -> None:
+    base = BY_NAME["base"]
+    for claim in CLAIMS:
+        for name, expected in claim.expected.items():
+            row = BY_NAME[name]
+            assert row.group == claim.group
+            printed = getattr(row, claim.metric) - getattr(base, claim.metric)
+            assert (printed > 0) - (printed < 0) == expected, name
+
+
+def made_run(row: Row, seed: int, *, factor: float = 1.0) -> dict[str, Any]:
+    noise = (seed - 2) * 0.01
+    return {
+        "seed": seed,
+        "perplexity": row.perplexity * factor + noise,
+        "parameters": 1_000_000,
+        "scores": [
+            {"role": "valid", "data": "valid", "value": row.bleu + noise},
+            {"role": "test", "data": "news", "value": 20.0 + seed},
+        ],
+    }
+
+
+def made_results(rows: tuple[Row, ...] = ROWS, seeds: tuple[int, ...] = (1, 2, 3)) -> dict[str, Any]:
+    base = base_values(base_request({}, "cheap"))
+    found = summary(rows, base, {row.name: [made_run(row, seed) for seed in seeds] for row in rows})
+    return {
+        **found,
+        "parameters": {},
+        "seeds": list(seeds),
+        "sentences": 1000,
+        "search": {"method": "beam", "beam_size": 4},
+        "budget": {"steps": 100},
+        "scale": "cheap",
+        "num_train_pairs": 1234,
+        "vocab_size": 500,
+        "machine": {"device": "CPU"},
+        "failed": [],
+    }
+
+
+def test_the_papers_own_numbers_show_all_of_its_effects() -> None:
+    found = made_results()["claims"]
+    assert [claim["name"] for claim in found] == [claim.name for claim in CLAIMS]
+    assert {claim["verdict"] for claim in found} == {"seen"}
+
+
+def test_a_claim_needs_its_rows_and_two_seeds() -> None:
+    few = made_results((BY_NAME["base"], BY_NAME["E-learned"], BY_NAME["B-keys-16"]))
+    assert [claim["name"] for claim in few["claims"]] == ["learned_as_good"]
+    single = made_results(seeds=(1,))
+    assert {claim["verdict"] for claim in single["claims"]} == {"unknown"}
+    assert claims([]) == []
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_table_shows_the_papers_values_beside_ours(language: str) -> None:
+    page = markdown(made_results(), language)
+    lines = page.splitlines()
+    base = next(line for line in lines if line.startswith("| base"))
+    assert "| 3 (6) | 256 (512) | 1024 (2048) | 8 | 32 (64) | 32 (64) | 0.1 | 0.1 | 4.92 | 25.8 | 65 M |" in base
+    assert "| 4.92 ± 0.01 | 25.8 ± 0.0 | 22.0 ± 1.0 | 1.0 M |" in base
+    assert sum(line.startswith("| (") for line in lines) == 18
+    assert len({line.count("|") for line in lines[2 : 2 + 2 + len(ROWS)]}) == 1
+    assert all(WORDS[claim.name][language == "zh"] in page for claim in CLAIMS)
+
+
+def test_a_part_of_the_runs_makes_a_table_and_a_plot(tmp_path: Path) -> None:
+    results = made_results()
+    for row in results["rows"][3:]:
+        row.update(
+            runs=[],
+            parameters=None,
+            perplexity=None,
+            bleu=None,
+            test={},
+            perplexity_difference=None,
+            bleu_difference=None,
+        )
+    assert "9 of 60 runs" in markdown(results)
+    png, svg = write_plot(results, tmp_path)
+    assert png.read_bytes().startswith(b"\x89PNG") and svg.stat().st_size > 1000
+
+
+def test_scores_by_role_and_name() -> None:
+    run = {"scores": [{"role": "valid", "data": d, "value": v} for d, v in (("into de", 10.0), ("into fr", 20.0))]}
+    assert score_of(run, "valid") == 15.0
+    assert score_of(run, "test") is None
+
+
+def test_sentences_are_taken_evenly() -> None:
+    pairs = [TrainingPair(str(number), "", 0, None) for number in range(10)]
+    assert [pair.source for pair in evenly(pairs, 5)] == ["0", "2", "4", "6", "8"]
+    assert [pair.source for pair in evenly(pairs, 3)] == ["0", "3", "6"]
+    assert evenly(pairs, None) == evenly(pairs, 10) == pairs
+
+
+# ---- finished and interrupted runs -----------------------------------------------------------------------------------
+
+
+def made_order(directory: Path, steps: int = 5) -> Run:
+    settings = {"training": {"steps": steps}}
+    return Run(ROWS[0], 1, directory, {"request": {}, "settings": settings, "sentences": None})
+
+
+def test_a_finished_run_is_taken_over_only_with_the_same_settings(tmp_path: Path) -> None:
+    run = made_order(tmp_path / "run")
+    give_order(run)
+    assert taken_over(run) is None
+    (run.directory / RESULT).write_text(json.dumps({"perplexity": 4.0, "settings": run.order["settings"]}))
+    found = taken_over(run)
+    assert found is not None and found["perplexity"] == 4.0
+    assert taken_over(made_order(tmp_path / "run", steps=6)) is None
+    (run.directory / RESULT).write_text("{damaged")
+    assert taken_over(run) is None
+
+
+def test_what_an_interrupted_run_left_stays_only_for_the_same_settings(tmp_path: Path) -> None:
+    run = made_order(tmp_path / "run")
+    give_order(run)
+    state = run.directory / MODEL / "state"
+    state.mkdir(parents=True)
+    give_order(run)
+    assert state.exists()
+    give_order(made_order(tmp_path / "run", steps=6))
+    assert not state.exists()
+    assert json.loads((run.directory / RUN).read_text())["settings"]["training"]["steps"] == 6
+
+
+# ---- the program -----------------------------------------------------------------------------------------------------
+
+SIZES = "--model.num_encoder_layers=1 --model.num_decoder_layers=1 --model.d_model=32 --model.d_ff=64"
+TINY = (
+    f"{SIZES} --model.num_heads=8 --training.tokens_per_step=512 --training.log_every=1 --tokenizer.vocab_size=300 "
+    "--data.row_width=64 --decoding.max_length=8 --device cpu --sentences 4 --jobs 2 --rows A-heads-1"
+).split()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Digits and the same digits the other way round, as flags."""
+    folder, drawn = tmp_path_factory.mktemp("digits"), random.Random(1)
+    found = {" ".join(drawn.choice("0123456789") for _ in range(drawn.randint(2, 6))) for _ in range(300)}
+    sources = sorted(text for text in found if text != text[::-1])
+    for name, part in (("train", sources[20:]), ("test", sources[:20])):
+        (folder / f"{name}.aa").write_text("".join(f"{text}\n" for text in part))
+        (folder / f"{name}.bb").write_text("".join(f"{text[::-1]}\n" for text in part))
+    flags = {"source": "train.aa", "target": "train.bb", "test-source": "test.aa", "test-target": "test.bb"}
+    return [text for flag, name in flags.items() for text in (f"--{flag}", str(folder / name))]
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "heedful", "paper", "table3", *map(str, arguments)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+
+
+def sweep(*arguments: object) -> tuple[int, str, str]:
+    process = start(*arguments)
+    out, error = process.communicate(timeout=300)
+    return process.returncode, out, error
+
+
+def results_of(output: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((output / "results.json").read_text("utf-8"))
+    return found
+
+
+def test_the_sweep_end_to_end_and_taken_over(corpus: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    flags = [*corpus, *TINY, "--steps", 4, "--seeds", 2, "-o", output]
+    code, out, error = sweep(*flags)
+    assert code == 0, error
+    results = results_of(output)
+    assert results["complete"] is True and results["failed"] == [] and results["seeds"] == [1, 2]
+    assert [row["name"] for row in results["rows"]] == ["base", "A-heads-1"]
+    for row in results["rows"]:
+        assert [run["seed"] for run in row["runs"]] == [1, 2]
+        assert all(run["steps"] == 4 and run["perplexity"] > 1 for run in row["runs"])
+        assert [(one["role"], one["num_sentences"]) for one in row["runs"][0]["scores"]] == [("valid", 4), ("test", 4)]
+        assert row["perplexity"]["num_seeds"] == 2 and row["parameters"] == results["parameters"][row["name"]]
+    assert results["rows"][1]["values"]["heads"] == 1 and results["rows"][1]["values"]["key_dim"] == 32
+    assert "run 4 of 4: " in error and "perplexity" in error
+    assert out == (output / "table3.md").read_text("utf-8")
+    assert (output / "table3.png").exists() and (output / "table3.svg").exists()
+    assert not list(output.glob("runs/*/model/training/states"))
+
+    # one result is lost; the others are taken over
+    (output / "runs" / "base-seed-2" / RESULT).unlink()
+    kept = {path: path.stat().st_mtime_ns for path in output.glob(f"runs/*/{RESULT}")}
+    assert len(kept) == 3
+    code, out, error = sweep(*flags, "--resume", "--no-plots", "--quiet", "--json")
+    assert code == 0, error
+    assert json.loads(out)["complete"] is True and error == ""
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert (output / "runs" / "base-seed-2" / RESULT).exists()
+
+    code, _, error = sweep(*flags)
+    assert code == 2 and "already holds a sweep; add --resume" in error
+
+
+def test_a_failing_run_is_told_and_the_others_go_on(corpus: list[str], tmp_path: Path) -> None:
+    """A learning rate without bounds: every loss is soon infinite or not a number."""
+    output = tmp_path / "out"
+    wild = ["--training.learning_rate=1e30", "--training.max_skipped_steps=3"]
+    code, out, error = sweep(*corpus, *TINY, *wild, "--steps", 12, "--seeds", 1, "--no-plots", "-o", output)
+    assert code == 1, error
+    results = results_of(output)
+    assert results["complete"] is True
+    assert sorted(one["row"] for one in results["failed"]) == ["A-heads-1", "base"]
+    assert all(one["code"] == 2 and "not finite" in one["log"] for one in results["failed"])
+    assert "failed (exit code 2); its log ends:" in error and "not finite" in error
+    assert "Traceback" not in error and "Failed runs: " in out
+
+
+@pytest.mark.slow
+def test_a_stopped_sweep_goes_on_where_it_was(corpus: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    flags = [*corpus, *TINY, "--seeds", 1, "--no-plots", "-o", output, "--steps", 4000]
+    process = start(*flags)
+    logs = [output / "runs" / f"{name}-seed-1" / MODEL / "training" / "log.jsonl" for name in ("base", "A-heads-1")]
+    while not all(path.exists() and path.stat().st_size for path in logs):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130, error
+    assert "stopped by SIGINT" in error and "--resume" in error
+    results = results_of(output)
+    assert results["complete"] is False and results["failed"] == []
+    states = list(output.glob("runs/*/model/training/states/step-*"))
+    assert len(states) == 2  # both saved before they stopped
+    reached = {path.parts[-5]: int(path.name.removeprefix("step-")) for path in states}
+    assert all(0 < step < 4000 for step in reached.values())
+    again = start(*flags, "--resume")
+    texts = [output / "runs" / f"{name}-seed-1" / LOG for name in ("base", "A-heads-1")]
+    while not all("Going on from step" in path.read_text("utf-8") for path in texts):
+        assert again.poll() is None, again.communicate()
+        time.sleep(0.05)
+    again.send_signal(signal.SIGTERM)
+    _, error = again.communicate(timeout=120)
+    assert again.returncode == 130 and "stopped by SIGTERM" in error
