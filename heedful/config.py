@@ -239,10 +239,8 @@ class TrainingConfig:
     """Arithmetic of matrix products; auto: bf16 autocast on a GPU that has it, fp32 elsewhere."""
     compile: bool | None = None
     """Compile the training step with torch.compile; None: on a GPU."""
-    bf16_stream: bool = True
-    """With bf16: also keep what flows between the layers in bf16; the weights that learn stay in fp32."""
-    cuda_graph: bool = True
-    """With a compiled step on a GPU: record a whole update once and replay it."""
+    fast_step: bool = False
+    """On a GPU, compiled: bf16 between layers too, an own kernel for attention, updates replayed as one CUDA graph."""
     steps: int | None = None
     """Stop after this many updates."""
     epochs: float | None = None

@@ -17,8 +17,7 @@ from heedful.config import ModelConfig
 from heedful.model.positions import rotate
 from heedful.shapes import Bool, Float, Int
 
-
-LONGEST_ROW, ROW_HEAD_DIMS = 128, (16, 32, 64, 128)
+LONGEST_ROW, ROW_HEAD_DIMS = 128, frozenset((16, 32, 64, 128))
 """What the kernel of `attend_rows` is made for."""
 
 
@@ -90,7 +89,8 @@ def attend_rows(
     dropout: float,
 ) -> Attended:
     """The same by our own kernel for short rows on a GPU; what it is not made for is left to `attend_fused`."""
-    is_short = max(query.shape[2], key.shape[2]) <= LONGEST_ROW and query.shape[3] in ROW_HEAD_DIMS
+    widths = {query.shape[3], value.shape[3]}
+    is_short = max(query.shape[2], key.shape[2]) <= LONGEST_ROW and len(widths) == 1 and widths <= ROW_HEAD_DIMS
     one_mask = mask.shape == (query.shape[0], 1, query.shape[2], key.shape[2])
     if scoring.vector is not None or dropout or not (query.is_cuda and is_short and one_mask):
         return attend_fused(query, key, value, mask, scoring=scoring, dropout=dropout)

@@ -1,7 +1,7 @@
 """A step recorded as one CUDA graph: the host says "again" instead of starting a thousand kernels one by one.
 
-The first calls run as they are, so that everything is compiled and warm; then the work is recorded once, with tensors of
-its own for what goes in, and from then on replayed. The work must not wait for the device, nor change its shapes.
+The first calls run as they are, so that everything is compiled and warm; then the work is recorded once, with tensors
+of its own for what goes in, and from then on replayed. The work must not wait for the device, nor change its shapes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One update of the weights: forward, loss and backward over microbatches, a check that all is finite, then Adam.
 
-The model is single-device code; compilation, bf16 and accumulation are applied here, from outside.
+The model is single-device code; compilation, bf16, accumulation and recording are applied here, from outside.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
+from heedful.model.transformer import Transformer
 from heedful.training.loss import disagreement, smoothed_cross_entropy
 from heedful.training.optimizer import build_optimizer, set_learning_rate
 from heedful.training.recorded import Recorded
@@ -37,17 +38,19 @@ class TrainingStep:
         self.parameters, self.buffers = list(model.parameters()), list(model.buffers())
         self.optimizer = build_optimizer(model, config)
         self.num_tokens = torch.ones((), device=device)
+        can_compile = getattr(model, "compiles", True)
+        self.is_compiled = can_compile and (config.compile if config.compile is not None else device.type == "cuda")
+        self.is_fast = config.fast_step and self.is_compiled and device.type == "cuda"
         bf16 = uses_bf16(config, device)
-        self.twin = Twin(model, torch.bfloat16) if bf16 and config.bf16_stream and can_have_twin(model) else None
+        self.twin = Twin(model, torch.bfloat16) if bf16 and self.is_fast and can_have_twin(model) else None
         self.autocast = bf16 and self.twin is None
         self.computing = model if self.twin is None else self.twin.model
         self.rows_per_microbatch: int | None = None
-        can_compile = getattr(model, "compiles", True)
-        self.is_compiled = can_compile and (config.compile if config.compile is not None else device.type == "cuda")
-        records = self.is_compiled and device.type == "cuda" and config.cuda_graph
-        self.update = Recorded(self._update, device) if records else self._update_here
-        if records and hasattr(self.computing, "use_attention"):
-            self.computing.use_attention("rows")
+        self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
+        if self.is_fast:
+            self.update = Recorded(self._update, device)
+            if isinstance(self.computing, Transformer):
+                self.computing.use_attention("rows")
         loss = self._loss_sum
         if self.is_compiled:
             torch.compiler.reset()  # torch counts what earlier runs of this process compiled, and stops at eight

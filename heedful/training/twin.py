@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 
 class Twin:
@@ -48,8 +48,3 @@ class Twin:
 def can_have_twin(model: nn.Module) -> bool:
     """Whether nothing but parameters makes the model: running statistics would have to be kept in step."""
     return not any(True for _ in model.buffers())
-
-
-def gradients_of(parameters: list[nn.Parameter]) -> list[Tensor]:
-    """The gradients that there are."""
-    return [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 @triton.jit
-def _block(base, row, head, strides, length, LENGTH: tl.constexpr, DIM: tl.constexpr):  # type: ignore[no-untyped-def]
+def _block(base, row, head, strides, length, LENGTH: tl.constexpr, DIM: tl.constexpr):
     """Addresses of a head's (LENGTH, DIM) block and which of them exist."""
     place, feature = tl.arange(0, LENGTH), tl.arange(0, DIM)
     first = base + row.to(tl.int64) * strides[0] + head * strides[1]
@@ -23,11 +23,13 @@ def _block(base, row, head, strides, length, LENGTH: tl.constexpr, DIM: tl.const
 
 
 @triton.jit
-def _weights(q, k, mask, row, mask_strides, num_queries, num_keys, scale, Q: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
+def _weights(q, k, mask, row, mask_strides, num_queries, num_keys, scale, Q: tl.constexpr, K: tl.constexpr):
     """exp2 of the scores, shifted by each query's largest, and their sums; queries without keys have zeros."""
     query, key = tl.arange(0, Q), tl.arange(0, K)
     inside = (query[:, None] < num_queries) & (key[None, :] < num_keys)
-    places = mask + row.to(tl.int64) * mask_strides[0] + query[:, None] * mask_strides[1] + key[None, :] * mask_strides[2]
+    places = (
+        mask + row.to(tl.int64) * mask_strides[0] + query[:, None] * mask_strides[1] + key[None, :] * mask_strides[2]
+    )
     allowed = tl.load(places, mask=inside, other=0) != 0
     scores = tl.dot(q, tl.trans(k)) * (scale * 1.4426950408889634)  # log2(e): exp2 is the chip's own
     scores = tl.where(allowed, scores, float("-inf"))
@@ -37,7 +39,7 @@ def _weights(q, k, mask, row, mask_strides, num_queries, num_keys, scale, Q: tl.
 
 
 @triton.jit
-def _forward(  # type: ignore[no-untyped-def]
+def _forward(
     query, key, value, mask, output, logarithms,
     query_strides, key_strides, value_strides, mask_strides, output_strides,
     num_queries, num_keys, num_heads, scale,
@@ -60,7 +62,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward(  # type: ignore[no-untyped-def]
+def _backward(
     query, key, value, mask, output, logarithms, d_output, d_query, d_key, d_value,
     query_strides, key_strides, value_strides, mask_strides, output_strides, d_output_strides,
     d_query_strides, d_key_strides, d_value_strides,
