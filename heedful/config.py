@@ -239,6 +239,8 @@ class TrainingConfig:
     """Arithmetic of matrix products; auto: bf16 autocast on a GPU that has it, fp32 elsewhere."""
     compile: bool | None = None
     """Compile the training step with torch.compile; None: on a GPU."""
+    fast_step: bool = False
+    """On a GPU, compiled: bf16 between layers too, an own kernel for attention, updates replayed as one CUDA graph."""
     steps: int | None = None
     """Stop after this many updates."""
     epochs: float | None = None

@@ -148,9 +148,10 @@ def test_no_file_imports_itself_round_a_corner() -> None:
 
 @every_file
 def test_what_stands_at_the_top_of_a_file_is_installed_with_the_package(path: Path) -> None:
-    """Optional and heavy packages are imported inside the function that needs them."""
+    """Optional and heavy packages are imported inside the function that needs them; kernels are written in Triton."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {Requirement(text).name.lower() for text in project["dependencies"]} | {"yaml", "heedful"}
+    declared |= {"triton"} if path.parent.name == "kernels" else set()  # comes with torch for GPUs; imported on demand
     at_top = [node for node in tree_of(path).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     for node in at_top:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
@@ -284,8 +285,8 @@ def test_functions_can_be_seen_whole(path: Path) -> None:
 
 @every_file
 def test_functions_take_few_parameters(path: Path) -> None:
-    if part_of(path) == "cli":
-        return  # the parameters of a verb are its flags
+    if part_of(path) == "cli" or path.parent.name == "kernels":
+        return  # the parameters of a verb are its flags, those of a kernel addresses and strides
     for function in functions_of(path):
         given = function.args
         names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)]

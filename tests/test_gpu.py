@@ -18,7 +18,7 @@ from heedful.data.stream import worst_batch
 from heedful.decoding import beam, greedy
 from heedful.decoding.constraints import SpecialTokens
 from heedful.errors import TrainingError
-from heedful.model.attention import Scoring, attend_explicit, attend_fused
+from heedful.model.attention import Scoring, attend_explicit, attend_fused, attend_rows
 from heedful.model.transformer import Transformer
 from heedful.training.step import TrainingStep, uses_bf16
 
@@ -156,3 +156,48 @@ def test_a_recurrent_model_in_bf16_gives_what_it_gives_on_a_cpu(cell: str, scori
     found.float().square().sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-2), (torch.bfloat16, 4e-2)])
+@pytest.mark.parametrize(("queries", "keys"), [(128, 128), (96, 40), (17, 128)])
+def test_our_own_kernel_for_short_rows_gives_what_explicit_attention_gives(
+    dtype: torch.dtype, tolerance: float, queries: int, keys: int
+) -> None:
+    """Products in fp32 run in TF32 there, hence the tolerance."""
+    model = Transformer(SMALL)
+    model.use_attention("rows")  # defines the operation
+    torch.manual_seed(1)
+    query, key, value = (
+        torch.randn(3, length, 4, 32, device=CUDA, dtype=dtype).transpose(1, 2).requires_grad_()
+        for length in (queries, keys, keys)
+    )
+    mask = torch.rand(3, 1, queries, keys, device=CUDA) < 0.3
+    mask[:, :, 5:9] = False
+    scoring, results = Scoring("scaled_dot", 4, 32), []
+    weights = torch.randn_like(query)
+    for attend in (attend_rows, attend_explicit):
+        values = attend(query, key, value, mask, scoring=scoring, dropout=0.0).values
+        results.append((values, *torch.autograd.grad((values * weights).sum(), (query, key, value))))
+    assert (results[0][0][:, :, 5:9] == 0).all()
+    for ours, explicit in zip(*results, strict=True):
+        torch.testing.assert_close(ours.float(), explicit.float(), atol=tolerance, rtol=tolerance)
+
+
+def test_a_recorded_step_learns_as_the_plain_one() -> None:
+    """Same seeds and batches, bf16 both: the courses of the losses stay together, before and after the recording."""
+    losses: list[list[float]] = []
+    for fast in (False, True):
+        torch.manual_seed(1)
+        model = Transformer(SMALL).to(CUDA)
+        step = TrainingStep(model, TrainingConfig(fast_step=fast, clip_norm=1.0), CUDA)
+        torch.manual_seed(2)
+        batches = [random_batch(8, 64) for _ in range(4)]
+        course = []
+        for number in range(24):
+            batch = batches[number % 4]
+            result = step(batch, batch.num_tokens, 1e-3)
+            course.append(float(result.loss_sum) / batch.num_tokens)
+        losses.append(course)
+        assert step.is_fast is fast
+    assert losses[0][-1] < losses[0][0] - 0.3
+    torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), atol=0.05, rtol=0)

@@ -17,19 +17,25 @@ def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Ada
     kept = {id(parameter) for parameter in decayed}
     others = [parameter for parameter in model.parameters() if id(parameter) not in kept]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    device = next(model.parameters()).device
+    on_gpu = device.type == "cuda"
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],  # each group costs an update of its own
-        lr=0.0,
+        lr=torch.zeros((), device=device) if on_gpu else 0.0,  # on the device, so that a recorded step sees it change
         betas=config.betas,
         eps=config.epsilon,
-        fused=next(model.parameters()).device.type in ("cpu", "cuda"),
+        fused=device.type in ("cpu", "cuda"),
+        capturable=on_gpu,
     )
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Use this learning rate for the next update."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

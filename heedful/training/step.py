@@ -1,6 +1,6 @@
 """One update of the weights: forward, loss and backward over microbatches, a check that all is finite, then Adam.
 
-The model is single-device code; compilation, bf16 and accumulation are applied here, from outside.
+The model is single-device code; compilation, bf16, accumulation and recording are applied here, from outside.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
+from heedful.model.transformer import Transformer
 from heedful.training.loss import disagreement, smoothed_cross_entropy
 from heedful.training.optimizer import build_optimizer, set_learning_rate
+from heedful.training.recorded import Recorded
 from heedful.training.state import random_tensors, restore_random
+from heedful.training.twin import Twin, can_have_twin
 
 
 class StepResult(NamedTuple):
@@ -34,10 +37,20 @@ class TrainingStep:
         self.model, self.config, self.device = model, config, device
         self.parameters, self.buffers = list(model.parameters()), list(model.buffers())
         self.optimizer = build_optimizer(model, config)
-        self.autocast = uses_bf16(config, device)
-        self.rows_per_microbatch: int | None = None
+        self.num_tokens = torch.ones((), device=device)
         can_compile = getattr(model, "compiles", True)
         self.is_compiled = can_compile and (config.compile if config.compile is not None else device.type == "cuda")
+        self.is_fast = config.fast_step and self.is_compiled and device.type == "cuda"
+        bf16 = uses_bf16(config, device)
+        self.twin = Twin(model, torch.bfloat16) if bf16 and self.is_fast and can_have_twin(model) else None
+        self.autocast = bf16 and self.twin is None
+        self.computing = model if self.twin is None else self.twin.model
+        self.rows_per_microbatch: int | None = None
+        self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
+        if self.is_fast:
+            self.update = Recorded(self._update, device)
+            if isinstance(self.computing, Transformer):
+                self.computing.use_attention("rows")
         loss = self._loss_sum
         if self.is_compiled:
             torch.compiler.reset()  # torch counts what earlier runs of this process compiled, and stops at eight
@@ -55,7 +68,7 @@ class TrainingStep:
 
     def _logits(self, batch: Batch) -> Tensor:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
-            logits: Tensor = self.model(
+            logits: Tensor = self.computing(
                 batch.source,
                 batch.target_input,
                 batch.source_segments,
@@ -71,32 +84,43 @@ class TrainingStep:
 
     def __call__(self, batch: Batch, num_tokens: int, learning_rate: float) -> StepResult:
         """Update the weights by the mean gradient over the batch's real target tokens."""
+        self.num_tokens.fill_(num_tokens)
+        set_learning_rate(self.optimizer, learning_rate)
+        return StepResult(*(tensor.clone() for tensor in self.update(batch)))
+
+    def _update_here(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        return self._update(batch.to(self.device, non_blocking=True))
+
+    def _update(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """One whole update on the device, without waiting for it."""
         statistics = [buffer.clone() for buffer in self.buffers]
-        loss_sum = self._accumulate(batch, num_tokens)
+        loss_sum = self._accumulate(batch)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         skipped = ~(torch.isfinite(norm) & torch.isfinite(loss_sum))
         if self.config.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
-        set_learning_rate(self.optimizer, learning_rate)
         self._apply(skipped)
         for buffer, before in zip(self.buffers, statistics, strict=True):  # BatchNorm's
             buffer.copy_(torch.where(skipped, before, buffer))
-        return StepResult(loss_sum, norm, skipped)
+        return loss_sum, norm, skipped
 
-    def _accumulate(self, batch: Batch, num_tokens: int) -> Tensor:
+    def _accumulate(self, batch: Batch) -> Tensor:
         """Sum of losses; leaves the mean's gradient in the parameters, however many microbatches it takes."""
-        if not self.model.training:  # asking one module is quicker than telling all
-            self.model.train()
+        if not self.computing.training:  # asking one module is quicker than telling all
+            self.computing.train()
         for parameter in self.parameters:
             parameter.grad = None
+        if self.twin is not None:
+            self.twin.refresh()
         total = torch.zeros((), device=self.device)
         rows = self.rows_per_microbatch or batch.num_rows
         for start in range(0, batch.num_rows, rows):
             part = batch if rows >= batch.num_rows else batch.rows(start, min(start + rows, batch.num_rows))
-            part = part.to(self.device, non_blocking=True)
             loss_sum = self.loss(part.twice() if self.config.r_drop else part)
-            (loss_sum / num_tokens).backward()
+            (loss_sum / self.num_tokens).backward()
+            if self.twin is not None:
+                self.twin.hand_over()
             total += loss_sum.detach()
         return total
 
@@ -142,7 +166,8 @@ class TrainingStep:
             if not self.optimizer.state:
                 moments = [torch.empty_like(parameter) for parameter in self.parameters for _ in range(2)]
             rows = min(batch.num_rows, 2 * (self.rows_per_microbatch or batch.num_rows))
-            self._accumulate(batch.rows(0, rows), num_tokens=1)
+            self.num_tokens.fill_(1)
+            self._accumulate(batch.rows(0, rows).to(self.device))
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
             return True

@@ -20,6 +20,7 @@ from heedful.data.stream import worst_batch
 from heedful.errors import TrainingError
 from heedful.training.optimizer import optimizer_tensors
 from heedful.training.step import TrainingStep, uses_bf16
+from heedful.training.twin import Twin, can_have_twin
 
 PLAIN = replace(MODEL, dropout=0.0)
 
@@ -316,3 +317,22 @@ def test_r_drop_with_dropout_adds_the_disagreement_of_the_two_passes() -> None:
         torch.manual_seed(3)
         losses.append(float(step(batch, batch.num_tokens, 0.0).loss_sum))
     assert losses[1] > losses[0] * 1.01
+
+
+@pytest.mark.parametrize("rows", [6, 2])
+def test_a_twin_that_computes_in_the_place_of_the_model_changes_nothing(rows: int) -> None:
+    """In the type of the model itself: what bf16 does to numbers is for a GPU to show."""
+    plain, paired = (make_step(build(PLAIN), clip_norm=0.5) for _ in range(2))
+    paired.twin = Twin(paired.model, torch.float32)
+    paired.computing = paired.twin.model
+    plain.rows_per_microbatch = paired.rows_per_microbatch = rows
+    for seed in range(3):
+        batch = random_batch(6, seed=seed)
+        one, other = (step(batch, batch.num_tokens, 1e-3) for step in (plain, paired))
+        assert torch.equal(one.loss_sum, other.loss_sum) and torch.equal(one.gradient_norm, other.gradient_norm)
+    assert same(everything(plain), everything(paired))
+    assert all(parameter.grad is None for parameter in paired.twin.parameters)
+
+
+def test_a_model_with_running_statistics_has_no_twin() -> None:
+    assert can_have_twin(build(PLAIN)) and not can_have_twin(build(replace(PLAIN, norm="batch")))

@@ -1,0 +1,64 @@
+"""A step recorded as one CUDA graph: the host says "again" instead of starting a thousand kernels one by one.
+
+The first calls run as they are, so that everything is compiled and warm; then the work is recorded once, with tensors
+of its own for what goes in, and from then on replayed. The work must not wait for the device, nor change its shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from heedful.data.batch import Batch
+
+PLAIN_CALLS = 3
+
+Work = Callable[[Batch], tuple[Tensor, ...]]
+
+
+class Recorded:
+    """`work(batch)`, replayed. What it returns stays valid until the next call."""
+
+    def __init__(self, work: Work, device: torch.device) -> None:
+        self.work, self.device = work, device
+        self.stream = torch.cuda.Stream(device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.inputs: Batch | None = None
+        self.outputs: tuple[Tensor, ...] = ()
+        self.num_calls = 0
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Do the work on a batch, which may still be in (pinned) memory of the host."""
+        if self.inputs is None:
+            self.inputs = batch.to(self.device, non_blocking=True)
+        elif batch.source.shape != self.inputs.source.shape:
+            return self.work(batch.to(self.device, non_blocking=True))
+        else:
+            for name, tensor in vars(batch).items():
+                getattr(self.inputs, name).copy_(tensor, non_blocking=True)
+        self.num_calls += 1
+        if self.num_calls <= PLAIN_CALLS:
+            return self._plainly(self.inputs)
+        if self.graph is None:
+            self.graph = self._record(self.inputs)
+        self.graph.replay()
+        return self.outputs
+
+    def _plainly(self, inputs: Batch) -> tuple[Tensor, ...]:
+        """Beside the usual stream, as recording will be: what autograd remembers of streams must not change then."""
+        here = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream):
+            outputs = self.work(inputs)
+        here.wait_stream(self.stream)
+        return outputs
+
+    def _record(self, inputs: Batch) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self.device)
+        # Other threads make batches meanwhile and may ask for pinned memory; that must not end the recording.
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            self.outputs = self.work(inputs)
+        return graph
