@@ -23,10 +23,14 @@ CONFIGURATION, PYTHON, MODEL_DIRECTORY = (
 )
 
 
-def test_the_configuration_page_is_what_its_script_prints() -> None:
-    command = [sys.executable, str(ROOT / ".ci" / "configuration_page.py")]
+@pytest.mark.parametrize(
+    ("script", "page"), [("configuration_page", "configuration.md"), ("paper_results_page", "paper/results.md")]
+)
+def test_a_generated_page_is_what_its_script_prints(script: str, page: str) -> None:
+    command = [sys.executable, str(ROOT / ".ci" / f"{script}.py")]
     printed = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
-    assert printed == CONFIGURATION, "make it anew: python .ci/configuration_page.py > docs/configuration.md"
+    written = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert printed == written, f"make it anew: python .ci/{script}.py > docs/{page}"
 
 
 def test_the_configuration_page_tells_how_a_preset_is_chosen() -> None:

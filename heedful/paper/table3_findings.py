@@ -129,12 +129,10 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def whole(verdicts: Sequence[str]) -> str:
-    """The verdict on several rows: theirs where they agree; opposite where one is; else in part, or not clearly."""
+    """The verdict on several rows: theirs where they agree; in part where one is seen; else the worst of them."""
     if len(set(verdicts)) == 1:
         return verdicts[0]
-    if OPPOSITE in verdicts:
-        return OPPOSITE
-    return PARTLY if SEEN in verdicts else UNCLEAR if UNCLEAR in verdicts else UNKNOWN
+    return next((one for one in (SEEN, OPPOSITE, UNCLEAR) if one in verdicts), UNKNOWN).replace(SEEN, PARTLY)
 
 
 def paper_difference(name: str, metric: str) -> float:

@@ -187,7 +187,8 @@ def test_an_effect_is_seen_beyond_twice_the_standard_error(
 def test_the_verdict_on_several_rows() -> None:
     assert whole(["seen", "seen"]) == "seen"
     assert whole(["seen", "unclear"]) == "partly"
-    assert whole(["seen", "opposite"]) == "opposite"
+    assert whole(["seen", "opposite"]) == "partly"
+    assert whole(["unclear", "opposite"]) == "opposite"
     assert whole(["unclear", "unknown"]) == "unclear"
     assert whole(["unknown", "unknown"]) == "unknown"
 

@@ -13,6 +13,16 @@ import typer
 from heedful.cli import options
 from heedful.errors import ConfigError
 
+MEASURED = {
+    "flops_mixing": "operations, mixing",
+    "flops": "operations, whole",
+    "seconds_mixing": "time, mixing",
+    "seconds": "time, whole",
+    "memory_bytes": "memory",
+    "operations": "one after another",
+    "path": "path",
+}
+"""Quantities in the order of the table, and what it calls them."""
 Numbers = Annotated[str | None, typer.Option(metavar="N,N,…", help="Else chosen for the device.")]
 
 
@@ -77,34 +87,24 @@ def numbers(text: str | None, flag: str) -> tuple[int, ...] | None:
 
 
 def print_table(found: Mapping[str, Any]) -> None:
-    """The measured table: for each kind of layer the theory, and below it the exponents that came out."""
+    """The measured table, a column for each kind of layer: the theory, and below it the exponents that came out."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in (
-        "layer",
-        "theory",
-        "FLOPs (mixing)",
-        "FLOPs",
-        "time (mixing)",
-        "time",
-        "memory",
-        "one after another",
-        "path",
-    ):
-        table.add_column(heading)
-    for kind, row in found["exponents"].items():
-        theory = found["theory"][kind]
-        told = f"{theory['complexity']}\n{theory['sequential']} · {theory['path']}"
-        costs = [power(row[name]) for name in ("flops_mixing", "flops", "seconds_mixing", "seconds", "memory_bytes")]
-        table.add_row(
-            kind.replace("_", " "), told, *costs, *(power(row[name], d=False) for name in ("operations", "path"))
-        )
+    table.add_column("")
+    for kind in found["exponents"]:
+        table.add_column(kind.replace("_", " "))
+    for heading, name in (("theory: operations", "complexity"), ("must wait", "sequential"), ("longest path", "path")):
+        table.add_row(heading, *(theory[name].split(" (")[0] for theory in found["theory"].values()))
+    table.add_section()
+    for name, heading in MEASURED.items():
+        with_d = name not in ("operations", "path")
+        table.add_row(heading, *(power(row[name], d=with_d) for row in found["exponents"].values()))
     console = Console()
     console.print(table)
-    console.print("Fitted powers of length n and width d. Theory: operations, then what must wait · longest path.")
+    console.print("Measured: fitted powers of length n and width d. Dilated convolutions would have a path of log_k n.")
 
 
 def power(exponents: tuple[float, float], *, d: bool = True) -> str:
