@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 WIDTH, HEIGHT = 470, 290  # about the pixels that a chart gets, so that its text is as large as the page's notes
@@ -40,8 +40,20 @@ def short(number: float) -> str:
     return f"{number:.4g}"
 
 
+def visible(lines: Sequence[Line], start: float = 0.1) -> list[Line]:
+    """The curves without the steep beginnings of faint ones: these leave out what is higher than all that comes later.
+
+    "Later" is after the first tenth of the axis. A first loss several times the last would press the rest to the floor.
+    """
+    x_high = max((x for line in lines for x, _ in line.points), default=0.0)
+    later = [y for line in lines for x, y in line.points if not line.faint or x >= start * x_high]
+    top = max(later, default=0.0)
+    return [replace(line, points=[(x, y) for x, y in line.points if not line.faint or y <= top]) for line in lines]
+
+
 def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str) -> str:
     """Curves over a common axis that begins at zero."""
+    lines = visible(lines)
     points = [point for line in lines for point in line.points]
     if not points:
         return ""

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from heedful.paper.charts import Line, bar_chart, line_chart
+from heedful.paper.charts import Line, bar_chart, line_chart, visible
 
 LANGUAGES = ("en", "zh")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8b4513")
@@ -99,11 +99,11 @@ WORDS: dict[str, dict[str, str]] = {
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1e; --dim: #66666b; --rule: #d9d9de; --paper: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --ink: #ececf0; --dim: #a3a3aa; --rule: #3d3d42; --paper: #17171a; } }
-body { margin: 2rem auto; max-width: 62rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
+body { margin: 2rem auto; max-width: 64rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, "Noto Sans SC", "PingFang SC", "Microsoft YaHei", sans-serif; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--rule); }
+th, td { padding: .35rem .45rem; text-align: right; border-bottom: 1px solid var(--rule); }
 td { white-space: nowrap; } th { vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; } th { color: var(--dim); font-weight: 600; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2rem; }
@@ -339,7 +339,7 @@ def write_plots(results: Results, output: Path, language: str, tell: Callable[[s
         for name, axis, label in (("over_tokens", "tokens", "tokens"), ("over_time", "seconds", "time")):
             figure = Figure(figsize=(7, 4.2), layout="constrained")
             axes = figure.add_subplot()
-            for line in loss_lines(results, axis):
+            for line in visible(loss_lines(results, axis)):
                 xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
                 look = (
                     {"alpha": 0.4, "linewidth": 1} if line.faint else {"marker": "o", "markersize": 4, "linewidth": 2}

@@ -17,7 +17,7 @@ import torch
 
 from heedful.config import ModelConfig, settle
 from heedful.errors import ConfigError
-from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks
+from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks, visible
 from heedful.paper.compare import compare
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
 from heedful.paper.run_costs import MOST_PASSES, decode, measured_memory, read_course, resident_bytes
@@ -443,3 +443,11 @@ def test_both_languages_say_the_same_things(finished: Path) -> None:
     assert set(WORDS["en"]) == set(WORDS["zh"])
     results = results_of(finished)
     assert table(results, "en")[1] == table(results, "zh")[1]
+
+
+def test_a_chart_leaves_out_the_steep_beginning_of_faint_curves_and_nothing_else() -> None:
+    falling = [(0.0, 15.0), (5.0, 4.0), (20.0, 3.0), (100.0, 2.0)]
+    faint, marked = Line("a", falling, 0, faint=True), Line("b", [(2.0, 3.5), (100.0, 1.0)], 1)
+    assert [line.points for line in visible([faint, marked])] == [falling[2:], marked.points]
+    assert visible([replace(faint, faint=False)])[0].points == falling
+    assert visible([]) == []
