@@ -50,7 +50,7 @@ SHARED_KEYS = {
     "training": ("seed", "device", "precision", "steps", "epochs", "tokens", "minutes", "tokens_per_step"),
 }
 """What is the same for all systems, or follows from their names."""
-ONE_HEAD = {"num_heads": 1, "head_dim": None}
+ONE_HEAD = {"num_heads": 1, "head_dim": None, "key_dim": None}
 """The rivals attend with one head, so the paper's heads do not constrain their widths."""
 
 
