@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from heedful import cli
 from heedful.config import ModelConfig, settle
 from heedful.errors import ConfigError
 from heedful.paper.sweep import Sweep, threads_each
@@ -399,18 +401,25 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def sweep(*arguments: object) -> tuple[int, str, str]:
-    process = start(*arguments)
-    out, error = process.communicate(timeout=300)
-    return process.returncode, out, error
-
-
 def results_of(output: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((output / "results.json").read_text("utf-8"))
     return found
 
 
-def test_the_sweep_end_to_end_and_taken_over(corpus: list[str], tmp_path: Path) -> None:
+@pytest.fixture
+def sweep(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """The program inside this process: exit code and what it said. Its workers are processes all the same."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = cli.run(["paper", "table3", *map(str, arguments)])
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+def test_the_sweep_end_to_end_and_taken_over(
+    corpus: list[str], tmp_path: Path, sweep: Callable[..., tuple[int, str, str]]
+) -> None:
     output = tmp_path / "out"
     flags = [*corpus, *TINY, "--steps", 4, "--seeds", 2, "-o", output]
     code, out, error = sweep(*flags)
@@ -448,7 +457,9 @@ def test_the_sweep_end_to_end_and_taken_over(corpus: list[str], tmp_path: Path) 
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
-def test_a_failing_run_is_told_and_the_others_go_on(corpus: list[str], tmp_path: Path) -> None:
+def test_a_failing_run_is_told_and_the_others_go_on(
+    corpus: list[str], tmp_path: Path, sweep: Callable[..., tuple[int, str, str]]
+) -> None:
     """A learning rate without bounds: every loss is soon infinite or not a number."""
     output = tmp_path / "out"
     wild = ["--training.learning_rate=1e30", "--training.max_skipped_steps=3"]
