@@ -17,7 +17,7 @@ from heedful.errors import DecodingError
 from heedful.paper.parsing.linear import linearise, rebuild
 
 NAMES = ["<pad>", "</s>", "<s>", "(A", ")A", "(B", ")B", "XX", "?"]
-SYMBOLS = BracketSymbols(pairs=((3, 4), (5, 6)), word_id=7, eos_id=EOS, vocab_size=len(NAMES))
+SYMBOLS = BracketSymbols(pairs=((3, 4), (5, 6)), word_ids=(7,), eos_id=EOS, vocab_size=len(NAMES))
 CPU = torch.device("cpu")
 SEARCHES = {
     "greedy": (greedy.search, DecodingConfig(method="greedy")),

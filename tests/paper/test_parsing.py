@@ -17,8 +17,8 @@ from heedful.config import TokenizerConfig, settle
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.evaluation.brackets import score_trees, summarise
-from heedful.paper.parsing.linear import linearise, rebuild
-from heedful.paper.parsing.parser import Parser, bracket_symbols, source_text
+from heedful.paper.parsing.linear import KINDS, ONE_FOR_ALL, WordSymbols, linearise, rebuild, recognise
+from heedful.paper.parsing.parser import Parser, bracket_symbols
 from heedful.paper.table4 import Treebanks, parsing_request, run_table4, set_name
 from heedful.paper.table4_report import PAPER_ROWS, WORDS
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
@@ -83,7 +83,7 @@ def test_what_is_no_tree_is_told(symbols: str, problem: str):
 
 def pairs_of(trees: list[str]) -> list[tuple[str, str]]:
     read = [plain(read_tree(text)) for text in trees]
-    return [(source_text(tree.words), " ".join(linearise(tree))) for tree in read]
+    return [(ONE_FOR_ALL.source_text(tree.words), " ".join(linearise(tree))) for tree in read]
 
 
 def test_a_target_of_k_symbols_is_k_tokens_and_the_end(tmp_path: Path):
@@ -98,11 +98,12 @@ def test_a_target_of_k_symbols_is_k_tokens_and_the_end(tmp_path: Path):
             assert tokenizer.decode(ids) == target
             assert tokenizer.decode_source(tokenizer.encode_source(source)) == source
         assert tokenizer.target_vocab_size == 4 + len({symbol for _, target in pairs for symbol in target.split()})
-    symbols = bracket_symbols(made)
+    symbols, word_symbols = bracket_symbols(made)
     assert len(symbols.pairs) == 6  # S NP VP PP SBAR é|-
     for opening, closing in symbols.pairs:
         assert made.decode([opening])[1:] == made.decode([closing])[1:]
-    assert made.decode([symbols.word_id]) == "XX"
+    assert made.decode(symbols.word_ids) == "XX"
+    assert word_symbols == ONE_FOR_ALL
 
 
 def test_whole_words_need_a_vocabulary_of_their_own():
