@@ -292,7 +292,7 @@ class TrainingConfig:
     early_stopping: int | None = None
     """Stop after this many validations without a better `best_metric`."""
     best_metric: Literal["loss", "bleu"] = "loss"
-    """What makes one set of weights better than another on valid."""
+    """What makes one set of weights better than another on valid; of a parser, bleu stands for its F1."""
     average_last: int = 0
     """Also average the weights of the last n validations (the paper averages 5 or 20 checkpoints)."""
     ema_decay: float = 0.0

@@ -31,7 +31,8 @@ TestTrees = Annotated[
 ]
 Paper = Annotated[bool, typer.Option("--paper", help="The paper's size: 4 layers, d_model 1024, beam of 21.")]
 Words = Annotated[
-    str, typer.Option(metavar="WHICH", help="What stands for a word in a tree: xx as in the paper, index or tags.")
+    str | None,
+    typer.Option(metavar="WHICH", help="What stands for a word in a tree: index, tags, or xx as in the paper."),
 ]
 Scored = Annotated[
     int | None, typer.Option("--sentences", metavar="N", help="Score only so many of each test set, taken evenly.")
@@ -54,7 +55,7 @@ def table4(
     output: options.Output = None,
     preset: options.Preset = None,
     paper: Paper = False,
-    words: Words = "xx",
+    words: Words = None,
     brackets: Brackets = "both",
     sentences: Scored = None,
     beam_size: options.BeamSize = None,
