@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -150,6 +151,8 @@ class World:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
+        # What a layer returns may be a view; nothing here changes it in place, which is what the warning is about.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
         mesh = init_device_mesh(self.device.type, (self.size,))
         for layer in [module for module in model.modules() if isinstance(module, (EncoderLayer, DecoderLayer))]:
             if isinstance(layer, DecoderLayer):  # these read the memory before the layer itself is called
