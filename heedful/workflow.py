@@ -6,7 +6,6 @@ Here the parts meet that do not know each other: `training` is given a way to tr
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,16 +83,19 @@ def begin(
     plain: Mapping[str, Any], asked: Config, world: World, console: ConsoleReporter, *, resume: bool, overwrite: bool
 ) -> tuple[Config, Prepared]:
     """Check the output, obtain the data (the others open what the first rank wrote), decide what was left open."""
+    from heedful.data.prepare import Prepared
+    from heedful.training.run_record import forget_run
+
     world.same(json.dumps(plain, default=str), "{ranks} began with another configuration than rank 0; start all alike.")
     output = Path(asked.output)
     data = output / "training" / "data"
     world.first(lambda: check_output(output, resume=resume, overwrite=overwrite))
-    prepared = world.first(lambda: obtain_data(asked, data, console)) or open_data(asked, data)
+    prepared = world.first(lambda: obtain_data(asked, data, console)) or Prepared.open(asked.data.prepared or data)
     config = complete(plain, asked, prepared)
     world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")
     console.note(describe_run(config, len(prepared.train), world))
     if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
-        world.first(lambda: remove_run(output / "training"))
+        world.first(lambda: forget_run(output / "training"))
     return config, prepared
 
 
@@ -159,23 +161,10 @@ def obtain_data(asked: Config, directory: Path, console: ConsoleReporter) -> Pre
     return prepare(asked, directory, console)
 
 
-def open_data(asked: Config, directory: Path) -> Prepared:
-    """What the first rank prepared, or what was prepared before."""
-    from heedful.data.prepare import Prepared
-
-    return Prepared.open(asked.data.prepared or directory)
-
-
 def describe_data(config: Config, prepared: Prepared) -> str:
     """All that decides which batches a rank will see."""
     models = [path.read_bytes().hex() for path in sorted(prepared.directory.glob("*.model"))]
     return json.dumps([to_mapping(config), len(prepared.train), prepared.row_width, prepared.lengths, models])
-
-
-def remove_run(directory: Path) -> None:
-    """Forget an earlier run, but not its prepared corpora."""
-    for name in ("states", "snapshots", "tensorboard"):
-        shutil.rmtree(directory / name, ignore_errors=True)
 
 
 def prepare(asked: Config, directory: Path, console: ConsoleReporter) -> Prepared:
@@ -296,6 +285,7 @@ def set_up(
     from heedful.data.stream import BatchStream, fixed_batches, worst_batch
     from heedful.training.distributed import World
     from heedful.training.loop import TrainingLoop
+    from heedful.training.placing import place_model
 
     world = world or World(resolve_device(config.training.device))
     width = prepared.row_width
@@ -324,30 +314,6 @@ def set_up(
         ending = "This run was complete; raise its budget to go on" if is_over else "Going on"
         reporter.note(f"{ending} from step {loop.spent.steps}.")
     return loop
-
-
-def place_model(config: Config, world: World, reporter: Reporter) -> nn.Module:
-    """The model as it begins, the same for any number of ranks: whole on this rank's device, or its share of it."""
-    import torch
-
-    from heedful.build import build_model
-    from heedful.training.distributed import own_seed
-
-    training, several = config.training, world.size > 1
-    if training.fast_step and several:
-        reporter.note("training.fast_step is made for one GPU; with several ranks the usual compiled step is used.")
-    if training.sharding == "full" and not several:
-        reporter.note("training.sharding=full divides the model among several ranks; this one holds all of it.")
-    torch.manual_seed(training.seed)
-    model = build_model(config.model)
-    if training.sharding == "full" and several:  # layer by layer from the host, so that it is never whole on a device
-        on_gpu = world.device.type == "cuda"
-        world.divide(model, compile_layers=on_gpu if training.compile is None else training.compile)
-    else:
-        model = model.to(world.device)
-    if not world.is_first:
-        torch.manual_seed(own_seed(training.seed, world))
-    return model
 
 
 # ---------------------------------------------------------------------- what the loop is given
@@ -382,9 +348,10 @@ def evaluator(config: Config, prepared: Prepared, world: World) -> Evaluate | No
 
     def evaluate(model: nn.Module) -> Evaluation | None:
         from heedful.evaluation.score import score
+        from heedful.training.placing import collect_model
         from heedful.training.report import Evaluation, Sample
 
-        collected = collect_model(model, config, world)
+        collected = collect_model(model, config.model, world)
         if collected is None:
             return None
         decoding = replace(config.decoding, method="greedy", num_best=1)
@@ -396,19 +363,6 @@ def evaluator(config: Config, prepared: Prepared, world: World) -> Evaluate | No
         return Evaluation(bleu.value, bleu.signature, tuple(samples))
 
     return evaluate
-
-
-def collect_model(model: nn.Module, config: Config, world: World) -> nn.Module | None:
-    """The whole model on the first rank: itself, or a copy of what is divided; None on the others."""
-    from heedful.build import build_model
-    from heedful.training.distributed import is_divided, whole_weights
-
-    if is_divided(model):
-        weights = whole_weights(model, world)
-        if world.is_first:
-            model = build_model(config.model).to(world.device)
-            model.load_state_dict(weights)
-    return model if world.is_first else None
 
 
 def translate_pairs(

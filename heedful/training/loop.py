@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
@@ -23,7 +22,6 @@ from heedful.data.stream import BatchStream, Position
 from heedful.errors import TrainingError
 from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
 from heedful.training.distributed import World, is_divided, local, own_seed, put_weights, whole_weights
-from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from heedful.training.report import Evaluation, Reporter, Sample, TrainRecord, ValidRecord
 from heedful.training.schedule import Budget, Schedule, Spent
@@ -37,6 +35,7 @@ from heedful.training.state import (
     save_state,
 )
 from heedful.training.step import TrainingStep, uses_bf16
+from heedful.training.validation import validate
 from heedful.training.window import Window
 
 VALIDATIONS = 20
@@ -422,31 +421,3 @@ class TrainingLoop:
         finally:
             for kind, handler in earlier.items() if self.world.size == 1 or not self.signal else ():
                 signal.signal(kind, handler)
-
-
-@torch.no_grad()
-def validate(
-    model: nn.Module, batches: Iterator[Batch], device: torch.device, *, bf16: bool, world: World | None = None
-) -> float:
-    """Mean negative log-likelihood of a target token; of several ranks each takes its rows, and sums are added."""
-    model.eval()
-    losses: list[Tensor] = []
-    num_tokens = 0
-    for batch in batches:
-        num_tokens += batch.num_tokens
-        moved = batch.to(device)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-            logits = model(
-                moved.source,
-                moved.target_input,
-                moved.source_segments,
-                moved.target_segments,
-                moved.source_positions,
-                moved.target_positions,
-            )
-        loss = smoothed_cross_entropy(logits, moved.target_output, moved.target_segments, smoothing=0.0)
-        losses.append(loss.loss_sum)
-    sums = [math.fsum(loss.item() for loss in losses), float(num_tokens)]
-    if world is not None and world.size > 1:
-        sums = world.sum(torch.tensor(sums, dtype=torch.float64, device=device)).tolist()
-    return sums[0] / max(1, sums[1])
