@@ -86,6 +86,7 @@ def begin(
     from heedful.data.prepare import Prepared
     from heedful.training.run_record import forget_run
 
+    world.same(world.device.type, "{ranks} found another kind of device than rank 0; set --device cuda or cpu.")
     world.same(json.dumps(plain, default=str), "{ranks} began with another configuration than rank 0; start all alike.")
     output = Path(asked.output)
     data = output / "training" / "data"
@@ -236,12 +237,7 @@ def languages_of(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
 def describe_run(config: Config, num_pairs: int, world: World) -> str:
     """One line about what is going to happen."""
     training = config.training
-    limits = {
-        "steps": training.steps,
-        "epochs": training.epochs,
-        "tokens": training.tokens,
-        "minutes": training.minutes,
-    }
+    limits = {name: getattr(training, name) for name in ("steps", "epochs", "tokens", "minutes")}
     budget = " or ".join(f"{value:,.10g} {name}" for name, value in limits.items() if value)
     ranks = f" with {world.size} ranks" if world.size > 1 else ""
     return (

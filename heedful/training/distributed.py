@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,6 +22,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from heedful.build import resolve_device
 from heedful.data.batch import Batch
@@ -244,7 +248,9 @@ def join(device: str) -> World:
         torch.cuda.set_device(own)
     try:
         backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
-        dist.init_process_group(backend, rank=rank, world_size=size, timeout=STEP_TIMEOUT)
+        store, _, _ = next(rendezvous("env://", rank=rank, world_size=size, timeout=STEP_TIMEOUT))
+        fresh = PrefixStore(meet(store, rank, size), store)
+        dist.init_process_group(backend, store=fresh, rank=rank, world_size=size, timeout=STEP_TIMEOUT)
         hosts = dist.new_group(backend="gloo", timeout=WAITING_TIMEOUT)
     except (dist.DistError, RuntimeError, ValueError) as error:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
@@ -253,9 +259,33 @@ def join(device: str) -> World:
             f"rank {rank} of {size} could not meet the others at {place}: {reason}. Start all ranks with torchrun, "
             f"and see that every machine reaches this address."
         ) from error
-    world = World(own, rank, size, hosts)
-    world.same(own.type, "{ranks} found another kind of device than rank 0; set --device cuda or --device cpu.")
-    return world
+    return World(own, rank, size, hosts)
+
+
+def meet(store: Store, rank: int, size: int) -> str:
+    """A name for this start of all ranks that no earlier start had, given by rank 0 to each that asks for it.
+
+    torchrun keeps its store when it starts ranks again, and with it the addresses of dead ones: they must not be read.
+    """
+    mine = secrets.token_hex(8)
+    if rank > 0:
+        store.set(f"heedful/asks/{rank}", mine)
+        name: str = store.get(f"heedful/answers/{mine}").decode()
+        store.add(f"heedful/came/{name}", 1)
+        return name
+    answered: dict[int, bytes] = {}
+    deadline = time.monotonic() + STEP_TIMEOUT.total_seconds()
+    while store.add(f"heedful/came/{mine}", 0) < size - 1:
+        for other in range(1, size):
+            key = f"heedful/asks/{other}"
+            asked = store.get(key) if store.check([key]) else b""
+            if asked and asked != answered.get(other):  # one of an earlier start does no harm: nobody reads the answer
+                store.set(f"heedful/answers/{asked.decode()}", mine)
+                answered[other] = asked
+        if time.monotonic() > deadline:
+            raise RuntimeError("not all of them came in time")
+        time.sleep(0.02)
+    return mine
 
 
 def own_device(name: str) -> torch.device:
