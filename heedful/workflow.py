@@ -94,7 +94,7 @@ def begin(
     prepared = world.first(lambda: obtain_data(asked, data, console)) or Prepared.open(asked.data.prepared or data)
     config = complete(plain, asked, prepared)
     world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")
-    console.note(describe_run(config, len(prepared.train), world))
+    console.note(describe_run(config, len(prepared.train), world.size))
     if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
         world.first(lambda: forget_run(output / "training"))
     return config, prepared
@@ -234,12 +234,12 @@ def languages_of(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
     return {key: code for key, code in (("source_language", source), ("target_language", target)) if code}
 
 
-def describe_run(config: Config, num_pairs: int, world: World) -> str:
+def describe_run(config: Config, num_pairs: int, num_ranks: int = 1) -> str:
     """One line about what is going to happen."""
     training = config.training
     limits = {name: getattr(training, name) for name in ("steps", "epochs", "tokens", "minutes")}
     budget = " or ".join(f"{value:,.10g} {name}" for name, value in limits.items() if value)
-    ranks = f" with {world.size} ranks" if world.size > 1 else ""
+    ranks = f" with {num_ranks} ranks" if num_ranks > 1 else ""
     return (
         f"Training a {config.preset} model on {num_pairs:,} pairs{ranks} for {budget}. Ctrl-C saves; --resume goes on."
     )
