@@ -249,6 +249,8 @@ class TrainingConfig:
     """Compile the training step with torch.compile; None: on a GPU."""
     fast_step: bool = False
     """On a GPU, compiled: bf16 between layers too, an own kernel for attention, updates replayed as one CUDA graph."""
+    sharding: Literal["none", "full"] = "none"
+    """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
     steps: int | None = None
     """Stop after this many updates."""
     epochs: float | None = None

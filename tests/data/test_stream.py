@@ -102,15 +102,20 @@ def test_the_position_after_the_last_step_is_the_next_epoch(store: PairStore) ->
             batches.batch(0, step)
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 6])
+@pytest.mark.parametrize("world_size", [2, 3, 4, 6, 8])
 def test_ranks_share_the_rows_of_each_step(store: PairStore, world_size: int) -> None:
+    """Where six rows cannot be shared evenly, empty rows make up for it; all ranks know the tokens of the step."""
     alone = stream(store)
     ranks = [stream(store, rank=rank, world_size=world_size) for rank in range(world_size)]
     for step in range(alone.steps_in_epoch(0)):  # the last step has ranks with nothing but empty rows
         parts = [rank.batch(0, step) for rank in ranks]
         whole = alone.batch(0, step)
         for name, tensor in vars(whole).items():
-            assert torch.stack([vars(part)[name] for part in parts], dim=1).flatten(0, 1).equal(tensor)
+            rows = torch.stack([vars(part)[name] for part in parts], dim=1).flatten(0, 1)
+            assert rows[: len(tensor)].equal(tensor)
+            assert len(rows) - len(tensor) < world_size
+            assert "segments" not in name or not rows[len(tensor) :].any()
+        assert {rank.num_tokens(0, step) for rank in ranks} == {whole.num_tokens}
 
 
 def test_weights_repeat_and_leave_out(tmp_path: Path) -> None:
@@ -145,9 +150,19 @@ def test_sentences_longer_than_a_row_are_a_configuration_error(store: PairStore)
         next(fixed_batches(store, 8, 4, BOS, PAD))
 
 
-@pytest.mark.parametrize("changes", [{"rows_per_step": 0}, {"world_size": 4}, {"world_size": 2, "rank": 2}])
-def test_rows_that_cannot_be_divided(store: PairStore, changes: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="divided"):
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_share_the_fixed_batches(store: PairStore, world_size: int) -> None:
+    whole = list(fixed_batches(store, 24, 6, BOS, PAD))
+    for name in vars(whole[0]):
+        shares = [list(fixed_batches(store, 24, 5, BOS, PAD, rank=r, world_size=world_size)) for r in range(world_size)]
+        for batch, *parts in zip(whole, *shares, strict=True):
+            rows = torch.stack([vars(part)[name] for part in parts], dim=1).flatten(0, 1)
+            assert rows.equal(vars(batch)[name])
+
+
+@pytest.mark.parametrize("changes", [{"rows_per_step": 0}, {"world_size": 2, "rank": 2}])
+def test_a_share_that_cannot_be(store: PairStore, changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="no share"):
         stream(store, **changes)
 
 
