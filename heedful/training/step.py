@@ -127,8 +127,8 @@ class TrainingStep:
     def _differentiate(self, part: Batch) -> Tensor:
         """Add a microbatch's share of the mean's gradient; returns its sum of losses."""
         model = self.computing
-        can = self.is_fast and not self.config.r_drop and isinstance(model, Transformer)
-        if can and can_be_fast(model.config, part.target_input.shape[1]):
+        width, plain_loss = part.target_input.shape[1], not self.config.r_drop
+        if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width):
             scaled, loss_sum = self.losses(part, 1 / self.num_tokens)
         else:
             loss_sum = self.loss(part.twice() if self.config.r_drop else part)
