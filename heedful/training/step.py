@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
+from heedful.model.fast.forward import Losses, can_be_fast, fast_losses
 from heedful.model.transformer import Transformer
 from heedful.training.distributed import World, is_divided, whole, without_sending
 from heedful.training.loss import disagreement, smoothed_cross_entropy
@@ -54,13 +55,14 @@ class TrainingStep:
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
         if self.is_fast:
             self.update = Recorded(self._update, device)
-            if isinstance(self.computing, Transformer):
-                self.computing.use_attention("rows")
         loss = self._loss_sum
         if self.is_compiled and not is_divided(model):  # the layers of a divided model are compiled one by one
             torch.compiler.reset()  # torch counts what earlier runs of this process compiled, and stops at eight
             loss = torch.compile(loss, fullgraph=True, dynamic=False)
         self.loss: Callable[..., Tensor] = self.world.replicated(self.computing, loss)
+        self.losses: Callable[..., Losses] = self._losses
+        if self.is_fast:
+            self.losses = torch.compile(self._losses, fullgraph=True, dynamic=False)
 
     def _loss_sum(self, batch: Batch) -> Tensor:
         if not self.config.r_drop:
@@ -128,12 +130,26 @@ class TrainingStep:
             part = batch if rows >= batch.num_rows else batch.rows(start, min(start + rows, batch.num_rows))
             is_last = start + rows >= batch.num_rows
             with nullcontext() if is_last and not alone else without_sending(self.loss):
-                loss_sum = self.loss(part.twice() if self.config.r_drop else part)
-                (loss_sum / self.num_tokens).backward()
+                total += self._differentiate(part)
             if self.twin is not None:
                 self.twin.hand_over()
-            total += loss_sum.detach()
         return total
+
+    def _differentiate(self, part: Batch) -> Tensor:
+        """Add a microbatch's share of the mean's gradient; returns its sum of losses."""
+        model = self.computing
+        width, plain_loss = part.target_input.shape[1], not self.config.r_drop
+        if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width):
+            scaled, loss_sum = self.losses(part, 1 / self.num_tokens)
+        else:
+            loss_sum = self.loss(part.twice() if self.config.r_drop else part)
+            scaled = loss_sum / self.num_tokens
+        scaled.backward()
+        return loss_sum.detach()
+
+    def _losses(self, batch: Batch, scale: Tensor) -> Losses:
+        assert isinstance(self.computing, Transformer)
+        return fast_losses(self.computing, batch, scale, smoothing=self.config.label_smoothing)
 
     def _apply(self, skipped: Tensor) -> None:
         """Adam's update, unless a number was not finite. Fused Adam takes the flag on the device, without waiting."""
