@@ -20,14 +20,14 @@ from heedful.config import (
     to_mapping,
 )
 from heedful.errors import ConfigError, CorpusError
-from heedful.judging import evaluator, on_whole_model, score_test
+from heedful.examining import evaluator, on_whole_model, score_test
 
 if TYPE_CHECKING:
     import torch
 
     from heedful.data.prepare import Prepared
     from heedful.evaluation.score import Score
-    from heedful.judging import MakeEvaluate
+    from heedful.examining import MakeEvaluate
     from heedful.training.distributed import World
     from heedful.training.loop import Publish, TrainingLoop
     from heedful.training.report import ConsoleReporter, Reporter

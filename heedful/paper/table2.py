@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.card import versions
 from heedful.config import Config, merge, nearest, read_request, settle, to_mapping
 from heedful.errors import ConfigError
-from heedful.judging import translate_pairs
+from heedful.examining import translate_pairs
 from heedful.paper.compare import scored_sets
 from heedful.paper.experiment import RESULTS, corpora_of, machine, open_output, write_json
 from heedful.paper.run_costs import read_course

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, settle
 from heedful.errors import HeedfulError, TrainingError
-from heedful.judging import translate_pairs
+from heedful.examining import translate_pairs
 from heedful.paper.experiment import write_json
 from heedful.workflow import complete, open_run, set_up
 

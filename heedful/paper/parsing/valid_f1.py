@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from heedful.config import Config
     from heedful.data.prepare import Prepared
-    from heedful.judging import Look, MakeEvaluate
+    from heedful.examining import Look, MakeEvaluate
     from heedful.training.report import Evaluation
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""How a model is judged: BLEU on part of valid while it learns, all scores on the test corpora at the end."""
+"""How a model is examined: BLEU on part of valid while it learns, all scores on the test corpora at the end."""
 
 from __future__ import annotations
 
