@@ -17,7 +17,7 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ import sentencepiece
 from heedful.config import TokenizerConfig
 from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError
 from heedful.text.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, choose_vocab_size, learn_subwords, learn_words
+from heedful.text.words import WordByWord
 
 __all__ = ["Tokenizer", "choose_vocab_size", "tag_piece", "train_tokenizer"]
 
 _SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
+_MANY = 1000  # sentences at once from which looking up their words pays
 _STAND_INS = tuple(chr(plane * 0x10000 + low) for plane in range(16, 0, -1) for low in (0xFFFF, 0xFFFE))
 
 
@@ -218,12 +220,19 @@ class _Side:
 
     def encode(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         clean = [text if text.isascii() else _without_surrogates(text) for text in texts]
-        encoded: list[list[int]] = self._model.encode(clean, num_threads=num_threads)
+        if len(clean) >= _MANY and self._by_words is not None:
+            encoded = self._by_words.encode(clean)
+        else:
+            encoded = self._model.encode(clean, num_threads=num_threads)
         if self._has_bytes:
             for index, text in enumerate(clean):
                 if _SPACE_MARK in text:
                     encoded[index] = self._encode_with_mark(text)
         return encoded
+
+    @cached_property
+    def _by_words(self) -> WordByWord | None:
+        return WordByWord(self._model) if WordByWord.suits(self._model) else None
 
     def decode(self, ids: Iterable[int]) -> str:
         text: str = self._model.decode(self._checked(ids))
