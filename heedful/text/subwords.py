@@ -108,9 +108,7 @@ def _run_trainer(sentences: Iterable[str], config: TokenizerConfig, size: int, c
 
 def counted_words(sentences: Iterable[str]) -> list[str]:
     """Each word with a tab and how often it stands in the sentences: all that BPE looks at, in a tenth of the text."""
-    counts: Counter[str] = Counter()
-    for sentence in sentences:
-        counts.update(sentence.split(" "))
+    counts = Counter(itertools.chain.from_iterable(sentence.split(" ") for sentence in sentences))
     empty = counts.pop("", 0)  # a second space in a row is a word of nothing but its mark: " " counts as two of these
     lines = [f"{word}\t{count}" for word, count in counts.items()]
     return [*lines, f" \t{empty // 2}"] if empty > 1 else lines

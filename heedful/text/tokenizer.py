@@ -21,6 +21,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import sentencepiece
 
 from heedful.config import TokenizerConfig
@@ -28,9 +30,10 @@ from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirecto
 from heedful.text.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, choose_vocab_size, learn_subwords, learn_words
 from heedful.text.words import WordByWord
 
-__all__ = ["Tokenizer", "choose_vocab_size", "tag_piece", "train_tokenizer"]
+__all__ = ["Tokenizer", "choose_vocab_size", "learn_tokenizer", "sampled_places", "tag_piece", "train_tokenizer"]
 
 _SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
+_DRAWN_AT_ONCE = 1 << 20
 _MANY = 1000  # sentences at once from which looking up their words pays
 _STAND_INS = tuple(chr(plane * 0x10000 + low) for plane in range(16, 0, -1) for low in (0xFFFF, 0xFFFE))
 
@@ -159,15 +162,27 @@ def train_tokenizer(
     `config.vocab_size`; without both a size is chosen. It may come out smaller than asked: see `learn_subwords`. A
     target side of kind "word" has a token for every word of these sentences, and <unk> for others.
     """
+    kept = list(pairs)
+    places = sampled_places(len(kept), config, seed=seed)
+    sample = [(kept[place][0], kept[place][1]) for place in places.tolist()]
+    return learn_tokenizer(sample, config, num_pairs=len(kept), vocab_size=vocab_size, tags=tags)
+
+
+def learn_tokenizer(
+    sample: Sequence[tuple[str, str]],
+    config: TokenizerConfig,
+    *,
+    num_pairs: int,
+    vocab_size: int | None = None,
+    tags: Sequence[str] = (),
+) -> Tokenizer:
+    """`train_tokenizer` on a sample that was taken already, from `num_pairs` pairs."""
     wanted = vocab_size if vocab_size is not None else config.vocab_size
     if wanted is not None and wanted <= 0:
         raise ConfigError(f"tokenizer.vocab_size must be above 0, not {wanted}.")
-    limit = max(1, config.max_sentences // 2 if config.joint else config.max_sentences)
-    sample, num_pairs = _sample(pairs, limit, seed)
     if not sample:
         raise CorpusError("there is no sentence to learn a tokenizer from.")
     sources, targets = [pair[0] for pair in sample], [pair[1] for pair in sample]
-    del sample
     tag_pieces = [tag_piece(language) for language in tags]
     learn = partial(learn_subwords, config=config, wanted=wanted, num_pairs=num_pairs)
     if config.joint:
@@ -182,17 +197,24 @@ def train_tokenizer(
     return Tokenizer(source_model, target_model, kind=config.kind, tags=tags)
 
 
-def _sample(pairs: Iterable[tuple[str, str]], limit: int, seed: int) -> tuple[list[tuple[str, str]], int]:
-    """At most `limit` pairs, each with equal chance (a reservoir), and how many there were."""
-    chance = random.Random(seed)
-    sample: list[tuple[str, str]] = []
-    count = 0
-    for count, pair in enumerate(pairs, start=1):
-        if count <= limit:
-            sample.append((pair[0], pair[1]))
-        elif (place := int(chance.random() * count)) < limit:
-            sample[place] = (pair[0], pair[1])
-    return sample, count
+def sampled_places(num_pairs: int, config: TokenizerConfig, *, seed: int) -> npt.NDArray[np.int64]:
+    """Which of so many pairs to learn from: as many as `config.max_sentences` allows, each with equal chance.
+
+    A reservoir, decided beforehand: the sample keeps its places, and a later pair may take over one of them.
+    """
+    limit = max(1, config.max_sentences // 2 if config.joint else config.max_sentences)
+    places = np.arange(min(num_pairs, limit))
+    chance = np.random.RandomState()
+    _, state, _ = random.Random(seed).getstate()
+    chance.set_state(
+        ("MT19937", np.array(state[:-1], dtype=np.uint32), state[-1], 0, 0.0)
+    )  # the numbers of random.Random
+    for start in range(limit, num_pairs, _DRAWN_AT_ONCE):
+        pairs = np.arange(start, min(start + _DRAWN_AT_ONCE, num_pairs))
+        drawn = (chance.random_sample(len(pairs)) * (pairs + 1)).astype(np.int64)
+        for place, pair in zip(drawn[drawn < limit].tolist(), pairs[drawn < limit].tolist(), strict=True):
+            places[place] = pair
+    return places
 
 
 class _Side:

@@ -1,0 +1,193 @@
+"""Work on chunks of lines in several processes, with results in the order of the chunks, whatever their number.
+
+The processes are plain programs, `python -m heedful.text.workers`, that read chunks from a pipe and write arrays to
+another: nothing is imported from the program that starts them, and nothing is pickled. What they do is a `Work`, which
+travels as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import struct
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+import heedful.errors
+from heedful.config import CorpusConfig
+from heedful.errors import CorpusError, HeedfulError
+from heedful.text.chunks import Chunk
+
+Arrays = list[npt.NDArray[Any]]
+Tag = TypeVar("Tag")
+_SMALL = 8 << 20  # bytes of corpora below which starting processes costs more than it saves
+
+
+class Work(Protocol):
+    """Something to do with every chunk of a corpus: a dataclass of plain values, so that it can travel as JSON."""
+
+    @property
+    def name(self) -> str:
+        """Which work it is, for `_work`."""
+        ...
+
+    def __call__(self, chunk: Chunk) -> Arrays:
+        """The result for one chunk; it depends on nothing but the work's fields and the chunk."""
+        ...
+
+
+def num_workers(wanted: int | None, num_bytes: int) -> int:
+    """How many processes to use: what is wanted, else one for each core, or none but this one for a small corpus."""
+    if wanted is not None:
+        return wanted
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if num_bytes >= _SMALL else 1
+
+
+def in_order(work: Work, chunks: Iterable[tuple[Tag, Chunk]], workers: int) -> Iterator[tuple[Tag, Arrays]]:
+    """What `work` makes of each chunk, beside what came with it. With one worker, this process does it."""
+    if workers == 1:
+        for tag, chunk in chunks:
+            yield tag, work(chunk)
+        return
+    with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(workers, thread_name_prefix="worker"))
+        idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        for _ in range(workers):  # these end first: the threads then wait for nothing
+            idle.put(stack.enter_context(_Process(work)))
+
+        def ask(chunk: Chunk) -> Arrays:
+            process = idle.get()
+            try:
+                return process.ask(chunk)
+            finally:
+                idle.put(process)
+
+        waiting: deque[tuple[Tag, Future[Arrays]]] = deque()
+        stack.callback(lambda: [future.cancel() for _, future in waiting])
+        for tag, chunk in chunks:
+            waiting.append((tag, threads.submit(ask, chunk)))
+            if len(waiting) >= 2 * workers:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        while waiting:
+            first, future = waiting.popleft()
+            yield first, future.result()
+
+
+class _Process:
+    """One process at work."""
+
+    def __init__(self, work: Work) -> None:
+        package = Path(heedful.errors.__file__).parent.parent
+        path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "heedful.text.workers"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._results = self._process.stdin, self._process.stdout
+        self._first = json.dumps({"name": work.name, "fields": asdict(work)}).encode()  # type: ignore[call-overload]
+
+    def ask(self, chunk: Chunk) -> Arrays:
+        """Have one chunk worked on."""
+        try:
+            if self._first:
+                _send(self._requests, [self._first])
+                self._first = b""
+            _send(self._requests, [struct.pack("<q", chunk.first_number), *map(b"\n".join, chunk.files)])
+            answer = _receive(self._results)
+        except OSError:
+            answer = []
+        if not answer:
+            raise CorpusError(
+                f"a worker process ended early (exit code {self._process.wait()}): its message stands above; if there "
+                f"is none, memory may be short. Use fewer with data.workers."
+            )
+        said = json.loads(answer[0])
+        if "error" in said:
+            raise getattr(heedful.errors, said["error"])(said["message"])
+        return [np.frombuffer(part, dtype=dtype) for part, dtype in zip(answer[1:], said["dtypes"], strict=True)]
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._process.kill()
+        with suppress(OSError):
+            self._requests.close()  # the process sees the end and goes
+        self._process.wait()
+        self._results.close()
+
+
+def _send(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
+    pipe.write(struct.pack(f"<q{len(parts)}q", len(parts), *map(len, parts)))
+    for part in parts:
+        pipe.write(part)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> list[bytes]:
+    """The parts of a message, or none at the end of the pipe."""
+    start = pipe.read(8)
+    if len(start) < 8:
+        return []
+    (count,) = struct.unpack("<q", start)
+    sizes = struct.unpack(f"<{count}q", pipe.read(8 * count))
+    return [pipe.read(size) for size in sizes]
+
+
+def _work(described: dict[str, Any]) -> Work:
+    """The work that a description tells of."""
+    fields = {**described["fields"], "corpus": CorpusConfig(**described["fields"]["corpus"])}
+    if described["name"] == "judging":
+        from heedful.text.judging import Judging
+
+        return Judging(**fields)
+    from heedful.text.encoding import Encoding
+
+    return Encoding(**fields)
+
+
+def main() -> None:
+    """Be one of the processes: read the work, then chunks, until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the one that started this ends it
+    requests, results = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # what anything prints must not get between the arrays
+    first = _receive(requests)
+    if not first:
+        return
+    work = _work(json.loads(first[0]))
+    while message := _receive(requests):
+        (first_number,) = struct.unpack("<q", message[0])
+        chunk = Chunk(first_number, tuple(part.split(b"\n") for part in message[1:]))
+        try:
+            arrays = work(chunk)
+        except HeedfulError as error:
+            _send(results, [json.dumps({"error": type(error).__name__, "message": str(error)}).encode()])
+            continue
+        dtypes = json.dumps({"dtypes": [array.dtype.str for array in arrays]}).encode()
+        _send(results, [dtypes, *(array.tobytes() for array in arrays)])
+
+
+if __name__ == "__main__":
+    main()
