@@ -24,7 +24,7 @@ from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.text.cleaning import Preflight, TrainingPair, preflight, workers_for
 from heedful.text.corpus import corpus_files
-from heedful.text.encoding import Encoded, Encoding, encode_pairs, flat_ids
+from heedful.text.encoding import Encoded, Encoding, flat_ids, longest_side
 from heedful.text.tokenizer import Tokenizer, learn_tokenizer, sampled_places
 from heedful.text.workers import in_order
 
@@ -155,9 +155,9 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 def choose_width(tokenizer: Tokenizer, sample: Sequence[TrainingPair]) -> int:
     """The narrowest row that holds all but one in a hundred pairs."""
-    longest = [max(len(source), len(target)) for source, target in encode_pairs(tokenizer, sample)]
+    longest = longest_side(tokenizer, sample)
     for width in WIDTHS:
-        if sum(length > width for length in longest) <= SHARE_TOO_LONG * len(longest):
+        if (longest > width).sum() <= SHARE_TOO_LONG * len(longest):
             return width
     return WIDTHS[-1]
 
@@ -165,10 +165,10 @@ def choose_width(tokenizer: Tokenizer, sample: Sequence[TrainingPair]) -> int:
 def write_store(directory: Path, tokenizer: Tokenizer, pairs: Sequence[TrainingPair], *, width: int) -> int:
     """Tokenise pairs into a store; returns how many were left out because a row cannot hold them."""
     with _new_store(directory, tokenizer) as writer:
-        encoded, fits = flat_ids(tokenizer, pairs, width)
+        encoded = flat_ids(tokenizer, pairs, width)
         writer.add_flat(*encoded[:4], corpus_index=0)
         _require_pairs(writer, width)
-    return int(len(pairs) - fits.sum())
+    return int(encoded.num_long[0])
 
 
 def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *, width: int, tell: Progress) -> int:

@@ -22,17 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import CorpusError
+from heedful.text.tokenizer import id_type
 
 FORMAT_VERSION = 1
 OFFSET_TYPE = np.dtype("<i8")
 CORPUS_TYPE = np.dtype("<u2")
 MANIFEST = "store.json"
 REMEDY = "run `heedful prepare` again"
-
-
-def id_type(vocab_size: int) -> np.dtype[Any]:
-    """The smallest type that holds every id of a vocabulary: two bytes up to 65,536 ids, else four."""
-    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
 class _SideWriter:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from heedful.config import CorpusConfig
 from heedful.text.chunks import Chunk
 from heedful.text.corpus import SentencePair, TrainingPair
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokenizer import Tokenizer, id_type
 from heedful.text.workers import Arrays
 
 
@@ -48,41 +47,40 @@ class Encoding:
             assert isinstance(pair, SentencePair), "a line that was kept"
             pairs.append(TrainingPair(pair.source, pair.target, 0, self.languages[0]))
             pairs += [TrainingPair(pair.target, pair.source, 0, language) for language in self.languages[1:]]
-        encoded, _ = flat_ids(self._loaded, pairs, self.width)
-        return list(encoded)
+        return list(flat_ids(self._loaded, pairs, self.width))
 
     @cached_property
     def _loaded(self) -> Tokenizer:
         return Tokenizer.load(self.tokenizer)
 
 
-def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[TrainingPair]) -> list[tuple[list[int], list[int]]]:
-    """Source and target ids of each pair."""
-    sources: list[list[int]] = [[] for _ in pairs]
+def packed_pairs(tokenizer: Tokenizer, pairs: Sequence[TrainingPair]) -> list[tuple[bytes, bytes]]:
+    """Source and target ids of each pair, as the bytes of arrays."""
+    sources = [b""] * len(pairs)
     for language in {pair.target_language for pair in pairs}:
         places = [place for place, pair in enumerate(pairs) if pair.target_language == language]
-        encoded = tokenizer.encode_sources([pairs[place].source for place in places], language)
-        for place, ids in zip(places, encoded, strict=True):
+        packed = tokenizer.pack_sources([pairs[place].source for place in places], language)
+        for place, ids in zip(places, packed, strict=True):
             sources[place] = ids
-    targets = tokenizer.encode_targets([pair.target for pair in pairs])
-    return list(zip(sources, targets, strict=True))
+    return list(zip(sources, tokenizer.pack_targets([pair.target for pair in pairs]), strict=True))
 
 
-def flat_ids(tokenizer: Tokenizer, pairs: Sequence[TrainingPair], width: int) -> tuple[Encoded, npt.NDArray[np.bool_]]:
-    """The ids of the pairs of which no side is longer than `width`, and which pairs these are."""
-    ids = encode_pairs(tokenizer, pairs)
-    fits = [len(source) <= width and len(target) <= width for source, target in ids]
-    kept = [both for both, fit in zip(ids, fits, strict=True) if fit]
-    sides = [_flat([both[side] for both in kept], size) for side, size in enumerate(_vocab_sizes(tokenizer))]
-    num_long = np.array([len(ids) - len(kept)], dtype=np.int64)
-    return Encoded(*sides[0], *sides[1], num_long), np.array(fits, dtype=np.bool_)
+def flat_ids(tokenizer: Tokenizer, pairs: Sequence[TrainingPair], width: int) -> Encoded:
+    """The ids of the pairs of which no side is longer than `width`."""
+    types = id_type(tokenizer.source_vocab_size), id_type(tokenizer.target_vocab_size)
+    source_width, target_width = (width * dtype.itemsize for dtype in types)
+    packed = packed_pairs(tokenizer, pairs)
+    kept = [pair for pair in packed if len(pair[0]) <= source_width and len(pair[1]) <= target_width]
+    sources, targets = [_flat([pair[side] for pair in kept], dtype) for side, dtype in enumerate(types)]
+    return Encoded(*sources, *targets, np.array([len(packed) - len(kept)]))
 
 
-def _vocab_sizes(tokenizer: Tokenizer) -> tuple[int, int]:
-    return tokenizer.source_vocab_size, tokenizer.target_vocab_size
+def longest_side(tokenizer: Tokenizer, pairs: Sequence[TrainingPair]) -> npt.NDArray[np.int64]:
+    """Of each pair, the tokens of its longer side."""
+    encoded = flat_ids(tokenizer, pairs, width=1 << 40)
+    return np.maximum(encoded.source_lengths, encoded.target_lengths)
 
 
-def _flat(sentences: list[list[int]], vocab_size: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
-    dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
-    return np.fromiter(chain.from_iterable(sentences), dtype=dtype, count=int(lengths.sum())), lengths
+def _flat(sentences: list[bytes], dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    num_bytes = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+    return np.frombuffer(b"".join(sentences), dtype=dtype), num_bytes // dtype.itemsize

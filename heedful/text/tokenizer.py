@@ -30,12 +30,24 @@ from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirecto
 from heedful.text.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, choose_vocab_size, learn_subwords, learn_words
 from heedful.text.words import WordByWord
 
-__all__ = ["Tokenizer", "choose_vocab_size", "learn_tokenizer", "sampled_places", "tag_piece", "train_tokenizer"]
+__all__ = [
+    "Tokenizer",
+    "choose_vocab_size",
+    "id_type",
+    "learn_tokenizer",
+    "sampled_places",
+    "tag_piece",
+    "train_tokenizer",
+]
 
 _SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
 _DRAWN_AT_ONCE = 1 << 20
-_MANY = 1000  # sentences at once from which looking up their words pays
 _STAND_INS = tuple(chr(plane * 0x10000 + low) for plane in range(16, 0, -1) for low in (0xFFFF, 0xFFFE))
+
+
+def id_type(vocab_size: int) -> np.dtype[Any]:
+    """The smallest type that holds every id of a vocabulary: two bytes up to 65,536 ids, else four."""
+    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
 def tag_piece(language: str) -> str:
@@ -88,6 +100,17 @@ class Tokenizer:
     def encode_targets(self, texts: Sequence[str], *, num_threads: int = 1) -> list[list[int]]:
         """`encode_target` for many sentences, on several threads."""
         return [[*ids, EOS_ID] for ids in self._target.encode(texts, num_threads)]
+
+    def pack_sources(self, texts: Sequence[str], target_language: str | None = None) -> list[bytes]:
+        """`encode_sources` for a whole corpus: each sentence as the bytes of an array of `id_type`."""
+        dtype = id_type(self.source_vocab_size)
+        tag, end = np.array(self._tag(target_language), dtype).tobytes(), np.array([EOS_ID], dtype).tobytes()
+        return [tag + ids + end for ids in self._source.pack(texts)]
+
+    def pack_targets(self, texts: Sequence[str]) -> list[bytes]:
+        """`encode_targets` for a whole corpus: each sentence as the bytes of an array of `id_type`."""
+        end = np.array([EOS_ID], id_type(self.target_vocab_size)).tobytes()
+        return [ids + end for ids in self._target.pack(texts)]
 
     def encode_prefix(self, text: str) -> list[int]:
         """Ids of the beginning of a target sentence: as `encode_target`, without the end."""
@@ -242,19 +265,28 @@ class _Side:
 
     def encode(self, texts: Sequence[str], num_threads: int) -> list[list[int]]:
         clean = [text if text.isascii() else _without_surrogates(text) for text in texts]
-        if len(clean) >= _MANY and self._by_words is not None:
-            encoded = self._by_words.encode(clean)
-        else:
-            encoded = self._model.encode(clean, num_threads=num_threads)
+        encoded: list[list[int]] = self._model.encode(clean, num_threads=num_threads)
         if self._has_bytes:
             for index, text in enumerate(clean):
                 if _SPACE_MARK in text:
                     encoded[index] = self._encode_with_mark(text)
         return encoded
 
+    def pack(self, texts: Sequence[str]) -> list[bytes]:
+        """`encode`, but each sentence as the bytes of an array of `id_type`: word by word where the model allows it."""
+        dtype = id_type(self.vocab_size)
+        if self._by_words is None:
+            return [np.array(ids, dtype=dtype).tobytes() for ids in self.encode(texts, 1)]
+        clean = [text if text.isascii() else _without_surrogates(text) for text in texts]
+        packed = self._by_words.encode(clean)
+        for index, text in enumerate(clean):
+            if _SPACE_MARK in text:
+                packed[index] = np.array(self._encode_with_mark(text), dtype=dtype).tobytes()
+        return packed
+
     @cached_property
     def _by_words(self) -> WordByWord | None:
-        return WordByWord(self._model) if WordByWord.suits(self._model) else None
+        return WordByWord(self._model, id_type(self.vocab_size)) if WordByWord.suits(self._model) else None
 
     def decode(self, ids: Iterable[int]) -> str:
         text: str = self._model.decode(self._checked(ids))

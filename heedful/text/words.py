@@ -6,18 +6,23 @@ words, one after the other. Most words of a corpus are old acquaintances: lookin
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
+
 _SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
-_MOST_WORDS = 1 << 18  # remembered at a time: some 60 MB
+_MOST_WORDS = 1 << 18  # remembered at a time: some 50 MB
 
 
 class WordByWord:
     """Encodes sentences with a SentencePiece model for which `suits` holds; the same ids, sooner."""
 
-    def __init__(self, model: Any) -> None:
-        self._known = _Words(model)
+    def __init__(self, model: Any, dtype: np.dtype[Any]) -> None:
+        self._model, self._letter = model, dtype.char
+        self._known: dict[str, bytes] = {}
 
     @staticmethod
     def suits(model: Any) -> bool:
@@ -31,27 +36,20 @@ class WordByWord:
             return False
         return not any(_SPACE_MARK in piece[1:] for piece in model.id_to_piece(list(range(size))))
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The subword ids of each text; no text may hold U+2581."""
-        known = self._known
-        if len(known) > _MOST_WORDS:
-            known.clear()
-        encoded = []
-        for text in texts:
-            ids: list[int] = []
-            if text:
-                for word in text.split(" "):
-                    ids += known[word]
-            encoded.append(ids)
-        return encoded
+    def encode(self, texts: Sequence[str]) -> list[bytes]:
+        """The subword ids of each text, as the bytes of an array; no text may hold U+2581."""
+        split = [text.split(" ") if text else [] for text in texts]
+        if len(self._known) > _MOST_WORDS:
+            self._known.clear()
+        self._learn(list(set(chain.from_iterable(split)).difference(self._known)))
+        known = self._known.__getitem__
+        return [b"".join(map(known, words)) for words in split]
 
+    def _learn(self, words: list[str]) -> None:
+        # a mark is put before a word, but not before nothing: of the three marks of two spaces take one
+        encoded = self._model.encode([word or "  " for word in words])
+        for word, ids in zip(words, encoded, strict=True):
+            self._known[word] = self._packed(ids if word else ids[: len(ids) // 3])
 
-class _Words(dict[str, list[int]]):
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    def __missing__(self, word: str) -> list[int]:
-        # a mark is put before the first word, but not before nothing: of three equal marks take one
-        ids: list[int] = self._model.encode(word or "  ")
-        self[word] = ids if word else ids[: len(ids) // 3]
-        return self[word]
+    def _packed(self, ids: list[int]) -> bytes:
+        return struct.pack(f"<{len(ids)}{self._letter}", *ids)

@@ -7,6 +7,7 @@ travels as JSON.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -177,6 +178,7 @@ def main() -> None:
     if not first:
         return
     work = _work(json.loads(first[0]))
+    gc.disable()  # chunks make no cycles, only very many small lists, which would be looked through again and again
     while message := _receive(requests):
         (first_number,) = struct.unpack("<q", message[0])
         chunk = Chunk(first_number, tuple(part.split(b"\n") for part in message[1:]))
