@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import compress, islice, zip_longest
@@ -31,9 +31,11 @@ class Chunk:
         """The sentences, one item a line."""
         return parse(corpus, zip(*self.files, strict=True), self.first_number)
 
-    def pair(self, corpus: CorpusConfig, place: int) -> SentencePair | BadLine:
-        """The sentences of one line."""
-        return next(parse(corpus, [tuple(lines[place] for lines in self.files)], self.first_number + place))
+    def some(self, corpus: CorpusConfig, places: Iterable[int]) -> dict[int, SentencePair]:
+        """The sentences of some lines, all of which are known to be text, by their places in the chunk."""
+        chosen = list(places)
+        pairs = parse(corpus, zip(*([lines[place] for place in chosen] for lines in self.files), strict=True))
+        return {place: pair for place, pair in zip(chosen, pairs, strict=True) if isinstance(pair, SentencePair)}
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> Chunk:
         """The chosen lines alone; they lose their numbers."""

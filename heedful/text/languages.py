@@ -62,6 +62,10 @@ class EvenSample:
         for _ in self.places(1):
             self.pairs.append(pair)
 
+    def candidates(self, count: int) -> slice:
+        """Which of the next `count` pairs may be among `places`; fewer are, if the sample gets full."""
+        return slice(-self._count % self._stride, count, self._stride)
+
     def places(self, count: int) -> Iterator[int]:
         """Of the next `count` pairs of the stream, the places of those to put into `pairs`, each before the next."""
         place = -self._count % self._stride

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.chunks import Chunk, read_chunks
-from heedful.text.corpus import EARLY_LOOK, BadLine, BadLines, Direction, SentencePair, TrainingPair, direction
+from heedful.text.corpus import EARLY_LOOK, BadLine, BadLines, Direction, TrainingPair, direction
 from heedful.text.heldout import HeldOutChoice, HeldOutPair, take_groups
 from heedful.text.judging import (
     DUPLICATE,
@@ -97,17 +97,18 @@ class Judge:
         chunks = ((chunk, chunk) for chunk in read_chunks(corpus))
         for chunk, arrays in in_order(self._judging(corpus), chunks, workers):
             judged = Judged(*arrays)
-            for place in np.flatnonzero(judged.verdicts == WRONG_ENCODING).tolist():
-                line = chunk.pair(corpus, place)
-                assert isinstance(line, BadLine)
-                bad.add(line)
-                described.first_bad_line = described.first_bad_line or str(line)
+            if (judged.verdicts == WRONG_ENCODING).any():
+                for line in chunk.pairs(corpus):
+                    if isinstance(line, BadLine):
+                        bad.add(line)
+                        described.first_bad_line = described.first_bad_line or str(line)
             verdicts += judged.verdicts.tobytes()
             if len(verdicts) == EARLY_LOOK:
                 bad.refuse_too_many(len(verdicts))
             sound = np.flatnonzero(~np.isin(judged.verdicts, (WRONG_ENCODING, EMPTY, TOO_LONG)))
+            sentences = chunk.some(corpus, sound[sample.candidates(len(sound))].tolist())
             for place in sample.places(len(sound)):
-                sample.pairs.append(_sentences(chunk, corpus, int(sound[place])))
+                sample.pairs.append(sentences[int(sound[place])])
             self._hashes.frombytes((judged.hashes ^ salt).tobytes())
             self._count_overlap(judged.overlap)
             self._offer(index, chunk, judged)
@@ -144,15 +145,13 @@ class Judge:
         corpus = self.data.train[index]
         kept = np.flatnonzero(judged.verdicts == KEPT)
         ways = judged.numbers.size // kept.size
-        for place in np.flatnonzero(judged.numbers <= self._choice.threshold).tolist():
-            number = int(judged.numbers[place])
-            if number > self._choice.threshold:  # it falls as pairs are offered
-                continue
-            line, reverse = int(kept[place // ways]), place % ways == 1
-            pair = _sentences(chunk, corpus, line)
-            source, target = pair[::-1] if reverse else pair
-            where = chunk.first_number - 1 + line
-            self._choice.offer(number, HeldOutPair(source, target, index, where, reverse))
+        small = np.flatnonzero(judged.numbers <= self._choice.threshold)
+        sentences = chunk.some(corpus, kept[small // ways].tolist())
+        for number, line, way in zip(judged.numbers[small].tolist(), kept[small // ways], small % ways, strict=True):
+            if number <= self._choice.threshold:  # it falls as pairs are offered
+                source, target = sentences[int(line)][::-1] if way else sentences[int(line)]
+                where = chunk.first_number - 1 + int(line)
+                self._choice.offer(number, HeldOutPair(source, target, index, where, reverse=bool(way)))
 
     def drop_duplicates(self) -> None:
         """Of pairs that say the same, keep the first."""
@@ -216,13 +215,6 @@ class Judge:
             report.num_pairs += described.num_kept * (2 if corpus.both_directions else 1)
         report.num_valid_pairs, report.num_test_pairs = num_valid, num_test
         report.overlap, report.shared_sources = dict(self._overlap), dict(self._shared_sources)
-
-
-def _sentences(chunk: Chunk, corpus: CorpusConfig, place: int) -> SentencePair:
-    """The sentences of a line that is known to be text."""
-    pair = chunk.pair(corpus, place)
-    assert isinstance(pair, SentencePair)
-    return pair
 
 
 def _pair_hashes(pairs: list[TrainingPair], data: DataConfig) -> set[int]:
