@@ -26,7 +26,7 @@ from heedful.text.cleaning import Preflight, TrainingPair, preflight, workers_fo
 from heedful.text.corpus import corpus_files
 from heedful.text.encoding import Encoded, Encoding, flat_ids, longest_side
 from heedful.text.tokenizer import Tokenizer, learn_tokenizer, sampled_places
-from heedful.text.workers import in_order
+from heedful.text.workers import Workers
 
 FORMAT_VERSION = 1
 MANIFEST = "prepared.json"
@@ -179,11 +179,12 @@ def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *
     num_long, stage = 0, "tokenising"
     tell(stage, 0, found.num_pairs)
     weights = [corpus.weight for corpus in found.data.train]
-    with _new_store(folder / "train", tokenizer, corpus_weights=weights) as writer:
+    store = _new_store(folder / "train", tokenizer, corpus_weights=weights)
+    with store as writer, Workers(workers_for(found.data)) as workers:
         for index, corpus in enumerate(found.data.train):
             work = Encoding(corpus=corpus, tokenizer=str(folder), width=width, languages=found.languages(index))
             chunks = ((len(chunk), chunk) for chunk in found.kept_chunks(index) if len(chunk))
-            for num_lines, arrays in in_order(work, chunks, workers_for(found.data)):
+            for num_lines, arrays in workers.in_order(work, chunks):
                 encoded = Encoded(*arrays)
                 writer.add_flat(*encoded[:4], corpus_index=index)
                 num_long += int(encoded.num_long[0])

@@ -38,7 +38,7 @@ from heedful.text.judging import KEPT, WRONG_ENCODING, fault_of_text
 from heedful.text.languages import EvenSample, Profile, suspicions
 from heedful.text.report import PreflightReport, describe_corpus, plain_table, table
 from heedful.text.verdicts import Judge, fill, in_words
-from heedful.text.workers import num_workers
+from heedful.text.workers import Workers, num_workers
 
 __all__ = [
     "Preflight",
@@ -124,8 +124,8 @@ def preflight(data: DataConfig, *, seed: int = 1, progress: Callable[[int], None
         progress=progress or (lambda lines: None),
     )
     stamps = [_stamp(corpus) for corpus in data.train]
-    workers = workers_for(data)
-    train_profiles = [judge.read(index, corpus, report, workers=workers) for index, corpus in enumerate(data.train)]
+    with Workers(workers_for(data)) as workers:
+        train_profiles = [judge.read(index, corpus, report, workers) for index, corpus in enumerate(data.train)]
     judge.drop_duplicates()
     judge.refuse_nothing_usable()
     if not data.valid:

@@ -27,7 +27,7 @@ from heedful.text.judging import (
 )
 from heedful.text.languages import EvenSample, Profile
 from heedful.text.report import REASONS, CorpusReport, PreflightReport, describe_corpus
-from heedful.text.workers import in_order
+from heedful.text.workers import Workers
 
 _MOST_HELD_OUT = 2000
 _UNTAGGED = Direction(None, None)
@@ -86,7 +86,7 @@ class Judge:
         limit = _MOST_HELD_OUT if data.valid_pairs is None else data.valid_pairs
         self._choice = HeldOutChoice(limit=limit, seed=seed) if not data.valid and limit else None
 
-    def read(self, index: int, corpus: CorpusConfig, report: PreflightReport, *, workers: int = 1) -> Profile:
+    def read(self, index: int, corpus: CorpusConfig, report: PreflightReport, workers: Workers) -> Profile:
         """Judge the lines of one corpus; duplicates are found later, among all corpora."""
         languages = direction(corpus, self.data)
         described = describe_corpus("train", corpus, languages)
@@ -95,7 +95,7 @@ class Judge:
         salt = np.uint64(hash_of((languages.target or "").encode()) if self._has_tags else 0)
         sample, bad, verdicts = EvenSample(), BadLines(), bytearray()
         chunks = ((chunk, chunk) for chunk in read_chunks(corpus))
-        for chunk, arrays in in_order(self._judging(corpus), chunks, workers):
+        for chunk, arrays in workers.in_order(self._judging(corpus), chunks):
             judged = Judged(*arrays)
             if (judged.verdicts == WRONG_ENCODING).any():
                 for line in chunk.pairs(corpus):

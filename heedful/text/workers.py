@@ -15,6 +15,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -58,67 +59,89 @@ def num_workers(wanted: int | None, num_bytes: int) -> int:
     return cores if num_bytes >= _SMALL else 1
 
 
-def in_order(work: Work, chunks: Iterable[tuple[Tag, Chunk]], workers: int) -> Iterator[tuple[Tag, Arrays]]:
-    """What `work` makes of each chunk, beside what came with it. With one worker, this process does it."""
-    if workers == 1:
-        for tag, chunk in chunks:
-            yield tag, work(chunk)
-        return
-    with ExitStack() as stack:
-        threads = stack.enter_context(ThreadPoolExecutor(workers, thread_name_prefix="worker"))
-        idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
-        for _ in range(workers):  # these end first: the threads then wait for nothing
-            idle.put(stack.enter_context(_Process(work)))
+class Workers:
+    """So many processes, started as they are needed and ended with the `with` block; one is this process itself."""
 
-        def ask(chunk: Chunk) -> Arrays:
-            process = idle.get()
-            try:
-                return process.ask(chunk)
-            finally:
-                idle.put(process)
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._stack = ExitStack()
+        self._idle: queue.LifoQueue[_Process] = queue.LifoQueue()  # what has started is asked before what has not
 
+    def __enter__(self) -> Workers:
+        if self.number > 1:
+            self._threads = self._stack.enter_context(
+                ThreadPoolExecutor(self.number, thread_name_prefix="worker"),
+            )
+            for _ in range(self.number):  # these end before the threads do, which then wait for nothing
+                self._idle.put(self._stack.enter_context(_Process()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def in_order(self, work: Work, chunks: Iterable[tuple[Tag, Chunk]]) -> Iterator[tuple[Tag, Arrays]]:
+        """What `work` makes of each chunk, beside what came with the chunk."""
+        if self.number == 1:
+            for tag, chunk in chunks:
+                yield tag, work(chunk)
+            return
         waiting: deque[tuple[Tag, Future[Arrays]]] = deque()
-        stack.callback(lambda: [future.cancel() for _, future in waiting])
-        for tag, chunk in chunks:
-            waiting.append((tag, threads.submit(ask, chunk)))
-            if len(waiting) >= 2 * workers:
+        try:
+            for tag, chunk in chunks:
+                waiting.append((tag, self._threads.submit(self._ask, work, chunk)))
+                if len(waiting) >= 2 * self.number:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            while waiting:
                 first, future = waiting.popleft()
                 yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+    def _ask(self, work: Work, chunk: Chunk) -> Arrays:
+        process = self._idle.get()
+        try:
+            return process.ask(work, chunk)
+        finally:
+            self._idle.put(process)
 
 
 class _Process:
-    """One process at work."""
+    """One process, from the first time it is asked."""
 
-    def __init__(self, work: Work) -> None:
-        package = Path(heedful.errors.__file__).parent.parent
-        path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "heedful.text.workers"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self._results = self._process.stdin, self._process.stdout
-        self._first = json.dumps({"name": work.name, "fields": asdict(work)}).encode()  # type: ignore[call-overload]
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._work: Work | None = None
+        self._ended = False
+        self._lock = threading.Lock()
 
-    def ask(self, chunk: Chunk) -> Arrays:
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._lock:  # a thread may get here when the others have ended already, after an error
+            if self._ended:
+                raise CorpusError("the worker processes have ended.")
+            self._process = self._process or _start()
+            return self._process
+
+    def ask(self, work: Work, chunk: Chunk) -> Arrays:
         """Have one chunk worked on."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            if self._first:
-                _send(self._requests, [self._first])
-                self._first = b""
-            _send(self._requests, [struct.pack("<q", chunk.first_number), *map(b"\n".join, chunk.files)])
-            answer = _receive(self._results)
+            if self._work is not work:
+                described = {"name": work.name, "fields": asdict(work)}  # type: ignore[call-overload]
+                _send(process.stdin, [json.dumps(described).encode()])
+                self._work = work
+            _send(process.stdin, [struct.pack("<q", chunk.first_number), *map(b"\n".join, chunk.files)])
+            answer = _receive(process.stdout)
         except OSError:
             answer = []
         if not answer:
             raise CorpusError(
-                f"a worker process ended early (exit code {self._process.wait()}): its message stands above; if there "
+                f"a worker process ended early (exit code {process.wait()}): its message stands above; if there "
                 f"is none, memory may be short. Use fewer with data.workers."
             )
         said = json.loads(answer[0])
@@ -132,12 +155,23 @@ class _Process:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._process.kill()
-        with suppress(OSError):
-            self._requests.close()  # the process sees the end and goes
-        self._process.wait()
-        self._results.close()
+        with self._lock:
+            self._ended, process = True, self._process
+        if process is None:
+            return
+        process.kill()  # it has nothing that could be lost
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+
+def _start() -> subprocess.Popen[bytes]:
+    package = Path(heedful.errors.__file__).parent.parent
+    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "heedful.text.workers"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 
 def _send(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
@@ -170,16 +204,15 @@ def _work(described: dict[str, Any]) -> Work:
 
 
 def main() -> None:
-    """Be one of the processes: read the work, then chunks, until the pipe ends."""
+    """Be one of the processes: a message of one part is the work from now on, one of more parts a chunk."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the one that started this ends it
     requests, results = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # what anything prints must not get between the arrays
-    first = _receive(requests)
-    if not first:
-        return
-    work = _work(json.loads(first[0]))
     gc.disable()  # chunks make no cycles, only very many small lists, which would be looked through again and again
     while message := _receive(requests):
+        if len(message) == 1:
+            work = _work(json.loads(message[0]))
+            continue
         (first_number,) = struct.unpack("<q", message[0])
         chunk = Chunk(first_number, tuple(part.split(b"\n") for part in message[1:]))
         try:

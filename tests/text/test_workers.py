@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from heedful.text.chunks import Chunk, read_chunks
 from heedful.text.corpus import EARLY_LOOK, BadLine
 from heedful.text.encoding import Encoding
 from heedful.text.judging import EMPTY, KEPT, LENGTH_RATIO, WRONG_ENCODING, Judged, Judging
-from heedful.text.workers import in_order, num_workers
+from heedful.text.workers import Arrays, Work, Workers, num_workers
 
 
 def tsv(folder: Path, lines: list[bytes]) -> CorpusConfig:
@@ -39,6 +40,11 @@ def numbered(corpus: CorpusConfig, size: int) -> list[tuple[int, Chunk]]:
     return [(chunk.first_number, chunk) for chunk in read_chunks(corpus, size)]
 
 
+def in_order(work: Work, chunks: list[tuple[int, Chunk]], number: int) -> list[tuple[int, Arrays]]:
+    with Workers(number) as workers:
+        return list(workers.in_order(work, chunks))
+
+
 LINES = [b"word %d\tWort %d" % (n, n) for n in range(EARLY_LOOK + 95)]
 LINES[EARLY_LOOK + 3], LINES[EARLY_LOOK + 12], LINES[EARLY_LOOK + 50] = b"", b"\xff\tx", b"a\t" + b"long " * 40
 
@@ -55,8 +61,8 @@ def test_the_chunks_are_the_lines(tmp_path: Path) -> None:
 
 def test_several_processes_give_what_one_gives_in_order(tmp_path: Path) -> None:
     corpus = tsv(tmp_path, LINES)
-    here = list(in_order(judging(corpus), numbered(corpus, 20), 1))
-    there = list(in_order(judging(corpus), numbered(corpus, 20), 3))
+    here = in_order(judging(corpus), numbered(corpus, 20), 1)
+    there = in_order(judging(corpus), numbered(corpus, 20), 3)
     assert [number for number, _ in there] == [number for number, _ in here]
     for (_, one), (_, other) in zip(here, there, strict=True):
         assert [array.dtype for array in one] == [array.dtype for array in other]
@@ -73,25 +79,29 @@ def test_an_error_over_there_names_the_line(tmp_path: Path) -> None:
     lines[EARLY_LOOK + 77] = b"no tab"
     corpus = tsv(tmp_path, lines)
     with pytest.raises(CorpusError, match=rf"corpus\.tsv:{EARLY_LOOK + 78}: 1 column where column 2 is wanted"):
-        list(in_order(judging(corpus), numbered(corpus, 20), 2))
+        in_order(judging(corpus), numbered(corpus, 20), 2)
     work = Encoding(corpus=corpus, tokenizer=str(tmp_path / "none"), width=10, languages=[None])
     with pytest.raises(ModelDirectoryError, match="none"):
-        list(in_order(work, numbered(corpus, 20), 2))
+        in_order(work, numbered(corpus, 20), 2)
 
 
 def test_a_process_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = tsv(tmp_path, LINES)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(CorpusError, match=r"ended early \(exit code 1\).*data\.workers"):
-        list(in_order(judging(corpus), numbered(corpus, 20), 2))
+        in_order(judging(corpus), numbered(corpus, 20), 2)
 
 
-def test_stopping_early_ends_the_processes(tmp_path: Path) -> None:
+def test_processes_can_stop_early_and_change_their_work(tmp_path: Path) -> None:
     corpus = tsv(tmp_path, LINES)
-    results = in_order(judging(corpus), numbered(corpus, 5), 2)
-    assert next(results)[0] == 1
-    results.close()  # type: ignore[attr-defined]
-    assert next(in_order(judging(corpus), numbered(corpus, 5), 1))[0] == 1
+    strict = replace(judging(corpus), max_characters=8)
+    with Workers(2) as workers:
+        assert next(iter(workers.in_order(judging(corpus), numbered(corpus, 5))))[0] == 1
+        counts = [
+            sum((Judged(*arrays).verdicts == KEPT).sum() for _, arrays in workers.in_order(work, numbered(corpus, 50)))
+            for work in (judging(corpus), strict, judging(corpus))
+        ]
+    assert counts == [len(LINES) - 3, 1000, len(LINES) - 3]
 
 
 def test_small_corpora_stay_in_one_process() -> None:
