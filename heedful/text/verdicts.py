@@ -31,16 +31,17 @@ from heedful.text.workers import Workers
 
 _MOST_HELD_OUT = 2000
 _UNTAGGED = Direction(None, None)
-_SORTED_AT_ONCE = 1 << 22  # hashes: sorting takes three times their memory, so many are sorted in parts
+_SORTED_AT_ONCE = 1 << 21  # hashes: sorting takes several times their memory, so many are sorted in parts
 
 
 def first_occurrences(hashes: npt.NDArray[np.uint64], at_once: int = _SORTED_AT_ONCE) -> npt.NDArray[np.bool_]:
-    """True where a number appears for the first time; about `at_once` are sorted at a time, those of like remainder."""
+    """True where a number appears for the first time; some `at_once`, with equal last bits, are sorted at a time."""
     first = np.ones(len(hashes), dtype=np.bool_)
-    num_parts = -(-len(hashes) // at_once)
-    for part in range(num_parts):
+    num_parts = 1 << max(0, (len(hashes) - 1) // at_once).bit_length()
+    last_bits = np.uint64(num_parts - 1)
+    for part in range(num_parts if len(hashes) else 0):
         slices = range(0, len(hashes), at_once)
-        chosen = [start + np.flatnonzero(hashes[start : start + at_once] % num_parts == part) for start in slices]
+        chosen = [start + np.flatnonzero(hashes[start : start + at_once] & last_bits == part) for start in slices]
         members = np.concatenate(chosen)
         order = np.argsort(hashes[members], kind="stable")
         ordered = hashes[members[order]]
