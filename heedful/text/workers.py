@@ -182,13 +182,13 @@ def _send(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
 
 
 def _receive(pipe: IO[bytes]) -> list[bytes]:
-    """The parts of a message, or none at the end of the pipe."""
+    """The parts of a message, or none at the end of the pipe (also one in the midst of a message)."""
     start = pipe.read(8)
-    if len(start) < 8:
-        return []
-    (count,) = struct.unpack("<q", start)
-    sizes = struct.unpack(f"<{count}q", pipe.read(8 * count))
-    return [pipe.read(size) for size in sizes]
+    count = struct.unpack("<q", start)[0] if len(start) == 8 else 0
+    head = pipe.read(8 * count)
+    sizes = struct.unpack(f"<{count}q", head) if len(head) == 8 * count else ()
+    parts = [pipe.read(size) for size in sizes]
+    return parts if [len(part) for part in parts] == list(sizes) else []
 
 
 def _work(described: dict[str, Any]) -> Work:
@@ -225,4 +225,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # who started this is gone
+        os._exit(1)
