@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import compress, islice, zip_longest
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from heedful.config import CorpusConfig
 from heedful.text.corpus import EARLY_LOOK, BadLine, SentencePair, corpus_files, parse, read_lines, unequal_lines
 
 LINES_PER_CHUNK = 8192
+
+Arrays = list[npt.NDArray[Any]]
+"""What work on a chunk gives, ready to be sent through a pipe."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.config import CorpusConfig
-from heedful.text.chunks import Chunk
+from heedful.text.chunks import Arrays, Chunk
 from heedful.text.corpus import SentencePair, TrainingPair
 from heedful.text.tokenizer import Tokenizer, id_type
-from heedful.text.workers import Arrays
 
 
 class Encoded(NamedTuple):

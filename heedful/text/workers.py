@@ -26,14 +26,12 @@ from types import TracebackType
 from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 import heedful.errors
 from heedful.config import CorpusConfig
 from heedful.errors import CorpusError, HeedfulError
-from heedful.text.chunks import Chunk
+from heedful.text.chunks import Arrays, Chunk
 
-Arrays = list[npt.NDArray[Any]]
 Tag = TypeVar("Tag")
 _SMALL = 8 << 20  # bytes of corpora below which starting processes costs more than it saves
 
