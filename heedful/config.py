@@ -83,9 +83,11 @@ class DataConfig:
     """Tokens in one row of a batch; longer sentences are dropped. None: 128, or more if many sentences need it."""
     prepared: str | None = None
     """Directory written by `heedful prepare`: train from it and skip reading the corpora."""
+    workers: int | None = None
+    """Processes that read and tokenise the corpora; None: one for each core. The result is always the same."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "data", ("max_characters", "row_width"))
+        require_positive(self, "data", ("max_characters", "row_width", "workers"))
         if self.max_length_ratio < 1:
             raise ConfigError(f"data.max_length_ratio must be at least 1, not {self.max_length_ratio}.")
         if self.valid_pairs is not None and self.valid_pairs < 0:
@@ -112,7 +114,7 @@ class TokenizerConfig:
     """Share of the corpus's characters that get an id of their own."""
     symbols: tuple[str, ...] = ()
     """Text that is one token wherever it stands, such as a marker `<name>`; on sides of subwords."""
-    max_sentences: int = 2_000_000
+    max_sentences: int = 500_000
     """Learn the subwords from at most this many sentences, sampled evenly."""
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -116,6 +117,43 @@ def test_ranks_share_the_rows_of_each_step(store: PairStore, world_size: int) ->
             assert len(rows) - len(tensor) < world_size
             assert "segments" not in name or not rows[len(tensor) :].any()
         assert {rank.num_tokens(0, step) for rank in ranks} == {whole.num_tokens}
+
+
+@st.composite
+def mixed_corpora(draw: st.DrawFn) -> tuple[list[int], list[float]]:
+    """The corpus of each pair, in runs of any length, and a weight for each corpus."""
+    runs = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), min_size=1, max_size=6))
+    weights = draw(st.lists(st.sampled_from([1.0, 0.5, 2.0, 0.25, 1.5]), min_size=3, max_size=3))
+    return [corpus for corpus, length in runs for _ in range(length)], weights
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mixed=mixed_corpora(),
+    world_size=st.integers(1, 9),
+    rows_of_a_rank=st.integers(1, 7),
+    block=st.integers(5, 200),
+    seed=st.integers(0, 2**32),
+)
+def test_each_pair_exactly_as_often_as_its_weight_over_any_number_of_ranks(
+    mixed: tuple[list[int], list[float]], world_size: int, rows_of_a_rank: int, block: int, seed: int
+) -> None:
+    corpora, weights = mixed
+    with TemporaryDirectory() as folder:
+        store = random_store(Path(folder), len(corpora), corpora=corpora, corpus_weights=weights)
+        changes = {"rows_per_step": world_size * rows_of_a_rank, "pairs_per_block": block, "seed": seed}
+        ranks = [stream(store, rank=rank, world_size=world_size, **changes) for rank in range(world_size)]
+        seen: Counter[int] = Counter()
+        for epoch in range(4):  # after four epochs every quarter has had its turn
+            steps = {rank.steps_in_epoch(epoch) for rank in ranks}
+            assert len(steps) == 1
+            counts = Counter(number_of(pair) for rank in ranks for pair in epoch_pairs(rank, epoch))
+            if all(weight == 1 for weight in weights):
+                assert counts == Counter(range(len(store)))
+            for number, corpus in enumerate(corpora):
+                assert int(weights[corpus]) <= counts[number] <= -int(-weights[corpus] // 1)
+            seen += counts
+        assert seen == Counter({number: int(4 * weights[corpus]) for number, corpus in enumerate(corpora)})
 
 
 def test_weights_repeat_and_leave_out(tmp_path: Path) -> None:
