@@ -38,7 +38,7 @@ def test_missing_characters_are_found_and_spaces_are_not() -> None:
 
 
 def test_without_a_font_for_chinese_the_error_names_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fonts, "_installed", lambda: ["DejaVu Sans"])
+    monkeypatch.setattr(fonts, "installed_fonts", lambda: ["DejaVu Sans"])
     assert fonts.font_families(["√d_k · ε → ▁a"]) == ["DejaVu Sans"]
     with pytest.raises(ConfigError, match=r"注意.*fonts-noto-cjk"):
         fonts.font_families(["注意"])
@@ -289,6 +289,25 @@ def test_the_verb_draws_the_attention_of_a_model(
     assert all(Path(path).stat().st_size > 5000 for path in printed)
 
 
+def test_a_model_alone_gives_its_shapes(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["-m", str(directory), "--only", "architecture"]
+    assert run(["paper", "figures", "-o", str(tmp_path), *asked]) == 0
+    assert [Path(path).name for path in capsys.readouterr().out.split()] == ["architecture.png", "architecture.svg"]
+    assert "d_model 16, d_ff 32" in (tmp_path / "architecture.svg").read_text("utf-8")
+
+
+def test_what_is_wrong_is_told_before_anything_is_drawn(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    model = ["-m", str(directory), "--sentence", "a b", "--only", "masks", "--only", "attention"]
+    for flags, said in ((["-o", str(tmp_path / "new"), *model, "--layer", "9"], "layers 1 to 2, not 9"),
+                        (["-o", str(tmp_path / "file"), "--only", "masks"], "must be a directory")):  # fmt: skip
+        assert run(["paper", "figures", *flags]) == 2
+        assert said in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_chinese_labels_are_drawn_or_refused_never_left_empty(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,7 +340,7 @@ def test_wrong_requests_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--lang", "de"], "--lang"),
         (["--only", "mask"], "did you mean 'masks'"),
         (["--only", "attention"], "--model DIRECTORY --sentence TEXT"),
-        (["--sentence", "a"], "belong together"),
+        (["--sentence", "a"], "--model DIRECTORY"),
         (["--preset", "huge"], "huge"),
         (["--only", "norm_training", "--steps", "0"], "--steps must be at least 1"),
     ):
