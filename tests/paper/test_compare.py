@@ -6,6 +6,8 @@ import json
 import random
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,7 +23,7 @@ from heedful.errors import ConfigError
 from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks, visible
 from heedful.paper.compare import compare
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
-from heedful.paper.run_costs import MOST_PASSES, decode, measured_memory, read_course, resident_bytes
+from heedful.paper.run_costs import MOST_PASSES, Memory, decode, measured_memory, read_course, resident_bytes
 from heedful.paper.systems import MEANINGLESS, TOLERANCE, differences, equal_width, num_parameters_of, parse_systems
 from heedful.text.cleaning import TrainingPair
 
@@ -202,6 +204,33 @@ def test_an_interrupted_comparison_goes_on(corpus: list[str], tmp_path: Path, mo
     first, second = results_of(tmp_path / "out")["systems"]
     assert first["settings"]["model"]["cell"] == "lstm" and second["settings"]["model"]["kernel_size"] == 2
     assert not (tmp_path / "out" / "summary.png").exists()
+
+
+def test_memory_of_a_training_is_kept_when_its_scoring_is_interrupted(
+    corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C after the last update: the second go trains nothing, and the little that takes is no answer."""
+    from heedful.paper import compare as comparison
+
+    measure, taken = comparison.measure, iter((5_000_000, 1_000))
+
+    @contextmanager
+    def told(device: torch.device) -> Iterator[Memory]:
+        yield Memory(next(taken), "resident_memory_growth")
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison, "measured_memory", told)
+    monkeypatch.setattr(comparison, "measure", interrupted)
+    command = ["compare", *corpus, *TINY, "--steps", 2, "-o", tmp_path / "out", "-q", "--systems", "transformer"]
+    assert program(*command) == 130
+    monkeypatch.setattr(comparison, "measure", measure)
+    capsys.readouterr()
+    assert program(*command, "--resume", "--no-plots") == 0
+    assert capsys.readouterr().out == ""  # quiet
+    results = results_of(tmp_path / "out")
+    assert [one["memory_bytes"] for one in results["systems"]] == [5_000_000] and "unfinished" not in results
 
 
 def test_equal_minutes_leaves_the_presets_as_they_are(corpus: list[str], tmp_path: Path) -> None:
