@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 from heedful.errors import ConfigError
 
 T = TypeVar("T")
+RESERVED_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ class TokenizerConfig:
     """Spell unknown characters in bytes, so that no input is ever lost."""
     character_coverage: float = 0.9998
     """Share of the corpus's characters that get an id of their own."""
+    symbols: tuple[str, ...] = ()
+    """Text that is one token wherever it stands, such as a marker `<name>`; on sides of subwords."""
     max_sentences: int = 2_000_000
     """Learn the subwords from at most this many sentences, sampled evenly."""
 
@@ -118,6 +121,11 @@ class TokenizerConfig:
             raise ConfigError("tokenizer.target_kind needs separate vocabularies; set tokenizer.joint=false too.")
         if not 0.98 <= self.character_coverage <= 1:
             raise ConfigError(f"tokenizer.character_coverage must be from 0.98 to 1, not {self.character_coverage}.")
+        for symbol in self.symbols:
+            if not symbol or symbol.split() != [symbol] or "\u2581" in symbol:
+                raise ConfigError(f"tokenizer.symbols: {symbol!r} is empty or holds a space; a symbol has none.")
+            if symbol in RESERVED_SYMBOLS or self.symbols.count(symbol) > 1:
+                raise ConfigError(f"tokenizer.symbols: {symbol!r} is taken; each symbol must be new.")
 
 
 @dataclass(frozen=True)
@@ -287,7 +295,7 @@ class TrainingConfig:
     early_stopping: int | None = None
     """Stop after this many validations without a better `best_metric`."""
     best_metric: Literal["loss", "bleu"] = "loss"
-    """What makes one set of weights better than another on valid."""
+    """What makes one set of weights better than another on valid; of a parser, bleu stands for its F1."""
     average_last: int = 0
     """Also average the weights of the last n validations (the paper averages 5 or 20 checkpoints)."""
     ema_decay: float = 0.0

@@ -6,7 +6,7 @@ Here the parts meet that do not know each other: `training` is given a way to tr
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from heedful.training.report import ConsoleReporter, Evaluation, Reporter
     from heedful.training.state import TrainingState
 
+    MakeEvaluate = Callable[[Config, Prepared, torch.device], Evaluate | None]
+
 PAPER_TOKENS_PER_STEP = 25_600  # about 25,000 (section 5.1), in whole rows
 
 Request = Config | Mapping[str, Any] | str | Path
@@ -51,12 +53,20 @@ class TrainingResult:
     scores: tuple[Score, ...]
 
 
-def train(request: Request, *, resume: bool = False, overwrite: bool = False, quiet: bool = False) -> TrainingResult:
+def train(
+    request: Request,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+    make_evaluate: MakeEvaluate | None = None,
+) -> TrainingResult:
     """Train a model: `request` is a YAML file, a mapping that says what differs from the defaults, or a full `Config`.
 
     `resume` goes on with an interrupted run in the same output directory, or starts where there is none. `overwrite`
     replaces a finished model. Returns when the budget is used, patience is lost, or Ctrl-C or SIGTERM came; a
-    complete model directory is left in every case once a first validation was made.
+    complete model directory is left in every case once a first validation was made. `make_evaluate` makes what scores
+    the model on part of valid, if it shall not be BLEU.
     """
     from heedful.build import resolve_device
     from heedful.training.report import ConsoleReporter
@@ -75,7 +85,7 @@ def train(request: Request, *, resume: bool = False, overwrite: bool = False, qu
             shutil.rmtree(output / "training" / name, ignore_errors=True)
     state, reporter = open_run(config, prepared, console, resume=resume)
     try:
-        loop = set_up(config, prepared, state, reporter)
+        loop = set_up(config, prepared, state, reporter, make_evaluate)
         loop.run()
         if loop.stopped_by is None or loop.stopped_by == "early stopping":
             loop.choose()
@@ -233,7 +243,13 @@ def open_run(
     )
 
 
-def set_up(config: Config, prepared: Prepared, state: TrainingState | None, reporter: Reporter) -> TrainingLoop:
+def set_up(
+    config: Config,
+    prepared: Prepared,
+    state: TrainingState | None,
+    reporter: Reporter,
+    make_evaluate: MakeEvaluate | None = None,
+) -> TrainingLoop:
     """Build model, stream and loop; try the largest batch; go on from the state, if there is one."""
     import torch
 
@@ -257,7 +273,7 @@ def set_up(config: Config, prepared: Prepared, state: TrainingState | None, repo
         directory=directory,
         reporter=reporter,
         publish=publisher(config, prepared, device),
-        evaluate=evaluator(config, prepared, device),
+        evaluate=(make_evaluate or evaluator)(config, prepared, device),
     )
     sizes = (config.model.source_vocab_size, config.model.target_vocab_size)
     remark = loop.step.try_largest(worst_batch(rows, width, *sizes))

@@ -1,10 +1,11 @@
 """A rule for the search that lets only whole, well-formed trees out: every bracket is closed by its own kind.
 
 The symbols are those of a linearised tree, `(S (NP XX XX )NP (VP XX )VP )S`: opening brackets, closing brackets, and
-one symbol for a word. A hypothesis begins with an opening bracket and has one root; a closing bracket is that of the
-innermost open constituent, which holds a word at least; there are exactly as many words as the sentence has; the end
-comes when all is closed. At every step enough room is left to close everything within the longest length allowed.
-All rows are judged at once, on the device.
+symbols for words: one for all, one for each kind (tags), or one for each place (`<w0> <w1>`). A hypothesis begins with
+an opening bracket and has one root; a closing bracket is that of the innermost open constituent, which holds a word at
+least; there are exactly as many words as the sentence has, where they have places in their order; the end comes when
+all is closed. At every step enough room is left to close everything within the longest length allowed. All rows are
+judged at once, on the device.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ class BracketSymbols:
 
     pairs: tuple[tuple[int, int], ...]
     """Ids of the opening and the closing bracket of each label."""
-    word_id: int
+    word_ids: tuple[int, ...]
+    """Ids that stand for a word."""
     eos_id: int
     vocab_size: int
+    numbered: bool = False
+    """Whether word n of a sentence is `word_ids[n]` (and so on from the first after the last) and no other."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class BracketRule:
     """By how much a token changes the depth: 1 for opening brackets, -1 for closing ones, 0 for all others."""
     closing: Int[Tensor, " V"]
     """For an opening bracket the closing one."""
+    word_ids: Int[Tensor, " W"]
+    is_word: Bool[Tensor, " V"]
     num_words: Int[Tensor, " B"]
     max_lengths: Int[Tensor, " B"]
 
@@ -58,7 +64,8 @@ class BracketRule:
         steps = self.steps[history]
         depths = steps.cumsum(dim=1)
         depth = steps.sum(dim=1)
-        left = num_words - (history == self.symbols.word_id).sum(dim=1)
+        used = self.is_word[history].sum(dim=1)
+        left = num_words - used
         run = run_length(steps == 1)
         ended = (depth <= 0) & (length > 0)
 
@@ -70,9 +77,16 @@ class BracketRule:
         if length:
             closing = self.closing[history.gather(1, innermost[:, None])]
             allowed = allowed.scatter(1, closing, may_close[:, None])
-        allowed[:, self.symbols.word_id] = (depth > 0) & (left > 0)
+        allowed |= ((depth > 0) & (left > 0))[:, None] & self._next_word(used)
         allowed[:, self.symbols.eos_id] = ended
         return allowed
+
+    def _next_word(self, used: Int[Tensor, " R"]) -> Bool[Tensor, "#R V"]:
+        """The symbols that the next word may have, in rows with so many words already."""
+        if not self.symbols.numbered:
+            return self.is_word[None]
+        chosen = self.word_ids[used % len(self.word_ids)]
+        return torch.zeros_like(self.is_word).expand(len(used), -1).scatter(1, chosen[:, None], True)
 
     def select(self, sentences: Int[Tensor, " b"]) -> BracketRule:
         """The rule for some of the sentences."""
@@ -107,10 +121,15 @@ def make_bracket_rule(
     for opening_id, closing_id in symbols.pairs:
         steps[opening_id], steps[closing_id] = 1, -1
         closing[opening_id] = closing_id
+    word_ids = torch.tensor(symbols.word_ids, dtype=torch.long)
+    is_word = torch.zeros(symbols.vocab_size, dtype=torch.bool)
+    is_word[word_ids] = True
     return BracketRule(
         symbols=symbols,
         steps=steps.to(device),
         closing=closing.to(device),
+        word_ids=word_ids.to(device),
+        is_word=is_word.to(device),
         num_words=torch.tensor(list(num_words), device=device),
         max_lengths=torch.tensor(list(max_lengths), device=device),
     )

@@ -48,7 +48,8 @@ def learn_subwords(
     A size that the corpus cannot fill is lowered to what it can; a size too small for its characters is raised when
     chosen here and an error when wanted.
     """
-    size = wanted or choose_vocab_size(num_pairs, _num_characters(sentences, config.character_coverage))
+    characters = _num_characters(sentences, config.character_coverage)
+    size = wanted or choose_vocab_size(num_pairs, characters) + len(config.symbols)
     for _ in range(4):
         try:
             return _run_trainer(sentences, config, size, control_symbols)
@@ -98,6 +99,7 @@ def _run_trainer(sentences: list[str], config: TokenizerConfig, size: int, contr
         byte_fallback=config.byte_fallback,
         character_coverage=config.character_coverage,
         control_symbols=control_symbols,
+        user_defined_symbols=list(config.symbols),
         train_extremely_large_corpus=False,
         **_SHARED_OPTIONS,
     )

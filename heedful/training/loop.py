@@ -214,6 +214,7 @@ class TrainingLoop:
             signature=None if evaluation is None else evaluation.signature,
             is_best=False,
             seconds=time.perf_counter() - began,
+            score_name="BLEU" if evaluation is None else evaluation.name,
         )
         is_best = self.value(record) < self.best.value
         return ValidRecord(**{**vars(record), "is_best": is_best}), () if evaluation is None else evaluation.samples

@@ -29,8 +29,10 @@ class Evaluation:
     """What translating part of valid gave: a score with its signature, and a few samples to read."""
 
     bleu: float
+    """BLEU, or another score of which more is better; `name` says which."""
     signature: str
     samples: tuple[Sample, ...]
+    name: str = "BLEU"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class ValidRecord:
     signature: str | None
     is_best: bool
     seconds: float
+    score_name: str = "BLEU"
+    """What the number in `bleu` is, in a run that is evaluated by another score."""
 
 
 class Reporter(Protocol):
@@ -162,7 +166,7 @@ class ConsoleReporter:
         )
 
     def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
-        bleu = "" if record.bleu is None else f"  BLEU {record.bleu:.1f}"
+        bleu = "" if record.bleu is None else f"  {record.score_name} {record.bleu:.1f}"
         best = "  (best so far)" if record.is_best else ""
         self.console.print(
             f"step {record.step}  valid loss {record.loss:.3f}  perplexity {record.perplexity:.2f}{bleu}{best}",
@@ -207,7 +211,7 @@ class FileReporter:
         self._write("valid", {**asdict(record), "samples": [asdict(sample) for sample in samples]})
         self._plot("valid/loss", record.loss, record.step)
         if record.bleu is not None:
-            self._plot("valid/bleu", record.bleu, record.step)
+            self._plot(f"valid/{record.score_name.lower()}", record.bleu, record.step)
         if self._board is not None and samples:
             text = "\n\n".join(f"{s.source}\n\n→ {s.translation}\n\n= {s.reference}" for s in samples)
             self._board.add_text("valid/samples", text, record.step)

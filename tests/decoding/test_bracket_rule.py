@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -14,16 +16,22 @@ from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.brackets import LONGEST_RUN, BracketSymbols, make_bracket_rule
 from heedful.decoding.constraints import make_constraints
 from heedful.errors import DecodingError
-from heedful.paper.parsing.linear import linearise, rebuild
+from heedful.paper.parsing.linear import WordSymbols, linearise, rebuild
 
 NAMES = ["<pad>", "</s>", "<s>", "(A", ")A", "(B", ")B", "XX", "?"]
-SYMBOLS = BracketSymbols(pairs=((3, 4), (5, 6)), word_id=7, eos_id=EOS, vocab_size=len(NAMES))
+SYMBOLS = BracketSymbols(pairs=((3, 4), (5, 6)), word_ids=(7,), eos_id=EOS, vocab_size=len(NAMES))
 CPU = torch.device("cpu")
 SEARCHES = {
     "greedy": (greedy.search, DecodingConfig(method="greedy")),
     "beam": (beam.search, DecodingConfig(beam_size=3, num_best=3)),
     "sampling": (sampling.search, DecodingConfig(method="sampling", num_best=3)),
 }
+
+
+NUMBERED_NAMES = [*NAMES[:7], "<w0>", "<w1>", "<w2>"]
+NUMBERED = BracketSymbols(
+    pairs=((3, 4), (5, 6)), word_ids=(7, 8, 9), eos_id=EOS, vocab_size=len(NUMBERED_NAMES), numbered=True
+)
 
 
 def rule_for(num_words: list[int], max_lengths: list[int]):
@@ -55,6 +63,48 @@ def allowed_after(text: str, *, num_words: int, max_length: int) -> set[str]:
 )
 def test_what_may_follow(history: str, num_words: int, max_length: int, expected: set[str]):
     assert allowed_after(history, num_words=num_words, max_length=max_length) == expected
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ("(A", {"(A", "(B", "<w0>"}),
+        ("(A <w0>", {"(A", "(B", "<w1>"}),
+        ("(A <w0> (B <w1> )B <w2>", {"(A", "(B", "<w0>"}),  # after the last number comes the first
+        ("(A <w0> <w1> <w2> <w0>", {")A"}),
+    ],
+)
+def test_numbered_words_come_in_their_order(history: str, expected: set[str]):
+    rule = make_bracket_rule(NUMBERED, num_words=[4], max_lengths=[30], device=CPU)
+    [mask] = rule.allowed(torch.tensor([[NUMBERED_NAMES.index(name) for name in history.split()]]))
+    assert {name for name, may in zip(NUMBERED_NAMES, mask.tolist(), strict=True) if may} == expected
+
+
+def test_words_of_several_kinds_all_may_come_and_all_count():
+    symbols = dataclasses.replace(NUMBERED, numbered=False)
+    rule = make_bracket_rule(symbols, num_words=[2, 2], max_lengths=[30, 30], device=CPU)
+    histories = [[3, 9], [3, 8]]
+    words = {"(A", "(B", "<w0>", "<w1>", "<w2>"}
+    for mask in rule.allowed(torch.tensor(histories)):
+        assert {name for name, may in zip(NUMBERED_NAMES, mask.tolist(), strict=True) if may} == words
+    done = rule.allowed(torch.tensor([[3, 9, 7], [3, 8, 8]]))
+    assert done.nonzero().tolist() == [[0, 4], [1, 4]]
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**31), num_words=st.lists(st.integers(1, 8), min_size=1, max_size=3))
+def test_random_logits_give_whole_numbered_trees(method, seed, num_words):
+    search, config = SEARCHES[method]
+    model = TableModel(vocab_size=len(NUMBERED_NAMES), seed=seed, scale=3.0)
+    limits = [words + 9 for words in num_words]
+    source, mask = batch_of([[3 + number] * words for number, words in enumerate(num_words)])
+    rule = make_bracket_rule(NUMBERED, num_words=num_words, max_lengths=limits, device=CPU)
+    found = search(model, source, mask, config, SPECIAL, max_lengths=limits, rule=rule)
+    for words, hypotheses in zip(num_words, found, strict=True):
+        symbols = [NUMBERED_NAMES[token] for token in hypotheses[0].tokens[:-1]]
+        tree = rebuild(symbols, ["word"] * words, word_symbols=WordSymbols("index", cycle=3))
+        assert linearise(tree, WordSymbols("index", cycle=3)) == symbols
 
 
 def test_runs_of_opening_brackets_are_limited():

@@ -17,9 +17,9 @@ from heedful.config import TokenizerConfig, settle
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.evaluation.brackets import score_trees, summarise
-from heedful.paper.parsing.linear import linearise, rebuild
-from heedful.paper.parsing.parser import Parser, bracket_symbols, source_text
-from heedful.paper.table4 import Treebanks, parsing_request, run_table4, set_name
+from heedful.paper.parsing.linear import KINDS, ONE_FOR_ALL, WordSymbols, linearise, rebuild, recognise
+from heedful.paper.parsing.parser import Guess, Parser, bracket_symbols
+from heedful.paper.table4 import Treebanks, parsing_request, run_table4, set_name, tag_accuracy
 from heedful.paper.table4_report import PAPER_ROWS, WORDS
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 from heedful.text.trees import Span, Tree, plain, read_guesses, read_tree, read_trees
@@ -59,6 +59,56 @@ def test_there_and_back(tree: Tree):
 
 
 @pytest.mark.parametrize(
+    ("kind", "source", "target"),
+    [
+        ("xx", "John sat", "(S (NP XX )NP XX )S"),
+        ("index", "John<w0> sat<w1>", "(S (NP <w0> )NP <w1> )S"),
+        ("tags", "John sat", "(S (NP NNP )NP VBD )S"),
+    ],
+)
+def test_what_stands_for_a_word(kind: str, source: str, target: str):
+    tree = read_tree("(S (NP (NNP John)) (VBD sat))")
+    word_symbols = WordSymbols(kind)
+    assert word_symbols.source_text(tree.words) == source
+    assert " ".join(linearise(tree, word_symbols)) == target
+    again = rebuild(target.split(), tree.words, word_symbols=word_symbols)
+    assert again.spans == tree.spans
+    assert again.tags == (("NNP", "VBD") if kind == "tags" else ("XX", "XX"))
+
+
+@given(any_tree(), st.sampled_from(KINDS), st.integers(1, 9))
+def test_there_and_back_whatever_stands_for_a_word(tree: Tree, kind: str, cycle: int):
+    word_symbols = WordSymbols(kind, cycle)
+    symbols = linearise(tree, word_symbols)
+    assert rebuild(symbols, tree.words, tree.tags, word_symbols=word_symbols) == tree
+    assert len(word_symbols.source_text(tree.words).split(" ")) == len(tree.words)
+
+
+def test_numbers_out_of_order_are_no_tree():
+    for symbols in ("(S <w1> <w0> )S", "(S <w0> <w0> )S"):
+        with pytest.raises(ValueError, match="another word's symbol"):
+            rebuild(symbols.split(), ["a", "b"], word_symbols=WordSymbols("index"))
+    around = rebuild("(S <w0> <w1> <w0> )S".split(), ["a", "b", "c"], word_symbols=WordSymbols("index", cycle=2))
+    assert around.spans == (Span("S", 0, 3),)
+    with pytest.raises(ValueError, match="does not fit"):
+        rebuild("(S NN ⁇ )S".split(), ["a", "b"], word_symbols=WordSymbols("tags"))
+
+
+def test_right_tags_are_counted_where_there_is_a_tree():
+    gold = [read_tree("(S (NN a) (VB b))"), read_tree("(S (NN a))"), read_tree("(S (NN a) (NN b))")]
+    guesses = [Guess(read_tree("(S (NN a) (NN b))")), Guess(None, problem="none"), Guess(gold[2])]
+    assert tag_accuracy(gold, guesses) == 75
+    assert tag_accuracy(gold[1:2], guesses[1:2]) == 0
+
+
+def test_a_vocabulary_tells_what_stands_for_a_word():
+    assert recognise(["XX"]) == WordSymbols("xx")
+    assert recognise(["<w1>", "<w0>", "<w2>"]) == WordSymbols("index", cycle=3)
+    assert recognise(WordSymbols("index").markers) == WordSymbols("index")
+    assert recognise(["NN", "XX", "VB"]).kind == recognise(["<w0>", "NN"]).kind == "tags"
+
+
+@pytest.mark.parametrize(
     ("symbols", "problem"),
     [
         ("", "no symbols"),
@@ -83,7 +133,7 @@ def test_what_is_no_tree_is_told(symbols: str, problem: str):
 
 def pairs_of(trees: list[str]) -> list[tuple[str, str]]:
     read = [plain(read_tree(text)) for text in trees]
-    return [(source_text(tree.words), " ".join(linearise(tree))) for tree in read]
+    return [(ONE_FOR_ALL.source_text(tree.words), " ".join(linearise(tree))) for tree in read]
 
 
 def test_a_target_of_k_symbols_is_k_tokens_and_the_end(tmp_path: Path):
@@ -98,11 +148,36 @@ def test_a_target_of_k_symbols_is_k_tokens_and_the_end(tmp_path: Path):
             assert tokenizer.decode(ids) == target
             assert tokenizer.decode_source(tokenizer.encode_source(source)) == source
         assert tokenizer.target_vocab_size == 4 + len({symbol for _, target in pairs for symbol in target.split()})
-    symbols = bracket_symbols(made)
+    symbols, word_symbols = bracket_symbols(made)
     assert len(symbols.pairs) == 6  # S NP VP PP SBAR é|-
     for opening, closing in symbols.pairs:
         assert made.decode([opening])[1:] == made.decode([closing])[1:]
-    assert made.decode([symbols.word_id]) == "XX"
+    assert made.decode(symbols.word_ids) == "XX"
+    assert word_symbols == ONE_FOR_ALL
+
+
+def test_a_number_in_the_source_is_one_token():
+    trees = [plain(read_tree(text)) for text in toy_trees(60, 1)]
+    word_symbols = WordSymbols("index")
+    pairs = [(word_symbols.source_text(tree.words), " ".join(linearise(tree, word_symbols))) for tree in trees]
+    settings = TokenizerConfig(joint=False, target_kind="word", symbols=tuple(word_symbols.markers))
+    tokenizer = train_tokenizer(pairs, settings)
+    for (source, _), tree in zip(pairs, trees, strict=True):
+        ids = tokenizer.encode_source(source)
+        pieces = tokenizer.source_pieces(ids)
+        assert [piece for piece in pieces if piece.startswith("<w")] == word_symbols.of(tree.tags)
+        assert tokenizer.decode_source(ids) == source
+    symbols, found = bracket_symbols(tokenizer)
+    longest = max(len(tree.words) for tree in trees)
+    assert found == WordSymbols("index", cycle=longest)
+    assert symbols.numbered
+    assert tokenizer.decode(symbols.word_ids).split() == word_symbols.markers[:longest]
+
+
+@pytest.mark.parametrize("symbols", [("",), ("a b",), ("<s>",), ("<a>", "<a>")])
+def test_symbols_that_cannot_be_are_refused(symbols: tuple[str, ...]):
+    with pytest.raises(ConfigError, match=r"tokenizer\.symbols"):
+        TokenizerConfig(symbols=symbols)
 
 
 def test_whole_words_need_a_vocabulary_of_their_own():
@@ -149,7 +224,7 @@ def run(files: dict[str, Path]) -> tuple[Path, dict[str, Any]]:
     """A parser trained once for all tests below."""
     output = files["train"].parent / "out"
     banks = Treebanks(train=[files["train"]], valid=[files["valid"]], test=[files["test"]])
-    return output, run_table4({**SMALL, "output": str(output)}, banks, quiet=True, command="heedful paper table4 …")
+    return output, run_table4({**SMALL, "output": str(output)}, banks, words="xx", quiet=True, command="heedful …")
 
 
 @pytest.mark.slow
@@ -234,14 +309,44 @@ def test_a_finished_run_is_not_replaced_unasked_but_taken_up(
     banks = Treebanks(train=[files["train"]], valid=[files["valid"]], test=[files["test"]])
     request = {**SMALL, "output": str(output)}
     with pytest.raises(ConfigError, match="--resume"):
-        run_table4(request, banks, quiet=True)
-    again = run_table4(request, banks, brackets="forced", language="zh", resume=True, quiet=True)
+        run_table4(request, banks, words="xx", quiet=True)
+    again = run_table4(request, banks, words="xx", brackets="forced", language="zh", resume=True, quiet=True)
     assert again["steps"] == results["steps"]
     assert again["tests"][0]["forced"] == results["tests"][0]["forced"]
     assert "free" not in again["tests"][0]
     (tmp_path / "other").write_text("x")
     with pytest.raises(ConfigError, match="other things"):
         run_table4({**SMALL, "output": str(tmp_path)}, banks, quiet=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "steps", "least"), [("index", 200, 80), ("tags", 60, 10)])
+def test_the_other_symbols_for_words_are_learned_too(
+    words: str, steps: int, least: float, files: dict[str, Path], tmp_path: Path
+):
+    """Trained with F1 on valid as what chooses the weights; held-out sentences are looked up by their words."""
+    chosen_by = {"bleu_sentences": 10, "best_metric": "bleu", "samples": 1, "validate_every": steps // 2}
+    training = {**SMALL["training"], "steps": steps, **chosen_by}
+    request = {**SMALL, "training": training, "output": str(tmp_path / "out")}
+    banks = Treebanks(train=[files["train"]], test=[files["test"]], sentences=20)
+    results = run_table4(request, banks, words=words, brackets="forced", quiet=True)
+    [test] = results["tests"]
+    assert results["words"] == words
+    assert test["forced"]["all"]["num_sentences"] == 20
+    assert test["forced"]["all"]["f1"] > least
+    assert ("tag_accuracy" in test["forced"]) == (words == "tags")
+    log = (tmp_path / "out" / "model" / "training" / "log.jsonl").read_text("utf-8").splitlines()
+    valid = [event for event in map(json.loads, log) if event["event"] == "valid"]
+    assert {event["score_name"] for event in valid} == {"F1"}
+    assert results["valid_f1"] == max(event["bleu"] for event in valid) > least
+    assert valid[0]["samples"][0]["translation"].startswith("(")
+    parser = Parser.load(tmp_path / "out" / "model", device="cpu")
+    assert parser.word_symbols.kind == words
+    long = ["the", "cat", "sees", "the", "dog"] * 8  # more words than any number that was trained
+    [guess] = parser.parse([long], max_extra_length=20)
+    assert guess.tree is not None
+    assert guess.tree.words == tuple(long)
+    assert set(guess.tree.tags) <= ({"DT", "NN", "JJ", "VBZ", "IN", "."} if words == "tags" else {"XX"})
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
@@ -259,6 +364,17 @@ def test_the_papers_size_and_search():
     assert named.tokenizer.target_kind == "word"
     with pytest.raises(ConfigError, match="exclude each other"):
         parsing_request({"preset": "tiny"}, device=torch.device("cpu"), paper=True)
+
+
+def test_a_gpu_has_a_recipe_of_its_own():
+    import torch
+
+    request = parsing_request({}, device=torch.device("cuda"), paper=False, word_symbols=WordSymbols("index"))
+    config = settle(request)
+    assert (config.training.r_drop, config.training.best_metric) == (1.0, "bleu")
+    assert config.training.epochs == 60
+    assert config.tokenizer.symbols[:2] == ("<w0>", "<w1>")
+    assert settle(parsing_request({}, device=torch.device("cuda"), paper=False)).tokenizer.symbols == ()
 
 
 def test_names_of_test_sets():
@@ -279,6 +395,8 @@ def test_the_papers_rows_and_words_are_complete():
         (["paper", "table4"], "--train FILE --test FILE"),
         (["paper", "table4", "--train", "no.trees", "--test", "no.trees"], "no.trees: there is no such file"),
         (["paper", "table4", "--train", "a", "--test", "a", "--brackets", "force"], "did you mean 'forced'"),
+        (["paper", "table4", "--train", "a", "--test", "a", "--words", "idx"], "not one of xx, index, tags"),
+        (["paper", "table4", "--train", "a", "--test", "a", "--sentences", "0"], "--sentences must be 1 or more"),
         (["paper", "table4", "--train", "a", "--test", "a", "--lang", "de"], "not one of en, zh"),
         (["paper", "table4", "--train", "a", "--test", "a", "--model.dropot=1"], "dropout"),
         (["paper", "f1", "no.trees", "no.trees"], "there is no such file"),

@@ -30,6 +30,13 @@ TestTrees = Annotated[
     list[str] | None, typer.Option("--test", metavar="FILE", rich_help_panel=TREES, help="To score on; repeatable.")
 ]
 Paper = Annotated[bool, typer.Option("--paper", help="The paper's size: 4 layers, d_model 1024, beam of 21.")]
+Words = Annotated[
+    str | None,
+    typer.Option(metavar="WHICH", help="What stands for a word in a tree: index, tags, or xx as in the paper."),
+]
+Scored = Annotated[
+    int | None, typer.Option("--sentences", metavar="N", help="Score only so many of each test set, taken evenly.")
+]
 Brackets = Annotated[str, typer.Option(metavar="WHICH", help="Search with forced whole trees, free, or both.")]
 TreeFile = Annotated[Path, typer.Argument(metavar="FILE", help="Trees, one a line; .gz and .xz too.")]
 Sentences = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Sentences, words parted by spaces.")]
@@ -48,7 +55,9 @@ def table4(
     output: options.Output = None,
     preset: options.Preset = None,
     paper: Paper = False,
+    words: Words = None,
     brackets: Brackets = "both",
+    sentences: Scored = None,
     beam_size: options.BeamSize = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
@@ -86,8 +95,9 @@ def table4(
 
     results = run_table4(
         request,
-        Treebanks(train=train or (), valid=valid or (), test=test or ()),
+        Treebanks(train=train or (), valid=valid or (), test=test or (), sentences=sentences),
         paper=paper,
+        words=words,
         brackets=brackets,
         language=lang,
         resume=resume,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import DecodingError, ModelDirectoryError
-from heedful.paper.parsing.linear import WORD, rebuild
-from heedful.text.trees import Tree, escape
+from heedful.paper.parsing.linear import ONE_FOR_ALL, WordSymbols, rebuild, recognise
+from heedful.text.trees import Tree
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ class Parser:
 
     def __init__(self, translator: Translator, *, forced: bool = True) -> None:
         """`forced`: let the search produce whole trees over exactly the sentence's words and nothing else."""
-        self.symbols = bracket_symbols(translator.tokenizer)
+        self.symbols, self.word_symbols = bracket_symbols(translator.tokenizer)
         self.translator = translator
         translator.make_rule = self.make_rule if forced else None
 
@@ -65,9 +65,9 @@ class Parser:
         tell(len(sentences) - len(fitting))
         for start in range(0, len(fitting), AT_ONCE):
             places = fitting[start : start + AT_ONCE]
-            texts = [source_text(sentences[place]) for place in places]
+            texts = [self.word_symbols.source_text(sentences[place]) for place in places]
             for place, found in zip(places, self.translator.translate(texts, **settings), strict=True):
-                guesses[place] = read_guess(found.text, sentences[place], found.log_prob)
+                guesses[place] = read_guess(found.text, sentences[place], found.log_prob, self.word_symbols)
             tell(len(places))
         return guesses
 
@@ -82,31 +82,40 @@ class Parser:
         if not words:
             raise DecodingError("a sentence without words has no tree.")
         longest = self.translator.model.max_length
-        return max(len(self.translator.tokenizer.encode_source(source_text(words))), len(words) + 3) <= longest
+        tokens = self.translator.tokenizer.encode_source(self.word_symbols.source_text(words))
+        return max(len(tokens), len(words) + 3) <= longest
 
 
-def source_text(words: Sequence[str]) -> str:
-    """The words as the model reads them: one space between two, round brackets as in the trees."""
-    return " ".join(escape(word) if word.strip() else "_" for word in words)
-
-
-def read_guess(text: str, words: Sequence[str], log_prob: float) -> Guess:
+def read_guess(
+    text: str, words: Sequence[str], log_prob: float, word_symbols: WordSymbols = ONE_FOR_ALL
+) -> Guess:  # fmt: skip
     """The tree in a translation, if it is one."""
     try:
-        return Guess(rebuild(text.split(), words), log_prob)
+        return Guess(rebuild(text.split(), words, word_symbols=word_symbols), log_prob)
     except ValueError as error:
         return Guess(None, log_prob, str(error))
 
 
-def bracket_symbols(tokenizer: Tokenizer) -> BracketSymbols:
-    """What the target ids of a parsing model mean."""
+def bracket_symbols(tokenizer: Tokenizer) -> tuple[BracketSymbols, WordSymbols]:
+    """What the target ids of a parsing model mean, and what stands for a word: all is read off its vocabulary."""
     from heedful.decoding.brackets import BracketSymbols
 
-    pieces = tokenizer.pieces(range(tokenizer.target_vocab_size))
-    ids = {piece.removeprefix(_SPACE_MARK): number for number, piece in enumerate(pieces)}
+    special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id)
+    numbers = [number for number in range(tokenizer.target_vocab_size) if number not in special]
+    names = [piece.removeprefix(_SPACE_MARK) for piece in tokenizer.pieces(numbers)]
+    ids = dict(zip(names, numbers, strict=True))
     pairs = tuple(
-        (number, ids[f"){name[1:]}"]) for name, number in ids.items() if name[0] == "(" and f"){name[1:]}" in ids
+        (number, ids[f"){name[1:]}"]) for name, number in ids.items() if name[:1] == "(" and f"){name[1:]}" in ids
     )
-    if WORD not in ids or not pairs:
+    words = {name: number for name, number in ids.items() if name[:1] not in ("(", ")")}
+    if not pairs or not words:
         raise ModelDirectoryError("this model does not write trees; train one that does: heedful paper table4 --help")
-    return BracketSymbols(pairs, word_id=ids[WORD], eos_id=tokenizer.eos_id, vocab_size=tokenizer.target_vocab_size)
+    word_symbols = recognise(words)
+    symbols = BracketSymbols(
+        pairs,
+        word_ids=tuple(words[name] for name in word_symbols.markers or words),
+        eos_id=tokenizer.eos_id,
+        vocab_size=tokenizer.target_vocab_size,
+        numbered=word_symbols.kind == "index",
+    )
+    return symbols, word_symbols
