@@ -120,7 +120,8 @@ Milliseconds of a forward pass of one sentence (batch 1):
 
 Operations and what must wait come out as the theory says, and so do paths: the convolution's grows with n, as the paper says of contiguous
 kernels below its table; the log_k n that stands in it needs dilated ones. Time does not follow: one sentence does not fill a GPU of this
-size, and until it does, every layer but the recurrent one takes the time of starting its kernels.
+size, and until it does, every layer but the recurrent one takes the time of starting its kernels. Nor is the recurrent layer's power of d a slope:
+at n = {long} it took {", ".join(f"{seconds['recurrent', long, d] * 1e3:.1f}" for d in widths)} ms for d = {", ".join(map(str, widths))}, one step up and then the same.
 
 **Seen in operations, not in time: "self-attention layers are faster than recurrent layers when the sequence length n is smaller than the
 representation dimensionality d"** (section 4, "in terms of computational complexity"). Whole layers, projections and gates included, cross over
