@@ -203,10 +203,13 @@ class ModelConfig:
         if self.positions == "rotary" and self.attention_key_dim % 2:
             name = "head_dim" if self.key_dim is None else "key_dim"
             raise ConfigError(f"model.positions=rotary needs an even {name}, not {self.attention_key_dim}.")
-        if self.positions == "rotary" and self.attention_scoring == "additive":
+        is_transformer = self.architecture == "transformer"  # a recurrent model has no use for positions
+        if is_transformer and self.positions == "rotary" and self.attention_scoring == "additive":
             raise ConfigError("model.positions=rotary works on dot products; use scaled_dot or dot scoring with it.")
         if self.architecture == "convolutional" and self.positions == "rotary":
             raise ConfigError("model.positions=rotary needs queries and keys; use sinusoidal or learned.")
+        if self.architecture == "convolutional" and self.attention_scoring == "additive":
+            raise ConfigError("a convolutional model asks by dot products; use scaled_dot or dot scoring with it.")
         if self.architecture == "recurrent" and self.d_model % 2:
             raise ConfigError(f"a recurrent model reads both ways and needs an even d_model, not {self.d_model}.")
         if self.positions == "sinusoidal" and self.d_model % 2:

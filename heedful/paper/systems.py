@@ -50,6 +50,16 @@ SHARED_KEYS = {
     "training": ("seed", "device", "precision", "steps", "epochs", "tokens", "minutes", "tokens_per_step"),
 }
 """What is the same for all systems, or follows from their names."""
+NO_TRANSFORMER = (
+    *("d_ff", "key_dim", "norm_placement", "norm", "norm_epsilon", "final_norm"),
+    *("activation", "attention_dropout", "activation_dropout"),
+)
+MEANINGLESS = {
+    "transformer": ("cell", "kernel_size"),
+    "recurrent": (*NO_TRANSFORMER, "positions", "kernel_size"),
+    "convolutional": (*NO_TRANSFORMER, "cell", "bias"),
+}
+"""Keys of `model` that an architecture does not read: a system does not differ in what it has not."""
 ONE_HEAD = {"num_heads": 1, "head_dim": None}
 """The rivals attend with one head, so the paper's heads do not constrain their widths."""
 
@@ -121,13 +131,14 @@ def _check_keys(system: System, section: str, values: Mapping[str, Any], where: 
 
 
 def differences(config: Config, reference: Config) -> dict[str, Any]:
-    """By dotted key what one system has otherwise than the reference, leaving out what its width and heads follow."""
+    """By dotted key what one system has otherwise than the reference: what it does read, width and heads aside."""
     one, other = to_mapping(config), to_mapping(reference)
+    hidden = {"architecture", "d_model", *ONE_HEAD, *MEANINGLESS[config.model.architecture]}
     return {
         f"{section}.{key}": value
         for section in OWN_SECTIONS
         for key, value in one[section].items()
-        if value != other[section][key] and key not in ("architecture", "d_model", *ONE_HEAD)
+        if value != other[section][key] and not (section == "model" and key in hidden)
     }
 
 
