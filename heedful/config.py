@@ -83,9 +83,11 @@ class DataConfig:
     """Tokens in one row of a batch; longer sentences are dropped. None: 128, or more if many sentences need it."""
     prepared: str | None = None
     """Directory written by `heedful prepare`: train from it and skip reading the corpora."""
+    workers: int | None = None
+    """Processes that read and tokenise the corpora; None: one for each core. The result is always the same."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "data", ("max_characters", "row_width"))
+        require_positive(self, "data", ("max_characters", "row_width", "workers"))
         if self.max_length_ratio < 1:
             raise ConfigError(f"data.max_length_ratio must be at least 1, not {self.max_length_ratio}.")
         if self.valid_pairs is not None and self.valid_pairs < 0:
@@ -112,7 +114,7 @@ class TokenizerConfig:
     """Share of the corpus's characters that get an id of their own."""
     symbols: tuple[str, ...] = ()
     """Text that is one token wherever it stands, such as a marker `<name>`; on sides of subwords."""
-    max_sentences: int = 2_000_000
+    max_sentences: int = 500_000
     """Learn the subwords from at most this many sentences, sampled evenly."""
 
     def __post_init__(self) -> None:
@@ -201,10 +203,13 @@ class ModelConfig:
         if self.positions == "rotary" and self.attention_key_dim % 2:
             name = "head_dim" if self.key_dim is None else "key_dim"
             raise ConfigError(f"model.positions=rotary needs an even {name}, not {self.attention_key_dim}.")
-        if self.positions == "rotary" and self.attention_scoring == "additive":
+        is_transformer = self.architecture == "transformer"  # a recurrent model has no use for positions
+        if is_transformer and self.positions == "rotary" and self.attention_scoring == "additive":
             raise ConfigError("model.positions=rotary works on dot products; use scaled_dot or dot scoring with it.")
         if self.architecture == "convolutional" and self.positions == "rotary":
             raise ConfigError("model.positions=rotary needs queries and keys; use sinusoidal or learned.")
+        if self.architecture == "convolutional" and self.attention_scoring == "additive":
+            raise ConfigError("a convolutional model asks by dot products; use scaled_dot or dot scoring with it.")
         if self.architecture == "recurrent" and self.d_model % 2:
             raise ConfigError(f"a recurrent model reads both ways and needs an even d_model, not {self.d_model}.")
         if self.positions == "sinusoidal" and self.d_model % 2:
@@ -249,6 +254,8 @@ class TrainingConfig:
     """Compile the training step with torch.compile; None: on a GPU."""
     fast_step: bool = False
     """On a GPU, compiled: bf16 between layers too, an own kernel for attention, updates replayed as one CUDA graph."""
+    sharding: Literal["none", "full"] = "none"
+    """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
     steps: int | None = None
     """Stop after this many updates."""
     epochs: float | None = None

@@ -5,7 +5,8 @@ HeedfulError
 ├── CorpusError           a text file that is missing, damaged, misaligned or empty
 ├── ModelDirectoryError   a model directory that is incomplete, altered or from another format
 ├── TrainingError         training that cannot start or cannot go on (memory, numbers, a state of another run)
-└── DecodingError         a request to the search or the translator that cannot be met
+├── DecodingError         a request to the search or the translator that cannot be met
+└── ElsewhereError        of several ranks another one failed and tells why; this one ends without a word
 """
 
 
@@ -31,3 +32,7 @@ class TrainingError(HeedfulError):
 
 class DecodingError(HeedfulError):
     """A translation request that the model or the search cannot meet."""
+
+
+class ElsewhereError(HeedfulError):
+    """Another rank met an error that a user can put right, and tells it."""

@@ -5,8 +5,8 @@ Here the parts meet that do not know each other: `training` is given a way to tr
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,27 +14,25 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import (
     Config,
     DataConfig,
-    DecodingConfig,
     choose_preset,
     read_request,
     settle,
     to_mapping,
 )
 from heedful.errors import ConfigError, CorpusError
+from heedful.examining import evaluator, on_whole_model, score_test
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
     from heedful.data.prepare import Prepared
     from heedful.evaluation.score import Score
-    from heedful.text.cleaning import TrainingPair
-    from heedful.text.tokenizer import Tokenizer
-    from heedful.training.loop import Evaluate, Publish, TrainingLoop
-    from heedful.training.report import ConsoleReporter, Evaluation, Reporter
+    from heedful.examining import MakeEvaluate
+    from heedful.training.distributed import World
+    from heedful.training.loop import Publish, TrainingLoop
+    from heedful.training.report import ConsoleReporter, Reporter
     from heedful.training.state import TrainingState
 
-    MakeEvaluate = Callable[[Config, Prepared, torch.device], Evaluate | None]
 
 PAPER_TOKENS_PER_STEP = 25_600  # about 25,000 (section 5.1), in whole rows
 
@@ -66,38 +64,71 @@ def train(
     `resume` goes on with an interrupted run in the same output directory, or starts where there is none. `overwrite`
     replaces a finished model. Returns when the budget is used, patience is lost, or Ctrl-C or SIGTERM came; a
     complete model directory is left in every case once a first validation was made. `make_evaluate` makes what scores
-    the model on part of valid, if it shall not be BLEU.
+    the model on part of valid, if it shall not be BLEU. Under torchrun every rank calls this; ranks that it started
+    again go on from the last saved state.
     """
-    from heedful.build import resolve_device
+    from heedful.training.distributed import join, was_restarted
     from heedful.training.report import ConsoleReporter
 
     plain = as_mapping(request)
     asked = settle(plain, "base")  # every key and the device are checked before any work
-    resolve_device(asked.training.device)
+    world = join(asked.training.device)
+    console = ConsoleReporter(quiet=quiet or not world.is_first)
+    with world.together():
+        if world.agree([was_restarted()])[0]:
+            resume, overwrite = True, False
+        config, prepared = begin(plain, asked, world, console, resume=resume, overwrite=overwrite)
+        loop = run(config, prepared, world, console, resume=resume, make_evaluate=make_evaluate)
+    scores = finish(config, prepared, loop, console) if world.is_first else []
+    best = loop.best
+    return TrainingResult(
+        Path(config.output), loop.spent.steps, loop.stopped_by, best.published_loss, best.published_bleu, tuple(scores)
+    )
+
+
+def begin(
+    plain: Mapping[str, Any], asked: Config, world: World, console: ConsoleReporter, *, resume: bool, overwrite: bool
+) -> tuple[Config, Prepared]:
+    """Check the output, obtain the data (the others open what the first rank wrote), decide what was left open."""
+    from heedful.data.prepare import Prepared
+    from heedful.training.run_record import forget_run
+
+    world.same(world.device.type, "{ranks} found another kind of device than rank 0; set --device cuda or cpu.")
+    world.same(json.dumps(plain, default=str), "{ranks} began with another configuration than rank 0; start all alike.")
     output = Path(asked.output)
-    check_output(output, resume=resume, overwrite=overwrite)
-    console = ConsoleReporter(quiet=quiet)
-    prepared = obtain_data(asked, output / "training" / "data", console)
+    data = output / "training" / "data"
+    world.first(lambda: check_output(output, resume=resume, overwrite=overwrite))
+    prepared = world.first(lambda: obtain_data(asked, data, console)) or Prepared.open(asked.data.prepared or data)
     config = complete(plain, asked, prepared)
-    console.note(describe_run(config, len(prepared.train)))
+    world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")
+    console.note(describe_run(config, len(prepared.train), world.size))
     if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
-        for name in ("states", "snapshots", "tensorboard"):
-            shutil.rmtree(output / "training" / name, ignore_errors=True)
-    state, reporter = open_run(config, prepared, console, resume=resume)
+        world.first(lambda: forget_run(output / "training"))
+    return config, prepared
+
+
+def run(
+    config: Config,
+    prepared: Prepared,
+    world: World,
+    console: ConsoleReporter,
+    *,
+    resume: bool,
+    make_evaluate: MakeEvaluate | None = None,
+) -> TrainingLoop:
+    """Train until the budget is used or something stops it; a model stands in the output in every case."""
+    state, reporter = open_run(config, prepared, console, resume=resume, world=world)
     try:
-        loop = set_up(config, prepared, state, reporter, make_evaluate)
+        loop = set_up(config, prepared, state, reporter, world, make_evaluate)
         loop.run()
         if loop.stopped_by is None or loop.stopped_by == "early stopping":
             loop.choose()
-        if loop.best.step == 0 and not (output / "config.json").exists():  # what there is, is better than nothing
-            loop.publish(loop.model.state_dict(), "last", loop.numbers())
+        if loop.best.step == 0 and not world.tell((Path(config.output) / "config.json").exists()):
+            loop.publish_model("last")  # what there is, is better than nothing
+        world.wait()
     finally:
         reporter.close()
-    scores = finish(config, prepared, loop, console)
-    best = loop.best
-    return TrainingResult(
-        output, loop.spent.steps, loop.stopped_by, best.published_loss, best.published_bleu, tuple(scores)
-    )
+    return loop
 
 
 # ---------------------------------------------------------------------- from a request to a run
@@ -144,6 +175,12 @@ def obtain_data(asked: Config, directory: Path, console: ConsoleReporter) -> Pre
     if is_prepared(directory, fingerprint(asked.data, asked.tokenizer, asked.training.seed)):
         return Prepared.open(directory)
     return prepare(asked, directory, console)
+
+
+def describe_data(config: Config, prepared: Prepared) -> str:
+    """All that decides which batches a rank will see."""
+    models = [path.read_bytes().hex() for path in sorted(prepared.directory.glob("*.model"))]
+    return json.dumps([to_mapping(config), len(prepared.train), prepared.row_width, prepared.lengths, models])
 
 
 def prepare(asked: Config, directory: Path, console: ConsoleReporter) -> Prepared:
@@ -212,31 +249,39 @@ def languages_of(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
     return {key: code for key, code in (("source_language", source), ("target_language", target)) if code}
 
 
-def describe_run(config: Config, num_pairs: int) -> str:
+def describe_run(config: Config, num_pairs: int, num_ranks: int = 1) -> str:
     """One line about what is going to happen."""
     training = config.training
-    limits = {
-        "steps": training.steps,
-        "epochs": training.epochs,
-        "tokens": training.tokens,
-        "minutes": training.minutes,
-    }
+    limits = {name: getattr(training, name) for name in ("steps", "epochs", "tokens", "minutes")}
     budget = " or ".join(f"{value:,.10g} {name}" for name, value in limits.items() if value)
-    return f"Training a {config.preset} model on {num_pairs:,} pairs for {budget}. Ctrl-C saves; --resume goes on."
+    ranks = f" with {num_ranks} ranks" if num_ranks > 1 else ""
+    return (
+        f"Training a {config.preset} model on {num_pairs:,} pairs{ranks} for {budget}. Ctrl-C saves; --resume goes on."
+    )
 
 
 def open_run(
-    config: Config, prepared: Prepared, console: ConsoleReporter, *, resume: bool
+    config: Config, prepared: Prepared, console: ConsoleReporter, *, resume: bool, world: World | None = None
 ) -> tuple[TrainingState | None, Reporter]:
     """The state to go on from, if there is one, and whoever is told how the run goes: the console and the log files."""
+    from heedful.build import resolve_device
+    from heedful.training.distributed import World
     from heedful.training.report import FileReporter, Reporters
     from heedful.training.run_record import record_run
     from heedful.training.state import load_state
 
+    world = world or World(resolve_device(config.training.device))
     directory = Path(config.output) / "training"
     directory.mkdir(parents=True, exist_ok=True)
-    state = load_state(directory / "states", console.note) if resume else None
-    record_run(directory / "run.json", config, prepared.report, resumed=state is not None)
+    state = load_state(directory / "states", console.note, world) if resume else None
+    record = directory / "run.json"
+    world.first(lambda: record_run(record, config, prepared.report, resumed=state is not None))
+    world.same(
+        record.read_text("utf-8") if record.exists() else "",
+        f"{{ranks}} cannot see {record}; the output must be on a file system that all machines share.",
+    )
+    if not world.is_first:
+        return state, Reporters()
     step = state.values["spent"]["steps"] if state is not None else 0
     return state, Reporters(
         console, FileReporter(directory, resumed_step=step, tensorboard=config.training.tensorboard)
@@ -248,35 +293,35 @@ def set_up(
     prepared: Prepared,
     state: TrainingState | None,
     reporter: Reporter,
+    world: World | None = None,
     make_evaluate: MakeEvaluate | None = None,
 ) -> TrainingLoop:
     """Build model, stream and loop; try the largest batch; go on from the state, if there is one."""
-    import torch
-
-    from heedful.build import build_model, resolve_device
+    from heedful.build import resolve_device
     from heedful.data.stream import BatchStream, fixed_batches, worst_batch
+    from heedful.training.distributed import World
     from heedful.training.loop import TrainingLoop
+    from heedful.training.placing import place_model
 
-    device, directory = resolve_device(config.training.device), Path(config.output) / "training"
-    torch.manual_seed(config.training.seed)
-    model = build_model(config.model).to(device)
+    world = world or World(resolve_device(config.training.device))
     width = prepared.row_width
     special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
+    special.update(rank=world.rank, world_size=world.size)
     rows = max(1, (config.training.tokens_per_step or PAPER_TOKENS_PER_STEP) // width)
     loop = TrainingLoop(
-        model=model,
+        model=place_model(config, world, reporter),
         stream=BatchStream(prepared.train, width=width, rows_per_step=rows, seed=config.training.seed, **special),
         valid_batches=lambda: fixed_batches(prepared.valid, width, rows, **special),
         config=config.training,
         d_model=config.model.d_model,
-        device=device,
-        directory=directory,
+        world=world,
+        directory=Path(config.output) / "training",
         reporter=reporter,
-        publish=publisher(config, prepared, device),
-        evaluate=(make_evaluate or evaluator)(config, prepared, device),
+        publish=publisher(config, prepared, world),
+        evaluate=on_whole_model((make_evaluate or evaluator)(config, prepared, world.device), config, world),
     )
     sizes = (config.model.source_vocab_size, config.model.target_vocab_size)
-    remark = loop.step.try_largest(worst_batch(rows, width, *sizes))
+    remark = loop.step.try_largest(worst_batch(loop.stream.num_rows, width, *sizes))
     if remark is not None:
         reporter.note(remark)
     if state is not None:
@@ -290,107 +335,30 @@ def set_up(
 # ---------------------------------------------------------------------- what the loop is given
 
 
-def publisher(config: Config, prepared: Prepared, device: torch.device) -> Publish:
+def publisher(config: Config, prepared: Prepared, world: World) -> Publish:
     """A function that turns weights into the model directory."""
     from heedful.checkpoint import save_model
 
     def publish(weights: Mapping[str, torch.Tensor], kind: str, numbers: dict[str, Any]) -> None:
+        device = f"{world.size} × {device_name(world.device)}" if world.size > 1 else device_name(world.device)
         details = {
             "data": prepared.report,
             "lengths": prepared.lengths,
-            "training": {"weights": kind, **numbers, "device": device_name(device), "seed": config.training.seed},
+            "training": {"weights": kind, **numbers, "device": device, "seed": config.training.seed},
         }
         save_model(config.output, weights=weights, config=config, tokenizer=prepared.tokenizer, details=details)
 
     return publish
 
 
-def evaluator(config: Config, prepared: Prepared, device: torch.device) -> Evaluate | None:
-    """A function that translates part of valid (greedily, for speed) and scores it; None if that is switched off."""
-    wanted = config.training.bleu_sentences
-    if not wanted or not prepared.valid_pairs:
-        return None
-    stride = max(1, len(prepared.valid_pairs) // wanted)
-    pairs = prepared.valid_pairs[::stride][:wanted]
-
-    def evaluate(model: nn.Module) -> Evaluation:
-        from heedful.evaluation.score import score
-        from heedful.training.report import Evaluation, Sample
-
-        decoding = replace(config.decoding, method="greedy", num_best=1)
-        texts = translate_pairs(model, prepared.tokenizer, pairs, decoding, device)
-        references = [pair.target for pair in pairs]
-        [bleu] = score(texts, references, metrics=("bleu",), target_language=config.data.target_language, bootstrap=0)
-        chosen = range(0, len(pairs), max(1, len(pairs) // max(1, config.training.samples)))
-        samples = [Sample(pairs[i].source, references[i], texts[i]) for i in chosen][: config.training.samples]
-        return Evaluation(bleu.value, bleu.signature, tuple(samples))
-
-    return evaluate
-
-
-def translate_pairs(
-    model: nn.Module,
-    tokenizer: Tokenizer,
-    pairs: Sequence[TrainingPair],
-    decoding: DecodingConfig,
-    device: torch.device,
-) -> list[str]:
-    """Translations of the pairs' sources, each into its own target language."""
-    from heedful.decoding.translator import Translator
-
-    translator = Translator(model, tokenizer, decoding, device=device)  # type: ignore[arg-type]
-    texts = [""] * len(pairs)
-    for language in {pair.target_language for pair in pairs}:
-        places = [place for place, pair in enumerate(pairs) if pair.target_language == language]
-        sources = [pairs[place].source for place in places]
-        for place, translation in zip(places, translator.translate(sources, target_language=language), strict=True):
-            texts[place] = translation.text
-    return texts
-
-
 def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter) -> list[Score]:
     """Score the published model on the test corpora, write the scores into its card, and say how it ended."""
     interrupted = loop.stopped_by not in (None, "early stopping")
-    scores = [] if interrupted else score_test(config, prepared, loop, console)
+    scores = [] if interrupted else score_test(config, prepared, loop.device, console)
     if interrupted:
         console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")
     console.note(f'The model is in {config.output}. Try: heedful translate -m {config.output} "…"')
     return scores
-
-
-def score_test(config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter) -> list[Score]:
-    """BLEU, chrF and TER of the published model on each test corpus, by target language."""
-    from heedful.checkpoint import load_model, save_model
-    from heedful.evaluation.score import score
-
-    if not prepared.test_pairs:
-        return []
-    loaded = load_model(config.output, device=loop.device)
-    names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == "test"]
-    groups: dict[tuple[int, str | None], list[TrainingPair]] = {}
-    for pair in prepared.test_pairs:
-        groups.setdefault((pair.corpus_index, pair.target_language), []).append(pair)
-    all_scores: list[Score] = []
-    plain: list[dict[str, Any]] = []
-    for (index, tag), pairs in groups.items():
-        name = names[index] if tag is None else f"{names[index]} into {tag}"
-        console.note(f"Translating the {len(pairs):,} sentences of {name} …")
-        texts = translate_pairs(loaded.model, prepared.tokenizer, pairs, config.decoding, loop.device)
-        references = [pair.target for pair in pairs]
-        scores = score(texts, references, target_language=tag or config.data.target_language)
-        for one in scores:
-            console.note(f"{name}: {one}")
-        all_scores += scores
-        plain += [{**one.to_dict(), "data": name} for one in scores]
-    save_model(
-        config.output,
-        weights=loaded.model,
-        config=loaded.config,
-        tokenizer=loaded.tokenizer,
-        details=loaded.details,
-        scores=plain,
-    )
-    return all_scores
 
 
 def device_name(device: torch.device) -> str:

@@ -24,6 +24,7 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["cli"],
     ["serving", "interop", "inspection", "paper"],
     ["workflow"],
+    ["examining"],
     ["training", "decoding", "evaluation"],
     ["native", "checkpoint"],
     ["build", "card"],

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,8 @@ from heedful.data.stream import worst_batch
 from heedful.decoding import beam, greedy
 from heedful.decoding.constraints import SpecialTokens
 from heedful.errors import TrainingError
-from heedful.model.attention import Scoring, attend_explicit, attend_fused, attend_rows
+from heedful.model.attention import Scoring, attend_explicit, attend_fused
+from heedful.model.fast.operations import add_norm, row_attention, scaled_loss
 from heedful.model.transformer import Transformer
 from heedful.training.step import TrainingStep, uses_bf16
 
@@ -158,29 +160,71 @@ def test_a_recurrent_model_in_bf16_gives_what_it_gives_on_a_cpu(cell: str, scori
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-2), (torch.bfloat16, 4e-2)])
+BOTH_TYPES = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-2), (torch.bfloat16, 5e-2)])
+"""Products in fp32 run in TF32 inside the kernels, hence the first tolerance."""
+
+
+def assert_kernel_equals_plain(operation: Any, inputs: list[Any], tolerance: float) -> None:
+    """An operation on the GPU in its own type, and on the CPU in double precision: the same values and gradients."""
+    results = []
+    for device, dtype in ((CUDA, None), (torch.device("cpu"), torch.float64)):
+        moved = [
+            one.to(device, dtype if one.is_floating_point() else None).detach().requires_grad_(one.requires_grad)
+            if isinstance(one, torch.Tensor)
+            else one
+            for one in inputs
+        ]
+        outputs = operation(*moved)
+        torch.manual_seed(5)
+        loss = sum((one.float() * torch.randn(one.shape).to(device)).sum() for one in outputs)
+        leaves = [one for one in moved if isinstance(one, torch.Tensor) and one.requires_grad]
+        results.append([*outputs, *torch.autograd.grad(loss, leaves)])
+    for ours, plain in zip(*results, strict=True):
+        torch.testing.assert_close(ours.cpu().double(), plain.double(), atol=tolerance, rtol=tolerance)
+
+
+@BOTH_TYPES
 @pytest.mark.parametrize(("queries", "keys"), [(128, 128), (96, 40), (17, 128)])
-def test_our_own_kernel_for_short_rows_gives_what_explicit_attention_gives(
+def test_the_attention_kernel_gives_what_plain_attention_gives(
     dtype: torch.dtype, tolerance: float, queries: int, keys: int
 ) -> None:
-    """Products in fp32 run in TF32 there, hence the tolerance."""
-    model = Transformer(SMALL)
-    model.use_attention("rows")  # defines the operation
     torch.manual_seed(1)
-    query, key, value = (
-        torch.randn(3, length, 4, 32, device=CUDA, dtype=dtype).transpose(1, 2).requires_grad_()
-        for length in (queries, keys, keys)
-    )
-    mask = torch.rand(3, 1, queries, keys, device=CUDA) < 0.3
+    query, sides = (torch.randn(3, n, k, 4, 32, dtype=dtype, requires_grad=True) for n, k in ((queries, 1), (keys, 2)))
+    mask = torch.rand(3, 1, queries, keys) < 0.3
     mask[:, :, 5:9] = False
-    scoring, results = Scoring("scaled_dot", 4, 32), []
-    weights = torch.randn_like(query)
-    for attend in (attend_rows, attend_explicit):
-        values = attend(query, key, value, mask, scoring=scoring, dropout=0.0).values
-        results.append((values, *torch.autograd.grad((values * weights).sum(), (query, key, value))))
-    assert (results[0][0][:, :, 5:9] == 0).all()
-    for ours, explicit in zip(*results, strict=True):
-        torch.testing.assert_close(ours.float(), explicit.float(), atol=tolerance, rtol=tolerance)
+    assert_kernel_equals_plain(lambda *given: row_attention(*given)[:1], [query, sides, mask, 32**-0.5], tolerance)
+    own, square = (
+        torch.randn(2, queries, 3, 4, 32, dtype=dtype, requires_grad=True),
+        torch.rand(2, 1, queries, queries) < 0.3,
+    )
+    assert_kernel_equals_plain(lambda x, m: row_attention(x, x, m, 0.2)[:1], [own, square], tolerance)
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize(("width", "dropout"), [(512, 0.1), (384, 0.0), (96, 0.3)])
+def test_the_kernel_of_sum_and_norm_gives_what_plain_code_gives(
+    dtype: torch.dtype, tolerance: float, width: int, dropout: float
+) -> None:
+    torch.manual_seed(1)
+    inputs: list[Any] = [torch.randn(7, 9, width, dtype=dtype, requires_grad=True) for _ in range(2)]
+    inputs += [torch.randn(width, dtype=dtype, requires_grad=True) for _ in range(3)]
+    inputs += [torch.tensor([3, 99]), 1, dropout, 1e-5]
+    assert_kernel_equals_plain(lambda *given: add_norm(*given)[:2], inputs, tolerance)
+    assert_kernel_equals_plain(lambda *given: add_norm(*given)[1:2], inputs, tolerance)
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize("vocabulary", [32_000, 8_001, 100])
+def test_the_kernel_of_the_loss_gives_what_plain_code_gives(
+    dtype: torch.dtype, tolerance: float, vocabulary: int
+) -> None:
+    torch.manual_seed(1)
+    logits = (3 * torch.randn(50, vocabulary)).to(dtype)
+    labels, counted = torch.randint(0, vocabulary, (50,)), torch.rand(50) < 0.7
+    ours = scaled_loss(logits.to(CUDA), labels.to(CUDA), counted.to(CUDA), torch.tensor(0.1, device=CUDA), 0.1)
+    plain = scaled_loss(logits.double(), labels, counted, torch.tensor(0.1), 0.1)
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one.cpu().double(), other.double(), rtol=tolerance, atol=tolerance * 1e-2)
 
 
 def test_a_recorded_step_learns_as_the_plain_one() -> None:

@@ -2,6 +2,9 @@
 
 Stacks of convolutions with gated linear units, weight normalisation, residual sums scaled by √½, and an attention of
 its own in every decoder layer (multi-step attention). A token sees k - 1 neighbours more with each layer.
+
+The original also divides the encoder's gradients by twice the number of attentions; Adam, which it did not use, divides
+by their size anyway, so that is left out.
 """
 
 from __future__ import annotations

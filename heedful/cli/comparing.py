@@ -77,7 +77,7 @@ def compare(
     results = run(request, systems, equal, lang=lang, plots=plots, resume=resume, overwrite=overwrite, quiet=quiet)
     if as_json:
         print(json.dumps(results, indent=2, ensure_ascii=False))
-    else:
+    elif not quiet:
         print_table(results, lang)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import typer
 
-from heedful.errors import HeedfulError
+from heedful.errors import ConfigError, ElsewhereError, HeedfulError
 
 INTERRUPTED = 130
 
@@ -31,7 +31,11 @@ def handled() -> Iterator[None]:
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    except ElsewhereError:
+        raise typer.Exit(2) from None
     except HeedfulError as error:
+        if isinstance(error, ConfigError) and os.environ.get("LOCAL_RANK", "0") != "0":
+            raise typer.Exit(2) from None  # torchrun started all ranks of this machine alike: the first tells it
         notes = getattr(error, "__notes__", [])
         raise typer.Exit(tell_error(" ".join([str(error), *notes]))) from None
     except OSError as error:

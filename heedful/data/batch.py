@@ -40,9 +40,9 @@ class Batch:
         """The same batch in page-locked memory, from which copies to a GPU need not be waited for."""
         return Batch(**{name: tensor.pin_memory() for name, tensor in vars(self).items()})
 
-    def rows(self, start: int, stop: int) -> Batch:
-        """A microbatch: rows start to stop."""
-        return Batch(**{name: tensor[start:stop] for name, tensor in vars(self).items()})
+    def rows(self, start: int, stop: int, stride: int = 1) -> Batch:
+        """A microbatch: rows start to stop, or every `stride`-th of them."""
+        return Batch(**{name: tensor[start:stop:stride] for name, tensor in vars(self).items()})
 
     def twice(self) -> Batch:
         """Every row a second time, below the first."""

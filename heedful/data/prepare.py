@@ -12,9 +12,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,15 @@ import numpy as np
 from heedful.config import DataConfig, TokenizerConfig, to_mapping
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
-from heedful.text.cleaning import Preflight, TrainingPair, preflight
+from heedful.text.cleaning import Preflight, TrainingPair, preflight, workers_for
 from heedful.text.corpus import corpus_files
-from heedful.text.tokenizer import Tokenizer, train_tokenizer
+from heedful.text.encoding import Encoded, Encoding, flat_ids, longest_side
+from heedful.text.tokenizer import Tokenizer, learn_tokenizer, sampled_places
+from heedful.text.workers import Workers
 
 FORMAT_VERSION = 1
 MANIFEST = "prepared.json"
-PAIRS_PER_CHUNK = 10_000
+PAIRS_PER_SAMPLE = 10_000
 WIDTHS = (128, 256, 512, 1024)
 SHARE_TOO_LONG = 0.01
 
@@ -97,10 +98,7 @@ def prepare(
     tokenizer, sample = _obtain_tokenizer(found, tokenizer_config, seed, tell)
     tokenizer.save(folder)
     width = data.row_width or choose_width(tokenizer, sample)
-    weights = [corpus.weight for corpus in data.train]
-    tell("tokenising", 0, found.num_pairs)
-    pairs = _counted(found.pairs(), "tokenising", found.num_pairs, tell)
-    num_long = write_store(folder / "train", tokenizer, pairs, width=width, corpus_weights=weights)
+    num_long = write_training_store(folder, tokenizer, found, width=width, tell=tell)
     num_long_valid = write_store(folder / "valid", tokenizer, found.valid_pairs, width=width)
     _write_pairs(folder / "valid.jsonl", found.valid_pairs)
     _write_pairs(folder / "test.jsonl", found.test_pairs)
@@ -134,7 +132,8 @@ def fingerprint(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> str:
         except OSError as error:
             raise CorpusError(f"{path}: cannot read this corpus: {error.strerror}.") from None
         stamps.append([path, status.st_size, status.st_mtime_ns])
-    plain = [FORMAT_VERSION, to_mapping(data), to_mapping(tokenizer), seed, stamps]
+    settings = {name: value for name, value in to_mapping(data).items() if name != "workers"}  # changes nothing written
+    plain = [FORMAT_VERSION, settings, to_mapping(tokenizer), seed, stamps]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
@@ -156,39 +155,56 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 def choose_width(tokenizer: Tokenizer, sample: Sequence[TrainingPair]) -> int:
     """The narrowest row that holds all but one in a hundred pairs."""
-    longest = [max(len(source), len(target)) for source, target in _encode(tokenizer, sample)]
+    longest = longest_side(tokenizer, sample)
     for width in WIDTHS:
-        if sum(length > width for length in longest) <= SHARE_TOO_LONG * len(longest):
+        if (longest > width).sum() <= SHARE_TOO_LONG * len(longest):
             return width
     return WIDTHS[-1]
 
 
-def write_store(
-    directory: Path,
-    tokenizer: Tokenizer,
-    pairs: Iterable[TrainingPair],
-    *,
-    width: int,
-    corpus_weights: Sequence[float] | None = None,
-) -> int:
+def write_store(directory: Path, tokenizer: Tokenizer, pairs: Sequence[TrainingPair], *, width: int) -> int:
     """Tokenise pairs into a store; returns how many were left out because a row cannot hold them."""
-    num_long, iterator = 0, iter(pairs)
+    with _new_store(directory, tokenizer) as writer:
+        encoded = flat_ids(tokenizer, pairs, width)
+        writer.add_flat(*encoded[:4], corpus_index=0)
+        _require_pairs(writer, width)
+    return int(encoded.num_long[0])
+
+
+def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *, width: int, tell: Progress) -> int:
+    """Tokenise the kept pairs into `train/`, in several processes; returns how many a row cannot hold.
+
+    What each process makes of its chunk is appended in the order of the corpora: their number changes no byte.
+    """
+    num_long, stage = 0, "tokenising"
+    tell(stage, 0, found.num_pairs)
+    weights = [corpus.weight for corpus in found.data.train]
+    store = _new_store(folder / "train", tokenizer, corpus_weights=weights)
+    with store as writer, Workers(workers_for(found.data)) as workers:
+        for index, corpus in enumerate(found.data.train):
+            work = Encoding(corpus=corpus, tokenizer=str(folder), width=width, languages=found.languages(index))
+            chunks = ((len(chunk), chunk) for chunk in found.kept_chunks(index) if len(chunk))
+            for num_lines, arrays in workers.in_order(work, chunks):
+                encoded = Encoded(*arrays)
+                writer.add_flat(*encoded[:4], corpus_index=index)
+                num_long += int(encoded.num_long[0])
+                tell(stage, num_lines * len(work.languages), found.num_pairs)
+        _require_pairs(writer, width)
+    return num_long
+
+
+def _new_store(directory: Path, tokenizer: Tokenizer, corpus_weights: Sequence[float] | None = None) -> StoreWriter:
     shutil.rmtree(directory, ignore_errors=True)
     sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
-    with StoreWriter(directory, *sizes, corpus_weights=corpus_weights) as writer:
-        while chunk := list(islice(iterator, PAIRS_PER_CHUNK)):
-            ids = _encode(tokenizer, chunk)
-            fits = [len(source) <= width and len(target) <= width for source, target in ids]
-            num_long += len(fits) - sum(fits)
-            kept = [(*both, pair.corpus_index) for both, pair, fit in zip(ids, chunk, fits, strict=True) if fit]
-            indices = [index if corpus_weights is not None else 0 for _, _, index in kept]
-            writer.add([source for source, _, _ in kept], [target for _, target, _ in kept], indices)
-        if not writer.num_pairs:
-            raise CorpusError(
-                f"no pair fits in a row of {width} tokens; set data.row_width to more, or check that the corpora "
-                f"have one sentence a line."
-            )
-    return num_long
+    return StoreWriter(directory, *sizes, corpus_weights=corpus_weights)
+
+
+def _require_pairs(writer: StoreWriter, width: int) -> None:
+    if not writer.num_pairs:
+        raise CorpusError(
+            f"no pair fits in a row of {width} tokens; set data.row_width to more, or check that the corpora "
+            f"have one sentence a line."
+        )
 
 
 def measure_lengths(store: PairStore, width: int) -> dict[str, float]:
@@ -208,46 +224,29 @@ def _obtain_tokenizer(
     found: Preflight, config: TokenizerConfig, seed: int, tell: Progress
 ) -> tuple[Tokenizer, list[TrainingPair]]:
     """The tokenizer, and an even sample of the pairs."""
-    sample: list[TrainingPair] = []
-    stride = max(1, found.num_pairs // PAIRS_PER_CHUNK)
-
-    def noted() -> Iterator[TrainingPair]:
-        for index, pair in enumerate(_counted(found.pairs(), "learning the subwords", found.num_pairs, tell)):
-            if index % stride == 0:
-                sample.append(pair)
-            yield pair
-
-    if config.path is None:
-        return train_tokenizer(
-            ((pair.source, pair.target) for pair in noted()), config, tags=found.tags, seed=seed
-        ), sample
-    tokenizer = Tokenizer.load(config.path)
-    if set(found.tags) - set(tokenizer.tags):
-        missing = ", ".join(sorted(set(found.tags) - set(tokenizer.tags)))
-        raise ConfigError(f"tokenizer.path: the tokenizer in {config.path} has no tag for {missing}; train a new one.")
-    for _ in noted():
-        pass
-    return tokenizer, sample
+    even = np.arange(0, found.num_pairs, max(1, found.num_pairs // PAIRS_PER_SAMPLE))
+    if config.path is not None:
+        return _given_tokenizer(config.path, found.tags), list(found.chosen(even))
+    places = sampled_places(found.num_pairs, config, seed=seed)
+    wanted = np.union1d(places, even)
+    pairs: list[TrainingPair] = []
+    tell("learning the subwords", 0, len(wanted))
+    for pair in found.chosen(wanted):
+        pairs.append(pair)
+        if len(pairs) % PAIRS_PER_SAMPLE == 0:
+            tell("learning the subwords", PAIRS_PER_SAMPLE, len(wanted))
+    sample = [pairs[at] for at in np.searchsorted(wanted, places).tolist()]
+    texts = [(pair.source, pair.target) for pair in sample]
+    tokenizer = learn_tokenizer(texts, config, num_pairs=found.num_pairs, tags=found.tags)
+    return tokenizer, [pairs[at] for at in np.searchsorted(wanted, even).tolist()]
 
 
-def _encode(tokenizer: Tokenizer, pairs: Sequence[TrainingPair]) -> list[tuple[list[int], list[int]]]:
-    threads = os.cpu_count() or 1
-    sources: list[list[int]] = [[] for _ in pairs]
-    for language in {pair.target_language for pair in pairs}:
-        places = [place for place, pair in enumerate(pairs) if pair.target_language == language]
-        encoded = tokenizer.encode_sources([pairs[place].source for place in places], language, num_threads=threads)
-        for place, ids in zip(places, encoded, strict=True):
-            sources[place] = ids
-    targets = tokenizer.encode_targets([pair.target for pair in pairs], num_threads=threads)
-    return list(zip(sources, targets, strict=True))
-
-
-def _counted(pairs: Iterable[TrainingPair], stage: str, total: int, tell: Progress) -> Iterator[TrainingPair]:
-    """The same pairs, with a word to whoever watches after every chunk."""
-    for index, pair in enumerate(pairs, start=1):
-        yield pair
-        if index % PAIRS_PER_CHUNK == 0:
-            tell(stage, PAIRS_PER_CHUNK, total)
+def _given_tokenizer(path: str, tags: Sequence[str]) -> Tokenizer:
+    tokenizer = Tokenizer.load(path)
+    if set(tags) - set(tokenizer.tags):
+        missing = ", ".join(sorted(set(tags) - set(tokenizer.tags)))
+        raise ConfigError(f"tokenizer.path: the tokenizer in {path} has no tag for {missing}; train a new one.")
+    return tokenizer
 
 
 def _write_pairs(path: Path, pairs: Iterable[TrainingPair]) -> None:

@@ -22,17 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import CorpusError
+from heedful.text.tokenizer import id_type
 
 FORMAT_VERSION = 1
 OFFSET_TYPE = np.dtype("<i8")
 CORPUS_TYPE = np.dtype("<u2")
 MANIFEST = "store.json"
 REMEDY = "run `heedful prepare` again"
-
-
-def id_type(vocab_size: int) -> np.dtype[Any]:
-    """The smallest type that holds every id of a vocabulary: two bytes up to 65,536 ids, else four."""
-    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
 class _SideWriter:
@@ -45,19 +41,18 @@ class _SideWriter:
         self.offsets = _PartialFile(directory / f"{side}.offsets")
         self.offsets.write(np.zeros(1, dtype=OFFSET_TYPE))
 
-    def check(self, sentences: Sequence[Sequence[int]]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Flatten sentences into ids and lengths, or raise ValueError for ids that cannot be in the vocabulary."""
-        lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
-        flat = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum()))
-        if lengths.size and lengths.min() == 0:
+    def check(self, flat: NDArray[Any], lengths: NDArray[Any]) -> None:
+        """Raise ValueError for empty sentences and for ids that cannot be in the vocabulary."""
+        if lengths.sum() != flat.size:
+            raise ValueError(f"{self.side}: {flat.size} ids, but the lengths add up to {lengths.sum()}.")
+        if lengths.size and lengths.min() <= 0:
             raise ValueError(f"{self.side} sentence {int(lengths.argmin())} of this call has no ids, not even an end.")
         if flat.size and not 0 <= flat.min() <= flat.max() < self.vocab_size:
             raise ValueError(f"{self.side} ids must lie in [0, {self.vocab_size}), not {flat.min()} to {flat.max()}.")
-        return flat, lengths
 
     def append(self, flat: NDArray[Any], lengths: NDArray[Any]) -> None:
-        """Write what `check` returned."""
-        self.ids.write(flat.astype(id_type(self.vocab_size)))
+        """Write what passed `check`."""
+        self.ids.write(flat.astype(id_type(self.vocab_size), copy=False))
         self.offsets.write((self.num_tokens + np.cumsum(lengths)).astype(OFFSET_TYPE))
         self.num_tokens += flat.size
         self.longest = max(self.longest, int(lengths.max(initial=0)))
@@ -152,10 +147,34 @@ class StoreWriter:
         if not len(source_ids) == len(target_ids) == len(corpus_indices):
             raise ValueError(f"{len(source_ids)} sources, {len(target_ids)} targets, {len(corpus_indices)} corpora.")
         corpora = np.asarray(corpus_indices, dtype=np.int64)
+        self._add(_flat(source_ids), _flat(target_ids), corpora)
+
+    def add_flat(
+        self,
+        source: NDArray[Any],
+        source_lengths: NDArray[np.int64],
+        target: NDArray[Any],
+        target_lengths: NDArray[np.int64],
+        *,
+        corpus_index: int,
+    ) -> None:
+        """Append pairs of one corpus: the ids of all sentences of a side end to end, and how many each has."""
+        if source_lengths.size != target_lengths.size:
+            raise ValueError(f"{source_lengths.size} sources, {target_lengths.size} targets.")
+        corpora = np.full(source_lengths.size, corpus_index)
+        self._add((source, source_lengths), (target, target_lengths), corpora)
+
+    def _add(
+        self,
+        source: tuple[NDArray[Any], NDArray[np.int64]],
+        target: tuple[NDArray[Any], NDArray[np.int64]],
+        corpora: NDArray[np.int64],
+    ) -> None:
         known = 1 << 16 if self.corpus_weights is None else len(self.corpus_weights)
         if corpora.size and not 0 <= corpora.min() <= corpora.max() < known:
             raise ValueError(f"corpus indices must lie in [0, {known}), not {corpora.min()} to {corpora.max()}.")
-        source, target = self._source.check(source_ids), self._target.check(target_ids)
+        self._source.check(*source)
+        self._target.check(*target)
         self._source.append(*source)
         self._target.append(*target)
         self._corpora.write(corpora.astype(CORPUS_TYPE))
@@ -199,6 +218,11 @@ class StoreWriter:
             self.close()
         else:
             self.abort()
+
+
+def _flat(sentences: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+    return np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum())), lengths
 
 
 def _sync_directory(directory: Path) -> None:

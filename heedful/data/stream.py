@@ -2,7 +2,8 @@
 
 An epoch's pairs, in the order of `EpochOrder`, are taken in blocks; the pairs of a block are packed into rows, the rows
 shuffled, and the rows of all blocks laid end to end; step n is rows n * rows_per_step to (n + 1) * rows_per_step.
-Only the last batch of an epoch is filled up with empty rows, so every batch has one shape.
+Only the last batch of an epoch is filled up with empty rows, so every batch has one shape. Neither depends on how many
+ranks share the rows of a step; where their number does not divide, some ranks get an empty row.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class BatchStream:
         world_size: int = 1,
         pairs_per_block: int = PAIRS_PER_BLOCK,
     ) -> None:
-        if rows_per_step < 1 or rows_per_step % world_size or not 0 <= rank < world_size:
-            raise ValueError(f"{rows_per_step} rows a step cannot be divided evenly: rank {rank} of {world_size}.")
+        if rows_per_step < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"there is no share of {rows_per_step} rows for rank {rank} of {world_size}.")
         require_width(store, width)
         self.store, self.width, self.rows_per_step, self.seed = store, width, rows_per_step, seed
         self.bos_id, self.pad_id, self.rank, self.world_size = bos_id, pad_id, rank, world_size
@@ -93,11 +94,24 @@ class BatchStream:
             raise IndexError(f"epoch {epoch} has no step {step}.")
         first = step * self.rows_per_step
         with self._lock:
-            placement = self._placement(epoch, first)
-        num_rows = self.rows_per_step // self.world_size
+            placement = self._placement(epoch, first, self.rank, self.world_size)
         return assemble(
-            self.store, placement, num_rows=num_rows, width=self.width, bos_id=self.bos_id, pad_id=self.pad_id
+            self.store, placement, num_rows=self.num_rows, width=self.width, bos_id=self.bos_id, pad_id=self.pad_id
         )
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of one batch: a rank's share of a step, the same for all."""
+        return -(-self.rows_per_step // self.world_size)
+
+    def num_tokens(self, epoch: int, step: int) -> int:
+        """Real target tokens of a step on all ranks together, told by the lengths alone."""
+        first = step * self.rows_per_step
+        with self._lock:
+            if not self._has_step(epoch, step):
+                raise IndexError(f"epoch {epoch} has no step {step}.")
+            placement = self._placement(epoch, first, 0, 1)
+        return int(self.store.target.lengths(placement.pair).sum())
 
     def steps_in_epoch(self, epoch: int) -> int:
         """Steps of an epoch; the first call packs the lengths of all its pairs (over ten million tokens a second)."""
@@ -142,11 +156,11 @@ class BatchStream:
                 self._blocks.popitem(last=False)
             return block
 
-    def _placement(self, epoch: int, first: int) -> Placement:
-        """Which pairs stand where in this rank's rows of the step that begins at row `first` of the epoch."""
+    def _placement(self, epoch: int, first: int, rank: int, world_size: int) -> Placement:
+        """Which pairs stand where in a rank's rows of the step that begins at row `first` of the epoch."""
         ends = self._row_ends[epoch]
         stop = min(first + self.rows_per_step, ends[-1])
-        mine = np.arange(first + self.rank, stop, self.world_size)
+        mine = np.arange(first + rank, stop, world_size)
         parts = []
         for number in range(bisect_right(ends, first) - 1, len(ends) - 1):
             if ends[number] >= stop:
@@ -155,7 +169,7 @@ class BatchStream:
             block = self._block(epoch, number)
             key = combined_key(self.seed, epoch, 3, number)
             shuffled = permuted(rows - ends[number], block.packing.num_rows, key)
-            parts.append(Placement.of_rows(block.pairs, block.packing, shuffled, (rows - first) // self.world_size))
+            parts.append(Placement.of_rows(block.pairs, block.packing, shuffled, (rows - first) // world_size))
         return Placement.joined(parts)
 
 
@@ -180,10 +194,16 @@ def fixed_batches(
     bos_id: int,
     pad_id: int,
     *,
+    rank: int = 0,
+    world_size: int = 1,
     pairs_per_block: int = PAIRS_PER_BLOCK,
 ) -> Iterator[Batch]:
-    """Every pair of a store once, always in the same batches, for validation; the last may have empty rows."""
+    """Every pair of a store once, always in the same batches, for validation; the last may have empty rows.
+
+    Of several ranks each gets every `world_size`-th row of every batch; batches have at least one row for each.
+    """
     require_width(store, width)
+    rows_per_batch = -(-rows_per_batch // world_size) * world_size
     waiting: list[tuple[_Block, Integers]] = []
     for start in range(0, len(store), pairs_per_block):
         pairs = np.arange(start, min(start + pairs_per_block, len(store)))
@@ -192,7 +212,8 @@ def fixed_batches(
         waiting.append((block, np.arange(block.packing.num_rows)))
         while waiting and (last or sum(rows.size for _, rows in waiting) >= rows_per_batch):
             placement, waiting = _next_rows(waiting, rows_per_batch)
-            yield assemble(store, placement, num_rows=rows_per_batch, width=width, bos_id=bos_id, pad_id=pad_id)
+            batch = assemble(store, placement, num_rows=rows_per_batch, width=width, bos_id=bos_id, pad_id=pad_id)
+            yield batch if world_size == 1 else batch.rows(rank, rows_per_batch, world_size)
 
 
 def _next_rows(waiting: list[tuple[_Block, Integers]], count: int) -> tuple[Placement, list[tuple[_Block, Integers]]]:

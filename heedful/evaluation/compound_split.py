@@ -1,6 +1,7 @@
 """BLEU as the paper's generation measured it: on tokens, with hyphenated compounds taken apart.
 
-The paper's figures come from tokenised text in which `(\\S)-(\\S)` had become `\\1 ##AT##-##AT## \\2` on both sides. A
+The paper prints tokenised BLEU and says no more. Its authors' script for English to German turns `(\\S)-(\\S)` into
+`\\1 ##AT##-##AT## \\2` on both sides, after Moses's tokenizer. A
 hyphen so counts as a word of its own, one that is nearly always right, and the score comes out higher than sacreBLEU's.
 The tokens here are those of sacreBLEU's 13a, not of Moses's script, so even this figure is only close to the paper's.
 """

@@ -17,9 +17,6 @@ from heedful.config import ModelConfig
 from heedful.model.positions import rotate
 from heedful.shapes import Bool, Float, Int
 
-LONGEST_ROW, ROW_HEAD_DIMS = 128, frozenset((16, 32, 64, 128))
-"""What the kernel of `attend_rows` is made for."""
-
 
 class Attended(NamedTuple):
     """What attention gives: weighted sums of the values, and the weights (before dropout) where they exist."""
@@ -79,29 +76,7 @@ def attend_fused(
     return Attended(values.masked_fill(empty, 0.0), None)
 
 
-def attend_rows(
-    query: Float[Tensor, "B H Q Dh"],
-    key: Float[Tensor, "B H K Dh"],
-    value: Float[Tensor, "B H K Dh"],
-    mask: Bool[Tensor, "#B #H #Q K"],
-    *,
-    scoring: Scoring,
-    dropout: float,
-) -> Attended:
-    """The same by our own kernel for short rows on a GPU; what it is not made for is left to `attend_fused`."""
-    widths = {query.shape[3], value.shape[3]}
-    is_short = max(query.shape[2], key.shape[2]) <= LONGEST_ROW and len(widths) == 1 and widths <= ROW_HEAD_DIMS
-    one_mask = mask.shape == (query.shape[0], 1, query.shape[2], key.shape[2])
-    if scoring.vector is not None or dropout or not (query.is_cuda and is_short and one_mask):
-        return attend_fused(query, key, value, mask, scoring=scoring, dropout=dropout)
-    return Attended(torch.ops.heedful.row_attention(query, key, value, mask, scoring.scale)[0], None)
-
-
-ATTENTION: dict[str, Callable[..., Attended]] = {
-    "fused": attend_fused,
-    "explicit": attend_explicit,
-    "rows": attend_rows,
-}
+ATTENTION: dict[str, Callable[..., Attended]] = {"fused": attend_fused, "explicit": attend_explicit}
 
 
 class MultiHeadAttention(nn.Module):

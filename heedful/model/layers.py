@@ -25,12 +25,14 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return self.output(F.dropout(self.activated(x), self.dropout, self.training))
+
+    def activated(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T F"]:
+        """The inner layer after its activation."""
         inner = self.inner(x)
         if self.gate is not None:
-            inner = F.silu(self.gate(x)) * inner
-        else:
-            inner = F.gelu(inner) if self.activation == "gelu" else F.relu(inner)
-        return self.output(F.dropout(inner, self.dropout, self.training))
+            return F.silu(self.gate(x)) * inner
+        return F.gelu(inner) if self.activation == "gelu" else F.relu(inner)
 
 
 class Layer(nn.Module):

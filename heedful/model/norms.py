@@ -27,7 +27,8 @@ class BatchNorm(nn.Module):
     """Each feature normalised over all real tokens of the batch; by running statistics when not training.
 
     Padding takes no part in the statistics. This is what makes BatchNorm awkward for text: a token's value depends on
-    what else is in its batch, and training and inference compute different functions.
+    what else is in its batch, and training and inference compute different functions. In a decoder the batch's
+    statistics also carry something of later tokens past the causal mask, so losses in training mode flatter it.
     """
 
     def __init__(self, d_model: int, *, eps: float, bias: bool, momentum: float = 0.1) -> None:

@@ -118,8 +118,6 @@ class Transformer(nn.Module):
         """Compute all attention the "fused" or the "explicit" way; the results are the same."""
         if name not in ATTENTION:
             raise ValueError(f"attention is one of {', '.join(ATTENTION)}, not {name!r}")
-        if name == "rows":
-            import heedful.model.kernels.row_attention  # noqa: F401  (defines the operation; needs triton)
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):
                 module.backend = name

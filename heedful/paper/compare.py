@@ -128,6 +128,9 @@ def compare(
                 rehearse(config, prepared)
             with measured_memory(plan.device) as memory:
                 ended = train(one, resume=resume, overwrite=overwrite, quiet=quiet)
+            memory = larger_of(memory, earlier.get(system.name))
+            unfinished = {"name": system.name, "memory_bytes": memory.num_bytes, "memory_kind": memory.kind}
+            write_json(plan.output / RESULTS, {**results, "unfinished": unfinished})
             if ended.stopped_by not in (None, "early stopping"):
                 console.note(f"The comparison was stopped in {system.name}; the same command with --resume goes on.")
                 return results
@@ -186,10 +189,14 @@ def settled(system: System, shared: Mapping[str, Any]) -> Config:
 
 
 def open_comparison(output: Path, data: DataConfig, *, resume: bool, overwrite: bool) -> dict[str, Any]:
-    """See that the directory may be used; returns the earlier results by system where the comparison goes on."""
+    """See that the directory may be used; returns the earlier results by system where the comparison goes on.
+
+    Of the system in which it was interrupted there is the memory alone: what a second go measures lacks the first.
+    """
     earlier = open_output(output, FORMAT, "comparison", data=data, resume=resume, overwrite=overwrite)
+    begun = [earlier["unfinished"]] if "unfinished" in earlier else []
     try:
-        return {system["name"]: system for system in earlier.get("systems", [])}
+        return {system["name"]: system for system in (*begun, *earlier.get("systems", []))}
     except (KeyError, TypeError) as error:
         raise ConfigError(
             f"{output / RESULTS}: damaged ({error}); remove it, or add --overwrite to start anew."
@@ -221,6 +228,14 @@ def taken_over(
     if found is None or not (output / name / "config.json").exists():
         return None
     return dict(found) if settings_of(config) == found.get("settings") else None
+
+
+def larger_of(memory: Memory, earlier: Mapping[str, Any] | None) -> Memory:
+    """The memory of a training that went on: a second go may have had little or nothing left to do."""
+    before = earlier or {}
+    if before.get("memory_kind") != memory.kind or memory.num_bytes is None:
+        return memory
+    return Memory(max(memory.num_bytes, before.get("memory_bytes") or 0), memory.kind)
 
 
 # ---------------------------------------------------------------------- the numbers

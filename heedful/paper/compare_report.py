@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from heedful.paper.charts import Line, bar_chart, line_chart, visible
+from heedful.paper.fonts import choose_font, installed_fonts
 
 LANGUAGES = ("en", "zh")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8b4513")
 """Of the systems, in order; told apart by colour-blind readers too (after Okabe and Ito)."""
-CHINESE_FONTS = (
-    "Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN", "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei", "Microsoft YaHei", "PingFang SC", "Heiti SC", "SimHei", "Noto Sans CJK JP",
-)  # fmt: skip
 
 WORDS: dict[str, dict[str, str]] = {
     "en": {
@@ -44,8 +41,11 @@ WORDS: dict[str, dict[str, str]] = {
         "corpora": "corpora",
         "on_valid": "No test corpus was given: BLEU is on valid, on which the weights were also chosen.",
         "signature": "BLEU signature",
-        "cuda_max_memory_allocated": "Memory: the peak of what tensors took on the GPU (max_memory_allocated).",
-        "resident_memory_growth": "Memory: by how much the process grew in RAM while training, sampled.",
+        "first_of_several": "BLEU in the table is on {data}; on the other sets: {others}.",
+        "cuda_max_memory_allocated": "Memory: the peak of what tensors took on the GPU (max_memory_allocated) in "
+        "training, validations and test included.",
+        "resident_memory_growth": "Memory: by how much the process grew in RAM in training, validations and test "
+        "included; sampled.",
         "not_measured": "Memory was not measured: this machine does not tell it.",
         "decoded": "Decoding: the same sentences for all, in batches, by {search}.",
         "early": "Before the budget was used, for want of progress on valid, stopped: {names}.",
@@ -82,8 +82,9 @@ WORDS: dict[str, dict[str, str]] = {
         "corpora": "语料",
         "on_valid": "没有给出测试集：BLEU 在验证集上计算，而权重也是在它上面挑选的。",
         "signature": "BLEU 签名",
-        "cuda_max_memory_allocated": "内存：训练时张量在 GPU 上占用的峰值（max_memory_allocated）。",
-        "resident_memory_growth": "内存：训练期间进程常驻内存（RSS）的增长，每秒采样 50 次。",
+        "first_of_several": "表中的 BLEU 是在 {data} 上的；其他测试集：{others}。",
+        "cuda_max_memory_allocated": "内存：训练（含验证和测试）时张量在 GPU 上占用的峰值（max_memory_allocated）。",
+        "resident_memory_growth": "内存：训练（含验证和测试）期间进程常驻内存（RSS）的增长，每秒采样 50 次。",
         "not_measured": "内存没有测量：这台机器不提供。",
         "decoded": "解码：所有系统翻译同样的句子，成批解码，{search}。",
         "early": "验证集上不再进步、没有用完预算就停下的：{names}。",
@@ -190,12 +191,24 @@ def remarks(results: Results, language: str) -> list[str]:
     method = f"{search['method']} {search['beam_size'] or ''}".strip()
     return [
         words[f"equal_{results['equal']}"].format(reference=results["reference"]),
+        *others_text(results, words),
         *([words["early"].format(names=early)] if early else []),
         *([words["on_valid"]] if results["scored_on"] == "valid" else []),
         words["decoded"].format(search=method),
         *(words[kind] for kind in kinds),
         words["one_run"],
     ]
+
+
+def others_text(results: Results, words: Mapping[str, str]) -> list[str]:
+    """Where there are several sets, on which the table's BLEU is, and every system's BLEU on the others."""
+    first, *others = results["systems"][0]["scores"]
+    found = [
+        f"{score['data']}: "
+        + ", ".join(f"{one['name']} {bleu_text(one['scores'][place])}" for one in results["systems"])
+        for place, score in enumerate(others, start=1)
+    ]
+    return [words["first_of_several"].format(data=first["data"], others="; ".join(found))] if found else []
 
 
 # ---------------------------------------------------------------------- the page
@@ -329,7 +342,7 @@ def write_plots(results: Results, output: Path, language: str, tell: Callable[[s
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    font = chinese_font() if language == "zh" else None
+    font = choose_font(installed_fonts()) if language == "zh" else None
     if language == "zh" and font is None:
         tell("No font with Chinese characters was found: the PNG plots have English labels.")
     words = WORDS[language if language == "en" or font else "en"]
@@ -371,11 +384,3 @@ def _summary(results: Results, words: Mapping[str, str], colours: Sequence[str])
         axes.margins(x=0.45)
     figure.axes[0].invert_yaxis()
     return figure
-
-
-def chinese_font() -> str | None:
-    """An installed font that has Chinese characters."""
-    from matplotlib.font_manager import fontManager
-
-    installed = {font.name for font in fontManager.ttflist}
-    return next((name for name in CHINESE_FONTS if name in installed), None)

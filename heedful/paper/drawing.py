@@ -63,9 +63,16 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def open_folder(directory: Path) -> None:
+    """Make the folder of the figures, or say that it cannot be one."""
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"{directory}: the output must be a directory, and this is a file.")
+    directory.mkdir(parents=True, exist_ok=True)
+
+
 def save(figure: Figure, directory: Path, name: str) -> list[Path]:
     """Write `name.png` and `name.svg`; the same figure gives the same files."""
-    directory.mkdir(parents=True, exist_ok=True)
+    open_folder(directory)
     paths = [directory / f"{name}.{ending}" for ending in ("png", "svg")]
     figure.savefig(paths[0], dpi=150, metadata={"Software": "heedful"})
     figure.savefig(paths[1], metadata={"Date": None})

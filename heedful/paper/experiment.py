@@ -25,7 +25,14 @@ COMPARED_SECTIONS = ("preset", "tokenizer", "model", "training", "decoding")
 
 
 def open_output(
-    output: Path, format_name: str, what: str, *, data: DataConfig | None = None, resume: bool, overwrite: bool
+    output: Path,
+    format_name: str,
+    what: str,
+    *,
+    data: DataConfig | None = None,
+    resume: bool,
+    overwrite: bool,
+    can_resume: bool = True,
 ) -> dict[str, Any]:
     """Make the directory, or see that it may be used; returns the earlier results where the experiment goes on.
 
@@ -46,8 +53,8 @@ def open_output(
     earlier = read_results(path, format_name, overwrite=overwrite) if path.exists() else {}
     if path.exists() and not (resume or overwrite):
         raise ConfigError(
-            f"{output} already holds a {what}; add --resume to go on with it, --overwrite to replace it, "
-            f"or choose another directory with -o."
+            f"{output} already holds a {what}; add {'--resume to go on with it, ' if can_resume else ''}--overwrite to "
+            f"replace it, or choose another directory with -o."
         )
     output.mkdir(parents=True, exist_ok=True)
     if not path.exists() or (overwrite and not resume):

@@ -26,7 +26,7 @@ def font_families(texts: Iterable[str]) -> list[str]:
     """The fonts that together can show these texts, in the order of preference; an error where there are none."""
     from matplotlib import font_manager
 
-    found = choose_font(_installed())
+    found = choose_font(installed_fonts())
     families = [BASE_FONT] if found is None else [BASE_FONT, found]
     covered: set[int] = set()
     for name in families:
@@ -48,7 +48,7 @@ def missing_characters(texts: Iterable[str], covered: Iterable[int] | Mapping[in
     return [one for one in characters if ord(one) not in there and not one.isspace()]
 
 
-def _installed() -> list[str]:
+def installed_fonts() -> list[str]:
     """Names of the fonts that matplotlib knows; where none is for Chinese, it is shown those installed since."""
     from matplotlib import font_manager
 

@@ -50,7 +50,17 @@ SHARED_KEYS = {
     "training": ("seed", "device", "precision", "steps", "epochs", "tokens", "minutes", "tokens_per_step"),
 }
 """What is the same for all systems, or follows from their names."""
-ONE_HEAD = {"num_heads": 1, "head_dim": None, "key_dim": None}
+NO_TRANSFORMER = (
+    *("d_ff", "key_dim", "norm_placement", "norm", "norm_epsilon", "final_norm"),
+    *("activation", "attention_dropout", "activation_dropout"),
+)
+MEANINGLESS = {
+    "transformer": ("cell", "kernel_size"),
+    "recurrent": (*NO_TRANSFORMER, "positions", "kernel_size"),
+    "convolutional": (*NO_TRANSFORMER, "cell", "bias"),
+}
+"""Keys of `model` that an architecture does not read: a system does not differ in what it has not."""
+ONE_HEAD = {"num_heads": 1, "head_dim": None}
 """The rivals attend with one head, so the paper's heads do not constrain their widths."""
 
 
@@ -65,7 +75,10 @@ class System:
 
     def request(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """The shared request with this system's settings: what the name says wins, what is usual gives way."""
-        model = {**USUAL[self.architecture], **(shared.get("model") or {}), **self.own.get("model", {}), **self.keys}
+        common = dict(shared.get("model") or {})
+        if self.architecture != "transformer":
+            common["key_dim"] = None  # what all are told about keys is for the Transformer
+        model = {**USUAL[self.architecture], **common, **self.own.get("model", {}), **self.keys}
         own = {**self.own, "model": {**model, "architecture": self.architecture}}
         request = merge(shared, own)
         if self.own.get("training", {}).get("learning_rate") is not None:
@@ -121,13 +134,14 @@ def _check_keys(system: System, section: str, values: Mapping[str, Any], where: 
 
 
 def differences(config: Config, reference: Config) -> dict[str, Any]:
-    """By dotted key what one system has otherwise than the reference, leaving out what its width and heads follow."""
+    """By dotted key what one system has otherwise than the reference: what it does read, width and heads aside."""
     one, other = to_mapping(config), to_mapping(reference)
+    hidden = {"architecture", "d_model", *ONE_HEAD, *MEANINGLESS[config.model.architecture]}
     return {
         f"{section}.{key}": value
         for section in OWN_SECTIONS
         for key, value in one[section].items()
-        if value != other[section][key] and key not in ("architecture", "d_model", *ONE_HEAD)
+        if value != other[section][key] and not (section == "model" and key in hidden)
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ import torch
 
 from heedful.card import versions
 from heedful.errors import ConfigError
+from heedful.paper.experiment import processor
 from heedful.paper.layer_costs import (
     counted_flops,
     dependent_operations,
@@ -23,6 +23,8 @@ from heedful.paper.layer_costs import (
 )
 from heedful.paper.layers_measured import LAYERS, MeasuredLayer, SelfAttention, build_layer, product_flops
 
+FORMAT = "heedful table 1"
+FORMAT_VERSION = 1
 COUNTED_STEPS = 64  # the counter takes milliseconds for each step of a recurrence
 SMALL_WIDTH = 16  # reach and chains do not depend on the width
 
@@ -189,8 +191,11 @@ def exponents(points: Sequence[Point]) -> dict[str, dict[str, tuple[float, float
 
 def results(points: Sequence[Point], sweep: Sweep, device: torch.device, command: str) -> dict[str, Any]:
     """All that was measured, and with what, as plain data."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "complete": True,
         "date": time.strftime("%Y-%m-%d"),
         "command": command,
         "device": {"type": device.type, "name": name, "threads": torch.get_num_threads()},

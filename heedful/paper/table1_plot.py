@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from heedful.paper.drawing import in_language, new_figure, save, styled
-from heedful.paper.table1 import THEORY, Point, Sweep, measure, results
+from heedful.paper.experiment import RESULTS, open_output, write_json
+from heedful.paper.table1 import FORMAT, THEORY, Point, Sweep, measure, results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,14 +43,15 @@ def run_table1(
     device: torch.device,
     command: str,
     language: str = "en",
+    overwrite: bool = False,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Measure, and leave `results.json`, `table1.png` and `table1.svg` in the folder; return the results."""
-    with styled(texts(language)):  # what cannot be drawn is told before the measuring, not after it
+    with styled(texts(language)):  # what cannot be drawn or written is told before the measuring, not after it
+        open_output(output, FORMAT, "measured Table 1", resume=False, overwrite=overwrite, can_resume=False)
         points = measure(sweep, device, tell=tell)
         found = results(points, sweep, device, command)
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "results.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(output / RESULTS, found)
         save(draw(points, language), output, "table1")
     return found
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from heedful.card import versions
 from heedful.config import Config, merge, nearest, read_request, settle, to_mapping
 from heedful.errors import ConfigError
+from heedful.examining import translate_pairs
 from heedful.paper.compare import scored_sets
 from heedful.paper.experiment import RESULTS, corpora_of, machine, open_output, write_json
 from heedful.paper.run_costs import read_course
 from heedful.paper.table2_report import LANGUAGES, markdown
-from heedful.workflow import Request, TrainingResult, as_mapping, train, translate_pairs
+from heedful.workflow import Request, TrainingResult, as_mapping, train
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ RECIPES = ("base", "big")
 TABLE = "table2.md"
 RECIPE_SECTIONS = ("tokenizer", "model", "training", "decoding")
 NOT_THE_RECIPE = {
-    *("tokenizer.path", "tokenizer.vocab_size"),  # what came out is told beside the table
+    *("tokenizer.path", "tokenizer.vocab_size"),  # the size that came out is told apart from the one asked for
     *("model.source_vocab_size", "model.target_vocab_size", "model.max_length"),
     *("training.steps", "training.epochs", "training.tokens", "training.minutes"),  # told as a share of the recipe
     *("training.seed", "training.device", "training.precision", "training.compile", "training.tokens_per_microbatch"),
@@ -78,13 +79,14 @@ def run_table2(
         raise ConfigError(f"--lang: {language!r} is not one of {', '.join(LANGUAGES)}{nearest(language, LANGUAGES)}.")
     given = as_mapping(request)
     plain = planned(given, recipe, output)
-    open_output(output, FORMAT, "run of Table 2", data=settle(plain).data, resume=resume, overwrite=overwrite)
+    asked = settle(plain)
+    open_output(output, FORMAT, "run of Table 2", data=asked.data, resume=resume, overwrite=overwrite)
     console = ConsoleReporter(quiet=quiet)
     ended = train(plain, resume=resume, overwrite=overwrite, quiet=quiet)
     if ended.stopped_by not in (None, "early stopping"):
         console.note("The run was stopped; the same command with --resume goes on.")
         return {"format": FORMAT, "complete": False}
-    results = heading(recipe, command) | measured(recipe, ended, output, console)
+    results = heading(recipe, command) | measured(recipe, asked, ended, output, console)
     write_json(output / RESULTS, results)
     write_text(output / TABLE, markdown(results, language))
     console.note(f"Wrote {output / RESULTS} and {output / TABLE}.")
@@ -120,8 +122,10 @@ def heading(recipe: str, command: str | None) -> dict[str, Any]:
     }
 
 
-def measured(recipe: str, ended: TrainingResult, output: Path, console: ConsoleReporter) -> dict[str, Any]:
-    """All numbers of the finished run."""
+def measured(
+    recipe: str, asked: Config, ended: TrainingResult, output: Path, console: ConsoleReporter
+) -> dict[str, Any]:
+    """All numbers of the finished run; `asked` is its configuration before it met the corpora."""
     from heedful.build import num_parameters, resolve_device
     from heedful.checkpoint import describe, load_model
     from heedful.data.prepare import Prepared
@@ -140,6 +144,7 @@ def measured(recipe: str, ended: TrainingResult, output: Path, console: ConsoleR
         "corpora": corpora_of(prepared),
         "parameters": num_parameters(loaded.model),
         "vocab_size": config.model.target_vocab_size,
+        "vocab_size_asked": vocab_size_asked(asked),
         "vocab_size_of_recipe": published.tokenizer.vocab_size,
         "valid_loss": ended.valid_loss,
         "weights": spent["weights"],
@@ -152,7 +157,7 @@ def measured(recipe: str, ended: TrainingResult, output: Path, console: ConsoleR
         "epochs": spent["epochs"],
         "target_tokens": spent["tokens"],
         **cost_of(config, published, ended.steps, directory, spent),
-        "changed": changed(published, config),
+        "changed": changed(published, config, vocab_size_asked(asked)),
         "seed": config.training.seed,
         "machine": machine(device),
         "settings": to_mapping(config),
@@ -188,6 +193,8 @@ def scores_of(
     pairs, sets = scored_sets(prepared)
     folder = output / "translations"
     folder.mkdir(exist_ok=True)
+    for old in folder.glob("[0-9]*-*.txt"):  # of an earlier run, which may have had other test sets
+        old.unlink()
     found = []
     for number, part in enumerate(sets, start=1):
         chosen = [pairs[place] for place in part.places]
@@ -218,10 +225,18 @@ def num_averaged(config: Config, steps: int) -> int:
     return min(config.training.average_last, max(1, -(-steps // every)))
 
 
-def changed(published: Config, config: Config) -> list[dict[str, Any]]:
-    """Where the run left the recipe: key, the recipe's value, the value of the run."""
+def vocab_size_asked(asked: Config) -> int | None:
+    """How many subwords were asked for; None where they come with the tokenizer or the prepared data."""
+    is_given = asked.data.prepared is not None or asked.tokenizer.path is not None
+    return None if is_given else asked.tokenizer.vocab_size
+
+
+def changed(published: Config, config: Config, vocab_size: int | None = None) -> list[dict[str, Any]]:
+    """Where the run left the recipe: key, the recipe's value, the run's (of the vocabulary the size asked for)."""
     recipe, run = to_mapping(published), to_mapping(config)
-    return [
+    wanted = published.tokenizer.vocab_size
+    sizes = [{"key": "tokenizer.vocab_size", "recipe": wanted, "run": vocab_size}]
+    return (sizes if vocab_size not in (None, wanted) else []) + [
         {"key": f"{section}.{name}", "recipe": value, "run": run[section][name]}
         for section in RECIPE_SECTIONS
         for name, value in recipe[section].items()

@@ -38,16 +38,17 @@ WORDS: dict[str, Words] = {
         "changed": "**Changed from the recipe:** {list}.",
         "unchanged": "Nothing else of the recipe was changed.",
         "change": "`{key}` is {run} instead of {recipe}",
-        "averaged": "The weights are the average of {count} checkpoints (recipe: {wanted}).",
+        "averaged": "The weights are an average; checkpoints in it: {count} (recipe: {wanted}).",
         "other_weights": "The weights are “{weights}”, not the average of the last {wanted} checkpoints.",
         "vocabulary": "The shared vocabulary has {size:,} subwords; the recipe asks for about {wanted:,}.",
-        "small_vocabulary": "The corpus does not yield more.",
+        "small_vocabulary": "The corpus does not yield the {asked:,} asked for.",
         "published": "The published figures are on newstest2014 after training on WMT 2014 (4.5 M pairs "
         "English-German, 36 M English-French). Ours come from {pairs:,} pairs and from the test sets named here: "
         "**they can be set beside the published ones only where training and test data are the same.**",
-        "two_kinds": "Published BLEU is on tokenised text, hyphenated compounds taken apart. That scores higher than "
-        "sacreBLEU on plain text, and the two may not be compared. The nearest to the paper's is our compound-split "
-        "BLEU, which stands in the first table; its tokens are sacreBLEU's 13a, not those of Moses's script.",
+        "two_kinds": "Published BLEU is on tokenised text; the authors' script for English to German also takes "
+        "hyphenated compounds apart. That scores higher than sacreBLEU on plain text, and the two may not be compared. "
+        "The nearest to the paper's is our compound-split BLEU, which stands in the first table; its tokens are "
+        "sacreBLEU's 13a, not those of Moses's script.",
         "no_split": "Where the target language has no spaces between words, the first table has sacreBLEU's figure.",
         "flops": "Published FLOPs are estimates: hours × GPUs × what a GPU sustains (9.5 TFLOP/s for a P100). Ours "
         "({flops:.2e}) are counted: the matrix products of {steps:,} steps, forward and backward, empty places of rows "
@@ -93,11 +94,12 @@ WORDS: dict[str, Words] = {
         "averaged": "权重是 {count} 个检查点的平均（配方：{wanted} 个）。",
         "other_weights": "权重是“{weights}”，而不是最后 {wanted} 个检查点的平均。",
         "vocabulary": "共享词表有 {size:,} 个子词；配方要求约 {wanted:,} 个。",
-        "small_vocabulary": "语料只能给出这么多。",
+        "small_vocabulary": "语料给不出所要求的 {asked:,} 个。",
         "published": "论文的数字是在 WMT 2014 上训练（英德 450 万句对，英法 3600 万句对）、在 newstest2014 上测得的。"
         "这里的结果来自 {pairs:,} 个句对和表中所列的测试集：**只有训练集和测试集都相同，才能与论文的数字并列比较。**",
-        "two_kinds": "论文的 BLEU 是在分词后、拆开连字符复合词的文本上计算的，比 sacreBLEU 在原文本上的分数高，"
-        "两者不能互相比较。与论文最接近的是这里的“拆分复合词的 BLEU”，即第一张表里的数字；"
+        "two_kinds": "论文的 BLEU 是在分词后的文本上计算的，作者的英德评测脚本还拆开连字符复合词，"
+        "这比 sacreBLEU 在原文本上的分数高，两者不能互相比较。"
+        "与论文最接近的是这里的“拆分复合词的 BLEU”，即第一张表里的数字；"
         "它用 sacreBLEU 的 13a 分词，而不是 Moses 的脚本。",
         "no_split": "目标语言的词之间没有空格时，第一张表里用的是 sacreBLEU 的分数。",
         "flops": "论文的 FLOPs 是估计值：小时数 × GPU 数 × 每块 GPU 的持续算力（P100 按 9.5 TFLOP/s）。"
@@ -173,7 +175,8 @@ def remarks(results: Results, language: str) -> list[str]:
     kind = "whole" if steps == everything else "shortened" if steps < everything else "longer"
     wanted = results["num_averaged_of_recipe"]
     weights = "averaged" if results["num_averaged"] is not None else "other_weights"
-    small = results["vocab_size"] < 0.98 * results["vocab_size_of_recipe"]
+    asked = results["vocab_size_asked"]
+    small = asked is not None and results["vocab_size"] < 0.98 * asked
     vocabulary = words["vocabulary"].format(size=results["vocab_size"], wanted=results["vocab_size_of_recipe"])
     return [
         words[kind].format(**numbers),
@@ -181,7 +184,7 @@ def remarks(results: Results, language: str) -> list[str]:
         *([words["rising"].format(warmup=results["warmup_steps"])] if steps < (results["warmup_steps"] or 0) else []),
         changes_text(results, words),
         words[weights].format(count=results["num_averaged"], weights=results["weights"], wanted=wanted),
-        vocabulary + (f" {words['small_vocabulary']}" if small else ""),
+        vocabulary + (" " + words["small_vocabulary"].format(asked=asked) if small else ""),
         *([words["on_valid"]] if results["scored_on"] == "valid" else []),
         words["published"].format(pairs=results["num_train_pairs"]),
         words["two_kinds"],

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, settle
 from heedful.errors import HeedfulError, TrainingError
+from heedful.examining import translate_pairs
 from heedful.paper.experiment import write_json
-from heedful.workflow import complete, open_run, set_up, translate_pairs
+from heedful.workflow import complete, open_run, set_up
 
 if TYPE_CHECKING:
     from heedful.data.prepare import Prepared

@@ -15,7 +15,7 @@ import lzma
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple, cast
@@ -24,7 +24,7 @@ from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
 
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
-_EARLY_LOOK = 1000  # a file that is no text is refused after this many lines, not after the last
+EARLY_LOOK = 1000  # a file that is no text is refused after this many lines, not after the last
 
 
 class SentencePair(NamedTuple):
@@ -112,22 +112,16 @@ def read_pairs(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
     A line that is not UTF-8 or holds a NUL gives a `BadLine`. Everything that would misalign or lose text is a
     `CorpusError`: unequal line counts, damaged or empty files, missing columns, and files that are mostly not text.
     """
-    check_corpus(corpus)
-    if corpus.path:
-        lines = _pairs_of_tsv(corpus) if _format_of(corpus.path) == "tsv" else _pairs_of_jsonl(corpus)
-    else:
-        lines = _pairs_of_two_files(*corpus_files(corpus))
-    bad: Counter[str] = Counter()
-    first: dict[str, BadLine] = {}
+    lines = parse(corpus, _aligned_lines(corpus_files(corpus)))
+    bad = BadLines()
     number = 0
     for number, item in enumerate(lines, start=1):
         if type(item) is BadLine:
-            bad[item.file] += 1
-            first.setdefault(item.file, item)
-        if number == _EARLY_LOOK:
-            _refuse_what_is_not_text(bad, first, number)
+            bad.add(item)
+        if number == EARLY_LOOK:
+            bad.refuse_too_many(number)
         yield item
-    _refuse_what_is_not_text(bad, first, number)
+    bad.refuse_too_many(number)
 
 
 def read_lines(path: str | Path) -> Iterator[bytes]:
@@ -176,26 +170,64 @@ def _first_line(line: bytes, path: str | Path) -> bytes:
     return line.removeprefix(b"\xef\xbb\xbf")
 
 
-def _refuse_what_is_not_text(bad: Counter[str], first: dict[str, BadLine], num_lines: int) -> None:
-    for file, count in bad.items():
-        if 2 * count > num_lines:
-            raise CorpusError(
-                f"{file}: {count} of {num_lines} lines are not UTF-8 text (first: line {first[file].number}, "
-                f"{first[file].problem}). Find its encoding (`file {file}`) and convert it, for example: "
-                f"iconv -f ISO-8859-1 -t UTF-8 {file} > {file}.utf8"
-            )
+class BadLines:
+    """Counts the bad lines of each file, and refuses a file that is mostly no text."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, BadLine] = {}
+
+    def add(self, line: BadLine) -> None:
+        """Count one more."""
+        self._counts[line.file] += 1
+        self._first.setdefault(line.file, line)
+
+    def refuse_too_many(self, num_lines: int) -> None:
+        """An error if more than half of the lines of a file are bad."""
+        for file, count in self._counts.items():
+            if 2 * count > num_lines:
+                first = self._first[file]
+                raise CorpusError(
+                    f"{file}: {count} of {num_lines} lines are not UTF-8 text (first: line {first.number}, "
+                    f"{first.problem}). Find its encoding (`file {file}`) and convert it, for example: "
+                    f"iconv -f ISO-8859-1 -t UTF-8 {file} > {file}.utf8"
+                )
 
 
-def _pairs_of_two_files(source: str, target: str) -> Iterator[SentencePair | BadLine]:
-    sources, targets = read_lines(source), read_lines(target)
-    for number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
-        if source_line is None or target_line is None:
-            num_sources = number - 1 if source_line is None else number + sum(1 for _ in sources)
-            num_targets = number - 1 if target_line is None else number + sum(1 for _ in targets)
-            raise CorpusError(
-                f"{source} has {num_sources:,} lines but {target} has {num_targets:,}: line n of one must be the "
-                f"translation of line n of the other. Find the missing or extra line and put it right."
-            )
+def parse(
+    corpus: CorpusConfig, lines: Iterable[tuple[bytes, ...]], first_number: int = 1
+) -> Iterator[SentencePair | BadLine]:
+    """The sentences of a corpus's lines: one item for each line (of its one file) or two (of its two)."""
+    files = corpus_files(corpus)
+    if not corpus.path:
+        return _pairs_of_two_files(files, lines, first_number)
+    if _format_of(corpus.path) == "tsv":
+        return _pairs_of_tsv(corpus, files[0], lines, first_number)
+    return _pairs_of_jsonl(corpus, files[0], lines, first_number)
+
+
+def unequal_lines(files: Sequence[str], counts: Sequence[int]) -> CorpusError:
+    """The error for two files that cannot be aligned."""
+    return CorpusError(
+        f"{files[0]} has {counts[0]:,} lines but {files[1]} has {counts[1]:,}: line n of one must be the "
+        f"translation of line n of the other. Find the missing or extra line and put it right."
+    )
+
+
+def _aligned_lines(files: tuple[str, ...]) -> Iterator[tuple[bytes, ...]]:
+    readers = [read_lines(path) for path in files]
+    for number, lines in enumerate(zip_longest(*readers), start=1):
+        if None in lines:
+            rest = [sum(1 for _ in reader) for reader in readers]
+            raise unequal_lines(files, [number - (line is None) + r for line, r in zip(lines, rest, strict=True)])
+        yield lines
+
+
+def _pairs_of_two_files(
+    files: tuple[str, ...], lines: Iterable[tuple[bytes, ...]], first_number: int
+) -> Iterator[SentencePair | BadLine]:
+    source, target = files
+    for number, (source_line, target_line) in enumerate(lines, start=first_number):
         try:
             source_text, target_text = source_line.decode(), target_line.decode()
         except UnicodeDecodeError:
@@ -208,12 +240,13 @@ def _pairs_of_two_files(source: str, target: str) -> Iterator[SentencePair | Bad
         yield SentencePair(source_text.strip(), target_text.strip())
 
 
-def _pairs_of_tsv(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
-    [path] = corpus_files(corpus)
+def _pairs_of_tsv(
+    corpus: CorpusConfig, path: str, lines: Iterable[tuple[bytes, ...]], first_number: int
+) -> Iterator[SentencePair | BadLine]:
     source_column = _column_number(corpus.source_column, "source_column", 1)
     target_column = _column_number(corpus.target_column, "target_column", 2)
     needed = max(source_column, target_column)
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, (line,) in enumerate(lines, start=first_number):
         text = _decode(line, path, number)
         if isinstance(text, BadLine):
             yield text
@@ -230,10 +263,11 @@ def _pairs_of_tsv(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
         yield SentencePair(columns[source_column - 1].strip(), columns[target_column - 1].strip())
 
 
-def _pairs_of_jsonl(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
-    [path] = corpus_files(corpus)
+def _pairs_of_jsonl(
+    corpus: CorpusConfig, path: str, lines: Iterable[tuple[bytes, ...]], first_number: int
+) -> Iterator[SentencePair | BadLine]:
     fields = (corpus.source_column or "source", corpus.target_column or "target")
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, (line,) in enumerate(lines, start=first_number):
         text = _decode(line, path, number)
         if isinstance(text, BadLine):
             yield text

@@ -6,7 +6,6 @@ with all its translations. The choice does not depend on the order of the corpus
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from typing import NamedTuple
 
@@ -28,18 +27,21 @@ class HeldOutChoice:
     def __init__(self, *, limit: int, seed: int) -> None:
         self._num_sources = 2 * limit + 16  # more than needed: some will turn out to be duplicates
         self._largest_group = limit + 2000  # larger groups are never held out: memory stays small
-        self._seed = str(seed).encode()
+        self._seed = seed
         self._groups: dict[int, list[HeldOutPair]] = {}
         self._heap: list[int] = []
 
-    def wants(self, source: bytes, target_language: str | None) -> int | None:
-        """The number of a source if its pairs may be held out, else None; in another direction it is another source."""
-        salt = b"%s|%s|" % (self._seed, (target_language or "").encode())
-        number = int.from_bytes(hashlib.blake2b(salt + source, digest_size=8).digest(), "little")
-        return number if len(self._heap) < self._num_sources or number <= -self._heap[0] else None
+    def salt(self, target_language: str | None) -> str:
+        """What goes before a source when its number is computed; in another direction it is another source."""
+        return f"{self._seed}|{target_language or ''}|"
+
+    @property
+    def threshold(self) -> int:
+        """The largest number whose pairs may still be held out."""
+        return -self._heap[0] if len(self._heap) == self._num_sources else (1 << 64) - 1
 
     def offer(self, number: int, pair: HeldOutPair) -> None:
-        """Keep a pair whose source is wanted."""
+        """Keep a pair whose number is not above the threshold."""
         group = self._groups.get(number)
         if group is not None:
             if len(group) <= self._largest_group:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -59,12 +59,24 @@ class EvenSample:
 
     def add(self, pair: SentencePair) -> None:
         """Offer the next pair of the stream."""
-        if self._count % self._stride == 0:
+        for _ in self.places(1):
             self.pairs.append(pair)
+
+    def candidates(self, count: int) -> slice:
+        """Which of the next `count` pairs may be among `places`; fewer are, if the sample gets full."""
+        return slice(-self._count % self._stride, count, self._stride)
+
+    def places(self, count: int) -> Iterator[int]:
+        """Of the next `count` pairs of the stream, the places of those to put into `pairs`, each before the next."""
+        place = -self._count % self._stride
+        while place < count:
+            yield place
+            place += self._stride
             if len(self.pairs) == 2 * self._limit:
                 self.pairs = self.pairs[::2]
                 self._stride *= 2
-        self._count += 1
+                place = -(-(self._count + place) // self._stride) * self._stride - self._count
+        self._count += count
 
 
 class Profile:

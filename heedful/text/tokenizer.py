@@ -17,20 +17,37 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import sentencepiece
 
 from heedful.config import TokenizerConfig
 from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError
 from heedful.text.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, choose_vocab_size, learn_subwords, learn_words
+from heedful.text.words import WordByWord
 
-__all__ = ["Tokenizer", "choose_vocab_size", "tag_piece", "train_tokenizer"]
+__all__ = [
+    "Tokenizer",
+    "choose_vocab_size",
+    "id_type",
+    "learn_tokenizer",
+    "sampled_places",
+    "tag_piece",
+    "train_tokenizer",
+]
 
 _SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
+_DRAWN_AT_ONCE = 1 << 20
 _STAND_INS = tuple(chr(plane * 0x10000 + low) for plane in range(16, 0, -1) for low in (0xFFFF, 0xFFFE))
+
+
+def id_type(vocab_size: int) -> np.dtype[Any]:
+    """The smallest type that holds every id of a vocabulary: two bytes up to 65,536 ids, else four."""
+    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
 def tag_piece(language: str) -> str:
@@ -83,6 +100,17 @@ class Tokenizer:
     def encode_targets(self, texts: Sequence[str], *, num_threads: int = 1) -> list[list[int]]:
         """`encode_target` for many sentences, on several threads."""
         return [[*ids, EOS_ID] for ids in self._target.encode(texts, num_threads)]
+
+    def pack_sources(self, texts: Sequence[str], target_language: str | None = None) -> list[bytes]:
+        """`encode_sources` for a whole corpus: each sentence as the bytes of an array of `id_type`."""
+        dtype = id_type(self.source_vocab_size)
+        tag, end = np.array(self._tag(target_language), dtype).tobytes(), np.array([EOS_ID], dtype).tobytes()
+        return [tag + ids + end for ids in self._source.pack(texts)]
+
+    def pack_targets(self, texts: Sequence[str]) -> list[bytes]:
+        """`encode_targets` for a whole corpus: each sentence as the bytes of an array of `id_type`."""
+        end = np.array([EOS_ID], id_type(self.target_vocab_size)).tobytes()
+        return [ids + end for ids in self._target.pack(texts)]
 
     def encode_prefix(self, text: str) -> list[int]:
         """Ids of the beginning of a target sentence: as `encode_target`, without the end."""
@@ -157,15 +185,27 @@ def train_tokenizer(
     `config.vocab_size`; without both a size is chosen. It may come out smaller than asked: see `learn_subwords`. A
     target side of kind "word" has a token for every word of these sentences, and <unk> for others.
     """
+    kept = list(pairs)
+    places = sampled_places(len(kept), config, seed=seed)
+    sample = [(kept[place][0], kept[place][1]) for place in places.tolist()]
+    return learn_tokenizer(sample, config, num_pairs=len(kept), vocab_size=vocab_size, tags=tags)
+
+
+def learn_tokenizer(
+    sample: Sequence[tuple[str, str]],
+    config: TokenizerConfig,
+    *,
+    num_pairs: int,
+    vocab_size: int | None = None,
+    tags: Sequence[str] = (),
+) -> Tokenizer:
+    """`train_tokenizer` on a sample that was taken already, from `num_pairs` pairs."""
     wanted = vocab_size if vocab_size is not None else config.vocab_size
     if wanted is not None and wanted <= 0:
         raise ConfigError(f"tokenizer.vocab_size must be above 0, not {wanted}.")
-    limit = max(1, config.max_sentences // 2 if config.joint else config.max_sentences)
-    sample, num_pairs = _sample(pairs, limit, seed)
     if not sample:
         raise CorpusError("there is no sentence to learn a tokenizer from.")
     sources, targets = [pair[0] for pair in sample], [pair[1] for pair in sample]
-    del sample
     tag_pieces = [tag_piece(language) for language in tags]
     learn = partial(learn_subwords, config=config, wanted=wanted, num_pairs=num_pairs)
     if config.joint:
@@ -180,17 +220,24 @@ def train_tokenizer(
     return Tokenizer(source_model, target_model, kind=config.kind, tags=tags)
 
 
-def _sample(pairs: Iterable[tuple[str, str]], limit: int, seed: int) -> tuple[list[tuple[str, str]], int]:
-    """At most `limit` pairs, each with equal chance (a reservoir), and how many there were."""
-    chance = random.Random(seed)
-    sample: list[tuple[str, str]] = []
-    count = 0
-    for count, pair in enumerate(pairs, start=1):
-        if count <= limit:
-            sample.append((pair[0], pair[1]))
-        elif (place := int(chance.random() * count)) < limit:
-            sample[place] = (pair[0], pair[1])
-    return sample, count
+def sampled_places(num_pairs: int, config: TokenizerConfig, *, seed: int) -> npt.NDArray[np.int64]:
+    """Which of so many pairs to learn from: as many as `config.max_sentences` allows, each with equal chance.
+
+    A reservoir, decided beforehand: the sample keeps its places, and a later pair may take over one of them.
+    """
+    limit = max(1, config.max_sentences // 2 if config.joint else config.max_sentences)
+    places = np.arange(min(num_pairs, limit))
+    chance = np.random.RandomState()
+    _, state, _ = random.Random(seed).getstate()
+    chance.set_state(
+        ("MT19937", np.array(state[:-1], dtype=np.uint32), state[-1], 0, 0.0)
+    )  # the numbers of random.Random
+    for start in range(limit, num_pairs, _DRAWN_AT_ONCE):
+        pairs = np.arange(start, min(start + _DRAWN_AT_ONCE, num_pairs))
+        drawn = (chance.random_sample(len(pairs)) * (pairs + 1)).astype(np.int64)
+        for place, pair in zip(drawn[drawn < limit].tolist(), pairs[drawn < limit].tolist(), strict=True):
+            places[place] = pair
+    return places
 
 
 class _Side:
@@ -224,6 +271,22 @@ class _Side:
                 if _SPACE_MARK in text:
                     encoded[index] = self._encode_with_mark(text)
         return encoded
+
+    def pack(self, texts: Sequence[str]) -> list[bytes]:
+        """`encode`, but each sentence as the bytes of an array of `id_type`: word by word where the model allows it."""
+        dtype = id_type(self.vocab_size)
+        if self._by_words is None:
+            return [np.array(ids, dtype=dtype).tobytes() for ids in self.encode(texts, 1)]
+        clean = [text if text.isascii() else _without_surrogates(text) for text in texts]
+        packed = self._by_words.encode(clean)
+        for index, text in enumerate(clean):
+            if _SPACE_MARK in text:
+                packed[index] = np.array(self._encode_with_mark(text), dtype=dtype).tobytes()
+        return packed
+
+    @cached_property
+    def _by_words(self) -> WordByWord | None:
+        return WordByWord(self._model, id_type(self.vocab_size)) if WordByWord.suits(self._model) else None
 
     def decode(self, ids: Iterable[int]) -> str:
         text: str = self._model.decode(self._checked(ids))

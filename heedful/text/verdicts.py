@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Callable
@@ -12,38 +11,41 @@ import numpy.typing as npt
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.corpus import BadLine, Direction, SentencePair, TrainingPair, direction, read_pairs
+from heedful.text.chunks import Chunk, read_chunks
+from heedful.text.corpus import EARLY_LOOK, BadLine, BadLines, Direction, TrainingPair, direction
 from heedful.text.heldout import HeldOutChoice, HeldOutPair, take_groups
+from heedful.text.judging import (
+    DUPLICATE,
+    EMPTY,
+    HELD_OUT,
+    KEPT,
+    TOO_LONG,
+    WRONG_ENCODING,
+    Judged,
+    Judging,
+    hash_of,
+)
 from heedful.text.languages import EvenSample, Profile
 from heedful.text.report import REASONS, CorpusReport, PreflightReport, describe_corpus
+from heedful.text.workers import Workers
 
-KEPT = 0  # the verdict on a line: 0, or 1 + its place in REASONS, or HELD_OUT
-WRONG_ENCODING, EMPTY, TOO_LONG, LENGTH_RATIO, IDENTICAL, OVERLAP, DUPLICATE = range(1, 1 + len(REASONS))
-HELD_OUT = DUPLICATE + 1
-_PROGRESS_EVERY = 10_000
 _MOST_HELD_OUT = 2000
 _UNTAGGED = Direction(None, None)
+_SORTED_AT_ONCE = 1 << 21  # hashes: sorting takes several times their memory, so many are sorted in parts
 
 
-def fault_of_text(pair: SentencePair, data: DataConfig) -> int:
-    """The verdict on what a pair shows by itself: KEPT, EMPTY or TOO_LONG."""
-    if not pair.source or not pair.target:
-        return EMPTY
-    if len(pair.source) > data.max_characters or len(pair.target) > data.max_characters:
-        return TOO_LONG
-    return KEPT
-
-
-def _hash(text: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
-
-
-def _first_occurrences(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """True where a number appears for the first time."""
-    order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
+def first_occurrences(hashes: npt.NDArray[np.uint64], at_once: int = _SORTED_AT_ONCE) -> npt.NDArray[np.bool_]:
+    """True where a number appears for the first time; some `at_once`, with equal last bits, are sorted at a time."""
     first = np.ones(len(hashes), dtype=np.bool_)
-    first[order[1:]] = ordered[1:] != ordered[:-1]
+    num_parts = 1 << max(0, (len(hashes) - 1) // at_once).bit_length()
+    last_bits = np.uint64(num_parts - 1)
+    for part in range(num_parts if len(hashes) else 0):
+        slices = range(0, len(hashes), at_once)
+        chosen = [start + np.flatnonzero(hashes[start : start + at_once] & last_bits == part) for start in slices]
+        members = np.concatenate(chosen)
+        order = np.argsort(hashes[members], kind="stable")
+        ordered = hashes[members[order]]
+        first[members[order[1:]]] = ordered[1:] != ordered[:-1]
     return first
 
 
@@ -79,74 +81,84 @@ class Judge:
         self._reports: list[CorpusReport] = []
         self._hashes = array("Q")
         self._progress = progress
-        self._sources = {role: {pair.source for pair in pairs} for role, pairs in scored.items() if pairs}
-        self._known = {role: _pair_hashes(pairs, data) for role, pairs in scored.items() if pairs}
+        self._scored = {role: pairs for role, pairs in scored.items() if pairs}
         self._overlap: Counter[str] = Counter()
         self._shared_sources: Counter[str] = Counter()
         limit = _MOST_HELD_OUT if data.valid_pairs is None else data.valid_pairs
         self._choice = HeldOutChoice(limit=limit, seed=seed) if not data.valid and limit else None
 
-    def read(self, index: int, corpus: CorpusConfig, report: PreflightReport) -> Profile:
+    def read(self, index: int, corpus: CorpusConfig, report: PreflightReport, workers: Workers) -> Profile:
         """Judge the lines of one corpus; duplicates are found later, among all corpora."""
         languages = direction(corpus, self.data)
         described = describe_corpus("train", corpus, languages)
         report.corpora.insert(index, described)
         self._reports.append(described)
-        salt = _hash((languages.target or "").encode()) if self._has_tags else 0
-        sample = EvenSample()
-        verdicts = bytearray()
-        line = 0
-        for line, pair in enumerate(read_pairs(corpus)):
-            if line % _PROGRESS_EVERY == _PROGRESS_EVERY - 1:
-                self._progress(_PROGRESS_EVERY)
-            if isinstance(pair, BadLine):
-                described.first_bad_line = described.first_bad_line or str(pair)
-                verdicts.append(WRONG_ENCODING)
-                continue
-            verdict = fault_of_text(pair, self.data)
-            if verdict == KEPT:
-                sample.add(pair)
-                source, target = pair.source.encode(), pair.target.encode()
-                number = _hash(source + b"\n" + target)
-                verdict = self._fault_of_pair(pair, source, target, number)
-                if verdict == KEPT:
-                    self._hashes.append(number ^ salt)
-                    self._offer(pair, index, line, source, target)
-            verdicts.append(verdict)
-        self._progress((line + 1) % _PROGRESS_EVERY)
+        salt = np.uint64(hash_of((languages.target or "").encode()) if self._has_tags else 0)
+        sample, bad, verdicts = EvenSample(), BadLines(), bytearray()
+        chunks = ((chunk, chunk) for chunk in read_chunks(corpus))
+        for chunk, arrays in workers.in_order(self._judging(corpus), chunks):
+            judged = Judged(*arrays)
+            if (judged.verdicts == WRONG_ENCODING).any():
+                for line in chunk.pairs(corpus):
+                    if isinstance(line, BadLine):
+                        bad.add(line)
+                        described.first_bad_line = described.first_bad_line or str(line)
+            verdicts += judged.verdicts.tobytes()
+            if len(verdicts) == EARLY_LOOK:
+                bad.refuse_too_many(len(verdicts))
+            sound = np.flatnonzero(~np.isin(judged.verdicts, (WRONG_ENCODING, EMPTY, TOO_LONG)))
+            sentences = chunk.some(corpus, sound[sample.candidates(len(sound))].tolist())
+            for place in sample.places(len(sound)):
+                sample.pairs.append(sentences[int(sound[place])])
+            self._hashes.frombytes((judged.hashes ^ salt).tobytes())
+            self._count_overlap(judged.overlap)
+            self._offer(index, chunk, judged)
+            self._progress(len(chunk))
+        bad.refuse_too_many(len(verdicts))
         self.verdicts.append(np.frombuffer(verdicts, dtype=np.uint8))
         return Profile(described.name, languages, sample.pairs)
 
-    def _fault_of_pair(self, pair: SentencePair, source: bytes, target: bytes, number: int) -> int:
-        short, long = sorted((len(source) + 20, len(target) + 20))
-        if long > short * self.data.max_length_ratio:
-            return LENGTH_RATIO
-        if self.data.drop_identical and pair.source == pair.target:
-            return IDENTICAL
-        verdict = KEPT
-        for role, known in self._known.items():
-            if number in known:
-                self._overlap[role] += 1
-                verdict = OVERLAP if self.data.drop_overlap else verdict
-            elif pair.source in self._sources[role]:
-                self._shared_sources[role] += 1
-        return verdict
+    def _judging(self, corpus: CorpusConfig) -> Judging:
+        languages = direction(corpus, self.data) if self._has_tags else _UNTAGGED
+        targets = [languages.target, languages.source] if corpus.both_directions else [languages.target]
+        return Judging(
+            corpus=corpus,
+            max_characters=self.data.max_characters,
+            max_length_ratio=self.data.max_length_ratio,
+            drop_identical=self.data.drop_identical,
+            drop_overlap=self.data.drop_overlap,
+            scored_hashes=[sorted(_pair_hashes(pairs, self.data)) for pairs in self._scored.values()],
+            scored_sources=[sorted({pair.source for pair in pairs}) for pairs in self._scored.values()],
+            salts=[] if self._choice is None else [self._choice.salt(language) for language in targets],
+        )
 
-    def _offer(self, pair: SentencePair, index: int, line: int, source: bytes, target: bytes) -> None:
-        if self._choice is None:
+    def _count_overlap(self, overlap: npt.NDArray[np.int64]) -> None:
+        for role, (pairs, sources) in zip(self._scored, overlap.reshape(-1, 2).tolist(), strict=True):
+            if pairs:
+                self._overlap[role] += pairs
+            if sources:
+                self._shared_sources[role] += sources
+
+    def _offer(self, index: int, chunk: Chunk, judged: Judged) -> None:
+        """Offer the pairs with the smallest numbers, in their order, to be held out."""
+        if self._choice is None or not judged.numbers.size:
             return
         corpus = self.data.train[index]
-        languages = direction(corpus, self.data) if self._has_tags else _UNTAGGED
-        if (number := self._choice.wants(source, languages.target)) is not None:
-            self._choice.offer(number, HeldOutPair(pair.source, pair.target, index, line, reverse=False))
-        if corpus.both_directions and (number := self._choice.wants(target, languages.source)) is not None:
-            self._choice.offer(number, HeldOutPair(pair.target, pair.source, index, line, reverse=True))
+        kept = np.flatnonzero(judged.verdicts == KEPT)
+        ways = judged.numbers.size // kept.size
+        small = np.flatnonzero(judged.numbers <= self._choice.threshold)
+        sentences = chunk.some(corpus, kept[small // ways].tolist())
+        for number, line, way in zip(judged.numbers[small].tolist(), kept[small // ways], small % ways, strict=True):
+            if number <= self._choice.threshold:  # it falls as pairs are offered
+                source, target = sentences[int(line)][::-1] if way else sentences[int(line)]
+                where = chunk.first_number - 1 + int(line)
+                self._choice.offer(number, HeldOutPair(source, target, index, where, reverse=bool(way)))
 
     def drop_duplicates(self) -> None:
         """Of pairs that say the same, keep the first."""
         if not self.data.deduplicate or not self._hashes:
             return
-        first = _first_occurrences(np.frombuffer(self._hashes, dtype=np.uint64))
+        first = first_occurrences(np.frombuffer(self._hashes, dtype=np.uint64))
         self._hashes = array("Q")
         start = 0
         for index, verdicts in enumerate(self.verdicts):
@@ -210,6 +222,6 @@ def _pair_hashes(pairs: list[TrainingPair], data: DataConfig) -> set[int]:
     """Hashes of scored pairs; both ways round where a model of several directions could learn them turned round."""
     directions = {direction(corpus, data) for corpus in data.train}
     several = len(directions) > 1 or any(corpus.both_directions for corpus in data.train)
-    straight = {_hash(pair.source.encode() + b"\n" + pair.target.encode()) for pair in pairs}
-    turned = {_hash(pair.target.encode() + b"\n" + pair.source.encode()) for pair in pairs} if several else set()
+    straight = {hash_of(pair.source.encode() + b"\n" + pair.target.encode()) for pair in pairs}
+    turned = {hash_of(pair.target.encode() + b"\n" + pair.source.encode()) for pair in pairs} if several else set()
     return straight | turned

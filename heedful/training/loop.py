@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from safetensors.torch import save_file
+from torch import nn
 
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
@@ -22,12 +21,21 @@ from heedful.data.prefetch import prefetch
 from heedful.data.stream import BatchStream, Position
 from heedful.errors import TrainingError
 from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
-from heedful.training.loss import smoothed_cross_entropy
+from heedful.training.distributed import World, is_divided, local, own_seed, put_weights, whole_weights
 from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from heedful.training.report import Evaluation, Reporter, Sample, TrainRecord, ValidRecord
 from heedful.training.schedule import Budget, Schedule, Spent
-from heedful.training.state import TrainingState, random_tensors, restore_random, save_state
+from heedful.training.state import (
+    StoredTensors,
+    TrainingState,
+    all_random_tensors,
+    random_tensors,
+    restore_own_random,
+    restore_random,
+    save_state,
+)
 from heedful.training.step import TrainingStep, uses_bf16
+from heedful.training.validation import validate
 from heedful.training.window import Window
 
 VALIDATIONS = 20
@@ -39,7 +47,7 @@ MOST_TIME_LOOKING = 0.2
 
 EARLY = "early stopping"
 
-Evaluate = Callable[[nn.Module], Evaluation]
+Evaluate = Callable[[nn.Module], Evaluation | None]
 Publish = Callable[[Weights, str, dict[str, Any]], None]
 
 
@@ -55,7 +63,11 @@ class Best:
 
 
 class TrainingLoop:
-    """A run of updates over a stream of batches. `publish(weights, kind, numbers)` makes a model of weights."""
+    """A run of updates over a stream of batches. `publish(weights, kind, numbers)` makes a model of weights.
+
+    With several ranks each runs the same loop. What they decide (to stop, to look at valid, to keep) rests on numbers
+    that are the same for all; only the first publishes and evaluates, the others' `evaluate` gives None.
+    """
 
     def __init__(
         self,
@@ -65,25 +77,26 @@ class TrainingLoop:
         valid_batches: Callable[[], Iterator[Batch]],
         config: TrainingConfig,
         d_model: int,
-        device: torch.device,
+        world: World,
         directory: Path,
         reporter: Reporter,
         publish: Publish,
         evaluate: Evaluate | None,
     ) -> None:
         self.model, self.stream, self.valid_batches, self.config = model, stream, valid_batches, config
-        self.device, self.directory, self.reporter = device, directory, reporter
+        self.world, self.device, self.directory, self.reporter = world, world.device, directory, reporter
         self.publish, self.evaluate = publish, evaluate
-        self.step = TrainingStep(model, config, device)
+        self.step = TrainingStep(model, config, world.device, world)
         self.budget = Budget.of(config)
         self.schedule = Schedule(config, d_model)
         self.average = MovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.spent, self.best = Spent(), Best()
         self.position = Position(epoch=0, step=0)
-        self.window = Window.open(device)
+        self.window = Window.open(world.device)
         self.part = 0  # equal parts of the budget that are over
         self.looking_seconds = 0.0
         self.validated_step = -1
+        self.signal = 0  # the last that came to this rank; all ranks stop by it after their present step
         self.stopped_by: str | None = None
 
     # ------------------------------------------------------------------ the loop
@@ -92,20 +105,18 @@ class TrainingLoop:
         """Train until the budget is used, patience is lost or a signal comes; the state is saved in every case."""
         began = time.perf_counter() - self.spent.seconds
         self.window.began = time.perf_counter()
-        stream = self.stream.batches(self.position.epoch, self.position.step)
-        with self._signals(), closing(prefetch(stream, pin_memory=self.device.type == "cuda")) as batches:
-            for position, batch in batches:
+        with self._signals(), closing(prefetch(self._batches(), pin_memory=self.device.type == "cuda")) as batches:
+            for (position, num_tokens), batch in batches:
                 self.spent.epochs = max(self.spent.epochs, float(position.epoch))
                 before = self.budget.progress(self.spent)
                 if before >= 1 or self.stopped_by is not None:
                     break
-                num_tokens = batch.num_tokens
                 rate = self.schedule.rate(self.spent.steps + 1, before)
                 result = self.step(batch, num_tokens, rate)
                 if self.average is not None:
                     self.average.update()
                 self.window.add(result, num_tokens, rate)
-                self._count(position, num_tokens, time.perf_counter() - began)
+                self._count(position, num_tokens, self._agree(began))
                 if self.spent.steps % self.config.log_every == 0:
                     self._log()
                 if self._is_due():
@@ -113,7 +124,7 @@ class TrainingLoop:
                     self._validate_and_keep()
                     self.looking_seconds += time.perf_counter() - paused
                     self.window.began += time.perf_counter() - paused
-                    self.spent.seconds = time.perf_counter() - began
+                    self.spent.seconds = self._agree(began)
                 if self.config.save_every and self.spent.steps % self.config.save_every == 0:
                     self.save()
         if self.stopped_by is None and self.window.steps:
@@ -121,6 +132,19 @@ class TrainingLoop:
         if self.stopped_by is None and self.validated_step != self.spent.steps:
             self._validate_and_keep()
         self.save()
+
+    def _batches(self) -> Iterator[tuple[tuple[Position, int], Batch]]:
+        """The batches from here on, with their positions and the tokens of the whole step."""
+        for position, batch in self.stream.batches(self.position.epoch, self.position.step):
+            yield (position, batch.num_tokens if self.world.size == 1 else self.stream.num_tokens(*position)), batch
+
+    def _agree(self, began: float) -> float:
+        """The seconds since `began` by the first rank's clock; a signal that came to any rank stops all."""
+        mine = (time.perf_counter() - began, self.looking_seconds) if self.world.is_first else (0.0, 0.0)
+        seconds, self.looking_seconds, number = self.world.agree([*mine, self.signal])
+        if number:
+            self.stopped_by = signal.Signals(int(number)).name
+        return seconds
 
     def _count(self, position: Position, num_tokens: int, seconds: float) -> None:
         self.position = Position(position.epoch, position.step + 1)
@@ -190,7 +214,7 @@ class TrainingLoop:
             self.best.since += 1
             if record.is_best:
                 self.best.value, self.best.step, self.best.since = self.value(record), self.spent.steps, 0
-                self._publish(self.model.state_dict(), "best", record)
+                self._publish("best", record)
         if self._lost_patience():
             self.stopped_by = EARLY
         restore_random(random, self.device)
@@ -203,15 +227,19 @@ class TrainingLoop:
     def look(self, weights: str) -> tuple[ValidRecord, tuple[Sample, ...]]:
         """Loss and BLEU of the model as it stands."""
         began = time.perf_counter()
-        loss = validate(self.model, self.valid_batches(), self.device, bf16=uses_bf16(self.config, self.device))
+        bf16 = uses_bf16(self.config, self.device)
+        loss = validate(self.model, self.valid_batches(), self.device, bf16=bf16, world=self.world)
         evaluation = self.evaluate(self.model) if self.evaluate is not None else None
+        bleu, signature = self.world.tell(
+            [None, None] if evaluation is None else [evaluation.bleu, evaluation.signature]
+        )
         record = ValidRecord(
             step=self.spent.steps,
             weights=weights,
             loss=loss,
             perplexity=math.exp(min(loss, 50.0)),
-            bleu=None if evaluation is None else evaluation.bleu,
-            signature=None if evaluation is None else evaluation.signature,
+            bleu=bleu,
+            signature=signature,
             is_best=False,
             seconds=time.perf_counter() - began,
             score_name="BLEU" if evaluation is None else evaluation.name,
@@ -234,17 +262,20 @@ class TrainingLoop:
             yield
             return
         own = copy_weights(self.model)
-        self.model.load_state_dict(weights)
+        put_weights(self.model, weights)
         try:
             yield
         finally:
-            self.model.load_state_dict(own)
+            put_weights(self.model, own)
 
     def _snapshot(self) -> None:
+        weights = whole_weights(self.model, self.world)
+        if not self.world.is_first:
+            return
         folder = self.directory / "snapshots"
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / "incomplete"
-        save_file({name: tensor.contiguous() for name, tensor in copy_weights(self.model).items()}, temporary)
+        save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
         temporary.rename(folder / f"step-{self.spent.steps:09d}.safetensors")
         for old in self._snapshots()[: -self.config.average_last]:
             old.unlink()
@@ -254,14 +285,24 @@ class TrainingLoop:
         paths = sorted((self.directory / "snapshots").glob("step-*.safetensors"))
         return [path for path in paths if int(path.stem.removeprefix("step-")) <= self.spent.steps]
 
+    def _average_of_snapshots(self) -> Weights | None:
+        """The mean of the snapshots, of which there have to be several, unless this is what will be published."""
+        names = self.world.tell([path.name for path in self._snapshots()]) if self.config.average_last else []
+        if len(names) < (1 if self.config.publish == "average" else 2):
+            return None
+        num_rows = self._num_rows()
+        snapshots = (StoredTensors([self.directory / "snapshots" / name]) for name in names)
+        parts = (TrainingState(tensors, {}).part("", self.world, num_rows) for tensors in snapshots)
+        return average_weights({name: tensor.to(self.device) for name, tensor in part.items()} for part in parts)
+
     def candidates(self) -> Iterator[tuple[str, Weights]]:
         """What could be published besides the best: the last weights, their moving average, the mean of snapshots."""
         yield "last", copy_weights(self.model)
         if self.average is not None:
             yield "ema", self.average.weights
-        snapshots = self._snapshots() if self.config.average_last else []
-        if len(snapshots) > 1 or (snapshots and self.config.publish == "average"):
-            yield "average", average_weights(load_file(path, device=str(self.device)) for path in snapshots)
+        average = self._average_of_snapshots()
+        if average is not None:
+            yield "average", average
 
     def choose(self) -> None:
         """At the end of the budget: publish what `training.publish` names; auto compares all candidates on valid."""
@@ -279,11 +320,18 @@ class TrainingLoop:
             if chosen is None or self.value(record) < self.value(chosen[0]):
                 chosen = (record, weights)
         if chosen is not None and (wanted != "auto" or self.value(chosen[0]) < self.best.value):
-            self._publish(chosen[1], chosen[0].weights, chosen[0])
+            with self._weights(chosen[1]):
+                self._publish(chosen[0].weights, chosen[0])
 
-    def _publish(self, weights: Weights, kind: str, record: ValidRecord) -> None:
+    def _publish(self, kind: str, record: ValidRecord) -> None:
         self.best.published_loss, self.best.published_bleu = record.loss, record.bleu
-        self.publish(weights, kind, self.numbers())
+        self.publish_model(kind)
+
+    def publish_model(self, kind: str) -> None:
+        """Publish the model as it stands; of all ranks the first does it."""
+        weights = whole_weights(self.model, self.world)
+        if self.world.is_first:
+            self.publish(weights, kind, self.numbers())
 
     def numbers(self) -> dict[str, Any]:
         """The run so far in plain numbers, for the model card."""
@@ -299,8 +347,8 @@ class TrainingLoop:
     # ------------------------------------------------------------------ stopping and going on
 
     def state(self) -> TrainingState:
-        """Everything that a resumed run needs."""
-        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        """Everything that a resumed run needs; of a divided model, this rank's share."""
+        tensors = {f"model.{name}": local(tensor) for name, tensor in self.model.state_dict().items()}
         optimizer = optimizer_tensors(self.step.optimizer, self.model)
         tensors.update({f"optimizer.{name}": tensor for name, tensor in optimizer.items()})
         values: dict[str, Any] = {
@@ -316,31 +364,35 @@ class TrainingLoop:
             tensors.update({f"average.{name}": tensor for name, tensor in self.average.weights.items()})
             values["average_updates"] = self.average.num_updates
         tensors.update({f"window.{name}": tensor for name, tensor in self.window.tensors().items()})
-        tensors.update(random_tensors(self.device))
-        return TrainingState(tensors, values)
+        tensors.update(all_random_tensors(self.world))
+        return TrainingState(tensors, values, self._num_rows())
+
+    def _num_rows(self) -> dict[str, int]:
+        """Of a divided model: what each rank has a share of in states and snapshots, with all their rows."""
+        divided = {name: tensor.shape[0] for name, tensor in self.model.state_dict().items() if is_divided(tensor)}
+        prefixes = ("", "model.", "average.", "optimizer.exp_avg.", "optimizer.exp_avg_sq.")
+        return {f"{prefix}{name}": count for prefix in prefixes for name, count in divided.items()}
 
     def save(self) -> None:
         """Save the resume state."""
-        save_state(self.directory / "states", self.spent.steps, self.state())
+        save_state(self.directory / "states", self.spent.steps, self.state(), self.world)
 
     def restore(self, state: TrainingState) -> None:
         """Go on from a saved state."""
-        part = {
-            prefix: {
-                name.removeprefix(prefix): tensor for name, tensor in state.tensors.items() if name.startswith(prefix)
-            }
-            for prefix in ("model.", "optimizer.", "average.", "window.")
-        }
-        self.model.load_state_dict(part["model."])
-        load_optimizer_tensors(self.step.optimizer, self.model, part["optimizer."])
-        if self.average is not None and part["average."]:
-            self.average.weights = {name: tensor.to(self.device) for name, tensor in part["average."].items()}
+        num_rows = self._num_rows()
+        put_weights(self.model, state.part("model.", self.world, num_rows))
+        moments = state.part("optimizer.", self.world, num_rows)
+        load_optimizer_tensors(self.step.optimizer, self.model, moments)
+        average = state.part("average.", self.world, num_rows)
+        if self.average is not None and average:
+            self.average.weights = {name: tensor.to(self.device, copy=True) for name, tensor in average.items()}
             self.average.num_updates = state.values["average_updates"]
-        restore_random(state.tensors, self.device)
         self.spent, self.best = Spent(**state.values["spent"]), Best(**state.values["best"])
+        restore_own_random(state.tensors, self.world, own_seed(self.config.seed, self.world, self.spent.steps))
         self.position = Position(*state.values["position"])
         self.part, self.validated_step = state.values["part"], state.values["validated_step"]
-        since_last_line = {name: tensor.to(self.device) for name, tensor in part["window."].items()}
+        window = state.part("window.", self.world, {})
+        since_last_line = {name: tensor.to(self.device, copy=True) for name, tensor in window.items()}
         vars(self.window).update({**since_last_line, **state.values["window"]})
         if self._lost_patience():
             self.stopped_by = EARLY
@@ -349,42 +401,24 @@ class TrainingLoop:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the loop after the present step; a second one ends the program."""
+        """Ctrl-C and SIGTERM end the loop after the present step; a second one ends the program.
+
+        Of several ranks none ends before the others: torchrun passes a Ctrl-C on to ranks that the terminal told too.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def stop(number: int, frame: object) -> None:
-            self.stopped_by = signal.Signals(number).name
-            for kind, handler in earlier.items():
+            self.signal = number
+            if self.world.size == 1:  # else nobody stops before all have agreed
+                self.stopped_by = signal.Signals(number).name
+            for kind, handler in earlier.items() if self.world.size == 1 else ():
                 signal.signal(kind, handler)
 
         earlier = {kind: signal.signal(kind, stop) for kind in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for kind, handler in earlier.items():
+            for kind, handler in earlier.items() if self.world.size == 1 or not self.signal else ():
                 signal.signal(kind, handler)
-
-
-@torch.no_grad()
-def validate(model: nn.Module, batches: Iterator[Batch], device: torch.device, *, bf16: bool) -> float:
-    """Mean negative log-likelihood of a target token."""
-    model.eval()
-    losses: list[Tensor] = []
-    num_tokens = 0
-    for batch in batches:
-        num_tokens += batch.num_tokens
-        moved = batch.to(device)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-            logits = model(
-                moved.source,
-                moved.target_input,
-                moved.source_segments,
-                moved.target_segments,
-                moved.source_positions,
-                moved.target_positions,
-            )
-        loss = smoothed_cross_entropy(logits, moved.target_output, moved.target_segments, smoothing=0.0)
-        losses.append(loss.loss_sum)
-    return math.fsum(loss.item() for loss in losses) / max(1, num_tokens)

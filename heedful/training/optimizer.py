@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import TrainingConfig
+from heedful.training.distributed import local
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
@@ -39,9 +40,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Adam's moments and step counts under the parameters' names, e.g. `exp_avg.encoder.norm.weight`."""
+    """Adam's moments and step counts under the parameters' names, e.g. `exp_avg.encoder.norm.weight`; this rank's."""
     return {
-        f"{moment}.{name}": optimizer.state[parameter][moment]
+        f"{moment}.{name}": local(optimizer.state[parameter][moment])
         for name, parameter in model.named_parameters()
         if parameter in optimizer.state
         for moment in MOMENTS
@@ -51,7 +52,10 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Put saved moments back."""
     for name, parameter in model.named_parameters():
-        if f"step.{name}" in tensors:
-            optimizer.state[parameter] = {
-                moment: tensors[f"{moment}.{name}"].to(parameter.device) for moment in MOMENTS
-            }
+        if f"step.{name}" not in tensors:
+            continue
+        moments = {moment: torch.empty_like(parameter, requires_grad=False) for moment in MOMENTS if moment != "step"}
+        for moment, tensor in moments.items():
+            local(tensor).copy_(tensors[f"{moment}.{name}"])
+        steps = tensors[f"step.{name}"].to(parameter.device, copy=True)
+        optimizer.state[parameter] = {**moments, "step": steps}

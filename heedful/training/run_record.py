@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ def record_run(path: Path, config: Config, report: Mapping[str, Any], *, resumed
     temporary = path.with_suffix(".incomplete")
     write_durably(temporary, json.dumps(now, indent=2, ensure_ascii=False).encode())
     temporary.replace(path)
+
+
+def forget_run(directory: Path) -> None:
+    """Remove what an earlier run left, but not its prepared corpora."""
+    for name in ("states", "snapshots", "tensorboard"):
+        shutil.rmtree(directory / name, ignore_errors=True)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -1,7 +1,8 @@
 """The resume state: everything that makes a stopped run go on as if it had never stopped. Tensors and JSON, no pickle.
 
 Each save is a directory `step-N` written under another name, flushed to disk and renamed; the two newest are kept, so
-that a save that was cut short, or damaged later, costs at most the work since the one before it.
+that a save that was cut short, or damaged later, costs at most the work since the one before it. Where several ranks
+hold the rows of a tensor, each writes its own file, and any number of ranks reads the rows it needs out of all of them.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from heedful.errors import TrainingError
+from heedful.training.distributed import World
 
-FORMAT_VERSION = 1
+FORMAT_VERSION, DIVIDED_VERSION = 1, 2
+"""Of a state in one file, and of one in a file for each rank."""
 NUM_KEPT = 2
 REPLACED = ".replaced"
 
@@ -30,28 +34,103 @@ REPLACED = ".replaced"
 class TrainingState:
     """Named tensors (weights, moments, averages, random states) and plain values (position, counts, best so far)."""
 
-    tensors: dict[str, Tensor]
+    tensors: Mapping[str, Tensor]
     values: dict[str, Any]
+    num_rows: Mapping[str, int] = field(default_factory=dict)
+    """For each tensor of which this rank holds only its share of the rows: how many all ranks hold together."""
+
+    def part(self, prefix: str, world: World, num_rows: Mapping[str, int]) -> dict[str, Tensor]:
+        """The tensors whose names begin so, without this beginning; of those in `num_rows`, this rank's share."""
+        tensors = {}
+        for name in (name for name in self.tensors if name.startswith(prefix)):
+            if name in num_rows and isinstance(self.tensors, StoredTensors):
+                tensor = self.tensors.rows(name, *world.share(num_rows[name]))
+            else:
+                tensor = self.tensors[name]
+            tensors[name.removeprefix(prefix)] = tensor
+        return tensors
 
 
-def save_state(directory: Path, step: int, state: TrainingState) -> None:
-    """Save a state as `directory/step-N`, complete or not at all."""
-    directory.mkdir(parents=True, exist_ok=True)
-    final, temporary = directory / f"step-{step:09d}", directory / f"incomplete-{step:09d}"
+class StoredTensors(Mapping[str, Tensor]):
+    """The tensors of a saved state, read when asked for; a divided one lies in several files, its rows in order."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._files = [safe_open(path, framework="pt") for path in paths]
+        self._places: dict[str, list[Any]] = {}
+        for file in self._files:
+            for name in file.keys():  # type: ignore[no-untyped-call]  # noqa: SIM118
+                self._places.setdefault(name, []).append(file)
+
+    def __getitem__(self, name: str) -> Tensor:
+        pieces: list[Tensor] = [file.get_tensor(name) for file in self._places[name]]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def rows(self, name: str, start: int, stop: int) -> Tensor:
+        """Some rows of a tensor; only they are read."""
+        pieces, first = [], 0
+        for file in self._places[name]:
+            piece = file.get_slice(name)
+            num_rows = piece.get_shape()[0]
+            begin, end = max(start - first, 0), min(stop - first, num_rows)
+            if begin < end:
+                pieces.append(piece[begin:end])
+            first += num_rows
+        return torch.cat(pieces) if pieces else self[name][:0]
+
+
+def save_state(directory: Path, step: int, state: TrainingState, world: World | None = None) -> None:
+    """Save a state as `directory/step-N`, complete or not at all. All ranks have to call."""
+    world = world or World(torch.device("cpu"))
+    temporary = directory / f"incomplete-{step:09d}"
+    if world.is_first:
+        directory.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+    world.wait()
+    names = file_names(world.size if state.num_rows else 1)
+    digest = bytes(32)
+    if world.rank < len(names):
+        mine = (
+            state.tensors
+            if world.is_first
+            else {name: tensor for name, tensor in state.tensors.items() if name in state.num_rows}
+        )
+        blob = save({name: tensor.detach().cpu().contiguous() for name, tensor in mine.items()})
+        write_durably(temporary / names[world.rank], blob)
+        digest = hashlib.sha256(blob).digest()
+    digests = world.gather(torch.frombuffer(bytearray(digest), dtype=torch.uint8))
+    if world.is_first:
+        hexadecimal = [tensor.numpy().tobytes().hex() for tensor in digests]
+        if state.num_rows:
+            files = dict(zip(names, hexadecimal, strict=True))
+            described: dict[str, Any] = {"format_version": DIVIDED_VERSION, "files": files}
+        else:
+            described = {"format_version": FORMAT_VERSION, "sha256": hexadecimal[0]}
+        write_durably(temporary / "state.json", json.dumps({**described, "values": state.values}).encode())
+        _put_in_place(directory, temporary, directory / f"step-{step:09d}")
+    world.wait()
+
+
+def file_names(count: int) -> list[str]:
+    """The files of a state's tensors: one, or one for each rank."""
+    if count == 1:
+        return ["tensors.safetensors"]
+    return [f"tensors-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
+
+
+def _put_in_place(directory: Path, temporary: Path, final: Path) -> None:
+    """Rename a finished save, and remove what is older than the two newest."""
     replaced = directory / f"{final.name}{REPLACED}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    blob = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.tensors.items()})
-    write_durably(temporary / "tensors.safetensors", blob)
-    described = {
-        "format_version": FORMAT_VERSION,
-        "sha256": hashlib.sha256(blob).hexdigest(),
-        "values": state.values,
-    }
-    write_durably(temporary / "state.json", json.dumps(described).encode())
     if final.exists():  # never removed before the new one stands in its place
         shutil.rmtree(replaced, ignore_errors=True)
         final.rename(replaced)
+    flush_directory(temporary)
     temporary.rename(final)
     flush_directory(directory)
     saved = saved_steps(directory)
@@ -62,14 +141,22 @@ def save_state(directory: Path, step: int, state: TrainingState) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def load_state(directory: Path, note: Callable[[str], None]) -> TrainingState | None:
-    """The newest state that is whole; None if there is none. A damaged one is named and the one before it used."""
-    saved = saved_steps(directory)
+def load_state(directory: Path, note: Callable[[str], None], world: World | None = None) -> TrainingState | None:
+    """The newest state that is whole; None if there is none. A damaged one is named and the one before it used.
+
+    All ranks have to call; each verifies some of the files, and they agree on one state.
+    """
+    world = world or World(torch.device("cpu"))
+    saved = [directory / name for name in world.tell([path.name for path in saved_steps(directory)])]
     for candidate in reversed(saved):
+        state, problem = None, "another rank cannot read it"
         try:
-            return _read(candidate)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            note(f"{candidate} is damaged ({error}); trying the state before it.")
+            state = _read(candidate, world)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            problem = str(error)
+        if not world.agree([state is None])[0]:
+            return state
+        note(f"{candidate} is damaged ({problem}); trying the state before it.")
     if saved:
         raise TrainingError(f"{directory}: no saved state is readable; remove this directory to start anew.")
     return None
@@ -81,14 +168,19 @@ def saved_steps(directory: Path) -> list[Path]:
     return sorted(paths, key=lambda path: (path.name.removesuffix(REPLACED), not path.name.endswith(REPLACED)))
 
 
-def _read(path: Path) -> TrainingState:
+def _read(path: Path, world: World) -> TrainingState:
     described = json.loads((path / "state.json").read_bytes())
-    if described["format_version"] != FORMAT_VERSION:
-        raise ValueError(f"format_version {described['format_version']}, this program reads {FORMAT_VERSION}")
-    blob = (path / "tensors.safetensors").read_bytes()
-    if hashlib.sha256(blob).hexdigest() != described["sha256"]:
-        raise ValueError("the checksum does not match")
-    return TrainingState(load(blob), described["values"])
+    version = described["format_version"]
+    if version not in (FORMAT_VERSION, DIVIDED_VERSION):
+        raise ValueError(f"format_version {version}, this program reads up to {DIVIDED_VERSION}")
+    files = described["files"] if version == DIVIDED_VERSION else {file_names(1)[0]: described["sha256"]}
+    if list(files) != file_names(len(files)):
+        raise ValueError("its files have other names")
+    for name in list(files)[world.rank % len(files) :: world.size]:
+        with (path / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != files[name]:
+                raise ValueError("the checksum does not match")
+    return TrainingState(StoredTensors([path / name for name in files]), described["values"])
 
 
 def random_tensors(device: torch.device) -> dict[str, Tensor]:
@@ -99,11 +191,34 @@ def random_tensors(device: torch.device) -> dict[str, Tensor]:
     return states
 
 
-def restore_random(tensors: dict[str, Tensor], device: torch.device) -> None:
+def restore_random(tensors: Mapping[str, Tensor], device: torch.device) -> None:
     """Put the random generators back."""
     torch.set_rng_state(tensors["random.cpu"])
     if device.type == "cuda" and "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"], device)
+
+
+def all_random_tensors(world: World) -> dict[str, Tensor]:
+    """The random states of all ranks: the first rank's under their names, those of rank 3 after `random.3.`."""
+    tensors = {}
+    for name, state in random_tensors(world.device).items():
+        for rank, tensor in enumerate(world.gather(state)):
+            tensors[_of_rank(name, rank)] = tensor
+    return tensors
+
+
+def restore_own_random(tensors: Mapping[str, Tensor], world: World, seed: int) -> None:
+    """Put this rank's random generators back; one that had no such rank before begins with a seed of its own."""
+    names = ("random.cpu", "random.cuda")
+    own = {name: tensors[_of_rank(name, world.rank)] for name in names if _of_rank(name, world.rank) in tensors}
+    if own:
+        restore_random(own, world.device)
+    else:
+        torch.manual_seed(seed)
+
+
+def _of_rank(name: str, rank: int) -> str:
+    return name if rank == 0 else name.replace("random.", f"random.{rank}.")
 
 
 def write_durably(path: Path, data: bytes) -> None:

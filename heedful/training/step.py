@@ -1,11 +1,13 @@
 """One update of the weights: forward, loss and backward over microbatches, a check that all is finite, then Adam.
 
-The model is single-device code; compilation, bf16, accumulation and recording are applied here, from outside.
+The model is single-device code; compilation, bf16, accumulation and recording are applied here, from outside. With
+several ranks each computes its rows, and the update is that of all rows together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -14,7 +16,9 @@ from torch import Tensor, nn
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
+from heedful.model.fast.forward import Losses, can_be_fast, fast_losses
 from heedful.model.transformer import Transformer
+from heedful.training.distributed import World, is_divided, whole, without_sending
 from heedful.training.loss import disagreement, smoothed_cross_entropy
 from heedful.training.optimizer import build_optimizer, set_learning_rate
 from heedful.training.recorded import Recorded
@@ -23,7 +27,7 @@ from heedful.training.twin import Twin, can_have_twin
 
 
 class StepResult(NamedTuple):
-    """What one update tells, still on the device so that nothing waits for it."""
+    """What one update tells, of all ranks together; still on the device so that nothing waits for it."""
 
     loss_sum: Tensor
     gradient_norm: Tensor
@@ -33,14 +37,16 @@ class StepResult(NamedTuple):
 class TrainingStep:
     """Turns batches into updates of `model`."""
 
-    def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
-        self.model, self.config, self.device = model, config, device
+    def __init__(
+        self, model: nn.Module, config: TrainingConfig, device: torch.device, world: World | None = None
+    ) -> None:
+        self.model, self.config, self.device, self.world = model, config, device, world or World(device)
         self.parameters, self.buffers = list(model.parameters()), list(model.buffers())
         self.optimizer = build_optimizer(model, config)
         self.num_tokens = torch.ones((), device=device)
         can_compile = getattr(model, "compiles", True)
         self.is_compiled = can_compile and (config.compile if config.compile is not None else device.type == "cuda")
-        self.is_fast = config.fast_step and self.is_compiled and device.type == "cuda"
+        self.is_fast = config.fast_step and self.is_compiled and device.type == "cuda" and self.world.size == 1
         bf16 = uses_bf16(config, device)
         self.twin = Twin(model, torch.bfloat16) if bf16 and self.is_fast and can_have_twin(model) else None
         self.autocast = bf16 and self.twin is None
@@ -49,13 +55,14 @@ class TrainingStep:
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
         if self.is_fast:
             self.update = Recorded(self._update, device)
-            if isinstance(self.computing, Transformer):
-                self.computing.use_attention("rows")
         loss = self._loss_sum
-        if self.is_compiled:
+        if self.is_compiled and not is_divided(model):  # the layers of a divided model are compiled one by one
             torch.compiler.reset()  # torch counts what earlier runs of this process compiled, and stops at eight
             loss = torch.compile(loss, fullgraph=True, dynamic=False)
-        self.loss: Callable[..., Tensor] = loss
+        self.loss: Callable[..., Tensor] = self.world.replicated(self.computing, loss)
+        self.losses: Callable[..., Losses] = self._losses
+        if self.is_fast:
+            self.losses = torch.compile(self._losses, fullgraph=True, dynamic=False)
 
     def _loss_sum(self, batch: Batch) -> Tensor:
         if not self.config.r_drop:
@@ -83,8 +90,8 @@ class TrainingStep:
         return smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=smoothing).loss_sum
 
     def __call__(self, batch: Batch, num_tokens: int, learning_rate: float) -> StepResult:
-        """Update the weights by the mean gradient over the batch's real target tokens."""
-        self.num_tokens.fill_(num_tokens)
+        """Update the weights by the mean gradient over the step's real target tokens: so many on all ranks together."""
+        self.num_tokens.fill_(num_tokens / self.world.size)  # gradients are averaged over the ranks
         set_learning_rate(self.optimizer, learning_rate)
         return StepResult(*(tensor.clone() for tensor in self.update(batch)))
 
@@ -94,9 +101,10 @@ class TrainingStep:
     def _update(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """One whole update on the device, without waiting for it."""
         statistics = [buffer.clone() for buffer in self.buffers]
-        loss_sum = self._accumulate(batch)
+        loss_sum = self.world.sum(self._accumulate(batch))
+        self.world.average(self.buffers)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
         skipped = ~(torch.isfinite(norm) & torch.isfinite(loss_sum))
         if self.config.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
@@ -105,8 +113,11 @@ class TrainingStep:
             buffer.copy_(torch.where(skipped, before, buffer))
         return loss_sum, norm, skipped
 
-    def _accumulate(self, batch: Batch) -> Tensor:
-        """Sum of losses; leaves the mean's gradient in the parameters, however many microbatches it takes."""
+    def _accumulate(self, batch: Batch, *, alone: bool = False) -> Tensor:
+        """Sum of losses; leaves the mean's gradient in the parameters, however many microbatches it takes.
+
+        Gradients are sent to the other ranks with the last microbatch only, or, when `alone`, not at all.
+        """
         if not self.computing.training:  # asking one module is quicker than telling all
             self.computing.train()
         for parameter in self.parameters:
@@ -117,12 +128,28 @@ class TrainingStep:
         rows = self.rows_per_microbatch or batch.num_rows
         for start in range(0, batch.num_rows, rows):
             part = batch if rows >= batch.num_rows else batch.rows(start, min(start + rows, batch.num_rows))
-            loss_sum = self.loss(part.twice() if self.config.r_drop else part)
-            (loss_sum / self.num_tokens).backward()
+            is_last = start + rows >= batch.num_rows
+            with nullcontext() if is_last and not alone else without_sending(self.loss):
+                total += self._differentiate(part)
             if self.twin is not None:
                 self.twin.hand_over()
-            total += loss_sum.detach()
         return total
+
+    def _differentiate(self, part: Batch) -> Tensor:
+        """Add a microbatch's share of the mean's gradient; returns its sum of losses."""
+        model = self.computing
+        width, plain_loss = part.target_input.shape[1], not self.config.r_drop
+        if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width):
+            scaled, loss_sum = self.losses(part, 1 / self.num_tokens)
+        else:
+            loss_sum = self.loss(part.twice() if self.config.r_drop else part)
+            scaled = loss_sum / self.num_tokens
+        scaled.backward()
+        return loss_sum.detach()
+
+    def _losses(self, batch: Batch, scale: Tensor) -> Losses:
+        assert isinstance(self.computing, Transformer)
+        return fast_losses(self.computing, batch, scale, smoothing=self.config.label_smoothing)
 
     def _apply(self, skipped: Tensor) -> None:
         """Adam's update, unless a number was not finite. Fused Adam takes the flag on the device, without waiting."""
@@ -143,7 +170,7 @@ class TrainingStep:
         self.rows_per_microbatch = batch.num_rows if wanted is None else min(batch.num_rows, max(1, wanted // width))
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         random = random_tensors(self.device)
-        while not self._fits(batch):
+        while not self._fits_everywhere(batch):
             if wanted is not None or self.rows_per_microbatch == 1:
                 raise TrainingError(self._advice(width))
             self.rows_per_microbatch = (self.rows_per_microbatch + 1) // 2
@@ -160,6 +187,12 @@ class TrainingStep:
             )
         return None
 
+    def _fits_everywhere(self, batch: Batch) -> bool:
+        fits = self._fits(batch)
+        if not fits and is_divided(self.model):  # the others wait in the middle of it for this rank's share
+            raise TrainingError(self._advice(batch.target_input.shape[1]))
+        return not self.world.agree([not fits])[0]
+
     def _fits(self, batch: Batch) -> bool:
         moments: list[Tensor] = []
         try:
@@ -167,7 +200,7 @@ class TrainingStep:
                 moments = [torch.empty_like(parameter) for parameter in self.parameters for _ in range(2)]
             rows = min(batch.num_rows, 2 * (self.rows_per_microbatch or batch.num_rows))
             self.num_tokens.fill_(1)
-            self._accumulate(batch.rows(0, rows).to(self.device))
+            self._accumulate(batch.rows(0, rows).to(self.device), alone=True)
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
             return True

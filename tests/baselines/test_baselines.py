@@ -118,5 +118,8 @@ def test_every_parameter_learns(model: torch.nn.Module) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="rotary"):
         replace(SMALL, architecture="convolutional", positions="rotary")
+    with pytest.raises(ConfigError, match="scaled_dot or dot"):  # it would compare without a scale, unasked
+        replace(SMALL, architecture="convolutional", attention_scoring="additive")
+    replace(SMALL, architecture="recurrent", attention_scoring="additive", positions="rotary")  # has no positions
     with pytest.raises(ConfigError, match="even"):
         replace(SMALL, architecture="recurrent", d_model=15, num_heads=1)

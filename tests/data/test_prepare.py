@@ -111,6 +111,27 @@ def test_preparing_twice_gives_the_same_bytes(tmp_path: Path, data: DataConfig) 
         assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes(), path
 
 
+def test_the_number_of_workers_changes_no_byte(tmp_path: Path) -> None:
+    first, second = write_corpus(tmp_path, 9500), write_corpus(tmp_path, 1300, seed=5, name="more")
+    bad = Path(str(second.source))
+    bad.write_bytes(bad.read_bytes().replace(b"red", b"\xffred", 3))
+    languages: dict[str, Any] = {"source_language": "xx", "target_language": "yy"}
+    corpora = (
+        CorpusConfig(source=first.source, target=first.target, both_directions=True, **languages),
+        CorpusConfig(source=second.source, target=second.target, weight=2, **languages),
+    )
+    test = write_corpus(tmp_path, 20, name="test")
+    for workers in (1, 3):
+        data = DataConfig(train=corpora, test=(test,), workers=workers, **languages)
+        prepared = prepare(data, TokenizerConfig(vocab_size=320, max_sentences=900), tmp_path / str(workers), seed=1)
+        assert prepared.report["corpora"][1]["dropped"]["wrong encoding"] == 3
+    assert is_prepared(tmp_path / "1", fingerprint(data, TokenizerConfig(vocab_size=320, max_sentences=900), 1))
+    files = [path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*") if path.is_file()]
+    assert len(files) > 6
+    for path in files:
+        assert (tmp_path / "1" / path).read_bytes() == (tmp_path / "3" / path).read_bytes(), path
+
+
 def test_joint_and_separate_vocabularies(tmp_path: Path, data: DataConfig) -> None:
     joint = prepare(data, TOKENIZER, tmp_path / "joint", seed=1).tokenizer
     separate = prepare(data, TokenizerConfig(vocab_size=300, joint=False), tmp_path / "separate", seed=1).tokenizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -102,15 +103,57 @@ def test_the_position_after_the_last_step_is_the_next_epoch(store: PairStore) ->
             batches.batch(0, step)
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 6])
+@pytest.mark.parametrize("world_size", [2, 3, 4, 6, 8])
 def test_ranks_share_the_rows_of_each_step(store: PairStore, world_size: int) -> None:
+    """Where six rows cannot be shared evenly, empty rows make up for it; all ranks know the tokens of the step."""
     alone = stream(store)
     ranks = [stream(store, rank=rank, world_size=world_size) for rank in range(world_size)]
     for step in range(alone.steps_in_epoch(0)):  # the last step has ranks with nothing but empty rows
         parts = [rank.batch(0, step) for rank in ranks]
         whole = alone.batch(0, step)
         for name, tensor in vars(whole).items():
-            assert torch.stack([vars(part)[name] for part in parts], dim=1).flatten(0, 1).equal(tensor)
+            rows = torch.stack([vars(part)[name] for part in parts], dim=1).flatten(0, 1)
+            assert rows[: len(tensor)].equal(tensor)
+            assert len(rows) - len(tensor) < world_size
+            assert "segments" not in name or not rows[len(tensor) :].any()
+        assert {rank.num_tokens(0, step) for rank in ranks} == {whole.num_tokens}
+
+
+@st.composite
+def mixed_corpora(draw: st.DrawFn) -> tuple[list[int], list[float]]:
+    """The corpus of each pair, in runs of any length, and a weight for each corpus."""
+    runs = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), min_size=1, max_size=6))
+    weights = draw(st.lists(st.sampled_from([1.0, 0.5, 2.0, 0.25, 1.5]), min_size=3, max_size=3))
+    return [corpus for corpus, length in runs for _ in range(length)], weights
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mixed=mixed_corpora(),
+    world_size=st.integers(1, 9),
+    rows_of_a_rank=st.integers(1, 7),
+    block=st.integers(5, 200),
+    seed=st.integers(0, 2**32),
+)
+def test_each_pair_exactly_as_often_as_its_weight_over_any_number_of_ranks(
+    mixed: tuple[list[int], list[float]], world_size: int, rows_of_a_rank: int, block: int, seed: int
+) -> None:
+    corpora, weights = mixed
+    with TemporaryDirectory() as folder:
+        store = random_store(Path(folder), len(corpora), corpora=corpora, corpus_weights=weights)
+        changes = {"rows_per_step": world_size * rows_of_a_rank, "pairs_per_block": block, "seed": seed}
+        ranks = [stream(store, rank=rank, world_size=world_size, **changes) for rank in range(world_size)]
+        seen: Counter[int] = Counter()
+        for epoch in range(4):  # after four epochs every quarter has had its turn
+            steps = {rank.steps_in_epoch(epoch) for rank in ranks}
+            assert len(steps) == 1
+            counts = Counter(number_of(pair) for rank in ranks for pair in epoch_pairs(rank, epoch))
+            if all(weight == 1 for weight in weights):
+                assert counts == Counter(range(len(store)))
+            for number, corpus in enumerate(corpora):
+                assert int(weights[corpus]) <= counts[number] <= -int(-weights[corpus] // 1)
+            seen += counts
+        assert seen == Counter({number: int(4 * weights[corpus]) for number, corpus in enumerate(corpora)})
 
 
 def test_weights_repeat_and_leave_out(tmp_path: Path) -> None:
@@ -145,9 +188,19 @@ def test_sentences_longer_than_a_row_are_a_configuration_error(store: PairStore)
         next(fixed_batches(store, 8, 4, BOS, PAD))
 
 
-@pytest.mark.parametrize("changes", [{"rows_per_step": 0}, {"world_size": 4}, {"world_size": 2, "rank": 2}])
-def test_rows_that_cannot_be_divided(store: PairStore, changes: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="divided"):
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_share_the_fixed_batches(store: PairStore, world_size: int) -> None:
+    whole = list(fixed_batches(store, 24, 6, BOS, PAD))
+    for name in vars(whole[0]):
+        shares = [list(fixed_batches(store, 24, 5, BOS, PAD, rank=r, world_size=world_size)) for r in range(world_size)]
+        for batch, *parts in zip(whole, *shares, strict=True):
+            rows = torch.stack([vars(part)[name] for part in parts], dim=1).flatten(0, 1)
+            assert rows.equal(vars(batch)[name])
+
+
+@pytest.mark.parametrize("changes", [{"rows_per_step": 0}, {"world_size": 2, "rank": 2}])
+def test_a_share_that_cannot_be(store: PairStore, changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="no share"):
         stream(store, **changes)
 
 

@@ -6,6 +6,8 @@ import json
 import random
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,13 +17,14 @@ from typing import Any
 import pytest
 import torch
 
+from heedful.build import build_model
 from heedful.config import ModelConfig, settle
 from heedful.errors import ConfigError
 from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks, visible
 from heedful.paper.compare import compare
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
-from heedful.paper.run_costs import MOST_PASSES, decode, measured_memory, read_course, resident_bytes
-from heedful.paper.systems import TOLERANCE, equal_width, num_parameters_of, parse_systems
+from heedful.paper.run_costs import MOST_PASSES, Memory, decode, measured_memory, read_course, resident_bytes
+from heedful.paper.systems import MEANINGLESS, TOLERANCE, differences, equal_width, num_parameters_of, parse_systems
 from heedful.text.cleaning import TrainingPair
 
 STEPS = 8
@@ -203,6 +206,33 @@ def test_an_interrupted_comparison_goes_on(corpus: list[str], tmp_path: Path, mo
     assert not (tmp_path / "out" / "summary.png").exists()
 
 
+def test_memory_of_a_training_is_kept_when_its_scoring_is_interrupted(
+    corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C after the last update: the second go trains nothing, and the little that takes is no answer."""
+    from heedful.paper import compare as comparison
+
+    measure, taken = comparison.measure, iter((5_000_000, 1_000))
+
+    @contextmanager
+    def told(device: torch.device) -> Iterator[Memory]:
+        yield Memory(next(taken), "resident_memory_growth")
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison, "measured_memory", told)
+    monkeypatch.setattr(comparison, "measure", interrupted)
+    command = ["compare", *corpus, *TINY, "--steps", 2, "-o", tmp_path / "out", "-q", "--systems", "transformer"]
+    assert program(*command) == 130
+    monkeypatch.setattr(comparison, "measure", measure)
+    capsys.readouterr()
+    assert program(*command, "--resume", "--no-plots") == 0
+    assert capsys.readouterr().out == ""  # quiet
+    results = results_of(tmp_path / "out")
+    assert [one["memory_bytes"] for one in results["systems"]] == [5_000_000] and "unfinished" not in results
+
+
 def test_equal_minutes_leaves_the_presets_as_they_are(corpus: list[str], tmp_path: Path) -> None:
     flags = ["--minutes", 0.01, "--systems", "transformer,convolutional", "--lang", "zh", "--quiet", "--no-plots"]
     assert program("compare", *corpus[:4], *TINY, *flags, "-o", tmp_path / "out") == 0
@@ -357,6 +387,9 @@ def test_rivals_leave_the_heads_of_the_transformer_alone(name: str) -> None:
     ]
     assert (transformer.num_heads, transformer.head_dim, transformer.key_dim) == (4, 32, 16)
     assert (rival.num_heads, rival.head_dim, rival.key_dim) == (1, None, None)
+    [own] = parse_systems([name], {name: {"model": {"key_dim": 16}}})
+    with pytest.raises(ConfigError, match="key_dim belongs to a Transformer"):
+        settle(own.request(shared), "base")
 
 
 def test_no_width_near_enough_is_an_error_with_a_remedy() -> None:
@@ -440,6 +473,57 @@ def test_charts_draw_to_scale_and_quote_names() -> None:
     (x0, y0), (x1, y1) = (tuple(map(float, place.split(","))) for place in places.split())
     assert x0 < x1 and y0 > y1  # larger is higher on the page
     assert line_chart([], x_label="x", y_label="y") == ""
+
+
+def test_with_several_test_sets_each_is_named_with_every_system(finished: Path) -> None:
+    results = results_of(finished)
+    assert not any("other sets" in remark for remark in remarks(results, "en"))
+    for number, one in enumerate(results["systems"]):
+        one["scores"].append({**one["scores"][0], "data": "second.aa + second.bb", "value": 20.0 + number})
+    [told] = [remark for remark in remarks(results, "en") if "other sets" in remark]
+    assert re.search(r"is on .*test\.aa \+ test\.bb; .*second\.aa \+ second\.bb: transformer 20\.0", told)
+    assert "recurrent 21.0" in told and "convolutional 22.0" in told
+
+
+def test_a_system_does_not_differ_in_what_it_has_not() -> None:
+    """Settings of a Transformer say nothing of a recurrence: it has no positions, no feed-forward layers, no norms."""
+    own = {"positions": "rotary", "activation": "swiglu", "d_ff": 96, "attention_dropout": 0.1, "norm": "rms"}
+    systems = parse_systems(["transformer", "recurrent", "convolutional"], {"transformer": {"model": own}})
+    reference, recurrent, convolutional = (settle(system.request({}), "base") for system in systems)
+    assert differences(recurrent, reference) == {
+        "model.num_encoder_layers": 2,
+        "model.num_decoder_layers": 2,
+        "model.attention_scoring": "additive",
+    }
+    assert differences(convolutional, reference) == {"model.positions": "sinusoidal"}
+
+
+def test_what_is_called_meaningless_changes_nothing() -> None:
+    changed: dict[str, Any] = {
+        "d_ff": 7,
+        "norm": "rms",
+        "norm_placement": "pre",
+        "activation": "gelu",
+        "norm_epsilon": 0.1,
+    }
+    changed |= {
+        "final_norm": True,
+        "attention_dropout": 0.5,
+        "activation_dropout": 0.5,
+        "kernel_size": 4,
+        "cell": "lstm",
+    }
+    changed |= {"bias": False, "positions": "learned", "key_dim": 6}
+    for architecture, keys in MEANINGLESS.items():
+        model = ModelConfig(
+            architecture=architecture, d_model=16, num_heads=1, target_vocab_size=9, source_vocab_size=9
+        )  # type: ignore[arg-type]
+        other = replace(model, **{key: changed[key] for key in keys if key != "key_dim"})
+        outputs = []
+        for config in (model, other):
+            torch.manual_seed(1)
+            outputs.append(build_model(config).train()(torch.tensor([[3, 4]]), torch.tensor([[5, 6]])))
+        torch.testing.assert_close(*outputs, msg=architecture)
 
 
 def test_who_did_not_use_the_budget_is_named(finished: Path) -> None:

@@ -38,7 +38,7 @@ def test_missing_characters_are_found_and_spaces_are_not() -> None:
 
 
 def test_without_a_font_for_chinese_the_error_names_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fonts, "_installed", lambda: ["DejaVu Sans"])
+    monkeypatch.setattr(fonts, "installed_fonts", lambda: ["DejaVu Sans"])
     assert fonts.font_families(["√d_k · ε → ▁a"]) == ["DejaVu Sans"]
     with pytest.raises(ConfigError, match=r"注意.*fonts-noto-cjk"):
         fonts.font_families(["注意"])
@@ -196,6 +196,23 @@ def test_only_batch_norm_differs_between_training_and_evaluation(monkeypatch: py
     assert numbers["machine"]["device"] == "CPU" and numbers["versions"]["torch"]
 
 
+@pytest.mark.parametrize("norm", norm_training.NORMS)
+def test_only_batch_norm_in_training_mode_is_told_of_later_tokens(norm: str) -> None:
+    """Why its training loss is no fair comparison: statistics of whole targets go past the causal mask."""
+    torch.manual_seed(1)
+    model = build_model(norm_training.model_config(norm))
+    batch = norm_training.sorting_batch(random.Random(1))
+    later = batch.target_input.clone()
+    later[0, 2] = norm_training.FIRST_DIGIT + (later[0, 2] - norm_training.FIRST_DIGIT + 1) % 10
+    for is_training in (True, False):
+        model.train(is_training)
+        first, other = (
+            model(batch.source, target, batch.source_segments, batch.target_segments)[0, :2]
+            for target in (batch.target_input, later)
+        )
+        assert torch.allclose(first, other, atol=1e-6) == (norm != "batch" or not is_training)
+
+
 def test_looking_at_valid_leaves_running_statistics_alone() -> None:
     model = build_model(norm_training.model_config("batch"))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -289,6 +306,25 @@ def test_the_verb_draws_the_attention_of_a_model(
     assert all(Path(path).stat().st_size > 5000 for path in printed)
 
 
+def test_a_model_alone_gives_its_shapes(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["-m", str(directory), "--only", "architecture"]
+    assert run(["paper", "figures", "-o", str(tmp_path), *asked]) == 0
+    assert [Path(path).name for path in capsys.readouterr().out.split()] == ["architecture.png", "architecture.svg"]
+    assert "d_model 16, d_ff 32" in (tmp_path / "architecture.svg").read_text("utf-8")
+
+
+def test_what_is_wrong_is_told_before_anything_is_drawn(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    model = ["-m", str(directory), "--sentence", "a b", "--only", "masks", "--only", "attention"]
+    for flags, said in ((["-o", str(tmp_path / "new"), *model, "--layer", "9"], "layers 1 to 2, not 9"),
+                        (["-o", str(tmp_path / "file"), "--only", "masks"], "must be a directory")):  # fmt: skip
+        assert run(["paper", "figures", *flags]) == 2
+        assert said in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_chinese_labels_are_drawn_or_refused_never_left_empty(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,7 +357,7 @@ def test_wrong_requests_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--lang", "de"], "--lang"),
         (["--only", "mask"], "did you mean 'masks'"),
         (["--only", "attention"], "--model DIRECTORY --sentence TEXT"),
-        (["--sentence", "a"], "belong together"),
+        (["--sentence", "a"], "--model DIRECTORY"),
         (["--preset", "huge"], "huge"),
         (["--only", "norm_training", "--steps", "0"], "--steps must be at least 1"),
     ):

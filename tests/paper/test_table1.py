@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from heedful.cli import run
 from heedful.errors import ConfigError
+from heedful.paper.experiment import processor
 from heedful.paper.layer_costs import dependent_operations, gradient_reach, layers_to_span, peak_bytes
 from heedful.paper.layers_measured import LAYERS, RestrictedSelfAttention, SelfAttention, build_layer, product_flops
 from heedful.paper.table1 import COUNTED_STEPS, THEORY, Point, Sweep, count_products, exponents, fit
@@ -184,6 +185,29 @@ def test_the_table_shows_theory_and_exponents(
 def test_wrong_flags_are_told_in_one_line(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["paper", "table1", "-o", str(tmp_path), "--device", "cpu", *flags]) == 2
     assert flags[0] in capsys.readouterr().err
+
+
+def test_what_is_there_is_never_replaced_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not the results of another experiment, ever; not its own without --overwrite; all told before the measuring."""
+    flags = ["--quick", "--lengths", "4,8", "--widths", "8,16", "--device", "cpu"]
+    other, file, own = tmp_path / "comparison", tmp_path / "file", tmp_path / "own folder"
+    other.mkdir()
+    (other / "results.json").write_text('{"format": "heedful comparison", "systems": []}')
+    file.write_text("kept")
+    assert run(["paper", "table1", "-o", str(own), *flags]) == 0
+    capsys.readouterr()
+    for folder, said in (
+        (other, "results of something else"),
+        (file, "must be a directory"),
+        (own, "already holds a measured Table 1; add --overwrite to replace"),
+    ):
+        assert run(["paper", "table1", "-o", str(folder), *flags]) == 2
+        told = capsys.readouterr().err
+        assert said in told and "self_attention" not in told
+    assert "comparison" in (other / "results.json").read_text() and file.read_text() == "kept"
+    assert run(["paper", "table1", "-o", str(own), *flags, "--overwrite", "-q"]) == 0
+    made = json.loads((own / "results.json").read_text("utf-8"))
+    assert made["format"] == "heedful table 1" and made["device"]["name"] == processor()
 
 
 def test_every_quantity_has_exponents() -> None:

@@ -13,7 +13,7 @@ import pytest
 from heedful.build import num_parameters
 from heedful.config import Config, ModelConfig, TrainingConfig, settle
 from heedful.errors import ConfigError
-from heedful.paper.table2 import changed, num_averaged, read_recipe
+from heedful.paper.table2 import changed, num_averaged, read_recipe, vocab_size_asked
 from heedful.paper.table2_published import ROWS, estimated_flops
 from heedful.paper.table2_report import LANGUAGES, WORDS, markdown, remarks, scores_table, table
 from heedful.paper.training_flops import row_flops, step_flops
@@ -194,6 +194,22 @@ def test_the_page_has_the_papers_rows_and_ours(finished: Path, language: str) ->
         assert text in page
 
 
+def test_a_vocabulary_that_was_asked_for_is_a_change_and_not_the_corpus_fault(finished: Path) -> None:
+    results = results_of(finished)
+    assert results["vocab_size_asked"] == 37_000 and "does not yield the 37,000" in " ".join(remarks(results, "en"))
+    recipe = read_recipe("base")
+    smaller = settle({**recipe, "tokenizer": {**recipe["tokenizer"], "vocab_size": 32_000}})
+    assert changed(settle(recipe), smaller, vocab_size_asked(smaller)) == [
+        {"key": "tokenizer.vocab_size", "recipe": 37_000, "run": 32_000}
+    ]
+    told = " ".join(remarks({**results, "vocab_size": 31_990, "vocab_size_asked": 32_000}, "en"))
+    assert "has 31,990 subwords" in told and "yield" not in told
+    given = replace(smaller, data=replace(smaller.data, prepared="elsewhere"))
+    assert vocab_size_asked(given) is None and "yield" not in " ".join(
+        remarks({**results, "vocab_size_asked": None}, "en")
+    )
+
+
 def test_both_languages_have_the_same_words() -> None:
     assert set(WORDS["en"]) == set(WORDS["zh"])
 
@@ -274,6 +290,20 @@ def test_what_cannot_be_is_told_before_any_work(
     assert message.startswith("heedful: ") and len(message.splitlines()) == 1
     assert all(word in message for word in words), message
     assert not (tmp_path / "out" / "model").exists()
+
+
+def test_translations_of_an_earlier_run_do_not_stay(corpus: list[str], tmp_path: Path) -> None:
+    output, second = tmp_path / "out", [corpus[corpus.index("--test-source") + 1], corpus[-1]]
+    both = ["--test-source", second[0], "--test-target", second[1]]
+    assert program(*corpus, *both, *TINY, "--steps", 1, "-o", output, "--quiet") == 0
+    (output / "translations" / "notes.txt").write_text("mine")
+    assert len(list((output / "translations").iterdir())) == 3
+    assert program(*corpus, *TINY, "--steps", 1, "-o", output, "--quiet", "--overwrite") == 0
+    [scores] = results_of(output)["scores"]
+    assert sorted(path.name for path in (output / "translations").iterdir()) == [
+        Path(scores["translations"]).name,
+        "notes.txt",
+    ]
 
 
 def test_nothing_is_replaced_unasked(

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.cleaning import Preflight, plain_table, preflight, table, target_languages
+from heedful.text.verdicts import first_occurrences
 
 NO_VALID: dict[str, Any] = {"valid_pairs": 0}
 ENGLISH = "the house and the old tree that you have not seen is here with all of them".split()
@@ -308,3 +310,22 @@ def test_tags_only_where_needed_or_wanted(tmp_path: Path) -> None:
             target_languages(data)
     with pytest.raises(ConfigError, match="'fr'"):
         target_languages(DataConfig(train=(german,), test=(french,), target_tags=True))
+
+
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 70))
+def test_first_occurrences_in_parts(numbers: list[int], at_once: int) -> None:
+    first = first_occurrences(np.array(numbers, dtype=np.uint64), at_once)
+    assert first.tolist() == [number not in numbers[:place] for place, number in enumerate(numbers)]
+
+
+def test_chosen_pairs_are_those_of_all(tmp_path: Path) -> None:
+    both = {"source_language": "en", "target_language": "de"}
+    one = corpus(tmp_path, "one", [*many(1300), ("", "x"), *many(40, seed=3)], **both, both_directions=True)
+    other = corpus(tmp_path, "other", many(30, seed=9), **both)
+    result = preflight(DataConfig(train=(one, other), valid_pairs=50))
+    everything = list(result.pairs())
+    assert len(everything) == result.num_pairs
+    assert everything[0][:2] == everything[1][:2][::-1]
+    numbers = np.flatnonzero(np.random.default_rng(1).random(len(everything)) < 0.1)
+    assert list(result.chosen(numbers)) == [everything[number] for number in numbers]
+    assert list(result.chosen(numbers[:0])) == []

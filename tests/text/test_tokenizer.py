@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from heedful.config import TokenizerConfig
 from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError
-from heedful.text.tokenizer import Tokenizer, choose_vocab_size, train_tokenizer
+from heedful.text.tokenizer import Tokenizer, choose_vocab_size, sampled_places, train_tokenizer
 
 NOUNS = "house tree river child mother garden window teacher letter summer".split()
 NAMEN = "Haus Baum Fluss Kind Mutter Garten Fenster Lehrer Brief Sommer".split()
@@ -153,6 +154,15 @@ def test_odd_characters_do_not_hide_their_sentence(odd: str) -> None:
     pairs = [(f"日本{odd}語", f"日本{odd}語")] * 20
     tokenizer = train_tokenizer(pairs, TokenizerConfig(character_coverage=1.0))
     assert not any(piece.startswith("<0x") for piece in tokenizer.pieces(tokenizer.encode_target("日本語")))
+
+
+@pytest.mark.parametrize(("num_pairs", "limit"), [(5, 10), (10, 10), (11, 10), (5000, 37)])
+def test_the_sample_is_a_reservoir(num_pairs: int, limit: int) -> None:
+    chance, sample = random.Random(3), list(range(min(num_pairs, limit)))
+    for count in range(limit + 1, num_pairs + 1):
+        if (place := int(chance.random() * count)) < limit:
+            sample[place] = count - 1
+    assert sampled_places(num_pairs, TokenizerConfig(max_sentences=2 * limit), seed=3).tolist() == sample
 
 
 def test_at_most_max_sentences_are_used_from_the_whole_corpus() -> None:

@@ -15,12 +15,14 @@ from heedful.data.batch import Batch
 from heedful.data.store import PairStore, StoreWriter
 from heedful.data.stream import BatchStream, fixed_batches
 from heedful.model.transformer import Transformer
+from heedful.training.distributed import World
 from heedful.training.loop import TrainingLoop
 from heedful.training.report import Evaluation, Sample, TrainRecord, ValidRecord
 
 VOCAB, WIDTH, ROWS = 24, 16, 4
 PAD, BOS, EOS = 0, 2, 3
 CPU = torch.device("cpu")
+ALONE = World(CPU)
 
 MODEL = ModelConfig(
     source_vocab_size=VOCAB,
@@ -115,20 +117,28 @@ def make_loop(
     model: ModelConfig = MODEL,
     reporter: Any = None,
     shelf: Shelf | None = None,
-    evaluate: Callable[[nn.Module], Evaluation] | None = None,
+    evaluate: Callable[[nn.Module], Evaluation | None] | None = None,
+    world: World = ALONE,
+    num_rows: int = ROWS,
     **training: Any,
 ) -> TrainingLoop:
     """A loop over the store that validates on the store too; `training` are keys of `TrainingConfig`."""
     usual = {"learning_rate": 3e-3, "schedule": "constant", "warmup_steps": 1, "log_every": 1, "device": "cpu"}
     config = TrainingConfig(**{**usual, **training})
     torch.manual_seed(config.seed)
+    built = Transformer(model)
+    if world.size > 1 and config.sharding == "full":
+        world.divide(built, compile_layers=False)
+    ranks = {"rank": world.rank, "world_size": world.size}
     loop = TrainingLoop(
-        model=Transformer(model),
-        stream=BatchStream(store, width=WIDTH, rows_per_step=ROWS, seed=config.seed, bos_id=BOS, pad_id=PAD),
-        valid_batches=lambda: fixed_batches(store, WIDTH, ROWS, BOS, PAD),
+        model=built,
+        stream=BatchStream(
+            store, width=WIDTH, rows_per_step=num_rows, seed=config.seed, bos_id=BOS, pad_id=PAD, **ranks
+        ),
+        valid_batches=lambda: fixed_batches(store, WIDTH, num_rows, BOS, PAD, **ranks),
         config=config,
         d_model=model.d_model,
-        device=CPU,
+        world=world,
         directory=directory,
         reporter=reporter if reporter is not None else Recorder(),
         publish=(shelf or Shelf()).publish,

@@ -18,7 +18,9 @@ def figures(
     output: options.OutputFolder,
     model: Annotated[
         Path | None,
-        typer.Option("--model", "-m", metavar="DIRECTORY", help="A trained model: its shapes and attention."),
+        typer.Option(
+            "--model", "-m", metavar="DIRECTORY", help="A trained model: its shapes and, with --sentence, attention."
+        ),
     ] = None,
     sentence: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model translates.")] = None,
     target_language: options.To = None,
@@ -49,14 +51,13 @@ def figures(
     from heedful.paper.figures.norm_training import STEPS
     from heedful.training.report import ConsoleReporter
 
-    if (model is None) != (sentence is None):
-        raise ConfigError("--model and --sentence belong together: whose attention is shown, and for which text.")
-    named = choose_figures(only or [], with_model=model is not None)
-    if model is not None and sentence is not None:
-        config = from_mapping(Config, describe(model)["config"])
-        looks = look(model, sentence, target_language=target_language) if "attention" in named else None
-    else:
-        config, looks = settle({"preset": preset}), None
+    if sentence is not None and model is None:
+        raise ConfigError("--sentence needs --model DIRECTORY: the model whose attention is shown.")
+    named = choose_figures(only or [], with_model=sentence is not None)
+    config = settle({"preset": preset}) if model is None else from_mapping(Config, describe(model)["config"])
+    looks = None
+    if model is not None and sentence is not None and "attention" in named:
+        looks = look(model, sentence, target_language=target_language)
     console = ConsoleReporter(quiet=quiet)
     trains = "norm_training" in named
     if trains:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -34,6 +35,7 @@ def table1(
     kernel_size: Annotated[int | None, typer.Option(help="k of the convolution; without it 3.")] = None,
     attention: Annotated[str | None, typer.Option(metavar="NAME", help="fused (the default) or explicit.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, short times: a first look.")] = False,
+    overwrite: options.Overwrite = False,
     lang: options.LabelLanguage = "en",
     device: options.Device = None,
     as_json: options.AsJson = False,
@@ -65,8 +67,10 @@ def table1(
         if not quiet:
             print(text, file=sys.stderr)
 
-    command = " ".join(["heedful", *sys.argv[1:]])
-    found = run_table1(output, sweep=sweep, device=where, command=command, language=lang, tell=tell)
+    command = shlex.join(["heedful", *sys.argv[1:]])
+    found = run_table1(
+        output, sweep=sweep, device=where, command=command, language=lang, overwrite=overwrite, tell=tell
+    )
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
     elif not quiet:

@@ -1,12 +1,11 @@
 """Attention inside short rows in one Triton kernel a direction: a head's whole row fits on one multiprocessor.
 
 Rows are at most 128 tokens wide, so the scores of a row (128 x 128) never leave the chip, softmax needs no second look,
-and the boolean mask is read as it is. What comes out lies in memory as the next matrix product wants it: (B, Q, H, Dh).
+and the boolean mask (B, 1, Q, K) is read as it is. Queries, keys, values and what comes out are (B, H, length, Dh), in
+any order in memory, so that nothing has to be copied between the matrix products before and after.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
@@ -95,78 +94,35 @@ def _backward(
     tl.store(k_at, tl.dot(tl.trans(d_scores), q).to(d_key.dtype.element_ty), mask=k_there)
 
 
-@torch.library.custom_op("heedful::row_attention", mutates_args=())
-def row_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """softmax(Q Kᵀ · scale) V where the mask (B, 1, Q, K) allows it, and log2 of each query's sum, for the backward."""
-    output = _empty_like(query)
+def forward(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, output: Tensor, scale: float) -> Tensor:
+    """Write what each query gets; return log2 of the sum of its weights before they are normalised, for backward."""
     logarithms = torch.empty(query.shape[:3], device=query.device, dtype=torch.float32)
     _forward[_grid(query)](
         query, key, value, mask.view(torch.uint8), output, logarithms,
         _strides(query), _strides(key), _strides(value), _mask_strides(mask), _strides(output),
         *_sizes(query, key, scale), **_shape(query, key), num_warps=_warps(query, key),
     )  # fmt: skip
-    return output, logarithms
+    return logarithms
 
 
-@row_attention.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    return _empty_like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
-
-
-@torch.library.custom_op("heedful::row_attention_backward", mutates_args=())
-def row_attention_backward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+def backward(
+    inputs: tuple[Tensor, Tensor, Tensor],
     mask: Tensor,
-    output: Tensor,
-    logarithms: Tensor,
+    kept: tuple[Tensor, Tensor],
     d_output: Tensor,
+    gradients: tuple[Tensor, Tensor, Tensor],
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and values; the weights are computed once more rather than kept."""
-    d_query, d_key, d_value = _empty_like(query), _empty_like(key), _empty_like(value)
+) -> None:
+    """Write the gradients of queries, keys and values; the weights are computed once more rather than kept."""
+    query, key, value = inputs
+    d_query, d_key, d_value = gradients
+    output, logarithms = kept
     _backward[_grid(query)](
         query, key, value, mask.view(torch.uint8), output, logarithms, d_output, d_query, d_key, d_value,
         _strides(query), _strides(key), _strides(value), _mask_strides(mask), _strides(output), _strides(d_output),
         _strides(d_query), _strides(d_key), _strides(d_value),
         *_sizes(query, key, scale), **_shape(query, key), num_warps=_warps(query, key),
     )  # fmt: skip
-    return d_query, d_key, d_value
-
-
-@row_attention_backward.register_fake
-def _(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor,
-    output: Tensor,
-    logarithms: Tensor,
-    d_output: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty_like(query), _empty_like(key), _empty_like(value)
-
-
-def _remember(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, float], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, mask, ctx.scale = inputs
-    ctx.save_for_backward(query, key, value, mask, *output)
-
-
-def _differentiate(context: Any, d_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    query, key, value, mask, output, logarithms = context.saved_tensors
-    gradients = row_attention_backward(query, key, value, mask, output, logarithms, d_output, context.scale)
-    return (*gradients, None, None)
-
-
-row_attention.register_autograd(_differentiate, setup_context=_remember)
-
-
-def _empty_like(x: Tensor) -> Tensor:
-    """Room for (B, H, T, Dh) that lies in memory as (B, T, H, Dh), so that joining the heads copies nothing."""
-    rows, heads, length, width = x.shape
-    return x.new_empty(rows, length, heads, width).transpose(1, 2)
 
 
 def _grid(query: Tensor) -> tuple[int, int]:

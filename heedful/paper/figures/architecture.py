@@ -77,7 +77,10 @@ class Stacks:
 def trace(config: ModelConfig, *, batch: int = BATCH, source: int = SOURCE, target: int = TARGET) -> Stacks:
     """Run the model of a configuration on the meta device, where nothing is computed, and note every shape."""
     if config.architecture != "transformer":
-        raise ConfigError(f"the figure of the architecture is of a Transformer, not of a {config.architecture} model.")
+        raise ConfigError(
+            f"the figure of the architecture is of a Transformer, not of a {config.architecture} model; "
+            f"choose other figures with --only."
+        )
     with torch.device("meta"):
         model = Transformer(config)
         shapes: dict[str, tuple[int, ...]] = {}

@@ -12,7 +12,7 @@ import torch
 
 from heedful.config import ModelConfig, nearest
 from heedful.errors import ConfigError
-from heedful.paper.drawing import LANGUAGES, Words, in_language, save, styled
+from heedful.paper.drawing import LANGUAGES, Words, in_language, open_folder, save, styled
 from heedful.paper.figures import architecture, attention, masks, norm_training, norms, positions, scaling, training
 
 if TYPE_CHECKING:
@@ -88,12 +88,14 @@ def draw_figures(
         "norm_training": lambda: draw_norm_training(language, runs or Runs()),
     }
     if looks is not None:
+        attention.chosen_heads(looks, layer, heads)  # a wrong number is told before the first figure is drawn
         drawers["attention"] = lambda: attention.draw(language, looks, layer, heads)
     said = [text for name in names for text in in_language(WORDS[name], language).values()]
     if looks is not None:
         said += [looks.source, looks.translation, *looks.source_pieces, *looks.target_pieces]
     written = []
     with styled(said):
+        open_folder(output)  # told now, not after a figure that trains
         for name in names:
             if name in drawers:
                 written += save(drawers[name](), output, name)

@@ -2,7 +2,8 @@
 
 The task is to write digits in order of size. A batch holds sentences of like length, as the paper's do (section 5.1),
 one a row and padded. There is no dropout, so a model gives another loss in evaluation than in training mode only where
-its norm does: BatchNorm, which then leaves the batch's statistics for its running ones.
+its norm does: BatchNorm, which then leaves the batch's statistics for its running ones. In training mode these are of
+whole targets, so a position is told something of the tokens after it: only evaluation mode is a fair comparison.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ WORDS = {
     "loss": ("loss of a token (nats)", "每个词元的损失(纳特)"),
     "difference": ("difference (nats)", "差(纳特)"),
     "what": (
-        "Digits put in order of size, {steps} steps, the same data and seed for all",
-        "把数字按大小排序，{steps} 步，数据与随机种子相同",
+        "Digits put in order of size, {steps} steps, the same data and seed for all\n"
+        "(in training mode BatchNorm's statistics also tell of later tokens: only the solid lines compare fairly)",
+        "把数字按大小排序，{steps} 步，数据与随机种子相同\n"
+        "(训练模式下 BatchNorm 的统计量会泄露后面的词元：只有实线可以公平比较)",
     ),
 }
 

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from heedful.config import Config
     from heedful.data.prepare import Prepared
-    from heedful.training.loop import Evaluate
+    from heedful.examining import Look, MakeEvaluate
     from heedful.training.report import Evaluation
-    from heedful.workflow import MakeEvaluate
 
 T = TypeVar("T")
 SIGNATURE = "labelled brackets, COLLINS.prm, greedy, forced"
@@ -37,7 +36,7 @@ def f1_on_valid(trees: Mapping[str, Tree]) -> MakeEvaluate:
     `trees` are gold trees by the source text of their sentence, those of valid among them.
     """
 
-    def make(config: Config, prepared: Prepared, device: torch.device) -> Evaluate | None:
+    def make(config: Config, prepared: Prepared, device: torch.device) -> Look | None:
         known = [trees[pair.source] for pair in prepared.valid_pairs if pair.source in trees]
         gold = evenly(known, config.training.bleu_sentences)
         if not gold:

@@ -1,0 +1,266 @@
+"""How memory and time grow with the corpus: preparing text, and reading an epoch of a store.
+
+    python benchmarks/corpus_scale.py --source train.en.xz --target train.de.xz
+    python benchmarks/corpus_scale.py --source … --target … --sizes 100000 1000000 --store-sizes 100000 10000000
+
+Corpora of each size are made by going round the given lines, a running number behind each sentence, so that no two
+pairs are equal. Every measurement runs in a process of its own; memory is the highest resident set of that process
+(for preparing also that of its largest worker), and for reading the anonymous part, without pages of the mapped files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from importlib.metadata import version
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
+from heedful.data.order import EpochOrder
+from heedful.data.prepare import prepare
+from heedful.data.store import PairStore, StoreWriter
+from heedful.text.corpus import read_lines
+
+WIDTH, ROWS_PER_STEP, PAGE = 128, 196, 4096
+VOCAB = 32_000
+
+
+def make_corpus(args: argparse.Namespace, num_pairs: int, folder: Path) -> DataConfig:
+    """Two files of so many different pairs."""
+    for side in ("source", "target"):
+        lines = list(read_lines(getattr(args, side)))
+        with (folder / side).open("wb") as file:
+            file.writelines(b"%s %d\n" % (line, n) for n, line in enumerate(islice(cycle(lines), num_pairs)))
+    corpus = CorpusConfig(source=str(folder / "source"), target=str(folder / "target"))
+    return DataConfig(train=(corpus,), workers=args.workers)
+
+
+def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_size: int) -> dict[str, Any]:
+    """Prepare a corpus that lies in `folder`; seconds of each stage, highest memory, bytes on disk."""
+    corpus = CorpusConfig(source=str(folder / "source"), target=str(folder / "target"))
+    stages: dict[str, float] = {}
+    last: list[Any] = ["looking over the corpora", time.perf_counter()]
+    worker = [0.0]
+
+    def tell(stage: str, done: int, total: int | None) -> None:
+        now = time.perf_counter()
+        stages[last[0]] = stages.get(last[0], 0.0) + now - last[1]
+        last[:] = stage, now
+        worker[0] = max(worker[0], largest_child_mb())
+
+    start = time.perf_counter()
+    before = status_mb("VmHWM")
+    tokenizer = TokenizerConfig(vocab_size=vocab_size)
+    prepared = prepare(
+        DataConfig(train=(corpus,), workers=workers), tokenizer, folder / "prepared", seed=1, progress=tell
+    )
+    tell("end", 0, None)
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    disk = sum(path.stat().st_size for path in (folder / "prepared" / "train").iterdir())
+    return {
+        "pairs": num_pairs,
+        "seconds": time.perf_counter() - start,
+        "core_seconds": sum(one.ru_utime + one.ru_stime for one in usage),
+        "stages": stages,
+        "before_mb": before,
+        "peak_mb": status_mb("VmHWM"),
+        "worker_mb": worker[0],
+        "bytes_on_disk": disk / len(prepared.train),
+        "tokens": (prepared.train.source.num_tokens + prepared.train.target.num_tokens) / len(prepared.train),
+    }
+
+
+def write_synthetic(folder: Path, num_pairs: int, chunk: int = 200_000) -> None:
+    """A store of random ids with lengths like those of sentences: about 28 tokens a side."""
+    generator = np.random.default_rng(1)
+    with StoreWriter(folder, VOCAB, VOCAB) as writer:
+        for start in range(0, num_pairs, chunk):
+            count = min(chunk, num_pairs - start)
+            centre = generator.lognormal(np.log(28) - 0.18, 0.6, count)
+            source, target = (
+                np.clip(centre * generator.lognormal(0, 0.13, count), 1, WIDTH).astype(np.int64) for _ in range(2)
+            )
+            flat = [generator.integers(4, VOCAB, int(side.sum()), dtype=np.uint16) for side in (source, target)]
+            writer.add_flat(flat[0], source, flat[1], target, corpus_index=0)
+
+
+def status_mb(field: str, process: str = "self") -> float:
+    """One of the memory figures of a process: VmHWM is its highest, RssAnon what is no part of a file."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(field)), 0) / 1024
+
+
+def largest_child_mb() -> float:
+    """The highest memory so far of the largest process that this one has started."""
+    children = [word for path in Path("/proc/self/task").glob("*/children") for word in path.read_text().split()]
+    sizes = [0.0]
+    for child in children:
+        with suppress(OSError):  # it may have ended meanwhile
+            sizes.append(status_mb("VmHWM", child))
+    return max(sizes)
+
+
+def measure_reading(num_pairs: int, folder: Path, max_steps: int) -> dict[str, Any]:
+    """Open a store, read batches, find the end of the epoch; memory, rates, pages touched."""
+    import torch
+
+    from heedful.data.stream import BatchStream
+
+    torch.set_num_threads(1)
+    store = PairStore.open(folder)
+    start = time.perf_counter()
+    stream = BatchStream(store, width=WIDTH, rows_per_step=ROWS_PER_STEP, seed=1, bos_id=2, pad_id=0)
+    next(stream.batches())
+    first_batch = time.perf_counter() - start
+    start, highest, tokens, steps = time.perf_counter(), 0.0, 0, 0
+    for (epoch, step), batch in stream.batches():
+        if epoch or step >= max_steps:
+            break
+        tokens += int((batch.target_segments > 0).sum())
+        steps += 1
+        highest = max(highest, status_mb("RssAnon")) if step % 50 == 0 else highest
+    reading = time.perf_counter() - start
+    fresh = BatchStream(store, width=WIDTH, rows_per_step=ROWS_PER_STEP, seed=1, bos_id=2, pad_id=0)
+    start = time.perf_counter()
+    last_step = fresh.steps_in_epoch(0) - 1
+    fresh.batch(0, last_step)
+    return {
+        "pairs": num_pairs,
+        "first_batch": first_batch,
+        "steps": steps,
+        "target_tokens_per_second": tokens / reading,
+        "anonymous_mb": max(highest, status_mb("RssAnon")),
+        "resume_at_the_end": time.perf_counter() - start,
+        "pages": pages_per_step(store, last_step + 1),
+    }
+
+
+def pages_per_step(store: PairStore, steps: int) -> dict[str, float]:
+    """Distinct pages of ids and offsets that the pairs of one step lie on, and how many they would fill if packed."""
+    order = EpochOrder(store, weights=None, seed=1)
+    pairs = order.pairs(0, 0, len(store) // steps)
+    touched, needed = 0, 0.0
+    for side in (store.source, store.target):
+        begin, end, size = side.offsets[pairs], side.offsets[pairs + 1], side.ids.itemsize
+        spans = [np.arange(b * size // PAGE, (e * size - 1) // PAGE + 1) for b, e in zip(begin, end, strict=True)]
+        touched += np.unique(np.concatenate(spans)).size + np.unique(pairs * 8 // PAGE).size
+        needed += float((end - begin).sum() * size + 8 * pairs.size) / PAGE
+    return {"pairs": pairs.size, "touched": touched, "if_neighbours": needed}
+
+
+def in_own_process(*words: object) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, __file__, *map(str, words)], check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def report(prepared: list[dict[str, Any]], read: list[dict[str, Any]], args: argparse.Namespace) -> str:
+    stages = list(prepared[0]["stages"]) if prepared else []
+    lines = [f"# Corpora of growing size{f', {args.write}' if args.write else ''}\n", "## Preparing\n"]
+    lines += [
+        "Text (plain files, a running number behind each sentence) to ids, "
+        f"{args.vocab_size:,} subwords, {args.workers or os.cpu_count()} workers.\n",
+        f"| pairs | seconds | core seconds | {' | '.join(stages)} | peak MB | MB before | a worker's MB | bytes a pair "
+        "on disk | tokens a pair |",
+        "|---:" * (8 + len(stages)) + "|",
+    ]
+    for one in prepared:
+        by_stage = " | ".join(f"{one['stages'][stage]:.1f}" for stage in stages)
+        lines.append(
+            f"| {one['pairs']:,} | {one['seconds']:.1f} | {one['core_seconds']:.1f} | {by_stage} "
+            f"| {one['peak_mb']:.0f} | {one['before_mb']:.0f} "
+            f" | {one['worker_mb']:.0f} | {one['bytes_on_disk']:.0f} | {one['tokens']:.1f} |"
+        )
+    lines += [
+        "\n## Reading\n",
+        f"A store of random ids, about 28 tokens a side, written through `StoreWriter`; rows of {WIDTH}, "
+        f"{ROWS_PER_STEP} rows a step, one core. Memory without the pages of mapped files. The last column but one: "
+        "opening the stream at the last step of the epoch, all row counts unknown.\n",
+        "| pairs | MB | first batch (s) | steps read | M target tokens/s | last step (s) | pages a step: read / full |",
+        "|---:" * 7 + "|",
+    ]
+    for one in read:
+        pages = one["pages"]
+        lines.append(
+            f"| {one['pairs']:,} | {one['anonymous_mb']:.0f} | {one['first_batch']:.2f} | {one['steps']:,} | "
+            f"{one['target_tokens_per_second'] / 1e6:.2f} | {one['resume_at_the_end']:.1f} | "
+            f"{pages['touched']:,.0f} / {pages['if_neighbours']:,.0f} |"
+        )
+    versions = f"numpy {np.__version__}, sentencepiece {sentencepiece.__version__}, torch {version('torch')}"
+    lines += [
+        f"\nMachine: {processor()}, {os.cpu_count()} cores. {args.note}",
+        f"Versions: Python {platform.python_version()}, {versions}.",
+        f"Command: `python benchmarks/corpus_scale.py --source FILE --target FILE --vocab-size {args.vocab_size} "
+        f"--sizes {' '.join(map(str, args.sizes))} --store-sizes {' '.join(map(str, args.store_sizes))}`\n",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source")
+    parser.add_argument("--target")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[100_000, 300_000, 1_000_000])
+    parser.add_argument("--store-sizes", type=int, nargs="*", default=[100_000, 1_000_000, 10_000_000])
+    parser.add_argument("--vocab-size", type=int, default=32_000)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--max-steps", type=int, default=2000, help="batches to read of each store")
+    parser.add_argument("--directory", help="where to write the corpora (default: a temporary directory)")
+    parser.add_argument("--note", default="", help="a sentence about the machine for the report")
+    parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/corpus_scale_DATE_cpu.md")
+    parser.add_argument("--measure", nargs=2, metavar=("WHAT", "PAIRS"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        what, num_pairs = args.measure[0], int(args.measure[1])
+        if what == "preparing":
+            result = measure_preparing(num_pairs, Path(args.directory), args.workers, args.vocab_size)
+        else:
+            result = measure_reading(num_pairs, Path(args.directory), args.max_steps)
+        print(json.dumps(result))
+        return
+    prepared, read = [], []
+    with tempfile.TemporaryDirectory(dir=args.directory) as temporary:
+        own: list[object] = ["--vocab-size", args.vocab_size, "--max-steps", args.max_steps]
+        own += ["--workers", args.workers] if args.workers else []
+        for size in args.sizes:
+            folder = Path(temporary, f"text{size}")
+            folder.mkdir()
+            make_corpus(args, size, folder)
+            prepared.append(in_own_process("--measure", "preparing", size, "--directory", folder, *own))
+            print(json.dumps(prepared[-1]), file=sys.stderr)
+            for path in ("source", "target"):
+                (folder / path).unlink()
+        for size in args.store_sizes:
+            write_synthetic(Path(temporary, f"store{size}"), size)
+            folder = Path(temporary, f"store{size}")
+            read.append(in_own_process("--measure", "reading", size, "--directory", folder, *own))
+            print(json.dumps(read[-1]), file=sys.stderr)
+    text = report(prepared, read, args)
+    print(text)
+    if args.write:
+        results = Path(__file__).parent / "results"
+        (results / f"corpus_scale_{args.write}_cpu.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""How a model is examined: BLEU on part of valid while it learns, all scores on the test corpora at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from heedful.config import Config, DecodingConfig
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from heedful.data.prepare import Prepared
+    from heedful.evaluation.score import Score
+    from heedful.text.cleaning import TrainingPair
+    from heedful.text.tokenizer import Tokenizer
+    from heedful.training.distributed import World
+    from heedful.training.loop import Evaluate
+    from heedful.training.report import ConsoleReporter, Evaluation
+
+    Look = Callable[[nn.Module], Evaluation]
+    MakeEvaluate = Callable[[Config, Prepared, torch.device], Look | None]
+
+
+def evaluator(config: Config, prepared: Prepared, device: torch.device) -> Look | None:
+    """A function that translates part of valid (greedily, for speed) and scores it; None if that is switched off."""
+    wanted = config.training.bleu_sentences
+    if not wanted or not prepared.valid_pairs:
+        return None
+    stride = max(1, len(prepared.valid_pairs) // wanted)
+    pairs = prepared.valid_pairs[::stride][:wanted]
+
+    def look(model: nn.Module) -> Evaluation:
+        from heedful.evaluation.score import score
+        from heedful.training.report import Evaluation, Sample
+
+        decoding = replace(config.decoding, method="greedy", num_best=1)
+        texts = translate_pairs(model, prepared.tokenizer, pairs, decoding, device)
+        references = [pair.target for pair in pairs]
+        [bleu] = score(texts, references, metrics=("bleu",), target_language=config.data.target_language, bootstrap=0)
+        chosen = range(0, len(pairs), max(1, len(pairs) // max(1, config.training.samples)))
+        samples = [Sample(pairs[i].source, references[i], texts[i]) for i in chosen][: config.training.samples]
+        return Evaluation(bleu.value, bleu.signature, tuple(samples))
+
+    return look
+
+
+def on_whole_model(look: Look | None, config: Config, world: World) -> Evaluate | None:
+    """The same for the loop: all ranks call it, as a divided model has to be collected; the first one looks."""
+    if look is None:
+        return None
+
+    def evaluate(model: nn.Module) -> Evaluation | None:
+        from heedful.training.placing import collect_model
+
+        collected = collect_model(model, config.model, world)
+        return None if collected is None else look(collected)
+
+    return evaluate
+
+
+def translate_pairs(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    pairs: Sequence[TrainingPair],
+    decoding: DecodingConfig,
+    device: torch.device,
+) -> list[str]:
+    """Translations of the pairs' sources, each into its own target language."""
+    from heedful.decoding.translator import Translator
+
+    translator = Translator(model, tokenizer, decoding, device=device)  # type: ignore[arg-type]
+    texts = [""] * len(pairs)
+    for language in {pair.target_language for pair in pairs}:
+        places = [place for place, pair in enumerate(pairs) if pair.target_language == language]
+        sources = [pairs[place].source for place in places]
+        for place, translation in zip(places, translator.translate(sources, target_language=language), strict=True):
+            texts[place] = translation.text
+    return texts
+
+
+def score_test(config: Config, prepared: Prepared, device: torch.device, console: ConsoleReporter) -> list[Score]:
+    """BLEU, chrF and TER of the published model on each test corpus, by target language."""
+    from heedful.checkpoint import load_model, save_model
+    from heedful.evaluation.score import score
+
+    if not prepared.test_pairs:
+        return []
+    loaded = load_model(config.output, device=device)
+    names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == "test"]
+    groups: dict[tuple[int, str | None], list[TrainingPair]] = {}
+    for pair in prepared.test_pairs:
+        groups.setdefault((pair.corpus_index, pair.target_language), []).append(pair)
+    all_scores: list[Score] = []
+    plain: list[dict[str, Any]] = []
+    for (index, tag), pairs in groups.items():
+        name = names[index] if tag is None else f"{names[index]} into {tag}"
+        console.note(f"Translating the {len(pairs):,} sentences of {name} …")
+        texts = translate_pairs(loaded.model, prepared.tokenizer, pairs, config.decoding, device)
+        references = [pair.target for pair in pairs]
+        scores = score(texts, references, target_language=tag or config.data.target_language)
+        for one in scores:
+            console.note(f"{name}: {one}")
+        all_scores += scores
+        plain += [{**one.to_dict(), "data": name} for one in scores]
+    save_model(
+        config.output,
+        weights=loaded.model,
+        config=loaded.config,
+        tokenizer=loaded.tokenizer,
+        details=loaded.details,
+        scores=plain,
+    )
+    return all_scores

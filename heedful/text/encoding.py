@@ -1,0 +1,85 @@
+"""From the lines of a chunk to ids, as flat arrays ready to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from heedful.config import CorpusConfig
+from heedful.text.chunks import Arrays, Chunk
+from heedful.text.corpus import SentencePair, TrainingPair
+from heedful.text.tokenizer import Tokenizer, id_type
+
+
+class Encoded(NamedTuple):
+    """Pairs as ids: the sentences of each side end to end, and their lengths."""
+
+    source: npt.NDArray[Any]
+    source_lengths: npt.NDArray[np.int64]
+    target: npt.NDArray[Any]
+    target_lengths: npt.NDArray[np.int64]
+    num_long: npt.NDArray[np.int64]
+    """One number: how many pairs were left out because a row cannot hold them."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Tokenises every line of a chunk: a `Work`."""
+
+    name: ClassVar[str] = "encoding"
+    corpus: CorpusConfig
+    tokenizer: str
+    """Directory of the tokenizer."""
+    width: int
+    languages: list[str | None]
+    """Target language for the tag of each line; a second one: of the line turned round, which follows it."""
+
+    def __call__(self, chunk: Chunk) -> Arrays:
+        """The arrays of `Encoded`."""
+        pairs: list[TrainingPair] = []
+        for pair in chunk.pairs(self.corpus):
+            assert isinstance(pair, SentencePair), "a line that was kept"
+            pairs.append(TrainingPair(pair.source, pair.target, 0, self.languages[0]))
+            pairs += [TrainingPair(pair.target, pair.source, 0, language) for language in self.languages[1:]]
+        return list(flat_ids(self._loaded, pairs, self.width))
+
+    @cached_property
+    def _loaded(self) -> Tokenizer:
+        return Tokenizer.load(self.tokenizer)
+
+
+def packed_pairs(tokenizer: Tokenizer, pairs: Sequence[TrainingPair]) -> list[tuple[bytes, bytes]]:
+    """Source and target ids of each pair, as the bytes of arrays."""
+    sources = [b""] * len(pairs)
+    for language in {pair.target_language for pair in pairs}:
+        places = [place for place, pair in enumerate(pairs) if pair.target_language == language]
+        packed = tokenizer.pack_sources([pairs[place].source for place in places], language)
+        for place, ids in zip(places, packed, strict=True):
+            sources[place] = ids
+    return list(zip(sources, tokenizer.pack_targets([pair.target for pair in pairs]), strict=True))
+
+
+def flat_ids(tokenizer: Tokenizer, pairs: Sequence[TrainingPair], width: int) -> Encoded:
+    """The ids of the pairs of which no side is longer than `width`."""
+    types = id_type(tokenizer.source_vocab_size), id_type(tokenizer.target_vocab_size)
+    source_width, target_width = (width * dtype.itemsize for dtype in types)
+    packed = packed_pairs(tokenizer, pairs)
+    kept = [pair for pair in packed if len(pair[0]) <= source_width and len(pair[1]) <= target_width]
+    sources, targets = [_flat([pair[side] for pair in kept], dtype) for side, dtype in enumerate(types)]
+    return Encoded(*sources, *targets, np.array([len(packed) - len(kept)]))
+
+
+def longest_side(tokenizer: Tokenizer, pairs: Sequence[TrainingPair]) -> npt.NDArray[np.int64]:
+    """Of each pair, the tokens of its longer side."""
+    encoded = flat_ids(tokenizer, pairs, width=1 << 40)
+    return np.maximum(encoded.source_lengths, encoded.target_lengths)
+
+
+def _flat(sentences: list[bytes], dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    num_bytes = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+    return np.frombuffer(b"".join(sentences), dtype=dtype), num_bytes // dtype.itemsize

@@ -1,0 +1,182 @@
+"""The fast forward pass computes what the readable model computes, and so do its operations and their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from heedful.config import ModelConfig
+from heedful.model.fast.forward import can_be_fast, fast_hidden, fast_losses
+from heedful.model.fast.operations import add_norm, kept_by_dropout, row_attention, scaled_loss
+from heedful.model.transformer import Transformer
+
+SHAPE = ModelConfig(
+    source_vocab_size=50,
+    target_vocab_size=50,
+    d_model=32,
+    d_ff=48,
+    num_heads=2,
+    num_encoder_layers=2,
+    num_decoder_layers=3,
+    dropout=0.0,
+)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows of two sentence pairs each, and some padding."""
+
+    source: Tensor
+    source_segments: Tensor
+    source_positions: Tensor
+    target_input: Tensor
+    target_output: Tensor
+    target_segments: Tensor
+    target_positions: Tensor
+
+
+def packed(rows: int = 3, width: int = 14) -> Packed:
+    torch.manual_seed(7)
+    segments = torch.zeros(rows, width, dtype=torch.int64)
+    segments[:, :5], segments[:, 5:11] = 1, 2
+    positions = torch.cat((torch.arange(5), torch.arange(6), torch.zeros(3, dtype=torch.int64))).repeat(rows, 1)
+    tokens = [torch.randint(4, 50, (rows, width)).masked_fill(segments == 0, 0) for _ in range(3)]
+    return Packed(tokens[0], segments, positions, tokens[1], tokens[2], segments, positions)
+
+
+def build(**changes: Any) -> Transformer:
+    torch.manual_seed(1)
+    model = Transformer(replace(SHAPE, **changes)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases too, or nobody would miss them
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+def readable_loss(model: Transformer, batch: Packed, smoothing: float) -> Tensor:
+    logits = model(
+        batch.source,
+        batch.target_input,
+        batch.source_segments,
+        batch.target_segments,
+        batch.source_positions,
+        batch.target_positions,
+    )
+    labels = batch.target_output.masked_fill(batch.target_segments == 0, -100).flatten()
+    return torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels, ignore_index=-100, label_smoothing=smoothing, reduction="sum"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm_placement": "pre"},
+        {"norm_placement": "pre", "final_norm": False},
+        {"final_norm": True},
+        {"positions": "learned", "tying": "target"},
+        {"positions": "rotary", "activation": "swiglu", "norm_placement": "pre"},
+        {"activation": "gelu", "tying": "none", "head_dim": 32},
+    ],
+    ids=str,
+)
+def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, Any]) -> None:
+    model, batch, scale = build(**changes), packed(), torch.tensor(0.37, dtype=torch.float64)
+    assert can_be_fast(replace(SHAPE, **changes), 14)
+    expected = readable_loss(model, batch, 0.1)
+    wanted = torch.autograd.grad(expected * scale, list(model.parameters()))
+    found = fast_losses(model, batch, scale, smoothing=0.1)
+    torch.testing.assert_close(found.loss_sum, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(found.scaled, expected * scale, rtol=1e-12, atol=0)
+    gradients = torch.autograd.grad(found.scaled, list(model.parameters()))
+    for (name, _), ours, theirs in zip(model.named_parameters(), gradients, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_dropout_is_there_only_in_training_and_differs_from_call_to_call() -> None:
+    model, batch = build(dropout=0.3), packed()
+    one, other = fast_hidden(model, batch), fast_hidden(model, batch)
+    assert not torch.allclose(one, other)
+    model.eval()
+    assert torch.equal(fast_hidden(model, batch), fast_hidden(model, batch))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": "rms"},
+        {"attention_dropout": 0.1},
+        {"attention_scoring": "dot"},
+        {"key_dim": 8},
+        {"bias": False},
+        {"num_heads": 4, "head_dim": 24},
+        {"target_vocab_size": 70_000, "source_vocab_size": 70_000},
+    ],
+    ids=str,
+)
+def test_what_the_operations_are_not_made_for_is_known(changes: dict[str, Any]) -> None:
+    assert not can_be_fast(replace(SHAPE, **changes), 14)
+
+
+def test_rows_wider_than_a_kernel_are_left_to_the_readable_model() -> None:
+    assert can_be_fast(SHAPE, 128) and not can_be_fast(SHAPE, 129)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+def test_the_gradient_of_add_norm_is_right(dropout: float) -> None:
+    torch.manual_seed(3)
+    seeds = torch.tensor([5, 77])
+    inputs = [torch.randn(2, 3, 8, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    inputs += [torch.randn(8, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+
+    def both(*given: Tensor) -> tuple[Tensor, Tensor]:
+        total, output, _, _ = add_norm(*given, seeds, 1, dropout, 1e-5)
+        return total, output
+
+    assert torch.autograd.gradcheck(both, inputs)
+    assert torch.autograd.gradcheck(lambda *given: both(*given)[1], inputs)  # the sum itself unused, as in post-norm
+
+
+@pytest.mark.parametrize("length", [4, 6])
+def test_the_gradient_of_attention_is_right_also_where_nothing_may_be_seen(length: int) -> None:
+    torch.manual_seed(3)
+    mask = torch.rand(2, 1, 5, length) < 0.5
+    mask[:, :, 2] = False
+    query, sides = (
+        torch.randn(2, n, k, 2, 4, dtype=torch.float64, requires_grad=True) for n, k in ((5, 1), (length, 2))
+    )
+    assert torch.autograd.gradcheck(lambda q, kv: row_attention(q, kv, mask, 0.5)[0], (query, sides))
+    assert (row_attention(query, sides, mask, 0.5)[0][:, 2] == 0).all()
+    own, square = torch.randn(2, 5, 3, 2, 4, dtype=torch.float64, requires_grad=True), torch.rand(2, 1, 5, 5) < 0.5
+    assert torch.autograd.gradcheck(lambda packed: row_attention(packed, packed, square, 0.5)[0], (own,))
+
+
+def test_the_gradient_that_comes_with_the_loss_is_that_of_the_plain_one() -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(6, 11, dtype=torch.float64, requires_grad=True)
+    labels, counted = torch.randint(0, 11, (6,)), torch.tensor([True, True, False, True, False, True])
+    scale = torch.tensor(0.3, dtype=torch.float64)
+    plain = scale * torch.nn.functional.cross_entropy(
+        logits, labels.masked_fill(~counted, -100), label_smoothing=0.1, reduction="sum"
+    )
+    scaled, loss_sum, _ = scaled_loss(logits, labels, counted, scale, 0.1)
+    torch.testing.assert_close(scaled, plain)
+    torch.testing.assert_close(loss_sum * scale, plain)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (scaled, plain)))
+
+
+def test_dropout_keeps_the_share_it_should_without_a_pattern() -> None:
+    seeds = torch.tensor([1, 2])
+    one, other = (kept_by_dropout(torch.Size((400, 512)), seeds, call, 0.1) for call in (0, 1))
+    share = one.double().mean()
+    assert abs(share - 0.9) < 0.003
+    assert abs((one & other).double().mean() - 0.81) < 0.004  # two calls do not know of each other
+    neighbours = (one[:, 1:] & one[:, :-1]).double().mean()
+    assert abs(neighbours - 0.81) < 0.004
+    assert one.double().mean(dim=0).std() < 2 * (0.09 / 400) ** 0.5  # no column is preferred
+    assert one.double().mean(dim=1).std() < 2 * (0.09 / 512) ** 0.5  # no row either

@@ -1,0 +1,118 @@
+"""Work on chunks in several processes: the same results in the same order, and errors that arrive whole."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heedful.config import CorpusConfig
+from heedful.errors import CorpusError, ModelDirectoryError
+from heedful.text.chunks import Arrays, Chunk, read_chunks
+from heedful.text.corpus import EARLY_LOOK, BadLine
+from heedful.text.encoding import Encoding
+from heedful.text.judging import EMPTY, KEPT, LENGTH_RATIO, WRONG_ENCODING, Judged, Judging
+from heedful.text.workers import Work, Workers, num_workers
+
+
+def tsv(folder: Path, lines: list[bytes]) -> CorpusConfig:
+    (folder / "corpus.tsv").write_bytes(b"\n".join(lines) + b"\n")
+    return CorpusConfig(path=str(folder / "corpus.tsv"))
+
+
+def judging(corpus: CorpusConfig) -> Judging:
+    return Judging(
+        corpus=corpus,
+        max_characters=50,
+        max_length_ratio=6.0,
+        drop_identical=True,
+        drop_overlap=True,
+        scored_hashes=[],
+        scored_sources=[],
+        salts=["1||", "1|de|"],
+    )
+
+
+def numbered(corpus: CorpusConfig, size: int) -> list[tuple[int, Chunk]]:
+    return [(chunk.first_number, chunk) for chunk in read_chunks(corpus, size)]
+
+
+def in_order(work: Work, chunks: list[tuple[int, Chunk]], number: int) -> list[tuple[int, Arrays]]:
+    with Workers(number) as workers:
+        return list(workers.in_order(work, chunks))
+
+
+LINES = [b"word %d\tWort %d" % (n, n) for n in range(EARLY_LOOK + 95)]
+LINES[EARLY_LOOK + 3], LINES[EARLY_LOOK + 12], LINES[EARLY_LOOK + 50] = b"", b"\xff\tx", b"a\t" + b"long " * 40
+
+
+def test_the_chunks_are_the_lines(tmp_path: Path) -> None:
+    chunks = [chunk for _, chunk in numbered(tsv(tmp_path, LINES), 20)]
+    assert [len(chunk) for chunk in chunks] == [EARLY_LOOK, 20, 20, 20, 20, 15]
+    assert [line for chunk in chunks for line in chunk.files[0]] == LINES
+    assert [chunk.first_number for chunk in chunks] == [1, *range(EARLY_LOOK + 1, EARLY_LOOK + 96, 20)]
+    corpus = CorpusConfig(path=str(tmp_path / "corpus.tsv"))
+    assert [item.number for item in chunks[1].pairs(corpus) if isinstance(item, BadLine)] == [EARLY_LOOK + 13]
+    assert chunks[2].some(corpus, [4, 1]) == {n: (f"word {1020 + n}", f"Wort {1020 + n}") for n in (4, 1)}
+
+
+def test_several_processes_give_what_one_gives_in_order(tmp_path: Path) -> None:
+    corpus = tsv(tmp_path, LINES)
+    here = in_order(judging(corpus), numbered(corpus, 20), 1)
+    there = in_order(judging(corpus), numbered(corpus, 20), 3)
+    assert [number for number, _ in there] == [number for number, _ in here]
+    for (_, one), (_, other) in zip(here, there, strict=True):
+        assert [array.dtype for array in one] == [array.dtype for array in other]
+        assert all(np.array_equal(*both) for both in zip(one, other, strict=True))
+    verdicts = np.concatenate([Judged(*arrays).verdicts for _, arrays in there])
+    expected = np.full(len(LINES), KEPT)
+    expected[[EARLY_LOOK + 3, EARLY_LOOK + 12, EARLY_LOOK + 50]] = EMPTY, WRONG_ENCODING, 3
+    assert (verdicts == expected).all()
+    assert LENGTH_RATIO not in verdicts  # the long line is too long before it is uneven
+
+
+def test_an_error_over_there_names_the_line(tmp_path: Path) -> None:
+    lines = [*LINES]
+    lines[EARLY_LOOK + 77] = b"no tab"
+    corpus = tsv(tmp_path, lines)
+    with pytest.raises(CorpusError, match=rf"corpus\.tsv:{EARLY_LOOK + 78}: 1 column where column 2 is wanted"):
+        in_order(judging(corpus), numbered(corpus, 20), 2)
+    work = Encoding(corpus=corpus, tokenizer=str(tmp_path / "none"), width=10, languages=[None])
+    with pytest.raises(ModelDirectoryError, match="none"):
+        in_order(work, numbered(corpus, 20), 2)
+
+
+def test_a_process_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = tsv(tmp_path, LINES)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(CorpusError, match=r"ended early \(exit code 1\).*data\.workers"):
+        in_order(judging(corpus), numbered(corpus, 20), 2)
+
+
+def test_processes_can_stop_early_and_change_their_work(tmp_path: Path) -> None:
+    corpus = tsv(tmp_path, LINES)
+    strict = replace(judging(corpus), max_characters=8)
+    with Workers(2) as workers:
+        assert next(iter(workers.in_order(judging(corpus), numbered(corpus, 5))))[0] == 1
+        counts = [
+            sum((Judged(*arrays).verdicts == KEPT).sum() for _, arrays in workers.in_order(work, numbered(corpus, 50)))
+            for work in (judging(corpus), strict, judging(corpus))
+        ]
+    assert counts == [len(LINES) - 3, 1000, len(LINES) - 3]
+
+
+def test_small_corpora_stay_in_one_process() -> None:
+    assert num_workers(None, 1000) == 1
+    assert num_workers(3, 1000) == num_workers(3, 1 << 40) == 3
+    assert num_workers(None, 1 << 40) >= 1
+
+
+def test_unequal_files_are_counted_to_the_end(tmp_path: Path) -> None:
+    for name, count in (("a", 1100), ("b", 1342)):
+        (tmp_path / name).write_bytes(b"x\n" * count)
+    corpus = CorpusConfig(source=str(tmp_path / "a"), target=str(tmp_path / "b"))
+    with pytest.raises(CorpusError, match=r"a has 1,100 lines but .*b has 1,342"):
+        numbered(corpus, 20)

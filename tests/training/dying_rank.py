@@ -1,0 +1,29 @@
+"""`heedful train` under torchrun, of which rank 1 is killed after five steps the first time it is started.
+
+python -m torch.distributed.run --nproc-per-node=2 --max-restarts=1 tests/training/dying_rank.py train …
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from heedful.cli import main
+from heedful.training.loop import TrainingLoop
+
+DEATH = 5
+count = TrainingLoop._count
+
+
+def counted(loop: TrainingLoop, *arguments: Any) -> None:
+    """Die as if by kill -9."""
+    count(loop, *arguments)
+    is_first_start = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    if loop.spent.steps == DEATH and loop.world.rank == 1 and is_first_start:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    TrainingLoop._count = counted  # type: ignore[method-assign]
+    main()

@@ -1,0 +1,162 @@
+"""What the tests of many ranks start with torchrun: the small runs of `small_runs`, on as many ranks as there are.
+
+python -m torch.distributed.run --nproc-per-node=2 tests/training/ranks.py FOLDER STORE
+Every rank trains, one run after the other; the first writes what came out as FOLDER/of-2.json.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from small_runs import MODEL, Recorder, Shelf, make_loop
+
+from heedful.data.store import PairStore
+from heedful.training.distributed import World, join
+from heedful.training.loop import TrainingLoop
+from heedful.training.report import Evaluation
+from heedful.training.state import load_state
+
+PLAIN = replace(MODEL, dropout=0.0)
+USUAL: dict[str, Any] = {"steps": 6, "validate_every": 3, "clip_norm": 0.5, "label_smoothing": 0.1}
+KEPT: dict[str, Any] = {"ema_decay": 0.9, "average_last": 2, "publish": "average", "weight_decay": 0.1}
+RUNS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "microbatches": {"tokens_per_microbatch": 16, "r_drop": 0.5, **KEPT},
+    "divided": {"sharding": "full", "tokens_per_microbatch": 16, **KEPT},
+}
+RESUMED: dict[str, dict[str, Any]] = {
+    "replicated": {"ema_decay": 0.9},
+    "shards": {"ema_decay": 0.9, "sharding": "full"},
+}
+STOPS = {4: 2, 2: 4, 1: None}
+"""After how many steps each number of ranks leaves a run to the next."""
+
+
+def outcome(loop: TrainingLoop, shelf: Shelf) -> dict[str, Any]:
+    """What has to be the same for any number of ranks."""
+    recorder = loop.reporter
+    assert isinstance(recorder, Recorder)
+    return {
+        "losses": [record.loss for record in recorder.train],
+        "norms": [record.gradient_norm for record in recorder.train],
+        "tokens": [record.tokens for record in recorder.train],
+        "skipped": [record.skipped_steps for record in recorder.train],
+        "valid": [[record.weights, record.loss, record.bleu] for record in recorder.valid],
+        "kinds": shelf.kinds,
+        "published": {name: tensor.double().sum().item() for name, tensor in shelf.weights.items()},
+        "stopped_by": loop.stopped_by,
+        "steps": loop.spent.steps,
+    }
+
+
+def evaluate_on(world: World) -> Any:
+    """An evaluation that only the first rank makes."""
+    return lambda model: Evaluation(12.5, "signature", ()) if world.is_first else None
+
+
+def whole_run(folder: Path, store: PairStore, world: World, name: str) -> dict[str, Any]:
+    """A run from beginning to end."""
+    shelf = Shelf()
+    settings: dict[str, Any] = {**USUAL, **RUNS[name]}
+    loop = make_loop(
+        folder, store, model=PLAIN, shelf=shelf, evaluate=evaluate_on(world), world=world, num_rows=5, **settings
+    )
+    loop.run()
+    loop.choose()
+    return outcome(loop, shelf)
+
+
+def part_of_run(folder: Path, store: PairStore, world: World, name: str) -> dict[str, Any]:
+    """Go on with a run that others began, up to a stop."""
+    shelf = Shelf()
+    loop = make_loop(folder, store, model=PLAIN, shelf=shelf, world=world, num_rows=5, **{**USUAL, **RESUMED[name]})
+    state = load_state(folder / "states", lambda note: None, world)
+    if state is not None:
+        loop.restore(state)
+    stop_after(loop, STOPS[world.size])
+    loop.run()
+    return outcome(loop, shelf)
+
+
+def with_dropout(folder: Path, store: PairStore, world: World) -> dict[str, Any]:
+    """Two runs with dropout: one in a go, one stopped in the middle. Every rank has random numbers of its own."""
+    results = []
+    for number, stops in enumerate([[None], [2, None]]):
+        for stop in stops:
+            loop = make_loop(folder / str(number), store, world=world, num_rows=5, **USUAL)
+            state = load_state(folder / str(number) / "states", lambda note: None, world)
+            if state is not None:
+                loop.restore(state)
+            stop_after(loop, stop)
+            loop.run()
+        assert isinstance(loop.reporter, Recorder)
+        results.append([record.loss for record in loop.reporter.train][-4:])
+    return {"whole": results[0], "stopped": results[1]}
+
+
+def not_finite_on_one_rank(folder: Path, store: PairStore, world: World, sharding: str) -> dict[str, Any]:
+    """The last rank's losses of steps 2 and 3 are not finite."""
+    shelf = Shelf()
+    loop = make_loop(folder, store, model=PLAIN, shelf=shelf, world=world, sharding=sharding, **USUAL)
+    original, calls = loop.step._cross_entropy, [0]
+
+    def spoiled(*arguments: Any) -> Any:
+        calls[0] += 1
+        bad = world.rank == world.size - 1 and calls[0] in (2, 3)
+        return original(*arguments) * (math.nan if bad else 1.0)
+
+    loop.step._cross_entropy = spoiled  # type: ignore[method-assign]
+    loop.run()
+    return outcome(loop, shelf)
+
+
+def stopped_by_one_rank(folder: Path, store: PairStore, world: World) -> dict[str, Any]:
+    """Only the last rank hears the signal."""
+    shelf = Shelf()
+    loop = make_loop(folder, store, model=PLAIN, shelf=shelf, world=world, **USUAL)
+    if world.rank == world.size - 1:
+        loop.reporter = Recorder(
+            then=lambda record: os.kill(os.getpid(), signal.SIGTERM) if record.step in (2, 3) else None
+        )
+    loop.run()
+    return outcome(loop, shelf)
+
+
+def stop_after(loop: TrainingLoop, steps: int | None) -> None:
+    """Stop as a signal would, after so many steps of all."""
+    count = loop._count
+
+    def counted(*arguments: Any) -> None:
+        count(*arguments)
+        if loop.spent.steps == steps:
+            loop.stopped_by = "SIGTERM"
+
+    loop._count = counted  # type: ignore[method-assign]
+
+
+def main(folder: Path, store: PairStore) -> None:
+    """All runs on all ranks."""
+    world = join("cpu")
+    with world.together():
+        results = {name: whole_run(folder / f"{name}-{world.size}", store, world, name) for name in RUNS}
+        for name in RESUMED:
+            results[name] = part_of_run(folder / name, store, world, name)
+        if world.size == 2:
+            results["dropout"] = with_dropout(folder / "dropout", store, world)
+            for sharding in ("none", "full"):
+                place = folder / f"nan-{sharding}"
+                results[f"nan_{sharding}"] = not_finite_on_one_rank(place, store, world, sharding)
+            results["signal"] = stopped_by_one_rank(folder / "signal", store, world)
+        if world.is_first:
+            (folder / f"of-{world.size}.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), PairStore.open(sys.argv[2]))
