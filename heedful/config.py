@@ -147,7 +147,7 @@ class ModelConfig:
     num_heads: int = 8
     """Attention heads (h)."""
     head_dim: int | None = None
-    """Width of one head (d_k = d_v); None: d_model / num_heads."""
+    """Width of one head (d_v, and d_k unless key_dim is set); None: d_model / num_heads."""
     key_dim: int | None = None
     """Of a Transformer: width of the queries and keys of one head (d_k), when it differs from head_dim."""
     num_encoder_layers: int = 6

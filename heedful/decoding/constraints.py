@@ -108,7 +108,7 @@ class Constraints:
         """The log-probabilities of the next token after each row's history, forbidden ones at -inf."""
         allowed = forbid_tokens(log_probs, self.forbidden)
         if self.rule is not None:
-            allowed = self.rule.apply(allowed, history)
+            allowed = unless_stuck(self.rule.apply(allowed, history), allowed)  # a prefix may have broken the rule
         if self.no_repeat_ngram:
             allowed = unless_stuck(forbid_repeats(allowed, history, self.no_repeat_ngram), allowed)
         step = history.shape[1]

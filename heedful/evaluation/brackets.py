@@ -2,9 +2,9 @@
 
 A bracket is (label, first word, word after the last). As with evalb's COLLINS.prm: words with the tag of punctuation
 are taken out first, tags and the root wrapper are no brackets, PRT is as good as ADVP, and equal brackets (NP in NP
-over the same words) are matched one to one. Two things differ from evalb. The gold tags alone say which words are
-punctuation. And a sentence without a tree, or with other words than the gold tree, is not left out: its gold brackets
-count as missed.
+over the same words) are matched one to one. Three things differ from evalb. The gold tags alone say which words are
+punctuation. ROOT and S1 are wrappers as TOP is, and of alternatives (ADVP|PRT) the first counts. And a sentence without
+a tree, or with other words than the gold tree, is not left out: its gold brackets count as missed.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class BracketScore:
     """Share of sentences whose brackets are all right."""
     crossing: float
     """Crossing brackets a sentence, of those that have a tree."""
+    no_crossing: float
+    """Share of sentences without any of them, of those that have a tree."""
     num_sentences: int
     num_failed: int
     """Sentences without a tree or with other words."""
@@ -67,6 +69,23 @@ class BracketScore:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
         return asdict(self)
+
+
+def same_sentences(
+    gold: Sequence[Tree | None], predicted: Sequence[Tree | None]
+) -> tuple[list[int], list[Tree], list[Tree | None]]:
+    """Of the lines of two files those with a gold tree: their numbers among the predicted ones, and both sides.
+
+    An empty line of gold is no sentence; the predicted side may have an empty line there, or none at all.
+    """
+    if len(gold) != len(predicted):
+        found = [tree for tree in gold if tree is not None]
+        return list(range(1, len(predicted) + 1)), found, list(predicted)
+    for line, (tree, guess) in enumerate(zip(gold, predicted, strict=True), start=1):
+        if tree is None and guess is not None:
+            raise CorpusError(f"line {line}: a predicted tree where the gold file has an empty line.")
+    kept = [line for line, tree in enumerate(gold) if tree is not None]
+    return [line + 1 for line in kept], [tree for tree in gold if tree is not None], [predicted[line] for line in kept]
 
 
 def score_trees(gold: Sequence[Tree], predicted: Sequence[Tree | None]) -> list[SentenceCounts]:
@@ -117,15 +136,16 @@ def summarise(counts: Iterable[SentenceCounts], *, max_words: int | None = None)
     matched, gold, predicted = (
         sum(getattr(one, name) for one in chosen) for name in ("num_matched", "num_gold", "num_predicted")
     )
-    num_failed = sum(one.failure is not None for one in chosen)
+    compared = [one for one in chosen if one.failure is None]
     return BracketScore(
         f1=_share(2 * matched, gold + predicted),
         precision=_share(matched, predicted),
         recall=_share(matched, gold),
         exact=_share(sum(one.is_exact for one in chosen), len(chosen)),
-        crossing=_share(sum(one.num_crossing for one in chosen), len(chosen) - num_failed) / 100,
+        crossing=_share(sum(one.num_crossing for one in compared), len(compared)) / 100,
+        no_crossing=_share(sum(not one.num_crossing for one in compared), len(compared)),
         num_sentences=len(chosen),
-        num_failed=num_failed,
+        num_failed=len(chosen) - len(compared),
         num_gold=gold,
         num_predicted=predicted,
         num_matched=matched,

@@ -87,7 +87,7 @@ class Sweep:
                     process.terminate()
 
     def _start(self, job: Job) -> None:
-        threads = str(max(1, (os.cpu_count() or 1) // self.at_once))
+        threads = str(threads_each(self.at_once, os.environ.get("OMP_NUM_THREADS", "")))
         environment = {**os.environ, "OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
         command = [sys.executable, "-m", job.module, str(job.directory)]
         with job.log.open("ab") as log:  # a session of its own: Ctrl-C reaches it through us, once
@@ -189,6 +189,12 @@ def tail(path: Path, lines: int = TAIL_LINES) -> str:
     except OSError:
         return ""
     return "\n".join(line for line in text.rstrip().split("\n")[-lines:])
+
+
+def threads_each(at_once: int, limit: str) -> int:
+    """Processor threads of each of so many runs: its share of the cores, and not more than OMP_NUM_THREADS allows."""
+    share = max(1, (os.cpu_count() or 1) // at_once)
+    return min(share, max(1, int(limit))) if limit.isdigit() else share
 
 
 def usual_jobs(device_type: str) -> int:

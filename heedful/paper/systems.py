@@ -75,7 +75,10 @@ class System:
 
     def request(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """The shared request with this system's settings: what the name says wins, what is usual gives way."""
-        model = {**USUAL[self.architecture], **(shared.get("model") or {}), **self.own.get("model", {}), **self.keys}
+        common = dict(shared.get("model") or {})
+        if self.architecture != "transformer":
+            common["key_dim"] = None  # what all are told about keys is for the Transformer
+        model = {**USUAL[self.architecture], **common, **self.own.get("model", {}), **self.keys}
         own = {**self.own, "model": {**model, "architecture": self.architecture}}
         request = merge(shared, own)
         if self.own.get("training", {}).get("learning_rate") is not None:

@@ -118,8 +118,9 @@ def run_table3(
 ) -> dict[str, Any]:
     """Train every row with every seed, write table and plot; returns the results.
 
-    `resume` takes finished runs over, if their settings are the same, and goes on with interrupted ones. A run that
-    fails is noted, and the others go on. Of an interrupted sweep `complete` is False.
+    `resume` takes finished runs over and goes on with interrupted ones; if they were begun with other settings, that
+    is an error, or with `overwrite` too they are trained anew. A run that fails is noted, and the others go on. Of an
+    interrupted sweep `complete` is False.
     """
     from heedful.training.report import ConsoleReporter
 
@@ -131,6 +132,8 @@ def run_table3(
     console, began = ConsoleReporter(quiet=quiet), time.monotonic()
     prepared = shared_data(asked, plan.output / "data", console, resume=resume)
     runs = runs_of(plan, prepared)
+    if not overwrite:
+        refuse_other_settings(runs)
     results = heading(plan, prepared, runs, command)
     found = {run.directory: result for run in runs if (result := taken_over(run)) is not None}
     failed: dict[Path, dict[str, Any]] = {}
@@ -174,7 +177,7 @@ def close(
     """Draw the plot and say how it ended."""
     if sweep.stopped_by is not None:
         console.note(f"The sweep was stopped by {sweep.stopped_by}; the same command with --resume goes on.")
-    if plots and any(row["perplexity"] for row in results["rows"]):
+    if plots and any(row["perplexity_difference"] for row in results["rows"] if row["name"] != "base"):
         write_plot(results, plan.output, language)
     if results["failed"]:
         names = ", ".join(f"{one['row']} (seed {one['seed']})" for one in results["failed"])
@@ -201,6 +204,7 @@ def runs_of(plan: Plan, prepared: Prepared) -> list[Run]:
                 "data": None if manifest is None else manifest["fingerprint"],
                 "sentences": plan.sentences,
             }
+            settings["training"]["device"] = plan.device.type  # "auto" and the device it finds are the same
             order = {"request": request, "settings": settings, "sentences": plan.sentences}
             runs.append(Run(row, seed, directory, order))
     return runs
@@ -223,6 +227,26 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def refuse_other_settings(runs: Sequence[Run]) -> None:
+    """Tell of a run that was begun with other settings, before its work is thrown away."""
+    for run in runs:
+        earlier = _read(run.directory / RUN)
+        changed = None if earlier is None else first_change(earlier.get("settings"), run.order["settings"])
+        if changed is not None:
+            raise ConfigError(
+                f"--resume: {run.label} was begun with {changed}; give what was given then, choose another directory "
+                f"with -o, or add --overwrite to train such runs anew."
+            )
+
+
+def first_change(earlier: Any, now: Any, name: str = "") -> str | None:
+    """The first setting that differs, as `training.steps = 4, not 6`; None where all are the same."""
+    if not (isinstance(earlier, Mapping) and isinstance(now, Mapping)):
+        return None if earlier == now else f"{name or 'settings'} = {json.dumps(earlier)}, not {json.dumps(now)}"
+    changes = (first_change(earlier.get(key), now.get(key), f"{name}.{key}".lstrip(".")) for key in {**now, **earlier})
+    return next((change for change in changes if change is not None), None)
 
 
 def give_order(run: Run) -> None:

@@ -154,6 +154,8 @@ def base_request(request: Mapping[str, Any], scale: str) -> dict[str, Any]:
         for key in keys:
             if (request.get(section) or {}).get(key) is not None:
                 raise ConfigError(f"{section}.{key}: leave it out, for the rows of the table set it.")
+    if training.get("publish") not in (None, "last"):
+        raise ConfigError("training.publish: the last weights of every row are compared (section 6.2); leave it out.")
     recipe = merge(PAPER if scale == "paper" else CHEAP, RECIPE)
     if any(training.get(name) for name in BUDGETS):
         recipe["training"].pop("steps")

@@ -49,8 +49,13 @@ class Tree:
 
 
 def read_trees(path: str | Path) -> list[Tree]:
-    """The trees of a file, one a line, made plain; the file may end in .gz or .xz."""
-    return [plain(read_tree(text, where), where) for text, where in _lines(path) if text.strip()]
+    """The trees of a file, one a line, made plain; the file may end in .gz or .xz. Empty lines are left out."""
+    return [tree for tree in read_tree_lines(path) if tree is not None]
+
+
+def read_tree_lines(path: str | Path) -> list[Tree | None]:
+    """As `read_trees`, but an empty line is None, so that places are lines."""
+    return [plain(read_tree(text, where), where) if text.strip() else None for text, where in _lines(path)]
 
 
 def read_guesses(path: str | Path) -> list[Tree | None]:

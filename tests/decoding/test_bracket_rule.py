@@ -180,6 +180,63 @@ def test_a_model_that_says_broken_trees_is_mended():
     assert rebuild(symbols, ["a", "b"]).words == ("a", "b")
 
 
+@pytest.mark.parametrize("method", SEARCHES)
+@pytest.mark.parametrize("prefix", ["(A XX XX", "(A XX )A (A", "(A XX )A XX", "XX", ")A", "?"])
+def test_a_prefix_that_breaks_the_rule_still_ends(method: str, prefix: str) -> None:
+    """Such a beginning has no whole tree, but the search must not run out of tokens that are possible."""
+    search, config = SEARCHES[method]
+    tokens = [NAMES.index(name) for name in prefix.split()]
+    source, mask = batch_of([[3], [4]])
+    model = TableModel(vocab_size=len(NAMES), seed=1, scale=1.0)
+    limits = [20, 20]
+    found = search(
+        model, source, mask, config, SPECIAL, max_lengths=limits, prefix=[tokens, []], rule=rule_for([1, 1], limits)
+    )
+    for broken in found[0]:
+        assert broken.tokens[: len(tokens)] == tokens and broken.tokens[-1] == EOS
+        assert np.isfinite(broken.log_prob) and PAD not in broken.tokens
+    assert found[0]
+    for whole in found[1]:
+        rebuild([NAMES[token] for token in whole.tokens[:-1]], ["word"])
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**31),
+    num_words=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    room=st.integers(2, 9),
+    changes=st.fixed_dictionaries(
+        {
+            "min_length": st.sampled_from([0, 5, 60]),
+            "no_repeat_ngram": st.sampled_from([0, 1, 2, 3]),
+            "top_k": st.sampled_from([0, 1, 2]),
+            "top_p": st.sampled_from([1.0, 0.3, 0.01]),
+            "temperature": st.sampled_from([0.01, 1.0, 5.0]),
+        }
+    ),
+    way=st.sampled_from(["sampling", "greedy", 1, 2, 5, 9]),
+    begun=st.booleans(),
+)
+def test_whole_trees_whatever_else_the_search_is_told(seed, num_words, room, changes, way, begun):
+    """Filters that leave none of the allowed tokens, more beams than tokens, sentences that leave the batch early."""
+    method = "beam" if isinstance(way, int) else way
+    beams = {"beam_size": way, "num_best": way} if isinstance(way, int) else {"num_best": 3 if way == "sampling" else 1}
+    config = DecodingConfig(**{"method": method, **beams, **changes})
+    limits = [words + room + number for number, words in enumerate(num_words)]
+    source, mask = batch_of([[3 + number] * words for number, words in enumerate(num_words)])
+    prefix = [[3, 7] if begun and words > 1 else [] for words in num_words]
+    model = TableModel(vocab_size=len(NAMES), seed=seed, scale=20.0)
+    found = SEARCHES[method][0](
+        model, source, mask, config, SPECIAL, max_lengths=limits, prefix=prefix, rule=rule_for(num_words, limits)
+    )
+    for words, limit, beginning, hypotheses in zip(num_words, limits, prefix, found, strict=True):
+        assert hypotheses
+        for hypothesis in hypotheses:
+            assert hypothesis.tokens[: len(beginning)] == beginning and len(hypothesis.tokens) <= limit + 1
+            assert np.isfinite(hypothesis.log_prob)
+            rebuild([NAMES[token] for token in hypothesis.tokens[:-1]], ["word"] * words)
+
+
 def test_the_rule_follows_the_sentences_that_are_left():
     rule = rule_for([1, 2, 3], [10, 11, 12]).select(torch.tensor([2, 0]))
     assert rule.num_words.tolist() == [3, 1]

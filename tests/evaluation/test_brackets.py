@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from heedful import cli
 from heedful.errors import CorpusError
 from heedful.evaluation.brackets import SentenceCounts, count_brackets, score_trees, summarise
 from heedful.text.trees import Tree, plain, read_tree
@@ -47,7 +52,27 @@ GOLD = "(S (NP (DT the) (NN cat)) (VP (VBD saw) (NP (DT a) (NN dog))))"  # S 0-5
         ("(S (NP (NN x)) (PRN (: --)))", "(S (NP (X x)) (X --))", (2, 2, 2, 0)),
         # PRT is ADVP
         ("(VP (VB give) (PRT (RP up)))", "(VP (X give) (ADVP (X up)))", (2, 2, 2, 0)),
+        ("(VP (VB give) (ADVP (RP up)) (PRT (RP in)))", "(VP (X give) (PRT (X up)) (PRT (X in)))", (3, 3, 3, 0)),
+        # a chain with another label in it, and the same chain upside down: order does not matter
+        ("(S (NP (QP (CD one))))", "(S (QP (NP (X one))))", (3, 3, 3, 0)),
+        ("(S (VP (VB go)))", "(S (S (VP (X go))))", (2, 3, 2, 0)),
+        # brackets that are words are words, quotes are punctuation
+        (
+            "(S (PRN (-LRB- -LRB-) (NN x) (-RRB- -RRB-)) (NN y))",
+            "(S (X -LRB-) (PRN (X x)) (X -RRB-) (X y))",
+            (2, 2, 1, 0),
+        ),
+        ("(S (`` ``) (NP (NN x)) ('' ''))", "(S (NP (X ``) (X x) (X '')))", (2, 2, 2, 0)),
+        # a comma attached high or low changes nothing: NP 0-2 against NP 0-1, which VP 1-3 crosses; then NP 0-2 in both
+        ("(S (NP (NN x) (, ,) (NN y)) (VP (VB z)))", "(S (NP (X x)) (VP (X ,) (X y) (X z)))", (3, 3, 1, 1)),
+        ("(S (NP (NN x) (NN y) (, ,)) (VP (VB z)))", "(S (NP (X x) (X y)) (VP (X ,) (X z)))", (3, 3, 3, 0)),
+        # a sentence of punctuation alone has no brackets
+        ("(FRAG (. !))", "(S (X !))", (0, 0, 0, 0)),
+        # functional tags, indices and gaps
+        ("(S (NP-SBJ-1 (NN x)) (VP (VB y) (NP=2 (-NONE- *-1))))", "(S (NP (X x)) (VP (X y)))", (3, 3, 3, 0)),
         # the root wrapper is no bracket
+        ("(S1 (S (NN a)))", "(ROOT (TOP (S (X a))))", (1, 1, 1, 0)),
+        ("( (S (NN a)))", "(S (X a))", (1, 1, 1, 0)),
         ("(TOP (NP (NN a)) (NP (NN b)))", "(TOP (NP (X a)) (VP (X b)))", (2, 2, 1, 0)),
     ],
 )
@@ -80,7 +105,7 @@ def test_the_summary():
     # matched 6 of 12 gold and 8 predicted: recall 50, precision 75, F1 = 2·6 / 20 = 60
     assert (found.recall, found.precision, found.f1) == (50.0, 75.0, 60.0)
     assert found.exact == pytest.approx(100 / 3)
-    assert found.crossing == 0.5  # one in two sentences that have a tree
+    assert found.crossing == 0.5 and found.no_crossing == 50.0  # one in two sentences that have a tree
     assert (found.num_sentences, found.num_failed) == (3, 1)
     assert "F1 = 60.00 (precision 75.00, recall 50.00)" in str(found)
 
@@ -98,3 +123,41 @@ def test_the_two_sides_must_have_as_many_trees():
     with pytest.raises(CorpusError, match="nothing to score"):
         score_trees([], [])
     assert [one.is_exact for one in score_trees([tree(GOLD)] * 2, [tree(GOLD), None])] == [True, False]
+
+
+def f1(tmp_path: Path, capsys: pytest.CaptureFixture[str], gold: str, predicted: str) -> dict[str, Any]:
+    """What `heedful paper f1 --json` says of two files."""
+    (tmp_path / "gold.trees").write_text(gold)
+    (tmp_path / "predicted.trees").write_text(predicted)
+    code = cli.run(["paper", "f1", "--json", str(tmp_path / "gold.trees"), str(tmp_path / "predicted.trees")])
+    printed = capsys.readouterr()
+    return json.loads(printed.out) if code == 0 else {"code": code, "error": printed.err}
+
+
+ONE, TWO, THREE = "(S (NN a))", "(S (NN b))", "(S (NN c))"
+
+
+@pytest.mark.parametrize("predicted", [f"{ONE}\n\n\n{THREE}\n", f"{ONE}\r\n\r\n\r\n{THREE}\r\n"])
+def test_an_empty_line_of_both_files_is_no_sentence(tmp_path, capsys, predicted: str):
+    found = f1(tmp_path, capsys, f"{ONE}\n\n{TWO}\n{THREE}\n", predicted)
+    assert found["failed"] == [{"line": 3, "why": "no tree"}]
+    assert found["all"]["num_sentences"] == 3 and found["all"]["recall"] == pytest.approx(200 / 3)
+
+
+def test_empty_lines_of_gold_need_not_be_in_the_predictions(tmp_path, capsys):
+    found = f1(tmp_path, capsys, f"\n{ONE}\n\n{TWO}\n\n", f"{ONE}\n\n")
+    assert found["failed"] == [{"line": 2, "why": "no tree"}]
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "words"),
+    [
+        (f"{ONE}\n\n{TWO}\n", f"{ONE}\n{TWO}\n\n", "line 2: a predicted tree where the gold file has an empty line"),
+        (f"{ONE}\n{TWO}\n", f"{ONE}\n", "2 gold trees but 1 predicted"),
+        (f"{ONE}\n", "(S (NN a)\n", "predicted.trees, line 1, column 1: 1 bracket is not closed"),
+        (f"{ONE}\n", "(S a b)\n", "predicted.trees, line 1, column 6"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_told(tmp_path, capsys, gold: str, predicted: str, words: str):
+    found = f1(tmp_path, capsys, gold, predicted)
+    assert found["code"] == 2 and words in " ".join(found["error"].split())

@@ -379,6 +379,19 @@ def test_the_width_is_the_best_multiple_of_eight(name: str, width: int) -> None:
         assert found % 8
 
 
+@pytest.mark.parametrize("name", ["recurrent", "convolutional"])
+def test_rivals_leave_the_heads_of_the_transformer_alone(name: str) -> None:
+    shared = {"model": {"num_heads": 4, "head_dim": 32, "key_dim": 16}}
+    [transformer, rival] = [
+        settle(system.request(shared), "base").model for system in parse_systems(["transformer", name])
+    ]
+    assert (transformer.num_heads, transformer.head_dim, transformer.key_dim) == (4, 32, 16)
+    assert (rival.num_heads, rival.head_dim, rival.key_dim) == (1, None, None)
+    [own] = parse_systems([name], {name: {"model": {"key_dim": 16}}})
+    with pytest.raises(ConfigError, match="key_dim belongs to a Transformer"):
+        settle(own.request(shared), "base")
+
+
 def test_no_width_near_enough_is_an_error_with_a_remedy() -> None:
     model = ModelConfig(source_vocab_size=50, target_vocab_size=50, architecture="convolutional", num_heads=1)
     with pytest.raises(ConfigError, match=r"recurring: no width.*--equal minutes"):

@@ -198,8 +198,8 @@ SMALL = {
     "data": {"row_width": 128},
     "model": {"d_model": 64, "d_ff": 256, "num_heads": 2, "dropout": 0.0},
     "training": {
-        "steps": 350,
-        "tokens_per_step": 1024,
+        "steps": 450,
+        "tokens_per_step": 512,
         "learning_rate": 5e-3,
         "label_smoothing": 0.0,
         "tensorboard": False,

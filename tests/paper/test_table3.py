@@ -9,15 +9,28 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from heedful import cli
 from heedful.config import ModelConfig, settle
 from heedful.errors import ConfigError
+from heedful.paper.sweep import Sweep, threads_each
 from heedful.paper.systems import num_parameters_of
-from heedful.paper.table3 import Run, give_order, make_plan, taken_over
+from heedful.paper.table3 import (
+    Plan,
+    Run,
+    close,
+    first_change,
+    give_order,
+    make_plan,
+    refuse_other_settings,
+    taken_over,
+)
 from heedful.paper.table3_findings import CLAIMS, claims, difference, score_of, spread, summary, verdict, whole
 from heedful.paper.table3_report import WORDS, markdown, write_plot
 from heedful.paper.table3_rows import (
@@ -32,6 +45,7 @@ from heedful.paper.table3_rows import (
 )
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN, evenly
 from heedful.text.cleaning import TrainingPair
+from heedful.training.report import ConsoleReporter
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = {row.name: row for row in ROWS}
@@ -130,6 +144,7 @@ def test_rows_are_chosen_by_group_or_name_and_the_base_is_always_there() -> None
         ({"model": {"d_model": 64}}, {"scale": "paper"}, "--scale paper has the paper's sizes"),
         ({"model": {"dropout": 0.2}}, {}, "model.dropout: leave it out"),
         ({"training": {"label_smoothing": 0.2}}, {}, "training.label_smoothing: leave it out"),
+        ({"training": {"publish": "best", "device": "cpu"}}, {}, "training.publish: the last weights"),
         ({"preset": "tiny"}, {}, "leave --preset out"),
         ({"model": {"num_encoder_layers": 2, "num_decoder_layers": 2}}, {}, "layers = 0.666667"),
         ({"model": {"num_encoder_layers": 6}}, {}, "alike"),
@@ -277,6 +292,18 @@ def test_a_part_of_the_runs_makes_a_table_and_a_plot(tmp_path: Path) -> None:
     assert png.read_bytes().startswith(b"\x89PNG") and svg.stat().st_size > 1000
 
 
+@pytest.mark.parametrize("left", ["base", "A-heads-1"])
+def test_without_anything_to_compare_there_is_no_plot(tmp_path: Path, left: str) -> None:
+    """Only the base is finished, or only another row: no difference can be drawn."""
+    rows = (BY_NAME["base"], BY_NAME["A-heads-1"])
+    base = base_values(base_request({}, "cheap"))
+    results = {**made_results(rows), **summary(rows, base, {left: [made_run(BY_NAME[left], 1)]})}
+    console = ConsoleReporter(quiet=True)
+    plan = Plan({}, "cheap", rows, [1], None, tmp_path, torch.device("cpu"), 1)
+    close(plan, results, Sweep([], 1, console), console, language="en", plots=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_scores_by_role_and_name() -> None:
     run = {"scores": [{"role": "valid", "data": d, "value": v} for d, v in (("into de", 10.0), ("into fr", 20.0))]}
     assert score_of(run, "valid") == 15.0
@@ -322,6 +349,28 @@ def test_what_an_interrupted_run_left_stays_only_for_the_same_settings(tmp_path:
     assert json.loads((run.directory / RUN).read_text())["settings"]["training"]["steps"] == 6
 
 
+def test_a_resumed_sweep_does_not_throw_work_of_other_settings_away(tmp_path: Path) -> None:
+    run = made_order(tmp_path / "run")
+    refuse_other_settings([run])
+    give_order(run)
+    refuse_other_settings([run])
+    with pytest.raises(ConfigError, match=r"base, seed 1 was begun with training\.steps = 5, not 6.*--overwrite"):
+        refuse_other_settings([made_order(tmp_path / "run", steps=6)])
+
+
+def test_the_first_change_is_named() -> None:
+    assert first_change({"a": {"b": 1}, "c": [1]}, {"a": {"b": 1}, "c": [1]}) is None
+    assert first_change({"a": {"b": 1}}, {"a": {"b": None}}) == "a.b = 1, not null"
+    assert first_change({"a": {}}, {"a": {"new": 2}}) == "a.new = null, not 2"
+    assert first_change(None, {"a": 1}) == 'settings = null, not {"a": 1}'
+
+
+def test_runs_share_the_cores_and_keep_to_the_threads_that_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert [threads_each(jobs, "") for jobs in (1, 8, 99)] == [16, 2, 1]
+    assert [threads_each(2, limit) for limit in ("1", "0", "4", "99", "4,2")] == [1, 1, 4, 8, 8]
+
+
 # ---- the program -----------------------------------------------------------------------------------------------------
 
 SIZES = "--model.num_encoder_layers=1 --model.num_decoder_layers=1 --model.d_model=32 --model.d_ff=64"
@@ -352,18 +401,25 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def sweep(*arguments: object) -> tuple[int, str, str]:
-    process = start(*arguments)
-    out, error = process.communicate(timeout=300)
-    return process.returncode, out, error
-
-
 def results_of(output: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((output / "results.json").read_text("utf-8"))
     return found
 
 
-def test_the_sweep_end_to_end_and_taken_over(corpus: list[str], tmp_path: Path) -> None:
+@pytest.fixture
+def sweep(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """The program inside this process: exit code and what it said. Its workers are processes all the same."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = cli.run(["paper", "table3", *map(str, arguments)])
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+def test_the_sweep_end_to_end_and_taken_over(
+    corpus: list[str], tmp_path: Path, sweep: Callable[..., tuple[int, str, str]]
+) -> None:
     output = tmp_path / "out"
     flags = [*corpus, *TINY, "--steps", 4, "--seeds", 2, "-o", output]
     code, out, error = sweep(*flags)
@@ -392,11 +448,18 @@ def test_the_sweep_end_to_end_and_taken_over(corpus: list[str], tmp_path: Path) 
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert (output / "runs" / "base-seed-2" / RESULT).exists()
 
-    code, _, error = sweep(*flags)
-    assert code == 2 and "already holds a sweep; add --resume" in error
+    for more, words in (
+        ([], "already holds a sweep; add --resume"),
+        (["--resume", "--steps", 5], "training.steps = 4"),
+    ):
+        code, _, error = sweep(*flags, *more)
+        assert code == 2 and words in error, error
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
-def test_a_failing_run_is_told_and_the_others_go_on(corpus: list[str], tmp_path: Path) -> None:
+def test_a_failing_run_is_told_and_the_others_go_on(
+    corpus: list[str], tmp_path: Path, sweep: Callable[..., tuple[int, str, str]]
+) -> None:
     """A learning rate without bounds: every loss is soon infinite or not a number."""
     output = tmp_path / "out"
     wild = ["--training.learning_rate=1e30", "--training.max_skipped_steps=3"]

@@ -17,6 +17,7 @@ from heedful.cli.outcome import INTERRUPTED
 from heedful.config import settle
 from heedful.errors import ConfigError
 
+FIGURES = ("f1", "precision", "recall", "exact", "crossing", "no_crossing")
 TREES, SIZE = "Treebanks", "Size"
 TrainTrees = Annotated[
     list[str] | None,
@@ -122,21 +123,24 @@ def f1(gold: TreeFile, predicted: TreeFile, as_json: options.AsJson = False) -> 
 
     An empty line in PREDICTED is a sentence without a tree: its gold brackets count as missed.
     """
-    from heedful.evaluation.brackets import SHORT, score_trees, summarise
-    from heedful.text.trees import read_guesses, read_trees
+    from heedful.evaluation.brackets import SHORT, same_sentences, score_trees, summarise
+    from heedful.text.trees import read_guesses, read_tree_lines
 
-    counts = score_trees(read_trees(gold), read_guesses(predicted))
+    lines, wanted, guesses = same_sentences(read_tree_lines(gold), read_guesses(predicted))
+    counts = score_trees(wanted, guesses)
     scores = {"all": summarise(counts), "short": summarise(counts, max_words=SHORT)}
-    failed = [{"line": line, "why": one.failure} for line, one in enumerate(counts, start=1) if one.failure]
+    failed = [{"line": line, "why": one.failure} for line, one in zip(lines, counts, strict=True) if one.failure]
     if as_json:
         print(json.dumps({**{name: one.to_dict() for name, one in scores.items()}, "failed": failed}, indent=1))
         return
     rows = [
-        [name, *(f"{getattr(one, figure):.2f}" for figure in ("f1", "precision", "recall", "exact", "crossing")),
+        [name, *(f"{getattr(one, figure):.2f}" for figure in FIGURES),
          f"{one.num_sentences:,}", f"{one.num_failed:,}"]
         for name, one in (("all sentences", scores["all"]), (f"up to {SHORT} words", scores["short"]))
     ]  # fmt: skip
-    print_table(["", "F1", "precision", "recall", "all right", "crossing", "sentences", "failed"], rows, names=1)
+    print_table(
+        ["", "F1", "precision", "recall", "all right", "crossing", "no crossing", "sentences", "failed"], rows, names=1
+    )
     for one in failed[:5]:
         print(f"line {one['line']}: {one['why']}")
     if len(failed) > 5:
