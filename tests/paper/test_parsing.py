@@ -185,8 +185,9 @@ def test_whole_words_need_a_vocabulary_of_their_own():
         TokenizerConfig(target_kind="word")
 
 
-def test_only_a_model_that_writes_trees_parses():
-    tokenizer = train_tokenizer([("a b", "c d")] * 20, TokenizerConfig(joint=False, target_kind="word"))
+@pytest.mark.parametrize("target", ["c d", "c ( d ) e"])  # brackets alone are no labels
+def test_only_a_model_that_writes_trees_parses(target: str):
+    tokenizer = train_tokenizer([("a b", target)] * 20, TokenizerConfig(joint=False, target_kind="word"))
     with pytest.raises(ModelDirectoryError, match="does not write trees"):
         bracket_symbols(tokenizer)
 

@@ -104,9 +104,8 @@ def bracket_symbols(tokenizer: Tokenizer) -> tuple[BracketSymbols, WordSymbols]:
     numbers = [number for number in range(tokenizer.target_vocab_size) if number not in special]
     names = [piece.removeprefix(_SPACE_MARK) for piece in tokenizer.pieces(numbers)]
     ids = dict(zip(names, numbers, strict=True))
-    pairs = tuple(
-        (number, ids[f"){name[1:]}"]) for name, number in ids.items() if name[:1] == "(" and f"){name[1:]}" in ids
-    )
+    labels = [name[1:] for name in ids if name[:1] == "(" and len(name) > 1 and f"){name[1:]}" in ids]
+    pairs = tuple((ids[f"({label}"], ids[f"){label}"]) for label in labels)
     words = {name: number for name, number in ids.items() if name[:1] not in ("(", ")")}
     if not pairs or not words:
         raise ModelDirectoryError("this model does not write trees; train one that does: heedful paper table4 --help")
