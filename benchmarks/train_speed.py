@@ -6,8 +6,9 @@
 All systems are one shape (that of the preset), with the same vocabulary, label smoothing 0.1, dropout as the preset
 has it, Adam, and the same precision: bf16 on a GPU, fp32 on a CPU. Heedful reads packed rows through its own stream and
 prefetcher; the others get batches of sentences of similar length (bucketed, padded to a multiple of 8, as many padded
-tokens a step), made beforehand, on the device already. Every shape is seen once before the clock starts. Systems take
-turns, several rounds; counted are real target tokens a second, and the medians of the rounds are compared.
+tokens a step), made beforehand, on the device already. x-transformers has no dropout on the residual stream and runs
+without; its output matrix is its own. Every shape is seen once before the clock starts. Systems take turns, several
+rounds; counted are real target tokens a second, and the medians of the rounds are compared.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from heedful.config import Config, settle
 from heedful.data.prefetch import prefetch
 from heedful.data.prepare import Prepared
 from heedful.data.stream import BatchStream, worst_batch
+from heedful.paper.experiment import processor
 from heedful.training.step import TrainingStep
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -355,7 +357,7 @@ def report(
     kernels: list[tuple[str, float, int]],
 ) -> str:
     """The result as a page."""
-    name = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.processor()}, {os.cpu_count()} cores"
+    name = torch.cuda.get_device_name() if device.type == "cuda" else f"{processor()}, {os.cpu_count()} cores"
     cost = flops_per_token(config, prepared)
     limit = FLOOR_TFLOPS.get(name)
     ours = statistics.median(systems[0].rates)
