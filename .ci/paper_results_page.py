@@ -17,6 +17,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "paper"
 sys.path.insert(0, str(ROOT))
 
 from heedful.paper import compare_report, table3_report, table4_report  # noqa: E402
+from heedful.paper.markdown import markdown_table  # noqa: E402
 
 Results = dict[str, Any]
 
@@ -54,12 +55,6 @@ def made(results: Results) -> str:
     device = machine.get("device") or machine["name"]
     versions = results["versions"]
     return f"Made by `{results['command']}` on {device}, torch {versions['torch']}, heedful {versions['heedful']}."
-
-
-def table(heading: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown; all but the first column stand right."""
-    rule = ["---", *["---:"] * (len(heading) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (heading, rule, *rows))
 
 
 # ---------------------------------------------------------------------- Table 1
@@ -110,11 +105,11 @@ def layers(results: Results) -> str:
 
 Fitted powers of the length n and the width d, over the upper half of the lengths:
 
-{table(heading, powers)}
+{markdown_table(heading, powers)}
 
 Milliseconds of a forward pass of one sentence (batch 1):
 
-{table(["layer", *(f"n = {n}" for n in shown)], rows)}
+{markdown_table(["layer", *(f"n = {n}" for n in shown)], rows)}
 
 ![Table 1, measured](images/table1.png)
 
@@ -172,9 +167,9 @@ Multi30k, English to German, {results["num_train_pairs"]:,} pairs; the same batc
 The recipe is that of the Transformer in [`configs/multi30k.yaml`](../../configs/multi30k.yaml), shorter and without R-Drop; nothing was tuned for the rivals but their depth. The
 Transformer is not the paper's: it has {own["positions"]} positions, {own["activation"]} and a little dropout on attention and inside its feed-forward layers. The first test set is {tests[0]}.
 
-{table(heading, rows)}
+{markdown_table(heading, rows)}
 
-{table(["BLEU", *tests], bleu)}
+{markdown_table(["BLEU", *tests], bleu)}
 
 {notes}
 
@@ -262,7 +257,7 @@ def parsing(results: Results) -> str:
 
 Treebanks of {", ".join(one["name"].split("-")[0].upper() for one in results["tests"])}, {results["steps"]:,} steps in {minutes:g} minutes.
 
-{table(heading, rows)}
+{markdown_table(heading, rows)}
 
 Not comparable with the paper's 91.3 on the Wall Street Journal: other text, fewer trees, and a training of {minutes:g} minutes in
 which nothing was tuned. {first["num_seen_in_training"]} sentences of {first["name"]} also stand in the training data. Forced brackets are what makes a text-to-text parser usable: without them {failed:.0%} of the

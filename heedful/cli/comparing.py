@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from typing import Annotated, Any
 
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import request_of
+from heedful.cli.flags import command_line, request_of
 from heedful.cli.outcome import INTERRUPTED
 from heedful.config import settle
 
@@ -106,7 +105,7 @@ def run(
         resume=resume,
         overwrite=overwrite,
         quiet=quiet,
-        command=shlex.join(["heedful", *sys.argv[1:]]),
+        command=command_line(),
     )
     if not results["complete"]:
         raise typer.Exit(INTERRUPTED)

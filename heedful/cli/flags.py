@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
+import sys
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -127,6 +129,11 @@ def request_of(flags: Mapping[str, Any]) -> dict[str, Any]:
         shown = flag.replace("_", "-")
         short[f"data__{part}"] = corpora_of(flags.get(f"{flag}source"), flags.get(f"{flag}target"), files, flag=shown)
     return complete_request(flags.get("config"), settings_of(flags.get("settings"), **short))
+
+
+def command_line() -> str:
+    """The command as it was given, to be kept with its results."""
+    return shlex.join(["heedful", *sys.argv[1:]])
 
 
 def search_settings(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:

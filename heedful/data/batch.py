@@ -32,6 +32,18 @@ class Batch:
         """Real target tokens: those that the loss counts."""
         return int((self.target_segments > 0).sum())
 
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What a model is called with, in the order of its arguments."""
+        return (
+            self.source,
+            self.target_input,
+            self.source_segments,
+            self.target_segments,
+            self.source_positions,
+            self.target_positions,
+        )
+
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """The same batch on another device."""
         return Batch(**{name: tensor.to(device, non_blocking=non_blocking) for name, tensor in vars(self).items()})

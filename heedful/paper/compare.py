@@ -2,7 +2,7 @@
 
 DIRECTORY/data/             the corpora, prepared once for all
 DIRECTORY/transformer/ …    a model directory for each system
-DIRECTORY/results.json      every number, with machine, versions, command and seed
+DIRECTORY/results.json      every number, with machine, command and seed
 DIRECTORY/report.html       the same to look at; and the plots as PNG files
 """
 
@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, DataConfig, nearest, settle
+from heedful.config import Config, DataConfig, settle
 from heedful.errors import ConfigError
 from heedful.paper.compare_report import LANGUAGES, write_report
 from heedful.paper.experiment import (
     RESULTS,
+    check_choice,
     corpora_of,
     from_prepared,
+    heading_of,
     machine,
     open_output,
     settings_of,
     shared_data,
-    versions,
     write_json,
 )
 from heedful.paper.run_costs import Memory, decode, measured_memory, read_course
@@ -106,8 +106,7 @@ def compare(
     """
     from heedful.training.report import ConsoleReporter
 
-    if language not in LANGUAGES:
-        raise ConfigError(f"--lang: {language!r} is not one of {', '.join(LANGUAGES)}{nearest(language, LANGUAGES)}.")
+    check_choice("--lang", language, LANGUAGES)
     if plots and find_spec("matplotlib") is None:
         raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or leave them out with --no-plots.")
     plan = make_plan(as_mapping(request), systems, equal)
@@ -166,8 +165,7 @@ def make_plan(plain: Mapping[str, Any], names: Sequence[str] | None, equal: str 
     if not given:
         raise ConfigError("compare needs one budget for all: give --steps, --epochs, --tokens or --minutes.")
     equal = equal or ("minutes" if given == ["minutes"] else "parameters")
-    if equal not in EQUAL:
-        raise ConfigError(f"--equal: {equal!r} is not one of {', '.join(EQUAL)}{nearest(equal, EQUAL)}.")
+    check_choice("--equal", equal, EQUAL)
     if equal == "minutes" and given != ["minutes"]:
         raise ConfigError(f"--equal minutes needs --minutes as the only budget, not {' and '.join(given)}.")
     for system in systems[1:] if equal == "parameters" else ():
@@ -316,11 +314,7 @@ def heading(plan: Plan, prepared: Prepared, config: Config, command: str | None)
     """All of the results but the systems: what was compared, where, with what."""
     training, decoding = config.training, config.decoding
     return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "complete": False,
-        "command": command,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **heading_of(FORMAT, FORMAT_VERSION, command),
         "equal": plan.equal,
         "reference": plan.systems[0].name,
         "budget": {name: getattr(training, name) for name in BUDGETS if getattr(training, name)},
@@ -331,6 +325,5 @@ def heading(plan: Plan, prepared: Prepared, config: Config, command: str | None)
         "corpora": corpora_of(prepared),
         "search": {"method": decoding.method, "beam_size": decoding.beam_size if decoding.method == "beam" else None},
         "machine": machine(plan.device),
-        "versions": versions(),
         "systems": [],
     }

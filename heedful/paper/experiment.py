@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, DataConfig, to_mapping
+from heedful.card import versions
+from heedful.config import Config, DataConfig, nearest, to_mapping
 from heedful.errors import ConfigError
 from heedful.workflow import device_name, obtain_data
 
@@ -127,11 +129,22 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def versions() -> dict[str, str]:
-    """Versions of everything that had a hand in it."""
-    from heedful.card import versions as versions_of_packages
+def heading_of(format_name: str, format_version: int, command: str | None) -> dict[str, Any]:
+    """How the results of every experiment begin: what they are, what made them and when."""
+    return {
+        "format": format_name,
+        "format_version": format_version,
+        "complete": False,
+        "command": command,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+    }
 
-    return versions_of_packages()
+
+def check_choice(flag: str, value: str, known: Collection[str]) -> None:
+    """Refuse a value that is none of those known."""
+    if value not in known:
+        raise ConfigError(f"{flag}: {value!r} is not one of {', '.join(known)}{nearest(value, known)}.")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

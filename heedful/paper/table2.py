@@ -2,7 +2,7 @@
 
 DIRECTORY/model/              the model directory, with the data and the log of its training
 DIRECTORY/translations/       what was scored, one text file a test corpus
-DIRECTORY/results.json        every number, with machine, versions, command and seed
+DIRECTORY/results.json        every number, with machine, command and seed
 DIRECTORY/table2.md           the table for people
 """
 
@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.card import versions
-from heedful.config import Config, merge, nearest, read_request, settle, to_mapping
+from heedful.config import Config, merge, read_request, settle, to_mapping
 from heedful.errors import ConfigError
 from heedful.examining import translate_pairs
 from heedful.paper.compare import scored_sets
-from heedful.paper.experiment import RESULTS, corpora_of, machine, open_output, write_json
+from heedful.paper.experiment import RESULTS, check_choice, corpora_of, heading_of, machine, open_output, write_json
 from heedful.paper.run_costs import read_course
 from heedful.paper.table2_report import LANGUAGES, markdown
 from heedful.workflow import Request, TrainingResult, as_mapping, train
@@ -49,8 +47,7 @@ NOT_THE_RECIPE = {
 
 def read_recipe(name: str) -> dict[str, Any]:
     """The paper's recipe of that name as a request, without its placeholders for corpora."""
-    if name not in RECIPES:
-        raise ConfigError(f"--recipe: {name!r} is not one of {', '.join(RECIPES)}{nearest(name, RECIPES)}.")
+    check_choice("--recipe", name, RECIPES)
     with as_file(files("heedful.paper") / "recipes" / f"{name}.yaml") as path:
         recipe = read_request(path)
     recipe["data"] = {key: value for key, value in recipe["data"].items() if key != "train"}
@@ -75,8 +72,7 @@ def run_table2(
     """
     from heedful.training.report import ConsoleReporter
 
-    if language not in LANGUAGES:
-        raise ConfigError(f"--lang: {language!r} is not one of {', '.join(LANGUAGES)}{nearest(language, LANGUAGES)}.")
+    check_choice("--lang", language, LANGUAGES)
     given = as_mapping(request)
     plain = planned(given, recipe, output)
     asked = settle(plain)
@@ -86,7 +82,8 @@ def run_table2(
     if ended.stopped_by not in (None, "early stopping"):
         console.note("The run was stopped; the same command with --resume goes on.")
         return {"format": FORMAT, "complete": False}
-    results = heading(recipe, command) | measured(recipe, asked, ended, output, console)
+    results = heading_of(FORMAT, FORMAT_VERSION, command) | measured(recipe, asked, ended, output, console)
+    results |= {"recipe": recipe, "complete": True}
     write_json(output / RESULTS, results)
     write_text(output / TABLE, markdown(results, language))
     console.note(f"Wrote {output / RESULTS} and {output / TABLE}.")
@@ -107,19 +104,6 @@ def planned(given: Mapping[str, Any], recipe: str, output: Path) -> dict[str, An
 
 
 # ---------------------------------------------------------------------- the numbers
-
-
-def heading(recipe: str, command: str | None) -> dict[str, Any]:
-    """What was run, when, with what."""
-    return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "complete": True,
-        "recipe": recipe,
-        "command": command,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-    }
 
 
 def measured(

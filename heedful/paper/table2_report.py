@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heedful.paper.drawing import LANGUAGES
+from heedful.paper.markdown import markdown_table
 from heedful.paper.table2_published import ROWS
 
 __all__ = ["LANGUAGES", "markdown", "remarks", "scores_table", "table"]
@@ -220,9 +221,9 @@ def markdown(results: Results, language: str) -> str:
     return "\n".join(
         [
             f"# {words['title']}\n",
-            *lines_of(*table(results, language)),
+            markdown_table(*table(results, language)),
             f"\n## {words['scores']}\n",
-            *lines_of(*scores_table(results, language)),
+            markdown_table(*scores_table(results, language)),
             f"\n## {words['reading']}\n",
             *(f"- {text}" for text in remarks(results, language)),
             f"\n## {words['made']}\n",
@@ -230,9 +231,3 @@ def markdown(results: Results, language: str) -> str:
             "",
         ]
     )
-
-
-def lines_of(heading: list[str], rows: list[list[str]]) -> list[str]:
-    """A table as lines of Markdown, numbers to the right."""
-    rule = "|---|" + "---:|" * (len(heading) - 1)
-    return [f"| {' | '.join(heading)} |", rule, *(f"| {' | '.join(cells)} |" for cells in rows)]

@@ -2,7 +2,7 @@
 
 DIRECTORY/data/                  the corpora, prepared once for all
 DIRECTORY/runs/A-heads-1-seed-1/ a run: its order, log and model, and its result when it is finished
-DIRECTORY/results.json           every number, with machine, versions, command and seeds
+DIRECTORY/results.json           every number, with machine, command and seeds
 DIRECTORY/table3.md              the table, the paper's numbers beside ours; and table3.png and .svg
 """
 
@@ -13,7 +13,6 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +22,11 @@ from heedful.paper.experiment import (
     RESULTS,
     corpora_of,
     from_prepared,
+    heading_of,
     machine,
     open_output,
     settings_of,
     shared_data,
-    versions,
     write_json,
 )
 from heedful.paper.sweep import Ended, Job, Sweep, tail, usual_jobs
@@ -313,11 +312,7 @@ def heading(plan: Plan, prepared: Prepared, runs: Sequence[Run], command: str | 
         request = run.order["request"]
         parameters[run.row.name] = num_parameters_of(complete(request, settle(request, "base"), prepared).model)
     return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "complete": False,
-        "command": command,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **heading_of(FORMAT, FORMAT_VERSION, command),
         "scale": plan.scale,
         "seeds": list(plan.seeds),
         "jobs": plan.at_once,
@@ -330,7 +325,6 @@ def heading(plan: Plan, prepared: Prepared, runs: Sequence[Run], command: str | 
         "search": {"method": decoding.method, "beam_size": decoding.beam_size if decoding.method == "beam" else None},
         "sentences": plan.sentences,
         "machine": machine(plan.device),
-        "versions": versions(),
         "rows": [],
         "failed": [],
     }

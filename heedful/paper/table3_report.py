@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.paper.drawing import COLOURS, in_language, new_figure, save, styled
+from heedful.paper.markdown import markdown_table
 from heedful.paper.table3_findings import paper_difference
 
 if TYPE_CHECKING:
@@ -105,13 +106,14 @@ def markdown(results: Results, language: str = "en") -> str:
     heading += [f"{words['paper']}: {words[key]}" for key in ("perplexity", "bleu", "parameters")]
     heading += [f"{words['ours']}: {words[key]}" for key in ("perplexity", "bleu")]
     heading += [f"{words['test']} ({name})" for name in tests] + [f"{words['ours']}: {words['parameters']}"]
-    lines = [f"# {words['title']}", "", *_rule(heading)]
-    lines += [_line(cells(row, results, tests, words)) for row in results["rows"]]
+    rows = [cells(row, results, tests, words) for row in results["rows"]]
+    lines = [f"# {words['title']}", "", markdown_table(heading, rows, names=len(heading))]
     lines += ["", *(f"- {remark}" for remark in remarks(results, words)), "", f"## {words['claims']}", ""]
-    lines += _rule([words["claim"], words["rows"], words["verdict"]])
+    claims = []
     for claim in results["claims"]:
-        rows = ", ".join(f"{name}: {words[found]}" for name, found in claim["rows"].items())
-        lines.append(_line([words[claim["name"]], rows, f"**{words[claim['verdict']]}**"]))
+        found = ", ".join(f"{name}: {words[verdict]}" for name, verdict in claim["rows"].items())
+        claims.append([words[claim["name"]], found, f"**{words[claim['verdict']]}**"])
+    lines.append(markdown_table([words["claim"], words["rows"], words["verdict"]], claims, names=3))
     return "\n".join([*lines, "", words["beyond"]]) + "\n"
 
 
@@ -177,14 +179,6 @@ def remarks(results: Results, words: Mapping[str, str]) -> list[str]:
         names = ", ".join(f"{one['row']} (seed {one['seed']})" for one in results["failed"])
         found.append(words["failed"].format(names=names))
     return found
-
-
-def _line(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(texts) + " |"
-
-
-def _rule(heading: Sequence[str]) -> list[str]:
-    return [_line(heading), "|" + "---|" * len(heading)]
 
 
 # ---------------------------------------------------------------------- the plot

@@ -8,6 +8,7 @@ from typing import Any
 
 from heedful.config import merge, nearest, settle
 from heedful.errors import ConfigError
+from heedful.paper.experiment import check_choice
 
 SCALES = ("cheap", "paper")
 BIG_BUDGET = 3
@@ -142,8 +143,7 @@ def choose_rows(names: Sequence[str]) -> list[Row]:
 
 def base_request(request: Mapping[str, Any], scale: str) -> dict[str, Any]:
     """The request of the base row: the scale's recipe with what the user says laid over it."""
-    if scale not in SCALES:
-        raise ConfigError(f"--scale: {scale!r} is not one of {', '.join(SCALES)}{nearest(scale, SCALES)}.")
+    check_choice("--scale", scale, SCALES)
     if request.get("preset") not in (None, "auto", "base"):
         raise ConfigError("preset: table3 is the paper's recipe, the preset base; leave --preset out.")
     model, training = dict(request.get("model") or {}), dict(request.get("training") or {})

@@ -3,7 +3,7 @@
 DIRECTORY/data/           words and linearised trees, one sentence a line
 DIRECTORY/model/          the model directory
 DIRECTORY/*.trees         the predicted trees of each test set, for any scorer
-DIRECTORY/results.json    every number, with machine, versions, command and seed
+DIRECTORY/results.json    every number, with machine, command and seed
 DIRECTORY/table4.md       the numbers beside those of the paper
 """
 
@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, from_mapping, merge, nearest, settle, to_mapping
+from heedful.config import Config, from_mapping, merge, settle, to_mapping
 from heedful.errors import ConfigError
 from heedful.evaluation.brackets import SHORT, score_trees, summarise
-from heedful.paper.experiment import RESULTS, machine, open_output, versions, write_json
+from heedful.paper.experiment import RESULTS, check_choice, heading_of, machine, open_output, write_json
 from heedful.paper.parsing.linear import KINDS, ONE_FOR_ALL, WordSymbols, linearise
 from heedful.paper.parsing.parser import Guess, Parser
 from heedful.paper.parsing.valid_f1 import evenly, f1_on_valid
@@ -173,12 +172,6 @@ def run_table4(
     return results
 
 
-def check_choice(flag: str, value: str, known: Sequence[str] | Mapping[str, Any]) -> None:
-    """Refuse a value that is none of those known."""
-    if value not in known:
-        raise ConfigError(f"{flag}: {value!r} is not one of {', '.join(known)}{nearest(value, known)}.")
-
-
 def parsing_request(
     plain: Mapping[str, Any], *, device: torch.device, paper: bool, word_symbols: WordSymbols = ONE_FOR_ALL
 ) -> dict[str, Any]:
@@ -294,11 +287,7 @@ def heading(output: Path, ended: TrainingResult, device: torch.device, command: 
     config = from_mapping(Config, found["config"])
     plain = to_mapping(config)
     return {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "complete": False,
-        "command": command,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **heading_of(FORMAT, FORMAT_VERSION, command),
         "seed": config.training.seed,
         "steps": ended.steps,
         "stopped_by": ended.stopped_by,
@@ -308,7 +297,6 @@ def heading(output: Path, ended: TrainingResult, device: torch.device, command: 
             section: plain[section] for section in ("preset", "data", "tokenizer", "model", "training", "decoding")
         },
         "machine": machine(device),
-        "versions": versions(),
         "tests": [],
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from heedful.paper.markdown import markdown_table
 
 PAPER_ROWS = (
     ("Vinyals & Kaiser et al. (2014)", "wsj", 88.3),
@@ -110,17 +112,11 @@ def markdown(results: Mapping[str, Any], language: str) -> str:
     parts = [
         f"# {words['title']}",
         f"## {words['ours']}",
-        _table(*our_rows(results, language), names=2),
+        markdown_table(*our_rows(results, language), names=2),
         f"## {words['paper']}",
-        _table(*paper_rows(language), names=2),
+        markdown_table(*paper_rows(language), names=2),
         "\n".join(f"- {remark}" for remark in remarks(results, language)),
     ]
     if results.get("command"):
         parts.append(f"```bash\n{results['command']}\n```")
     return "\n\n".join(parts) + "\n"
-
-
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, names: int) -> str:
-    """A Markdown table whose columns after the first `names` are numbers."""
-    rule = ["---"] * names + ["---:"] * (len(heading) - names)
-    return "\n".join("| " + " | ".join(row) + " |" for row in (heading, rule, *rows))

@@ -75,14 +75,7 @@ class TrainingStep:
 
     def _logits(self, batch: Batch) -> Tensor:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
-            logits: Tensor = self.computing(
-                batch.source,
-                batch.target_input,
-                batch.source_segments,
-                batch.target_segments,
-                batch.source_positions,
-                batch.target_positions,
-            )
+            logits: Tensor = self.computing(*batch.inputs)
         return logits
 
     def _cross_entropy(self, logits: Tensor, batch: Batch) -> Tensor:

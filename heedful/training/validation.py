@@ -25,14 +25,7 @@ def validate(
         num_tokens += batch.num_tokens
         moved = batch.to(device)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-            logits = model(
-                moved.source,
-                moved.target_input,
-                moved.source_segments,
-                moved.target_segments,
-                moved.source_positions,
-                moved.target_positions,
-            )
+            logits = model(*moved.inputs)
         loss = smoothed_cross_entropy(logits, moved.target_output, moved.target_segments, smoothing=0.0)
         losses.append(loss.loss_sum)
     sums = [math.fsum(loss.item() for loss in losses), float(num_tokens)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli import options
+from heedful.cli.flags import command_line
 from heedful.errors import ConfigError
 
 MEASURED = {
@@ -67,7 +67,7 @@ def table1(
         if not quiet:
             print(text, file=sys.stderr)
 
-    command = shlex.join(["heedful", *sys.argv[1:]])
+    command = command_line()
     found = run_table1(
         output, sweep=sweep, device=where, command=command, language=lang, overwrite=overwrite, tell=tell
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import request_of
+from heedful.cli.flags import command_line, request_of
 from heedful.cli.outcome import INTERRUPTED
 
 WIDTH = 160  # of the tables where nobody watches
@@ -76,7 +75,7 @@ def run(
         resume=resume,
         overwrite=overwrite,
         quiet=quiet,
-        command=shlex.join(["heedful", *sys.argv[1:]]),
+        command=command_line(),
     )
     if not results["complete"]:
         raise typer.Exit(INTERRUPTED)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import request_of
+from heedful.cli.flags import command_line, request_of
 from heedful.cli.outcome import INTERRUPTED
 
 SOME_FAILED = 1
@@ -87,7 +85,7 @@ def table3(
         resume=resume,
         overwrite=overwrite,
         quiet=quiet,
-        command=shlex.join(["heedful", *sys.argv[1:]]),
+        command=command_line(),
     )
     if as_json:
         print(json.dumps(results, indent=1, ensure_ascii=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import model_directory, search_settings, settings_of
+from heedful.cli.flags import command_line, model_directory, search_settings, settings_of
 from heedful.cli.outcome import INTERRUPTED
 from heedful.config import settle
 from heedful.errors import ConfigError
@@ -104,7 +103,7 @@ def table4(
         resume=resume,
         overwrite=overwrite,
         quiet=quiet,
-        command=shlex.join(["heedful", *sys.argv[1:]]),
+        command=command_line(),
     )
     if as_json:
         print(json.dumps(results, indent=1, ensure_ascii=False))

@@ -11,8 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LARGEST_VOCABULARY = 1 << 16
-
 
 @triton.jit
 def _kernel(logits, labels, counted, scale, losses, gradient, vocabulary, smoothing, SIZE: tl.constexpr):
