@@ -180,7 +180,8 @@ def assert_kernel_equals_plain(operation: Any, inputs: list[Any], tolerance: flo
         leaves = [one for one in moved if isinstance(one, torch.Tensor) and one.requires_grad]
         results.append([*outputs, *torch.autograd.grad(loss, leaves)])
     for ours, plain in zip(*results, strict=True):
-        torch.testing.assert_close(ours.cpu().double(), plain.double(), atol=tolerance, rtol=tolerance)
+        scale = max(1.0, float(plain.abs().mean()))  # sums over many rows round at the size of the sums
+        torch.testing.assert_close(ours.cpu().double(), plain.double(), atol=tolerance * scale, rtol=tolerance)
 
 
 @BOTH_TYPES
