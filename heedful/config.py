@@ -252,8 +252,8 @@ class TrainingConfig:
     """Arithmetic of matrix products; auto: bf16 autocast on a GPU that has it, fp32 elsewhere."""
     compile: bool | None = None
     """Compile the training step with torch.compile; None: on a GPU."""
-    fast_step: bool = False
-    """On a GPU, compiled: bf16 between layers too, an own kernel for attention, updates replayed as one CUDA graph."""
+    fast_step: bool | None = None
+    """On one GPU: own kernels, bf16 between layers too, updates replayed as one CUDA graph; None: where they fit."""
     sharding: Literal["none", "full"] = "none"
     """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
     steps: int | None = None
