@@ -15,7 +15,6 @@ from heedful.model.fast.attention import memory_of_layers, row_attention
 from heedful.model.fast.forward import can_be_fast, fast_hidden, fast_losses
 from heedful.model.fast.gradients import Gradients
 from heedful.model.fast.operations import (
-from heedful.model.kernels.sides import Rows
     Chance,
     add_norm,
     branch,
@@ -25,6 +24,7 @@ from heedful.model.kernels.sides import Rows
     product,
     scaled_loss,
 )
+from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
 
 GRADIENTS = Gradients()
