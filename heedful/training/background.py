@@ -65,12 +65,14 @@ class Background:
     def begin(self, num_bytes: int) -> None:
         """Start the other process if corpora of so many bytes give it time enough."""
         if self.is_compiled and self.alone and num_bytes >= WORTHWHILE_BYTES:
-            self.compiler = Compiler()
+            with suppress(OSError):  # then the step is compiled when it is needed
+                self.compiler = Compiler()
 
     def compile(self, config: Config, rows: int, width: int) -> None:
         """Have the step compiled for this model and batches of so many rows, as far as is known now."""
         if self.compiler is not None:
-            self.compiler.ask({"config": to_mapping(config), "rows": rows, "width": width})
+            with suppress(OSError):
+                self.compiler.ask({"config": to_mapping(config), "rows": rows, "width": width})
 
     def _start_here(self) -> None:
         """Start the device in this process, and load what training and compiling need. Errors come again, later."""
@@ -113,9 +115,8 @@ class Compiler:
             self._start()
         self.job, self.is_done = job, False
         assert self.process.stdin is not None
-        with suppress(OSError):  # it has ended
-            self.process.stdin.write(json.dumps(job).encode() + b"\n")
-            self.process.stdin.flush()
+        self.process.stdin.write(json.dumps(job).encode() + b"\n")
+        self.process.stdin.flush()
 
     def wait(self) -> None:
         """Wait until the job is done or the process has ended, unless it has hardly begun."""
