@@ -30,6 +30,8 @@ WORTHWHILE_BYTES = 32 << 20
 """Corpora of less are prepared before another process could have compiled anything."""
 HARDLY_BEGUN = 20.0
 """Seconds: when the corpora are ready earlier, compiling here is quicker than waiting for the other process."""
+WAIT_AFTER_ERROR = 2.0
+"""Seconds for the device to have started, so that the program does not end in the middle of that."""
 DONE = b"done\n"
 
 
@@ -60,7 +62,7 @@ class Background:
             if self.compiler is not None:
                 self.compiler.end()
             if self.is_compiled:
-                self._thread.join()
+                self._thread.join(None if kind is None else WAIT_AFTER_ERROR)
 
     def begin(self, num_bytes: int) -> None:
         """Start the other process if corpora of so many bytes give it time enough."""
