@@ -119,8 +119,8 @@ def begin(
         prepared = world.first(lambda: obtain_data(asked, data, console, beside)) or Prepared.open(
             asked.data.prepared or data
         )
-        if background.compiler is not None:
-            stopwatch.enter("waiting for the compiler")
+        if background.is_compiled:
+            stopwatch.enter("starting the device" if background.compiler is None else "waiting for the compiler")
     stopwatch.enter("building the model")
     config = complete(plain, asked, prepared)
     world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")

@@ -29,7 +29,7 @@ from heedful.training.caches import is_compiled
 WORTHWHILE_BYTES = 32 << 20
 """Corpora of less are prepared before another process could have compiled anything."""
 HARDLY_BEGUN = 20.0
-"""Seconds: when the corpora are ready earlier, compiling here is quicker than waiting for the other process."""
+"""Seconds of a job: when the corpora are ready earlier, compiling here is quicker than waiting for its end."""
 WAIT_AFTER_ERROR = 2.0
 """Seconds for the device to have started, so that the program does not end in the middle of that."""
 DONE = b"done\n"
@@ -96,7 +96,6 @@ class Compiler:
     def _start(self) -> None:
         package = Path(heedful.errors.__file__).parent.parent
         path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-        self.began = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "heedful.training.background"],
             stdin=subprocess.PIPE,
@@ -115,13 +114,13 @@ class Compiler:
         if self.job is not None and not self._is_done(0.0):
             self.end()
             self._start()
-        self.job, self.is_done = job, False
+        self.job, self.is_done, self.began = job, False, time.monotonic()
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(job).encode() + b"\n")
         self.process.stdin.flush()
 
     def wait(self) -> None:
-        """Wait until the job is done or the process has ended, unless it has hardly begun."""
+        """Wait until the job is done or the process has ended, unless the job has hardly begun."""
         if self.job is not None and time.monotonic() - self.began >= HARDLY_BEGUN:
             self._is_done(None)
 
