@@ -30,6 +30,8 @@ WORTHWHILE_BYTES = 32 << 20
 """Corpora of less are prepared before another process could have compiled anything."""
 HARDLY_BEGUN = 20.0
 """Seconds of a job: when the corpora are ready earlier, compiling here is quicker than waiting for its end."""
+LONGEST_WAIT = 300.0
+"""Seconds: one that is not done by then is stuck."""
 WAIT_AFTER_ERROR = 2.0
 """Seconds for the device to have started, so that the program does not end in the middle of that."""
 DONE = b"done\n"
@@ -122,10 +124,10 @@ class Compiler:
     def wait(self) -> None:
         """Wait until the job is done or the process has ended, unless the job has hardly begun."""
         if self.job is not None and time.monotonic() - self.began >= HARDLY_BEGUN:
-            self._is_done(None)
+            self._is_done(LONGEST_WAIT)
 
-    def _is_done(self, timeout: float | None) -> bool:
-        """Whether the job is done, after waiting so long (None: for as long as it takes)."""
+    def _is_done(self, timeout: float) -> bool:
+        """Whether the job is done, after waiting for so many seconds."""
         with suppress(queue.Empty):
             while not self.is_done and (answer := self._answers.get(timeout=timeout)):
                 self.is_done = answer == DONE
@@ -133,6 +135,7 @@ class Compiler:
 
     def end(self) -> None:
         """End the process; it has nothing that could be lost."""
+        self.job = None
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):

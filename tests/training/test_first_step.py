@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -52,21 +52,30 @@ def request_for(folder: Path, output: Path, **training: Any) -> dict[str, Any]:
     }
 
 
+class Remembered(Compiler):
+    """One that can be looked at afterwards."""
+
+    started: ClassVar[list[Remembered]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: list[dict[str, Any]] = []
+        self.started.append(self)
+
+    def ask(self, job: dict[str, Any]) -> None:
+        self.jobs.append(job)
+        super().ask(job)
+
+
 @pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> list[Compiler]:
+def eager(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
     """Everything is worth while, also on a CPU; gives the other processes that were started."""
-    started = []
-
-    class Remembered(Compiler):
-        def __init__(self) -> None:
-            super().__init__()
-            started.append(self)
-
     monkeypatch.setattr(background, "is_compiled", lambda config, *, on_gpu: True)
     monkeypatch.setattr(background, "WORTHWHILE_BYTES", 0)
     monkeypatch.setattr(background, "HARDLY_BEGUN", 0.0)
     monkeypatch.setattr(background, "Compiler", Remembered)
-    return started
+    Remembered.started = []
+    return Remembered.started
 
 
 def same_weights(one: Path, other: Path) -> bool:
@@ -118,7 +127,7 @@ def test_a_run_tells_the_time_to_its_first_step_everywhere(tmp_path: Path, capsy
 
 
 def test_a_step_compiled_beside_the_preparing_changes_no_bit(
-    tmp_path: Path, eager: list[Compiler], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, eager: list[Remembered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = request_for(tmp_path, tmp_path / "beside")
     result = workflow.train(request, quiet=True)
@@ -130,9 +139,10 @@ def test_a_step_compiled_beside_the_preparing_changes_no_bit(
 
     prepared = Prepared.open(tmp_path / "beside" / "training" / "data")
     config = workflow.complete(request, settle(request, "base"), prepared)
-    assert compiler.job is not None
-    assert compiler.job["config"]["model"] == to_mapping(config)["model"]
-    assert (compiler.job["rows"], compiler.job["width"]) == (256 // prepared.row_width, prepared.row_width)
+    guessed, known = compiler.jobs
+    assert guessed == known
+    assert known["config"]["model"] == to_mapping(config)["model"]
+    assert (known["rows"], known["width"]) == (256 // prepared.row_width, prepared.row_width)
 
     monkeypatch.setattr(background, "WORTHWHILE_BYTES", 1 << 60)
     workflow.train({**request, "output": str(tmp_path / "alone")}, quiet=True)
@@ -145,7 +155,7 @@ def test_a_step_compiled_beside_the_preparing_changes_no_bit(
 
 
 def test_a_run_goes_on_when_the_other_process_does_not(
-    tmp_path: Path, eager: list[Compiler], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, eager: list[Remembered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert workflow.train(request_for(tmp_path, tmp_path / "run"), quiet=True).steps == 3
@@ -172,7 +182,7 @@ def test_another_job_takes_the_place_of_one_that_is_not_done() -> None:
     assert compiler.process.poll() is not None
 
 
-def test_the_other_process_ends_with_the_preparing_and_with_whoever_started_it(eager: list[Compiler]) -> None:
+def test_the_other_process_ends_with_the_preparing_and_with_whoever_started_it(eager: list[Remembered]) -> None:
     with pytest.raises(KeyboardInterrupt), Background(TrainingConfig(), CPU, alone=True) as beside:
         beside.begin(1)
         raise KeyboardInterrupt
