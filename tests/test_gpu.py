@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from heedful import workflow
 from heedful.build import build_model
@@ -25,6 +26,8 @@ from heedful.model.fast.gradients import Gradients
 from heedful.model.fast.operations import Chance, add_norm, branch, embed, feed_forward, scaled_loss
 from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
+from heedful.training import background
+from heedful.training.caches import FOLDERS
 from heedful.training.step import TrainingStep, uses_bf16
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
@@ -302,3 +305,33 @@ def test_a_recorded_step_learns_as_the_plain_one() -> None:
         assert step.is_fast is fast
     assert losses[0][-1] < losses[0][0] - 0.3
     torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), atol=0.05, rtol=0)
+
+
+@pytest.mark.compile
+def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in FOLDERS:
+        monkeypatch.setenv(name, "")  # so that it is put back as it was
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(background, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(background, "HARDLY_BEGUN", 0.0)
+    words = [f"{one}{other}" for one in "abcdefgh" for other in "stuvwxyz"]
+    lines = [" ".join(random.Random(number).choices(words, k=6)) for number in range(200)]
+    (tmp_path / "one").write_text("\n".join(lines))
+    (tmp_path / "other").write_text("\n".join(line.upper() for line in lines))
+    request: dict[str, Any] = {
+        "output": str(tmp_path / "model"),
+        "preset": "tiny",
+        "data": {"train": [{"source": str(tmp_path / "one"), "target": str(tmp_path / "other")}]},
+        "tokenizer": {"vocab_size": 400},
+        "training": {"steps": 3, "bleu_sentences": 0, "tensorboard": False, "device": "cuda", "fast_step": False},
+    }
+    counted = counters["inductor"]
+    before = {name: counted[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss")}
+    result = workflow.train(request, quiet=True)
+    assert result.first_step is not None
+    assert "waiting_for_the_compiler" in result.first_step.parts
+    assert counted["fxgraph_cache_hit"] > before["fxgraph_cache_hit"]
+    assert counted["fxgraph_cache_miss"] == before["fxgraph_cache_miss"]

@@ -36,6 +36,8 @@ SHARE_TOO_LONG = 0.01
 
 Progress = Callable[[str, int, int | None], None]
 """Told the name of the stage, how many pairs more are done, and of how many (if that is known)."""
+Settled = Callable[[Tokenizer, int], None]
+"""Told the tokenizer and the width of a row as soon as they are known, before the corpora are tokenised."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def prepare(
     seed: int,
     found: Preflight | None = None,
     progress: Progress | None = None,
+    settled: Settled | None = None,
 ) -> Prepared:
     """Prepare the corpora; `found` is their preflight, if made already. A finished directory is used as it is."""
     folder, tell = Path(directory), progress or (lambda stage, done, total: None)
@@ -98,6 +101,8 @@ def prepare(
     tokenizer, sample = _obtain_tokenizer(found, tokenizer_config, seed, tell)
     tokenizer.save(folder)
     width = data.row_width or choose_width(tokenizer, sample)
+    if settled is not None:
+        settled(tokenizer, width)
     num_long = write_training_store(folder, tokenizer, found, width=width, tell=tell)
     num_long_valid = write_store(folder / "valid", tokenizer, found.valid_pairs, width=width)
     _write_pairs(folder / "valid.jsonl", found.valid_pairs)
