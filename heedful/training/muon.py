@@ -60,11 +60,11 @@ class Muon(torch.optim.AdamW):
         momentum.lerp_(gradient, 1 - MOMENTUM)
         torch._foreach_copy_(stored, momentum.unbind())
         dtype = torch.bfloat16 if momentum.is_cuda else momentum.dtype
-        direction = orthogonalised(gradient.lerp_(momentum, MOMENTUM).to(dtype)).to(momentum.dtype)
+        direction = orthogonalised(gradient.lerp_(momentum, MOMENTUM).to(dtype))
         if self.decay:
             torch._foreach_mul_(matrices, 1 - rate * self.decay)
-        scale = SIZE_OF_ADAM * math.sqrt(max(matrices[0].shape))
-        torch._foreach_sub_(matrices, direction.mul_(rate * scale).unbind())
+        size = torch.as_tensor(rate * SIZE_OF_ADAM * math.sqrt(max(matrices[0].shape))).type_as(momentum)
+        torch._foreach_sub_(matrices, (size.view(1, 1, 1) * direction).unbind())  # with axes, so not rounded to bf16
 
     def _momentum(self, matrix: Tensor) -> Tensor:
         """The momentum of one matrix, at first zero."""
