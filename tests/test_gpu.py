@@ -28,6 +28,8 @@ from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
 from heedful.training import background
 from heedful.training.caches import FOLDERS
+from heedful.training.muon import orthogonalised
+from heedful.training.optimizer import optimizer_tensors
 from heedful.training.step import TrainingStep, uses_bf16
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
@@ -287,13 +289,14 @@ def test_the_kernel_of_the_loss_gives_what_plain_code_gives(
         torch.testing.assert_close(one.cpu().double(), other.double(), rtol=tolerance, atol=tolerance * 1e-2)
 
 
-def test_a_recorded_step_learns_as_the_plain_one() -> None:
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_a_recorded_step_learns_as_the_plain_one(optimizer: Any) -> None:
     """Same seeds and batches, bf16 both: the courses of the losses stay together, before and after the recording."""
     losses: list[list[float]] = []
     for fast in (False, True):
         torch.manual_seed(1)
         model = Transformer(SMALL).to(CUDA)
-        step = TrainingStep(model, TrainingConfig(fast_step=fast, clip_norm=1.0), CUDA)
+        step = TrainingStep(model, TrainingConfig(fast_step=fast, optimizer=optimizer, clip_norm=1.0), CUDA)
         torch.manual_seed(2)
         batches = [random_batch(8, 64) for _ in range(4)]
         course = []
@@ -335,3 +338,32 @@ def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
     assert "waiting_for_the_compiler" in result.first_step.parts
     assert counted["fxgraph_cache_hit"] > before["fxgraph_cache_hit"]
     assert counted["fxgraph_cache_miss"] == before["fxgraph_cache_miss"]
+
+
+@pytest.mark.parametrize("shape", [(4, 512, 512), (3, 2048, 512)])
+def test_orthogonalising_in_bf16_agrees_with_single_precision(shape: tuple[int, ...]) -> None:
+    matrices = torch.randn(shape, device=CUDA)
+    exact, rounded = orthogonalised(matrices), orthogonalised(matrices.bfloat16()).float()
+    similarity = torch.cosine_similarity(exact.flatten(1), rounded.flatten(1), dim=1)
+    assert float(similarity.min()) > 0.99
+    assert torch.linalg.svdvals(rounded).max() < 1.3
+
+
+def test_a_recorded_update_of_muon_is_skipped_on_the_device() -> None:
+    """Weights and momentum are as before a step whose gradients are not finite, and nothing waited to find out."""
+    torch.manual_seed(1)
+    model = Transformer(SMALL).to(CUDA)
+    step = TrainingStep(model, TrainingConfig(fast_step=True, optimizer="muon"), CUDA)
+    batch = random_batch(8, 64)
+    for _ in range(6):  # plainly, then recorded
+        assert not step(batch, batch.num_tokens, 1e-3).skipped
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    momenta = {name: tensor.clone() for name, tensor in optimizer_tensors(step.optimizer, model).items()}
+    assert any(name.startswith("momentum.") for name in momenta)
+    result = step(batch, 0, 1e-3)  # the mean over no token
+    assert result.skipped
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+    for name, tensor in optimizer_tensors(step.optimizer, model).items():
+        assert torch.equal(tensor, momenta[name]), name
+    assert not step(batch, batch.num_tokens, 1e-3).skipped

@@ -17,7 +17,7 @@ FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 
 def is_compiled(config: TrainingConfig, *, on_gpu: bool) -> bool:
     """Whether anything will be compiled for the training step."""
-    return (on_gpu if config.compile is None else config.compile) or (on_gpu and config.fast_step)
+    return on_gpu if config.compile is None else config.compile
 
 
 def keep_compiled_code() -> str | None:

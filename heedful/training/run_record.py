@@ -14,7 +14,7 @@ from heedful.training.state import write_durably
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")
 """Sections that must be the same when a run goes on, causes first; of `training`, the fields below."""
-FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "betas", "epsilon", "label_smoothing", "r_drop")
+FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon", "label_smoothing", "r_drop")
 
 
 def record_run(path: Path, config: Config, report: Mapping[str, Any], *, resumed: bool) -> None:

@@ -30,6 +30,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "plain": {},
     "microbatches": {"tokens_per_microbatch": 16, "r_drop": 0.5, **KEPT},
     "divided": {"sharding": "full", "tokens_per_microbatch": 16, **KEPT},
+    "muon": {"optimizer": "muon", "learning_rate": 1e-2, **KEPT},
 }
 RESUMED: dict[str, dict[str, Any]] = {
     "replicated": {"ema_decay": 0.9},
