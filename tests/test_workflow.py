@@ -355,6 +355,7 @@ def begun(folder: Path, tmp_path: Path) -> Path:
         ("training__seed", 2),
         ("training__tokens_per_step", 512),
         ("training__ema_decay", 0.5),
+        ("training__optimizer", "muon"),
         ("data__valid_pairs", 9),
     ],
 )
@@ -364,6 +365,18 @@ def test_what_may_not_change_on_resume_is_named(folder: Path, stopped: Path, key
     request[section][name] = value
     with pytest.raises(TrainingError, match=rf"--resume: {section}\.{name} was .* Put it back"):
         workflow.train(request, resume=True, quiet=True)
+
+
+def test_a_run_that_began_before_there_was_a_key_had_its_default(folder: Path, stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "run")
+    record = tmp_path / "run" / "training" / "run.json"
+    plain = json.loads(record.read_text("utf-8"))
+    del plain["training"]["optimizer"]
+    record.write_text(json.dumps(plain), encoding="utf-8")
+    request = request_for(folder, tmp_path / "run", training__steps=5)
+    with pytest.raises(TrainingError, match=r"training\.optimizer was 'adam' .* and is 'muon' now"):
+        workflow.train({**request, "training": {**request["training"], "optimizer": "muon"}}, resume=True, quiet=True)
+    assert workflow.train(request, resume=True, quiet=True).steps == 5
 
 
 def test_what_was_put_back_goes_on_as_if_nothing_had_been(folder: Path, stopped: Path, tmp_path: Path) -> None:

@@ -47,8 +47,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
     """Keys that a resumed run may not change, with their old and new values."""
     keys = [(section, name) for section in FIXED_SECTIONS for name in now[section]]
     keys += [("training", name) for name in FIXED_TRAINING]
-    return [
-        (f"{section}.{name}", before.get(section, {}).get(name), now[section][name])
+    defaults = json.loads(json.dumps(to_mapping(Config())))  # a run of an earlier release had what is the default now
+    found = [
+        (f"{section}.{name}", before.get(section, {}).get(name, defaults[section][name]), now[section][name])
         for section, name in keys
-        if before.get(section, {}).get(name) != now[section][name]
     ]
+    return [(key, old, new) for key, old, new in found if old != new]
