@@ -54,7 +54,7 @@ class Aside:
 def _start(arguments: dict[str, Any]) -> subprocess.Popen[bytes]:
     package = Path(heedful.errors.__file__).parent.parent
     path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "heedful.evaluation.aside"]
+    command = [sys.executable, "-P", "-m", "heedful.evaluation.aside"]
     with tempfile.TemporaryFile() as file:  # a pipe would keep this process waiting until the other reads
         file.write(json.dumps(arguments).encode())
         file.seek(0)

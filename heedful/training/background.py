@@ -99,7 +99,7 @@ class Compiler:
         package = Path(heedful.errors.__file__).parent.parent
         path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "heedful.training.background"],
+            [sys.executable, "-P", "-m", "heedful.training.background"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,17 @@ def test_the_scores_are_those_made_here(monkeypatch: pytest.MonkeyPatch, least: 
     assert found == score(HYPOTHESES, REFERENCES, target_language="de")
     assert [one.name for one in found] == ["BLEU", "chrF2", "TER"]
     assert [process.returncode for process in started] == ([0, 0, 0] if least == 0 else [])
+
+
+def test_the_processes_import_nothing_from_the_directory_they_are_started_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(aside, "SMALL", 0)
+    (tmp_path / "sacrebleu.py").write_text("raise SystemExit(7)\n")
+    monkeypatch.chdir(tmp_path)
+    begun = aside.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"])
+    assert begun.scores() == score(HYPOTHESES, REFERENCES, metrics=["bleu"])
+    assert [process.returncode for process in begun._processes if process is not None] == [0]
 
 
 def test_what_a_process_cannot_do_is_done_here_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
