@@ -251,9 +251,9 @@ class TrainingConfig:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of matrix products; auto: bf16 autocast on a GPU that has it, fp32 elsewhere."""
     compile: bool | None = None
-    """Compile the training step with torch.compile; None: on a GPU."""
+    """Compile the training step with torch.compile; None: on a GPU, where Triton is installed."""
     fast_step: bool | None = None
-    """On one GPU: own kernels, bf16 between layers too, updates replayed as one CUDA graph; None: where they fit."""
+    """On one GPU: own kernels, bf16 between layers too, updates replayed as one CUDA graph; None: where it fits."""
     sharding: Literal["none", "full"] = "none"
     """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
     steps: int | None = None

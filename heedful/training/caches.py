@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from heedful.config import TrainingConfig
@@ -16,8 +17,8 @@ FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 
 
 def is_compiled(config: TrainingConfig, *, on_gpu: bool) -> bool:
-    """Whether anything will be compiled for the training step."""
-    return on_gpu if config.compile is None else config.compile
+    """Whether anything will be compiled for the training step: as set, or on a GPU where Triton is installed."""
+    return on_gpu and find_spec("triton") is not None if config.compile is None else config.compile
 
 
 def keep_compiled_code() -> str | None:
@@ -53,8 +54,8 @@ def own_directory(path: Path) -> Path:
     """The directory, made if it is not there; `OSError` unless it is this user's and only this user can write there."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.stat()
-    is_own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    if not is_own or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    can_tell = hasattr(os, "getuid")  # Windows has other rules, and says of every directory that all may write there
+    if can_tell and (found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
         raise OSError(f"others can write to {path}")
     with tempfile.TemporaryFile(dir=path):
         return path

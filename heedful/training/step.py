@@ -6,6 +6,7 @@ several ranks each computes its rows, and the update is that of all rows togethe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -19,12 +20,15 @@ from heedful.errors import ConfigError, TrainingError
 from heedful.model.fast.forward import can_be_fast, fast_losses
 from heedful.model.fast.gradients import Gradients
 from heedful.model.transformer import Transformer
+from heedful.training.caches import is_compiled
 from heedful.training.distributed import World, is_divided, whole, without_sending
 from heedful.training.loss import disagreement, smoothed_cross_entropy
 from heedful.training.optimizer import build_optimizer, set_learning_rate
 from heedful.training.recorded import Recorded
 from heedful.training.state import random_tensors, restore_random
 from heedful.training.twin import Twin, can_have_twin
+
+OLDEST_FOR_TRITON = (7, 0)
 
 
 class StepResult(NamedTuple):
@@ -45,17 +49,26 @@ class TrainingStep:
         self.parameters, self.buffers = list(model.parameters()), list(model.buffers())
         self.optimizer = build_optimizer(model, config)
         self.num_tokens = torch.ones((), device=device)
-        can_compile = getattr(model, "compiles", True)
-        self.is_compiled = can_compile and (config.compile if config.compile is not None else device.type == "cuda")
-        self.is_fast = self.is_compiled and device.type == "cuda" and self.world.size == 1 and wants_fast(model, config)
-        bf16 = uses_bf16(config, device)
-        self.twin = Twin(model, torch.bfloat16) if bf16 and self.is_fast and can_have_twin(model) else None
-        self.autocast = bf16 and self.twin is None
-        self.computing = model if self.twin is None else self.twin.model
+        on_gpu = device.type == "cuda"
+        too_old = on_gpu and config.compile is None and torch.cuda.get_device_capability(device) < OLDEST_FOR_TRITON
+        self.is_compiled = getattr(model, "compiles", True) and is_compiled(config, on_gpu=on_gpu) and not too_old
         self.gradients = Gradients()
         self.rows_per_microbatch: int | None = None
+        self.remarks: list[str] = []  # of the trial with the largest batch
+        alone_on_gpu = self.is_compiled and on_gpu and self.world.size == 1
+        self._compute(fast=alone_on_gpu and wants_fast(model, config, bf16=uses_bf16(config, device)))
+
+    def _compute(self, *, fast: bool) -> None:
+        """From now on compute by the fast step, or by the usual one."""
+        model, device, bf16 = self.model, self.device, uses_bf16(self.config, self.device)
+        self.is_fast = fast
+        self.twin = Twin(model, torch.bfloat16) if bf16 and fast and can_have_twin(model) else None
+        self.autocast = bf16 and self.twin is None
+        self.computing = model if self.twin is None else self.twin.model
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
-        if self.is_fast:
+        if fast:
+            if device.index is not None:
+                torch.cuda.set_device(device)  # kernels of our own are started on the present device
             self.update = Recorded(self._update, device)
         loss = self._loss_sum
         if self.is_compiled and not is_divided(model):  # the layers of a divided model are compiled one by one
@@ -153,10 +166,13 @@ class TrainingStep:
         """Run forward and backward on the largest batch there can be, so that memory runs out now or never.
 
         Halves the microbatch until it fits, unless the user set its size. Weights, statistics and random states are as
-        before. Returns a remark when the batch had to be divided.
+        before. Returns a remark when the batch had to be divided, or the fast step left to others.
         """
         width = batch.target_input.shape[1]
-        wanted = self.config.tokens_per_microbatch
+        wanted, self.remarks = self.config.tokens_per_microbatch, []
+        model, by_default = self.model, self.is_fast and self.config.fast_step is None
+        if by_default and isinstance(model, Transformer) and not can_be_fast(model.config, width):
+            self._compute(fast=False)
         self.rows_per_microbatch = batch.num_rows if wanted is None else min(batch.num_rows, max(1, wanted // width))
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         random = random_tensors(self.device)
@@ -172,10 +188,10 @@ class TrainingStep:
             parameter.grad = None
         if wanted is None and self.rows_per_microbatch < batch.num_rows:
             tokens = self.rows_per_microbatch * width
-            return (
+            self.remarks.append(
                 f"A whole step does not fit in memory: using microbatches of {tokens} tokens (the result is the same)."
             )
-        return None
+        return " ".join(self.remarks) or None
 
     def _fits_everywhere(self, batch: Batch) -> bool:
         fits = self._fits(batch)
@@ -194,19 +210,31 @@ class TrainingStep:
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
             return True
-        except (torch.OutOfMemoryError, MemoryError):
-            pass
-        except RuntimeError as error:
-            if "memory" not in str(error).lower():
-                raise
-        for parameter in self.parameters:
+        except Exception as error:
+            lacks_memory = _is_lack_of_memory(error)
+            if not lacks_memory:
+                if not self.is_fast:
+                    raise
+                self._leave_fast(error)
+        for parameter in (*self.parameters, *self.computing.parameters()):
             parameter.grad = None
+        self.gradients.forget()
         del moments
         if self.is_compiled:
             torch.compiler.reset()  # what was compiled for this size is of no more use
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        return False
+        return False if lacks_memory else self._fits(batch)
+
+    def _leave_fast(self, error: Exception) -> None:
+        """Go on without the fast step, whose kernels not every GPU can run; but not if the user insists on it."""
+        what = f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0]}"
+        if self.config.fast_step:
+            raise TrainingError(
+                f"training.fast_step=true: the fast step does not work on {self.device} ({what}). Leave it out."
+            ) from error
+        self._compute(fast=False)
+        self.remarks.append(f"The fast step does not work on {self.device} ({what}); the usual compiled one is used.")
 
     def _advice(self, width: int) -> str:
         tokens = (self.rows_per_microbatch or 1) * width
@@ -217,11 +245,20 @@ class TrainingStep:
         )
 
 
-def wants_fast(model: nn.Module, config: TrainingConfig) -> bool:
-    """Whether the fast step shall be used: as set, or by default where its operations are made for model and loss."""
+def wants_fast(model: nn.Module, config: TrainingConfig, *, bf16: bool) -> bool:
+    """Whether the fast step shall be used: as set, or by default where its operations are made for model and loss.
+
+    In fp32 it is no default: its kernels then multiply in TF32, which nobody asked for.
+    """
     if config.fast_step is not None:
         return config.fast_step
-    return isinstance(model, Transformer) and can_be_fast(model.config, width=1) and not config.r_drop
+    return bf16 and isinstance(model, Transformer) and can_be_fast(model.config, width=1) and not config.r_drop
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and re.search(r"memory(?! access)", str(error).lower()) is not None
 
 
 def uses_bf16(config: TrainingConfig, device: torch.device) -> bool:

@@ -18,7 +18,7 @@ from heedful import workflow
 from heedful.checkpoint import load_weights
 from heedful.config import TrainingConfig, settle, to_mapping
 from heedful.data.prepare import Prepared
-from heedful.training import background
+from heedful.training import background, caches
 from heedful.training.background import Background, Compiler
 from heedful.training.caches import FOLDERS, is_compiled, keep_compiled_code
 from heedful.training.first_step import FirstStep, Stopwatch
@@ -165,6 +165,18 @@ def test_a_run_goes_on_when_the_other_process_does_not(
     assert len(eager) == 1
 
 
+def test_the_other_process_imports_nothing_from_the_directory_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit(7)\n")
+    monkeypatch.chdir(tmp_path)
+    compiler = Compiler()
+    assert compiler.process.stdin is not None
+    compiler.process.stdin.close()
+    assert compiler.process.wait(timeout=60) == 0
+    compiler.end()
+
+
 def test_another_job_takes_the_place_of_one_that_is_not_done() -> None:
     compiler = Compiler()
     try:
@@ -198,7 +210,10 @@ def test_the_other_process_ends_with_the_preparing_and_with_whoever_started_it(e
 def test_only_what_pays_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_compiled(TrainingConfig(), on_gpu=False)
     assert is_compiled(TrainingConfig(compile=True), on_gpu=False)
-    assert is_compiled(TrainingConfig(), on_gpu=True)
+    for spec, expected in ((None, False), ("there", True)):  # without Triton nothing can be compiled for a GPU
+        monkeypatch.setattr(caches, "find_spec", lambda name, found=spec: found if name == "triton" else "there")
+        assert is_compiled(TrainingConfig(), on_gpu=True) is expected
+        assert is_compiled(TrainingConfig(compile=True), on_gpu=True)
     large = background.WORTHWHILE_BYTES
     for training, alone, num_bytes in (
         (TrainingConfig(), True, large),  # nothing is compiled on a CPU
@@ -236,6 +251,15 @@ def test_what_the_environment_says_stands(home: Path, monkeypatch: pytest.Monkey
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/my/own"
     assert "TRITON_CACHE_DIR" not in os.environ
     assert not home.exists()
+
+
+def test_where_there_are_no_users_a_directory_is_not_suspected(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows says of every directory that all may write there."""
+    home.mkdir(parents=True)
+    home.chmod(0o777)
+    monkeypatch.delattr(os, "getuid")
+    assert keep_compiled_code() is None
+    assert os.environ["TRITON_CACHE_DIR"] == str(home / "triton")
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "others can write"])

@@ -41,6 +41,10 @@ class Gradients:
             self.give([table], rows)
         for owner, gradient in self.given.values():
             owner.grad = gradient if owner.grad is None else owner.grad + gradient
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what was given, also by a backward pass that did not come to its end."""
         self.given.clear()
         self.drawn.clear()
 

@@ -1,0 +1,161 @@
+"""The fast step is the usual one, whatever the microbatches, and is left where it cannot be had; here by plain code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from small_runs import CPU, MODEL, VOCAB, build, random_batch
+from torch import Tensor
+
+from heedful.config import TrainingConfig
+from heedful.data.batch import Batch
+from heedful.data.stream import worst_batch
+from heedful.errors import TrainingError
+from heedful.training import step as steps
+from heedful.training.step import TrainingStep, wants_fast
+from heedful.training.twin import Twin
+
+SHAPE = replace(MODEL, dropout=0.0, d_model=32, num_decoder_layers=2, max_length=256)
+
+
+class NotRecorded:
+    """In the place of a CUDA graph."""
+
+    def __init__(self, work: Callable[[Batch], tuple[Tensor, ...]], device: torch.device) -> None:
+        self.work = work
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, ...]:
+        return self.work(batch)
+
+
+def fast_step(monkeypatch: pytest.MonkeyPatch, shape: Any = SHAPE, **training: Any) -> TrainingStep:
+    """As on a GPU, but for the device."""
+    monkeypatch.setattr(steps, "Recorded", NotRecorded)
+    step = TrainingStep(build(shape), TrainingConfig(device="cpu", **training), CPU)
+    step._compute(fast=True)
+    return step
+
+
+def with_an_empty_row(batch: Batch) -> Batch:
+    return Batch(**{name: torch.cat((tensor, torch.zeros_like(tensor[:1]))) for name, tensor in vars(batch).items()})
+
+
+@pytest.mark.parametrize("rows", [None, 2])
+@pytest.mark.parametrize("with_twin", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm_placement": "post", "tying": "none"},
+        {"positions": "rotary", "activation": "swiglu"},  # biases get their gradients partly through autograd
+        {"d_model": 20, "num_heads": 1, "head_dim": 16, "d_ff": 37},  # weights do not lie side by side in memory
+    ],
+    ids=str,
+)
+def test_updates_are_those_of_the_usual_step(
+    monkeypatch: pytest.MonkeyPatch, rows: int | None, with_twin: bool, changes: dict[str, Any]
+) -> None:
+    shape = replace(SHAPE, **changes)
+    settings: dict[str, Any] = {"label_smoothing": 0.1, "clip_norm": 0.5, "epsilon": 1e-4}
+    usual, fast = (TrainingStep(build(shape), TrainingConfig(device="cpu", **settings), CPU) for _ in range(2))
+    monkeypatch.setattr(steps, "Recorded", NotRecorded)
+    fast._compute(fast=True)
+    if with_twin:
+        fast.twin = Twin(fast.model, torch.float32)
+        fast.computing = fast.twin.model
+    usual.rows_per_microbatch = fast.rows_per_microbatch = rows
+    for seed, width in enumerate((12, 12, 10)):
+        batch = with_an_empty_row(random_batch(4, width=width, seed=seed))
+        one, other = (step(batch, batch.num_tokens, 1e-3) for step in (usual, fast))
+        torch.testing.assert_close(one.loss_sum, other.loss_sum, rtol=1e-5, atol=0)
+        torch.testing.assert_close(one.gradient_norm, other.gradient_norm, rtol=1e-4, atol=0)
+    for (name, ours), theirs in zip(fast.model.named_parameters(), usual.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5, msg=name)
+
+
+def test_it_is_the_default_in_bf16_where_its_operations_are_made_for_model_and_loss() -> None:
+    model = build(replace(SHAPE, d_model=32, num_heads=2))
+    assert wants_fast(model, TrainingConfig(), bf16=True)
+    assert not wants_fast(model, TrainingConfig(), bf16=False)  # its kernels would multiply in TF32
+    assert not wants_fast(model, TrainingConfig(r_drop=1.0), bf16=True)
+    assert not wants_fast(build(replace(SHAPE, norm="rms")), TrainingConfig(), bf16=True)
+    assert wants_fast(model, TrainingConfig(fast_step=True), bf16=False)
+    assert not wants_fast(model, TrainingConfig(fast_step=False), bf16=True)
+
+
+def test_rows_that_its_kernels_do_not_hold_are_not_its_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting, width, expected in ((None, 128, True), (None, 130, False), (True, 130, True)):
+        step = fast_step(monkeypatch, fast_step=setting)
+        assert step.try_largest(worst_batch(2, width, VOCAB, VOCAB)) is None
+        assert step.is_fast is expected
+
+
+class OutOfResourcesError(Exception):
+    """As Triton's: a kernel needs more of a multiprocessor than this GPU has."""
+
+
+@pytest.mark.parametrize(
+    "error", [OutOfResourcesError("out of resource: shared memory"), ImportError("No module: triton")]
+)
+def test_where_its_kernels_cannot_run_the_usual_step_is_used_and_a_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    step = fast_step(monkeypatch)
+    step.twin = Twin(step.model, torch.float32)
+    step.computing = step.twin.model
+    insisting = fast_step(monkeypatch, fast_step=True)
+    monkeypatch.setattr(steps, "fast_losses", broken)
+    remark = step.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
+    assert remark is not None and str(error) in remark and "usual" in remark
+    assert not step.is_fast and step.twin is None and step.computing is step.model
+    assert step.rows_per_microbatch == 4
+    batch = random_batch()
+    assert not step(batch, batch.num_tokens, 1e-3).skipped
+    with pytest.raises(TrainingError, match=r"training\.fast_step=true: .* does not work on cpu .*Leave it out"):
+        insisting.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
+
+
+def test_an_error_of_the_usual_step_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = fast_step(monkeypatch)
+    step._compute(fast=False)
+    for message in ("a bug", "CUDA error: an illegal memory access was encountered"):  # no lack of memory
+        error = RuntimeError(message)
+
+        def broken(batch: Batch, error: Exception = error) -> Tensor:
+            raise error
+
+        step.loss = broken
+        with pytest.raises(RuntimeError, match=message):
+            step.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
+
+
+def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, hand_over = fast_step(monkeypatch), steps.Gradients.hand_over
+    held: list[int] = []
+
+    def short_of_memory(gradients: steps.Gradients) -> None:
+        held.append(len(gradients.given))
+        if len(held) == 1:
+            raise torch.OutOfMemoryError("out of memory")
+        hand_over(gradients)
+
+    monkeypatch.setattr(steps.Gradients, "hand_over", short_of_memory)
+    seen: list[int] = []
+    reset = step._accumulate
+
+    def accumulate(batch: Batch, *, alone: bool = False) -> Tensor:
+        seen.append(len(step.gradients.given) + len(step.gradients.drawn))
+        return reset(batch, alone=alone)
+
+    monkeypatch.setattr(step, "_accumulate", accumulate)
+    remark = step.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
+    assert remark is not None and "microbatches of 24 tokens" in remark
+    assert held[0] > 0
+    assert seen == [0, 0]
