@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,9 +28,12 @@ from heedful.model.fast.operations import Chance, add_norm, branch, embed, feed_
 from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
 from heedful.training import background
+from heedful.training.averaging import copy_weights
 from heedful.training.caches import FOLDERS
+from heedful.training.distributed import put_weights
 from heedful.training.muon import orthogonalised
 from heedful.training.optimizer import optimizer_tensors
+from heedful.training.state import random_tensors, restore_random
 from heedful.training.step import TrainingStep, uses_bf16
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
@@ -367,3 +371,120 @@ def test_a_recorded_update_of_muon_is_skipped_on_the_device() -> None:
     for name, tensor in optimizer_tensors(step.optimizer, model).items():
         assert torch.equal(tensor, momenta[name]), name
     assert not step(batch, batch.num_tokens, 1e-3).skipped
+
+
+DROPPING = replace(SMALL, dropout=0.2)
+
+
+def fast_step(shape: ModelConfig = SMALL, **training: Any) -> TrainingStep:
+    torch.manual_seed(1)
+    step = TrainingStep(Transformer(shape).to(CUDA), TrainingConfig(fast_step=True, **training), CUDA)
+    assert step.is_fast
+    return step
+
+
+def courses_agree(one: TrainingStep, other: TrainingStep, batches: list[Batch], *, tolerance: float) -> None:
+    for number in range(12):  # plainly, recorded, and replayed
+        batch = batches[number % len(batches)]
+        losses = [float(step(batch, batch.num_tokens, 1e-3).loss_sum) / batch.num_tokens for step in (one, other)]
+        assert losses[0] == pytest.approx(losses[1], abs=tolerance), number
+
+
+def test_a_recorded_step_in_microbatches_is_the_whole_one() -> None:
+    """Seven rows in parts of three, the last of them empty, as at the end of an epoch."""
+    whole, parts = fast_step(clip_norm=1.0), fast_step(clip_norm=1.0)
+    parts.rows_per_microbatch = 3
+    batch = random_batch(7, 64)
+    for tensor in vars(batch).values():
+        tensor[-1] = 0
+    courses_agree(whole, parts, [batch], tolerance=0.02)
+
+
+def test_a_batch_of_another_shape_between_recorded_ones_is_learned_from() -> None:
+    usual = TrainingStep(copy_of(SMALL), TrainingConfig(compile=False), CUDA)
+    courses_agree(usual, fast_step(), [random_batch(8, 64), random_batch(8, 64), random_batch(5, 32)], tolerance=0.05)
+
+
+def copy_of(shape: ModelConfig) -> Transformer:
+    torch.manual_seed(1)
+    return Transformer(shape).to(CUDA)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"positions": "rotary", "activation": "swiglu", "norm_placement": "pre"},
+        {"positions": "learned", "tying": "none", "final_norm": True},
+        {"d_model": 40, "d_ff": 72, "head_dim": 16, "num_heads": 3, "tying": "target"},
+        {"activation_dropout": 0.0, "activation": "gelu", "head_dim": 32},
+    ],
+    ids=str,
+)
+def test_a_recorded_step_learns_as_the_plain_one_in_other_shapes(changes: dict[str, Any]) -> None:
+    shape = replace(SMALL, **changes)
+    usual = TrainingStep(copy_of(shape), TrainingConfig(compile=False), CUDA)
+    courses_agree(usual, fast_step(shape), [random_batch(8, 64)], tolerance=0.05)
+
+
+def test_each_replay_draws_its_own_dropout_and_a_restored_state_draws_it_again() -> None:
+    step, batch = fast_step(DROPPING), random_batch(8, 64)
+    losses = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(8)]  # nothing is learned
+    assert len(set(losses)) == 8
+    state = random_tensors(CUDA)
+    expected = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)]
+    torch.rand(11, device=CUDA)  # as looking at valid may
+    restore_random(state, CUDA)
+    assert [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)] == expected
+    other = fast_step(DROPPING)  # as a resumed run: its first steps are not replayed
+    other.model.load_state_dict(step.model.state_dict())
+    restore_random(state, CUDA)
+    assert [float(other(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)] == pytest.approx(expected, rel=1e-5)
+
+
+def test_weights_that_were_changed_between_replays_are_seen() -> None:
+    """As by a moving average that stands in for them while valid is looked at, and by a restored state."""
+    step, batch = fast_step(), random_batch(8, 64)
+    for _ in range(6):
+        before = float(step(batch, batch.num_tokens, 0.0).loss_sum)
+    own = copy_weights(step.model)
+    put_weights(step.model, {name: torch.zeros_like(tensor) for name, tensor in own.items()})
+    nothing = float(step(batch, batch.num_tokens, 0.0).loss_sum) / batch.num_tokens
+    assert nothing == pytest.approx(math.log(64), abs=0.01)
+    put_weights(step.model, own)
+    assert float(step(batch, batch.num_tokens, 0.0).loss_sum) == pytest.approx(before, rel=1e-5)
+
+
+def test_a_recorded_step_gives_its_memory_back_and_goes_on() -> None:
+    usual, step = fast_step(), fast_step()
+    batch = random_batch(256, 64)
+    for _ in range(6):
+        for each in (usual, step):
+            each(batch, batch.num_tokens, 1e-3)
+    held = torch.cuda.memory_reserved()
+    assert step.make_room()
+    assert torch.cuda.memory_reserved() < held
+    assert not step.make_room()
+    courses_agree(usual, step, [batch], tolerance=0.01)
+
+
+def test_single_precision_is_not_given_to_kernels_that_round() -> None:
+    """Nor rows too wide for them: there the usual compiled step is the default."""
+    model = Transformer(SMALL).to(CUDA)
+    assert TrainingStep(model, TrainingConfig(), CUDA).is_fast
+    assert not TrainingStep(model, TrainingConfig(precision="fp32"), CUDA).is_fast
+    assert not TrainingStep(model, TrainingConfig(compile=False), CUDA).is_fast
+    wide = TrainingStep(model, TrainingConfig(), CUDA)
+    wide.try_largest(worst_batch(2, 256, 64, 64))
+    assert not wide.is_fast
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second GPU")
+def test_the_fast_step_runs_on_another_gpu_than_the_first() -> None:
+    torch.manual_seed(1)
+    device = torch.device("cuda:1")
+    step = TrainingStep(Transformer(SMALL).to(device), TrainingConfig(fast_step=True), device)
+    batch = random_batch(8, 64)
+    assert step.try_largest(worst_batch(8, 64, 64, 64)) is None
+    losses = [float(step(batch, batch.num_tokens, 1e-3).loss_sum) for _ in range(6)]
+    torch.cuda.set_device(0)
+    assert losses[-1] < losses[0]

@@ -46,6 +46,12 @@ class Recorded:
         self.graph.replay()
         return self.outputs
 
+    def forget(self) -> bool:
+        """Give the memory of the recording back, if there is one; the next call records anew."""
+        had_one, self.graph, self.outputs = self.graph is not None, None, ()
+        torch.cuda.empty_cache()
+        return had_one
+
     def _plainly(self, inputs: Batch) -> tuple[Tensor, ...]:
         """Beside the usual stream, as recording will be: what autograd remembers of streams must not change then."""
         here = torch.cuda.current_stream(self.device)

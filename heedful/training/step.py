@@ -193,6 +193,10 @@ class TrainingStep:
             )
         return " ".join(self.remarks) or None
 
+    def make_room(self) -> bool:
+        """Whether a recorded step could give its memory back for other work. It is recorded anew when it is needed."""
+        return isinstance(self.update, Recorded) and self.update.forget()
+
     def _fits_everywhere(self, batch: Batch) -> bool:
         fits = self._fits(batch)
         if not fits and is_divided(self.model):  # the others wait in the middle of it for this rank's share
@@ -203,7 +207,8 @@ class TrainingStep:
         moments: list[Tensor] = []
         try:
             if not self.optimizer.state:
-                moments = [torch.empty_like(parameter) for parameter in self.parameters for _ in range(2)]
+                copies = 3 if self.is_fast else 2  # a recorded step has gradients of its own
+                moments = [torch.empty_like(parameter) for parameter in self.parameters for _ in range(copies)]
             rows = min(batch.num_rows, 2 * (self.rows_per_microbatch or batch.num_rows))
             self.num_tokens.fill_(1)
             self._accumulate(batch.rows(0, rows).to(self.device), alone=True)

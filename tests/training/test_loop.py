@@ -337,6 +337,41 @@ def test_validation_is_the_mean_over_tokens_without_smoothing_or_dropout(tmp_pat
     assert found == pytest.approx(total / count, rel=1e-5)
 
 
+def test_validation_takes_no_more_rows_at_once_than_training_found_to_fit(tmp_path: Path, store: PairStore) -> None:
+    loop = make_loop(tmp_path, store, steps=1)
+    whole, _ = loop.look("last")
+    seen: list[int] = []
+    loop.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[0]))
+    loop.look("last")
+    assert max(seen) > 1
+    loop.step.rows_per_microbatch = 1
+    seen.clear()
+    parts, _ = loop.look("last")
+    assert set(seen) == {1}
+    assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_recorded_step_makes_room_for_a_look(
+    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
+    loop = make_loop(tmp_path, store, steps=1)
+    room: list[bool] = []
+
+    def full(*arguments: Any, **settings: Any) -> float:
+        if not room:
+            raise torch.OutOfMemoryError("out of memory")
+        return 2.5
+
+    monkeypatch.setattr(loop_module, "validate", full)
+    if has_room:
+        monkeypatch.setattr(loop.step, "make_room", lambda: room.append(True) is None)
+        assert loop.look("last")[0].loss == 2.5
+    else:  # nothing is recorded on a CPU
+        with pytest.raises(torch.OutOfMemoryError):
+            loop.look("last")
+
+
 # ---------------------------------------------------------------------- when numbers go wrong
 
 
