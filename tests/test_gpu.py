@@ -33,6 +33,7 @@ from heedful.training.caches import FOLDERS
 from heedful.training.distributed import put_weights
 from heedful.training.muon import orthogonalised
 from heedful.training.optimizer import optimizer_tensors
+from heedful.training.recorded import Recorded
 from heedful.training.state import random_tensors, restore_random
 from heedful.training.step import TrainingStep, uses_bf16
 
@@ -452,6 +453,24 @@ def test_weights_that_were_changed_between_replays_are_seen() -> None:
     assert nothing == pytest.approx(math.log(64), abs=0.01)
     put_weights(step.model, own)
     assert float(step(batch, batch.num_tokens, 0.0).loss_sum) == pytest.approx(before, rel=1e-5)
+
+
+def test_where_there_is_no_room_for_a_recording_the_work_goes_on_without_it() -> None:
+    """What was begun of the recording has done nothing."""
+    done = torch.zeros((), device=CUDA)
+
+    def work(batch: Batch) -> tuple[torch.Tensor, ...]:
+        done.add_(1)
+        if torch.cuda.is_current_stream_capturing():
+            raise torch.OutOfMemoryError("out of memory")
+        return ((batch.source * 2).sum(),)
+
+    recorded = Recorded(work, CUDA)
+    for number in range(6):
+        batch = random_batch(3, 8)
+        assert int(recorded(batch)[0]) == 2 * int(batch.source.sum())
+        assert int(done) == number + 1
+    assert recorded.graph is None
 
 
 def test_a_recorded_step_gives_its_memory_back_and_goes_on() -> None:

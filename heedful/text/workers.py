@@ -168,7 +168,7 @@ def _start() -> subprocess.Popen[bytes]:
     package = Path(heedful.errors.__file__).parent.parent
     path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "heedful.text.workers"]
+    command = [sys.executable, "-P", "-m", "heedful.text.workers"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 

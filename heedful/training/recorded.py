@@ -27,7 +27,7 @@ class Recorded:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: Batch | None = None
         self.outputs: tuple[Tensor, ...] = ()
-        self.num_calls = 0
+        self.num_calls, self.has_room = 0, True
 
     def __call__(self, batch: Batch) -> tuple[Tensor, ...]:
         """Do the work on a batch, which may still be in (pinned) memory of the host."""
@@ -39,12 +39,21 @@ class Recorded:
             for name, tensor in vars(batch).items():
                 getattr(self.inputs, name).copy_(tensor, non_blocking=True)
         self.num_calls += 1
-        if self.num_calls <= PLAIN_CALLS:
-            return self._plainly(self.inputs)
+        if self.graph is None and self.num_calls > PLAIN_CALLS and self.has_room:
+            self.graph = self._record_if_there_is_room(self.inputs)
         if self.graph is None:
-            self.graph = self._record(self.inputs)
+            return self._plainly(self.inputs)
         self.graph.replay()
         return self.outputs
+
+    def _record_if_there_is_room(self, inputs: Batch) -> torch.cuda.CUDAGraph | None:
+        """A recording keeps memory to itself; where that is not there, the work goes on without one."""
+        try:
+            return self._record(inputs)
+        except torch.OutOfMemoryError:
+            self.has_room = False
+        torch.cuda.empty_cache()
+        return None
 
     def forget(self) -> bool:
         """Give the memory of the recording back, if there is one; the next call records anew."""
