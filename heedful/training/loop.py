@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 from torch import nn
 
@@ -231,20 +230,12 @@ class TrainingLoop:
         return self.config.early_stopping is not None and self.best.since >= self.config.early_stopping
 
     def look(self, weights: str) -> tuple[ValidRecord, tuple[Sample, ...]]:
-        """Loss and BLEU of the model as it stands; a recorded step makes room for it if it must."""
-        try:
-            return self._look(weights)
-        except torch.OutOfMemoryError:
-            if not self.step.make_room():
-                raise
-        return self._look(weights)
-
-    def _look(self, weights: str) -> tuple[ValidRecord, tuple[Sample, ...]]:
+        """Loss and BLEU of the model as it stands."""
         began = time.perf_counter()
         bf16 = uses_bf16(self.config, self.device)
-        rows = self.step.rows_per_microbatch  # what training found to fit
-        loss = validate(self.model, self.valid_batches(), self.device, bf16=bf16, world=self.world, rows=rows)
-        evaluation = self.evaluate(self.model) if self.evaluate is not None else None
+        settings: dict[str, Any] = {"bf16": bf16, "world": self.world, "rows": self.step.rows_per_microbatch}
+        loss = self.step.with_room(lambda: validate(self.model, self.valid_batches(), self.device, **settings))
+        evaluation = self.step.with_room(lambda: self.evaluate(self.model) if self.evaluate is not None else None)
         bleu, signature = self.world.tell(
             [None, None] if evaluation is None else [evaluation.bleu, evaluation.signature]
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,8 @@ from heedful.training.state import random_tensors, restore_random
 from heedful.training.twin import Twin, can_have_twin
 
 OLDEST_FOR_TRITON = (7, 0)
+
+T = TypeVar("T")
 
 
 class StepResult(NamedTuple):
@@ -193,9 +195,14 @@ class TrainingStep:
             )
         return " ".join(self.remarks) or None
 
-    def make_room(self) -> bool:
-        """Whether a recorded step could give its memory back for other work. It is recorded anew when it is needed."""
-        return isinstance(self.update, Recorded) and self.update.forget()
+    def with_room(self, work: Callable[[], T]) -> T:
+        """Do other work; if memory is short, a recorded step gives its own back for it, and is recorded anew later."""
+        try:
+            return work()
+        except torch.OutOfMemoryError:
+            if not (isinstance(self.update, Recorded) and self.update.forget()):
+                raise
+        return work()
 
     def _fits_everywhere(self, batch: Batch) -> bool:
         fits = self._fits(batch)
