@@ -199,8 +199,9 @@ class TrainingStep:
         except RuntimeError as error:
             if "memory" not in str(error).lower():
                 raise
-        for parameter in self.parameters:
+        for parameter in (*self.parameters, *self.computing.parameters()):
             parameter.grad = None
+        self.gradients = Gradients()  # what was collected until then is of no use
         del moments
         if self.is_compiled:
             torch.compiler.reset()  # what was compiled for this size is of no more use
