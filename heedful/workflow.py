@@ -25,7 +25,7 @@ from heedful.examining import evaluator, on_whole_model, score_test
 if TYPE_CHECKING:
     import torch
 
-    from heedful.data.prepare import Prepared
+    from heedful.data.prepare import Order, Prepared
     from heedful.evaluation.score import Score
     from heedful.examining import MakeEvaluate
     from heedful.training.distributed import World
@@ -100,6 +100,7 @@ def begin(
     world.first(lambda: check_output(output, resume=resume, overwrite=overwrite))
     prepared = world.first(lambda: obtain_data(asked, data, console)) or Prepared.open(asked.data.prepared or data)
     config = complete(plain, asked, prepared)
+    world.first(lambda: arrange_rows(config.data.order, prepared, console))
     world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")
     console.note(describe_run(config, len(prepared.train), world.size))
     if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
@@ -206,9 +207,19 @@ def prepare(asked: Config, directory: Path, console: ConsoleReporter) -> Prepare
     return prepared
 
 
+def arrange_rows(order: Order | None, prepared: Prepared, console: ConsoleReporter) -> None:
+    """Make the rows that the order `blocks` needs, if it is this one and preparing has not made them."""
+    from heedful.data.prepare import chosen_order
+
+    if chosen_order(order, len(prepared.train)) == "blocks":
+        with console.stages() as tell:
+            prepared.arrange(tell)
+
+
 def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Config:
     """The configuration with everything decided that depends on the corpora and the device."""
     from heedful.build import resolve_device
+    from heedful.data.prepare import chosen_order
 
     on_gpu = resolve_device(asked.training.device).type != "cpu"
     num_pairs = len(prepared.train)
@@ -234,7 +245,12 @@ def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Con
         config,
         model=model,
         training=training,
-        data=replace(config.data, row_width=prepared.row_width, **languages_of(config.data, prepared)),
+        data=replace(
+            config.data,
+            row_width=prepared.row_width,
+            order=chosen_order(config.data.order, num_pairs),
+            **languages_of(config.data, prepared),
+        ),
         tokenizer=replace(config.tokenizer, joint=tokenizer.joint, vocab_size=tokenizer.source_vocab_size),
     )
 
@@ -308,9 +324,11 @@ def set_up(
     special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
     special.update(rank=world.rank, world_size=world.size)
     rows = max(1, (config.training.tokens_per_step or PAPER_TOKENS_PER_STEP) // width)
+    arranged = prepared.arranged() if config.data.order == "blocks" else None
+    order: dict[str, Any] = {"seed": config.training.seed, "arranged": arranged}
     loop = TrainingLoop(
         model=place_model(config, world, reporter),
-        stream=BatchStream(prepared.train, width=width, rows_per_step=rows, seed=config.training.seed, **special),
+        stream=BatchStream(prepared.train, width=width, rows_per_step=rows, **order, **special),
         valid_batches=lambda: fixed_batches(prepared.valid, width, rows, **special),
         config=config.training,
         d_model=config.model.d_model,

@@ -87,7 +87,7 @@ def show_corpora(asked: Config, console: ConsoleReporter) -> None:
 def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: bool) -> None:
     """Prepare into a directory of its own."""
     from heedful import workflow
-    from heedful.data.prepare import MANIFEST, fingerprint, is_prepared
+    from heedful.data.prepare import MANIFEST, Prepared, fingerprint, is_prepared
 
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: this is a file; name a directory to write.")
@@ -95,6 +95,7 @@ def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: b
     if foreign:
         raise ConfigError(f"-o {output}: there are other things in it ({foreign[0]}); choose a directory of its own.")
     if is_prepared(output, fingerprint(asked.data, asked.tokenizer, asked.training.seed)):
+        workflow.arrange_rows(asked.data.order, Prepared.open(output), console)
         console.note(f"{output} is prepared already, from the same files and settings.")
         return
     if (output / MANIFEST).exists() and not overwrite:

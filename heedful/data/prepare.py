@@ -2,7 +2,7 @@
 
 prepared.json          what was asked for, what was found, the width of rows; written last
 tokenizer.json, …      the tokenizer
-train/  valid/         ids, memory-mapped
+train/  valid/         ids, memory-mapped; with the order `blocks` also the rows they make
 valid.jsonl test.jsonl the same sentences as text, to translate and score
 """
 
@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,11 +28,19 @@ from heedful.text.encoding import Encoded, Encoding, flat_ids, longest_side
 from heedful.text.tokenizer import Tokenizer, learn_tokenizer, sampled_places
 from heedful.text.workers import Workers
 
+if TYPE_CHECKING:
+    from heedful.data.arranged import ArrangedRows
+
 FORMAT_VERSION = 1
 MANIFEST = "prepared.json"
 PAIRS_PER_SAMPLE = 10_000
 WIDTHS = (128, 256, 512, 1024)
 SHARE_TOO_LONG = 0.01
+
+MOST_PAIRS_SHUFFLED = 1 << 24
+"""Above this many (about 2 GB, half a minute of packing an epoch) the order is `blocks` unless asked otherwise."""
+
+Order = Literal["pairs", "blocks"]
 
 Progress = Callable[[str, int, int | None], None]
 """Told the name of the stage, how many pairs more are done, and of how many (if that is known)."""
@@ -71,6 +79,19 @@ class Prepared:
             lengths=manifest["lengths"],
         )
 
+    def arrange(self, tell: Progress) -> ArrangedRows:
+        """The rows that the order `blocks` shuffles; they are made unless they stand beside the pairs already."""
+        from heedful.data.arranged import arrange  # needs torch, which preparing else does without
+
+        total, folder = len(self.train), self.directory / "train"
+        return arrange(folder, self.train, self.row_width, tell=lambda done: tell("arranging rows", done, total))
+
+    def arranged(self) -> ArrangedRows:
+        """The rows that `arrange` has made."""
+        from heedful.data.arranged import ArrangedRows
+
+        return ArrangedRows.open(self.directory / "train", self.train, self.row_width)
+
 
 def prepare(
     data: DataConfig,
@@ -84,8 +105,24 @@ def prepare(
     """Prepare the corpora; `found` is their preflight, if made already. A finished directory is used as it is."""
     folder, tell = Path(directory), progress or (lambda stage, done, total: None)
     mark = fingerprint(data, tokenizer_config, seed)
-    if is_prepared(folder, mark):
-        return Prepared.open(folder)
+    if not is_prepared(folder, mark):
+        _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, mark=mark)
+    prepared = Prepared.open(folder)
+    if chosen_order(data.order, len(prepared.train)) == "blocks":
+        prepared.arrange(tell)
+    return prepared
+
+
+def _prepare_anew(
+    data: DataConfig,
+    tokenizer_config: TokenizerConfig,
+    folder: Path,
+    *,
+    seed: int,
+    found: Preflight | None,
+    tell: Progress,
+    mark: str,
+) -> None:
     if found is None:
         found = preflight(data, seed=seed, progress=lambda lines: tell("looking over the corpora", lines, None))
     if not found.valid_pairs:
@@ -106,7 +143,11 @@ def prepare(
     lengths = measure_lengths(PairStore.open(folder / "train"), width)
     manifest = {"fingerprint": mark, "row_width": width, "report": report, "lengths": lengths}
     _write_manifest(folder, {"format_version": FORMAT_VERSION, **manifest})
-    return Prepared.open(folder)
+
+
+def chosen_order(order: Order | None, num_pairs: int) -> Order:
+    """The order of the epochs, where none was asked for: one that goes with the size of the corpora."""
+    return order or ("blocks" if num_pairs > MOST_PAIRS_SHUFFLED else "pairs")
 
 
 def is_prepared(directory: Path, mark: str) -> bool:
@@ -132,7 +173,8 @@ def fingerprint(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> str:
         except OSError as error:
             raise CorpusError(f"{path}: cannot read this corpus: {error.strerror}.") from None
         stamps.append([path, status.st_size, status.st_mtime_ns])
-    settings = {name: value for name, value in to_mapping(data).items() if name != "workers"}  # changes nothing written
+    harmless = ("workers", "order")  # they change no id
+    settings = {name: value for name, value in to_mapping(data).items() if name not in harmless}
     plain = [FORMAT_VERSION, settings, to_mapping(tokenizer), seed, stamps]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
