@@ -76,7 +76,7 @@ class BlockRows:
         """Real target tokens of the rows: one number is looked up for each."""
         return int(self.arranged.tokens[self.rows(epoch, rows)].sum())
 
-    def remembered(self, epoch: int) -> dict[str, Any]:
+    def remembered(self, epoch: int, num_rows: int) -> dict[str, Any]:
         """Nothing needs to be remembered."""
         return {}
 

@@ -83,11 +83,11 @@ class PackedRows:
         """Real target tokens of the rows, told by the lengths alone."""
         return int(self.store.target.lengths(self.placement(epoch, rows, rows).pair).sum())
 
-    def remembered(self, epoch: int) -> dict[str, Any]:
-        """The row counts of the epoch's blocks so far, as plain data, with a mark of all that they depend on."""
+    def remembered(self, epoch: int, num_rows: int) -> dict[str, Any]:
+        """The row counts of the blocks that hold so many rows, as plain data, with a mark of all they depend on."""
         with self._lock:
             ends = self._row_ends.get(epoch, [0])
-            counts = [end - start for start, end in pairwise(ends)]
+            counts = [end - start for start, end in pairwise(ends) if start < num_rows]
         return {"mark": self._mark(epoch), "epoch": epoch, "row_counts": counts}
 
     def recall(self, remembered: Any) -> bool:

@@ -50,8 +50,8 @@ class EpochRows(Protocol):
         """Real target tokens of the given rows."""
         ...
 
-    def remembered(self, epoch: int) -> dict[str, Any]:
-        """What was worked out about an epoch and would cost time again, as plain data."""
+    def remembered(self, epoch: int, num_rows: int) -> dict[str, Any]:
+        """What was worked out about so many rows of an epoch and would cost time again, as plain data."""
         ...
 
     def recall(self, remembered: Any) -> bool:
@@ -137,6 +137,14 @@ class BatchStream:
             is_exact = isinstance(rows, int)
             self._estimate = float(max(-(-rows // self.rows_per_step), 1)) if is_exact else rows / self.rows_per_step
         return self._estimate
+
+    def remembered(self, position: Position) -> dict[str, Any]:
+        """What makes going on from a position quick, as plain data."""
+        return self.rows.remembered(position.epoch, position.step * self.rows_per_step)
+
+    def recall(self, remembered: Any) -> bool:
+        """Take back what was `remembered`; False if it belongs to other data or settings, and has to be worked out."""
+        return self.rows.recall(remembered)
 
     def _has_step(self, epoch: int, step: int) -> bool:
         first = step * self.rows_per_step
