@@ -142,7 +142,7 @@ def _prepare_anew(
     report = {**found.report.to_dict(), "longer_than_a_row": {"train": num_long, "valid": num_long_valid}}
     lengths = measure_lengths(PairStore.open(folder / "train"), width)
     manifest = {"fingerprint": mark, "row_width": width, "report": report, "lengths": lengths}
-    _write_manifest(folder, {"format_version": FORMAT_VERSION, **manifest})
+    write_manifest(folder, manifest)
 
 
 def chosen_order(order: Order | None, num_pairs: int) -> Order:
@@ -206,7 +206,7 @@ def choose_width(tokenizer: Tokenizer, sample: Sequence[TrainingPair]) -> int:
 
 def write_store(directory: Path, tokenizer: Tokenizer, pairs: Sequence[TrainingPair], *, width: int) -> int:
     """Tokenise pairs into a store; returns how many were left out because a row cannot hold them."""
-    with _new_store(directory, tokenizer) as writer:
+    with new_store(directory, tokenizer) as writer:
         encoded = flat_ids(tokenizer, pairs, width)
         writer.add_flat(*encoded[:4], corpus_index=0)
         _require_pairs(writer, width)
@@ -221,7 +221,7 @@ def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *
     num_long, stage = 0, "tokenising"
     tell(stage, 0, found.num_pairs)
     weights = [corpus.weight for corpus in found.data.train]
-    store = _new_store(folder / "train", tokenizer, corpus_weights=weights)
+    store = new_store(folder / "train", tokenizer, corpus_weights=weights)
     with store as writer, Workers(workers_for(found.data)) as workers:
         for index, corpus in enumerate(found.data.train):
             work = Encoding(corpus=corpus, tokenizer=str(folder), width=width, languages=found.languages(index))
@@ -235,7 +235,8 @@ def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *
     return num_long
 
 
-def _new_store(directory: Path, tokenizer: Tokenizer, corpus_weights: Sequence[float] | None = None) -> StoreWriter:
+def new_store(directory: Path, tokenizer: Tokenizer, corpus_weights: Sequence[float] | None = None) -> StoreWriter:
+    """A writer of a store in place of what may stand there."""
     shutil.rmtree(directory, ignore_errors=True)
     sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
     return StoreWriter(directory, *sizes, corpus_weights=corpus_weights)
@@ -305,10 +306,11 @@ def _read_pairs(path: Path) -> list[TrainingPair]:
         raise CorpusError(f"{path}: damaged ({error}); run `heedful prepare` again.") from None
 
 
-def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    """Finish a prepared directory."""
     temporary = directory / f"{MANIFEST}.incomplete"
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=2, ensure_ascii=False)
+        json.dump({"format_version": FORMAT_VERSION, **manifest}, file, indent=2, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(directory / MANIFEST)
