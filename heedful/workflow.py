@@ -100,7 +100,6 @@ def begin(
     world.first(lambda: check_output(output, resume=resume, overwrite=overwrite))
     prepared = world.first(lambda: obtain_data(asked, data, console)) or Prepared.open(asked.data.prepared or data)
     config = complete(plain, asked, prepared)
-    world.first(lambda: arrange_rows(config.data.order, prepared, console))
     world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")
     console.note(describe_run(config, len(prepared.train), world.size))
     if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
@@ -163,6 +162,13 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
 
 def obtain_data(asked: Config, directory: Path, console: ConsoleReporter) -> Prepared:
     """Open what was prepared, or look over the corpora, show the table, and prepare them now."""
+    prepared = open_or_prepare(asked, directory, console)
+    arrange_rows(asked.data.order, prepared, console)
+    return prepared
+
+
+def open_or_prepare(asked: Config, directory: Path, console: ConsoleReporter) -> Prepared:
+    """What was prepared before, here or in `data.prepared`, or else is prepared now."""
     from heedful.data.prepare import Prepared, fingerprint, is_prepared
 
     if asked.data.prepared is not None and asked.data.train:

@@ -69,7 +69,7 @@ class ArrangedRows:
         manifest = _read_manifest(folder / MANIFEST)
         if manifest.get("mark") != _mark(store, width):
             raise CorpusError(f"{folder / MANIFEST}: these rows are of another store, width or version; {REMEDY}.")
-        num_blocks, num_rows = int(manifest["num_blocks"]), int(manifest["num_rows"])
+        num_blocks, num_rows = manifest["num_blocks"], manifest["num_rows"]
         counts = {"blocks": 2 * num_blocks + 2, "offsets": num_rows + 1, "members": len(store), "tokens": num_rows}
         maps = {name: map_numbers(_file(folder, name), np.dtype(TYPES[name]), counts[name]) for name in TYPES}
         blocks = maps.pop("blocks").reshape(-1, 2).T
@@ -97,9 +97,10 @@ def arrange(
     except CorpusError:
         (folder / MANIFEST).unlink(missing_ok=True)
     with ExitStack() as stack:
-        files = {name: PartialFile(_file(folder, name)) for name in TYPES}
-        for file in files.values():
-            stack.callback(file.discard)
+        files: dict[str, PartialFile] = {}
+        for name in TYPES:
+            files[name] = PartialFile(_file(folder, name))
+            stack.callback(files[name].discard)  # which leaves what is finished
         num_blocks, num_rows = _write_blocks(files, store, width, pairs_per_block, tell)
         for file in files.values():
             file.finish()
@@ -154,6 +155,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CorpusError(f"{path}: cannot be read ({error}); {REMEDY}, or set data.order=pairs.") from None
-    if not isinstance(manifest, dict) or not {"num_blocks", "num_rows", "mark"} <= manifest.keys():
+    counts = [manifest.get(name) for name in ("num_blocks", "num_rows")] if isinstance(manifest, dict) else [None]
+    if not all(isinstance(count, int) and count >= 0 for count in counts):
         raise CorpusError(f"{path}: damaged; {REMEDY}, or set data.order=pairs.")
     return manifest

@@ -84,7 +84,10 @@ class Prepared:
         from heedful.data.arranged import arrange  # needs torch, which preparing else does without
 
         total, folder = len(self.train), self.directory / "train"
-        return arrange(folder, self.train, self.row_width, tell=lambda done: tell("arranging rows", done, total))
+        try:
+            return arrange(folder, self.train, self.row_width, tell=lambda done: tell("arranging rows", done, total))
+        except CorpusError as error:
+            raise CorpusError(f"{error} These rows are for data.order=blocks; data.order=pairs needs none.") from None
 
     def arranged(self) -> ArrangedRows:
         """The rows that `arrange` has made."""

@@ -316,5 +316,10 @@ def test_rows_are_arranged_where_the_order_needs_them(
     assert stages == {"arranging rows"}
     assert again.arranged().members.size == len(first.train)
     assert (first.directory / "train" / "store.json").stat().st_mtime_ns == written
+    (first.directory / "train" / "rows.json").unlink()
+    (first.directory / "train" / "rows.offsets.partial").mkdir()
+    with pytest.raises(CorpusError, match=r"cannot write.*data\.order=pairs needs none"):
+        prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    assert not (first.directory / "train" / "rows.blocks.partial").exists()
     assert chosen_order("pairs", 1 << 40) == "pairs"
     assert chosen_order(None, len(first.train) - 1) == "pairs"
