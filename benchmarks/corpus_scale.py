@@ -60,7 +60,15 @@ def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_s
     corpus = CorpusConfig(source=str(folder / "source"), target=str(folder / "target"))
     stages: dict[str, float] = {}
     last: list[Any] = ["looking over the corpora", time.perf_counter()]
-    worker = [0.0]
+    worker, writing = [0.0], [0.0]
+    add_flat = StoreWriter.add_flat
+
+    def timed(*arguments: Any, **settings: Any) -> None:
+        began = time.thread_time()
+        add_flat(*arguments, **settings)
+        writing[0] += time.thread_time() - began
+
+    StoreWriter.add_flat = timed  # type: ignore[method-assign]
 
     def tell(stage: str, done: int, total: int | None) -> None:
         now = time.perf_counter()
@@ -80,7 +88,8 @@ def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_s
     return {
         "pairs": num_pairs,
         "seconds": time.perf_counter() - start,
-        "core_seconds": sum(one.ru_utime + one.ru_stime for one in usage),
+        "core_seconds": [one.ru_utime + one.ru_stime for one in usage],
+        "writing": writing[0],
         "stages": stages,
         "before_mb": before,
         "peak_mb": status_mb("VmHWM"),
@@ -241,16 +250,19 @@ def report(prepared: list[dict[str, Any]], read: list[dict[str, Any]], args: arg
     lines = [f"# Corpora of growing size{f', {args.write}' if args.write else ''}\n", "## Preparing\n"]
     lines += [
         "Text (plain files, a running number behind each sentence) to ids, "
-        f"{args.vocab_size:,} subwords, {args.workers or os.cpu_count()} workers.\n",
-        f"| pairs | seconds | core seconds | {' | '.join(stages)} | peak MB | MB before | a worker's MB | bytes a pair "
+        f"{args.vocab_size:,} subwords, {args.workers or os.cpu_count()} workers. Core seconds of the workers, of the "
+        "process that reads, learns the subwords and writes, and what of this is writing the ids.\n",
+        f"| pairs | seconds | core seconds: workers | itself | of it writing "
+        f"| {' | '.join(stages)} | peak MB | MB before | a worker's MB | bytes a pair "
         "on disk | tokens a pair |",
-        "|---:" * (8 + len(stages)) + "|",
+        "|---:" * (10 + len(stages)) + "|",
     ]
     for one in prepared:
         by_stage = " | ".join(f"{one['stages'][stage]:.1f}" for stage in stages)
+        own, workers = one["core_seconds"]
         lines.append(
-            f"| {one['pairs']:,} | {one['seconds']:.1f} | {one['core_seconds']:.1f} | {by_stage} "
-            f"| {one['peak_mb']:.0f} | {one['before_mb']:.0f} "
+            f"| {one['pairs']:,} | {one['seconds']:.1f} | {workers:.1f} | {own:.1f} | {one['writing']:.1f} "
+            f"| {by_stage} | {one['peak_mb']:.0f} | {one['before_mb']:.0f} "
             f" | {one['worker_mb']:.0f} | {one['bytes_on_disk']:.0f} | {one['tokens']:.1f} |"
         )
     lines += [
@@ -280,7 +292,8 @@ def report(prepared: list[dict[str, Any]], read: list[dict[str, Any]], args: arg
         f"\nMachine: {processor()}, {os.cpu_count()} cores. {args.note}",
         f"Versions: Python {platform.python_version()}, {versions}.",
         f"Command: `python benchmarks/corpus_scale.py --source FILE --target FILE --vocab-size {args.vocab_size} "
-        f"--sizes {' '.join(map(str, args.sizes))} --store-sizes {' '.join(map(str, args.store_sizes))}`\n",
+        f"--sizes {' '.join(map(str, args.sizes))} --store-sizes {' '.join(map(str, args.store_sizes))} "
+        f"--max-steps {args.max_steps}`\n",
     ]
     return "\n".join(lines)
 
