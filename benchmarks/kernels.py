@@ -24,11 +24,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.card import versions
-from heedful.model.fast.operations import add_norm, row_attention, scaled_loss
+from heedful.model.fast.attention import row_attention
+from heedful.model.fast.gradients import Gradients
+from heedful.model.fast.operations import Chance, add_norm, scaled_loss
+from heedful.model.kernels.sides import Rows
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, WIDTH, D_MODEL, HEADS, VOCABULARY = 200, 128, 512, 8, 32_000
 BANDWIDTH = 4.3e12
+GRADIENTS = Gradients()
 
 
 class Case(NamedTuple):
@@ -50,8 +54,9 @@ def cases() -> list[Case]:
     bias, weight, shift = (torch.randn(D_MODEL, **rows) for _ in range(3))
     seeds = torch.tensor([3], device="cuda")
     packed = torch.randn(ROWS, WIDTH, 3, HEADS, D_MODEL // HEADS, **rows)
-    segments = torch.arange(WIDTH, device="cuda") // 28
-    mask = (segments[:, None] == segments[None]).expand(ROWS, 1, WIDTH, WIDTH).contiguous()
+    biases = [torch.randn(D_MODEL, **rows) for _ in range(3)]
+    segments = (1 + torch.arange(WIDTH, device="cuda") // 28).expand(ROWS, WIDTH).contiguous()
+    mask = segments[:, None, :, None] == segments[:, None, None]
     logits = torch.randn(ROWS * WIDTH, VOCABULARY, **rows)
     labels = torch.randint(0, VOCABULARY, (ROWS * WIDTH,), device="cuda")
     counted, scale = torch.ones_like(labels, dtype=torch.bool), torch.tensor(1e-4, device="cuda")
@@ -59,8 +64,8 @@ def cases() -> list[Case]:
     def plain_norm(x: Tensor, h: Tensor, bias: Tensor, weight: Tensor, shift: Tensor) -> Tensor:
         return F.layer_norm(x + F.dropout(h + bias, 0.1), (D_MODEL,), weight, shift)
 
-    def plain_attention(packed: Tensor) -> Tensor:
-        q, k, v = packed.permute(2, 0, 3, 1, 4)
+    def plain_attention(packed: Tensor, *biases: Tensor) -> Tensor:
+        q, k, v = (packed + torch.stack(biases).view(3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
 
     def plain_loss(logits: Tensor) -> Tensor:
@@ -70,7 +75,7 @@ def cases() -> list[Case]:
     return [
         Case(
             "sum, dropout, norm",
-            lambda *given: add_norm(*given, seeds, 0, 0.1, 1e-5)[1],
+            lambda *given: add_norm(*given, Chance(seeds, 0, 0.1), 1e-5, GRADIENTS)[1],
             plain_norm,
             [x, h, bias, weight, shift],
             4 * stream,
@@ -78,9 +83,11 @@ def cases() -> list[Case]:
         ),
         Case(
             "self-attention",
-            lambda given: row_attention(given, given, mask, (D_MODEL // HEADS) ** -0.5)[0],
+            lambda x, *added: row_attention(
+                x, None, added, (), Rows(segments, segments, False), (D_MODEL // HEADS) ** -0.5, GRADIENTS
+            ),
             plain_attention,
-            [packed],
+            [packed, *biases],
             4 * stream,
             8 * stream,
         ),
@@ -122,7 +129,8 @@ def measured(compute: Callable[..., Tensor], inputs: list[Any]) -> tuple[float, 
     gradient = torch.randn_like(compute(*inputs))
 
     def both() -> None:
-        torch.autograd.grad(compute(*inputs), inputs, gradient)
+        torch.autograd.grad(compute(*inputs), inputs, gradient, allow_unused=True)
+        GRADIENTS.given.clear()
 
     return microseconds(lambda: compute(*inputs)), microseconds(both)
 

@@ -43,7 +43,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "index-rdrop-6-layers": ("index", {"model": {"num_encoder_layers": 6}}),
     "index-rdrop-sinusoidal": ("index", {"model": {"positions": "sinusoidal"}}),
     "index-rdrop-low-rate": ("index", {"training": {"learning_rate": 7e-4}}),
-    "index-rdrop-dropout-0.2": ("index", {"model": {"dropout": 0.2}}),
+    "index-rdrop-dropout-0.3": ("index", {"model": {"dropout": 0.3}}),
 }
 """What stands for a word, and what differs from the settings that table4 has of itself on a GPU."""
 USUAL = tuple(VARIANTS)[:8]

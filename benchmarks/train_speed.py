@@ -305,31 +305,33 @@ def flops_per_token(config: Config, prepared: Prepared) -> float:
     inner = m.num_heads * m.attention_head_dim
     attention, feed_forward = 4 * m.d_model * inner, (3 if m.activation == "swiglu" else 2) * m.d_model * m.d_ff
     encoder = m.num_encoder_layers * (attention + feed_forward)
-    cross = m.num_decoder_layers * 2 * m.d_model * inner
-    decoder = m.num_decoder_layers * (attention + cross + feed_forward) + m.d_model * m.target_vocab_size
-    return 6 * (share * (encoder + cross) + decoder)  # two a multiply-add, three times: forward and twice backward
+    half = 2 * m.d_model * inner  # of cross-attention: keys and values for the source, query and output for the target
+    decoder = m.num_decoder_layers * (attention + half + feed_forward) + m.d_model * m.target_vocab_size
+    return 6 * (
+        share * (encoder + m.num_decoder_layers * half) + decoder
+    )  # two a multiply-add, three times: forward and twice backward
 
 
 def measure(systems: list[System], device: torch.device, *, rounds: int, seconds: float) -> None:
     """Let the systems take turns; each round is as many updates as fit into `seconds`."""
     counts = []
     for system in systems:
-        system.advance(5)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        system.advance(5)  # the first updates are not yet replayed from a graph, whose memory nobody counts
         _wait(device)
+        system.memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
         began = time.perf_counter()
         system.advance(5)
         _wait(device)
         counts.append(max(5, round(5 * seconds / (time.perf_counter() - began))))
     for _ in range(rounds):
         for system, count in zip(systems, counts, strict=True):
-            if device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats()
             _wait(device)
             began = time.perf_counter()
             tokens = system.advance(count)
             _wait(device)
             system.rates.append(tokens / (time.perf_counter() - began))
-            system.memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
 
 
 def _wait(device: torch.device) -> None:

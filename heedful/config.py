@@ -254,8 +254,8 @@ class TrainingConfig:
     """Arithmetic of matrix products; auto: bf16 autocast on a GPU that has it, fp32 elsewhere."""
     compile: bool | None = None
     """Compile the training step with torch.compile; None: on a GPU."""
-    fast_step: bool = False
-    """On a GPU, compiled: bf16 between layers too, an own kernel for attention, updates replayed as one CUDA graph."""
+    fast_step: bool | None = None
+    """On one GPU: own kernels, bf16 between layers too, updates replayed as one CUDA graph; None: where they fit."""
     sharding: Literal["none", "full"] = "none"
     """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
     steps: int | None = None
@@ -270,6 +270,8 @@ class TrainingConfig:
     """Target tokens in one update, padding included; None: chosen for the preset (25,000 in the paper)."""
     tokens_per_microbatch: int | None = None
     """Target tokens in one forward and backward pass; smaller needs less memory, changes nothing else."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Adam, or for the matrices inside a Transformer's layers Muon (orthogonalised momentum) at the same rate."""
     betas: tuple[float, float] = (0.9, 0.98)
     """Adam's decay rates β1 and β2."""
     epsilon: float = 1e-9
@@ -340,6 +342,11 @@ class TrainingConfig:
             raise ConfigError("training.publish=average needs training.average_last.")
         if self.publish == "ema" and not self.ema_decay:
             raise ConfigError("training.publish=ema needs training.ema_decay.")
+        if self.optimizer == "muon" and self.sharding == "full":
+            raise ConfigError(
+                "training.optimizer=muon needs whole matrices, and training.sharding=full (FSDP2) divides them among "
+                "the ranks; use optimizer=adam or sharding=none."
+            )
         if self.best_metric == "bleu" and not self.bleu_sentences:
             raise ConfigError("training.best_metric=bleu needs training.bleu_sentences above 0.")
 

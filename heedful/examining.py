@@ -84,7 +84,7 @@ def translate_pairs(
 def score_test(config: Config, prepared: Prepared, device: torch.device, console: ConsoleReporter) -> list[Score]:
     """BLEU, chrF and TER of the published model on each test corpus, by target language."""
     from heedful.checkpoint import load_model, save_model
-    from heedful.evaluation.score import score
+    from heedful.evaluation.aside import Aside
 
     if not prepared.test_pairs:
         return []
@@ -93,14 +93,17 @@ def score_test(config: Config, prepared: Prepared, device: torch.device, console
     groups: dict[tuple[int, str | None], list[TrainingPair]] = {}
     for pair in prepared.test_pairs:
         groups.setdefault((pair.corpus_index, pair.target_language), []).append(pair)
-    all_scores: list[Score] = []
-    plain: list[dict[str, Any]] = []
+    translated: list[tuple[str, Aside]] = []
     for (index, tag), pairs in groups.items():
         name = names[index] if tag is None else f"{names[index]} into {tag}"
         console.note(f"Translating the {len(pairs):,} sentences of {name} …")
         texts = translate_pairs(loaded.model, prepared.tokenizer, pairs, config.decoding, device)
         references = [pair.target for pair in pairs]
-        scores = score(texts, references, target_language=tag or config.data.target_language)
+        translated.append((name, Aside(texts, references, target_language=tag or config.data.target_language)))
+    all_scores: list[Score] = []
+    plain: list[dict[str, Any]] = []
+    for name, aside in translated:
+        scores = aside.scores()
         for one in scores:
             console.note(f"{name}: {one}")
         all_scores += scores

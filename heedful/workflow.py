@@ -11,16 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import (
-    Config,
-    DataConfig,
-    choose_preset,
-    read_request,
-    settle,
-    to_mapping,
-)
+from heedful.config import Config, DataConfig, read_request, settle, to_mapping
 from heedful.errors import ConfigError, CorpusError
 from heedful.examining import evaluator, on_whole_model, score_test
+from heedful.foreseeing import Beside, Corpora, fitted, rows_per_step
 
 if TYPE_CHECKING:
     import torch
@@ -29,12 +23,11 @@ if TYPE_CHECKING:
     from heedful.evaluation.score import Score
     from heedful.examining import MakeEvaluate
     from heedful.training.distributed import World
+    from heedful.training.first_step import FirstStep, Stopwatch
     from heedful.training.loop import Publish, TrainingLoop
     from heedful.training.report import ConsoleReporter, Reporter
     from heedful.training.state import TrainingState
 
-
-PAPER_TOKENS_PER_STEP = 25_600  # about 25,000 (section 5.1), in whole rows
 
 Request = Config | Mapping[str, Any] | str | Path
 
@@ -49,6 +42,8 @@ class TrainingResult:
     valid_loss: float | None
     valid_bleu: float | None
     scores: tuple[Score, ...]
+    first_step: FirstStep | None = None
+    """How long the first update took to come, and why; None if there was none to make."""
 
 
 def train(
@@ -67,30 +62,48 @@ def train(
     the model on part of valid, if it shall not be BLEU. Under torchrun every rank calls this; ranks that it started
     again go on from the last saved state.
     """
+    from heedful.training.first_step import Stopwatch
+
+    stopwatch = Stopwatch("starting torch")
+    plain = as_mapping(request)
+    asked = settle(plain, "base")  # every key and the device are checked before any work
     from heedful.training.distributed import join, was_restarted
     from heedful.training.report import ConsoleReporter
 
-    plain = as_mapping(request)
-    asked = settle(plain, "base")  # every key and the device are checked before any work
     world = join(asked.training.device)
     console = ConsoleReporter(quiet=quiet or not world.is_first)
     with world.together():
         if world.agree([was_restarted()])[0]:
             resume, overwrite = True, False
-        config, prepared = begin(plain, asked, world, console, resume=resume, overwrite=overwrite)
-        loop = run(config, prepared, world, console, resume=resume, make_evaluate=make_evaluate)
+        config, prepared = begin(plain, asked, world, console, stopwatch, resume=resume, overwrite=overwrite)
+        loop = run(config, prepared, world, console, stopwatch, resume=resume, make_evaluate=make_evaluate)
     scores = finish(config, prepared, loop, console) if world.is_first else []
     best = loop.best
     return TrainingResult(
-        Path(config.output), loop.spent.steps, loop.stopped_by, best.published_loss, best.published_bleu, tuple(scores)
+        output=Path(config.output),
+        steps=loop.spent.steps,
+        stopped_by=loop.stopped_by,
+        valid_loss=best.published_loss,
+        valid_bleu=best.published_bleu,
+        scores=tuple(scores),
+        first_step=stopwatch.first_step,
     )
 
 
 def begin(
-    plain: Mapping[str, Any], asked: Config, world: World, console: ConsoleReporter, *, resume: bool, overwrite: bool
+    plain: Mapping[str, Any],
+    asked: Config,
+    world: World,
+    console: ConsoleReporter,
+    stopwatch: Stopwatch,
+    *,
+    resume: bool,
+    overwrite: bool,
 ) -> tuple[Config, Prepared]:
     """Check the output, obtain the data (the others open what the first rank wrote), decide what was left open."""
     from heedful.data.prepare import Prepared
+    from heedful.training.background import Background
+    from heedful.training.caches import is_compiled, keep_compiled_code
     from heedful.training.run_record import forget_run
 
     world.same(world.device.type, "{ranks} found another kind of device than rank 0; set --device cuda or cpu.")
@@ -98,7 +111,17 @@ def begin(
     output = Path(asked.output)
     data = output / "training" / "data"
     world.first(lambda: check_output(output, resume=resume, overwrite=overwrite))
-    prepared = world.first(lambda: obtain_data(asked, data, console)) or Prepared.open(asked.data.prepared or data)
+    if is_compiled(asked.training, on_gpu=world.device.type == "cuda") and (remark := keep_compiled_code()):
+        console.note(remark)
+    stopwatch.enter("opening the corpora")
+    with Background(asked.training, world.device, alone=world.size == 1) as background:
+        beside = Beside(plain, asked, stopwatch, background)
+        prepared = world.first(lambda: obtain_data(asked, data, console, beside)) or Prepared.open(
+            asked.data.prepared or data
+        )
+        if background.is_compiled:
+            stopwatch.enter("starting the device" if background.compiler is None else "waiting for the compiler")
+    stopwatch.enter("building the model")
     config = complete(plain, asked, prepared)
     world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")
     console.note(describe_run(config, len(prepared.train), world.size))
@@ -112,6 +135,7 @@ def run(
     prepared: Prepared,
     world: World,
     console: ConsoleReporter,
+    stopwatch: Stopwatch,
     *,
     resume: bool,
     make_evaluate: MakeEvaluate | None = None,
@@ -119,7 +143,7 @@ def run(
     """Train until the budget is used or something stops it; a model stands in the output in every case."""
     state, reporter = open_run(config, prepared, console, resume=resume, world=world)
     try:
-        loop = set_up(config, prepared, state, reporter, world, make_evaluate)
+        loop = set_up(config, prepared, state, reporter, world, make_evaluate, stopwatch)
         loop.run()
         if loop.stopped_by is None or loop.stopped_by == "early stopping":
             loop.choose()
@@ -160,14 +184,14 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
         prepare_directory(output)
 
 
-def obtain_data(asked: Config, directory: Path, console: ConsoleReporter) -> Prepared:
+def obtain_data(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
     """Open what was prepared, or look over the corpora, show the table, and prepare them now."""
-    prepared = open_or_prepare(asked, directory, console)
+    prepared = open_or_prepare(asked, directory, console, beside)
     arrange_rows(asked.data.order, prepared, console)
     return prepared
 
 
-def open_or_prepare(asked: Config, directory: Path, console: ConsoleReporter) -> Prepared:
+def open_or_prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
     """What was prepared before, here or in `data.prepared`, or else is prepared now."""
     from heedful.data.prepare import Prepared, fingerprint, is_prepared
 
@@ -181,7 +205,7 @@ def open_or_prepare(asked: Config, directory: Path, console: ConsoleReporter) ->
         raise ConfigError("no corpus to train on: give --source and --target, or data.train in the configuration.")
     if is_prepared(directory, fingerprint(asked.data, asked.tokenizer, asked.training.seed)):
         return Prepared.open(directory)
-    return prepare(asked, directory, console)
+    return prepare(asked, directory, console, beside)
 
 
 def describe_data(config: Config, prepared: Prepared) -> str:
@@ -190,11 +214,13 @@ def describe_data(config: Config, prepared: Prepared) -> str:
     return json.dumps([to_mapping(config), len(prepared.train), prepared.row_width, prepared.lengths, models])
 
 
-def prepare(asked: Config, directory: Path, console: ConsoleReporter) -> Prepared:
-    """Preflight with its table, tokenizer, ids on disk."""
+def prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
+    """Preflight with its table, tokenizer, ids on disk; `beside` is told what becomes known on the way."""
     from heedful.data.prepare import prepare as prepare_data
     from heedful.text.cleaning import plain_table, preflight, table
 
+    if beside is not None:
+        beside.begin()
     with console.stages() as tell:
         found = preflight(
             asked.data, seed=asked.training.seed, progress=lambda lines: tell("looking over the corpora", lines, None)
@@ -205,7 +231,13 @@ def prepare(asked: Config, directory: Path, console: ConsoleReporter) -> Prepare
         console.note(plain_table(found.report))
     with console.stages() as tell:
         prepared = prepare_data(
-            asked.data, asked.tokenizer, directory, seed=asked.training.seed, found=found, progress=tell
+            asked.data,
+            asked.tokenizer,
+            directory,
+            seed=asked.training.seed,
+            found=found,
+            progress=tell if beside is None else beside.timed(tell),
+            settled=None if beside is None else beside.foresee(found),
         )
     for side, count in prepared.report["longer_than_a_row"].items():
         if count:
@@ -228,17 +260,8 @@ def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Con
     from heedful.data.prepare import chosen_order
 
     on_gpu = resolve_device(asked.training.device).type != "cpu"
-    num_pairs = len(prepared.train)
-    config = settle(plain, choose_preset(num_pairs, on_gpu=on_gpu))
-    tokenizer = prepared.tokenizer
-    sizes: dict[str, Any] = {
-        "source_vocab_size": tokenizer.source_vocab_size,
-        "target_vocab_size": tokenizer.target_vocab_size,
-        "max_length": max(config.model.max_length, prepared.row_width),
-    }
-    if not tokenizer.joint and "tying" not in (plain.get("model") or {}):
-        sizes["tying"] = "target"
-    model = replace(config.model, **sizes)
+    num_pairs, tokenizer = len(prepared.train), prepared.tokenizer
+    config = fitted(plain, Corpora.of(num_pairs, tokenizer, prepared.row_width), on_gpu=on_gpu)
     training = config.training
     if not (training.steps or training.epochs or training.tokens or training.minutes):
         training = replace(
@@ -249,7 +272,6 @@ def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Con
         )
     return replace(
         config,
-        model=model,
         training=training,
         data=replace(
             config.data,
@@ -317,11 +339,13 @@ def set_up(
     reporter: Reporter,
     world: World | None = None,
     make_evaluate: MakeEvaluate | None = None,
+    stopwatch: Stopwatch | None = None,
 ) -> TrainingLoop:
     """Build model, stream and loop; try the largest batch; go on from the state, if there is one."""
     from heedful.build import resolve_device
     from heedful.data.stream import BatchStream, fixed_batches, worst_batch
     from heedful.training.distributed import World
+    from heedful.training.first_step import Stopwatch
     from heedful.training.loop import TrainingLoop
     from heedful.training.placing import place_model
 
@@ -329,7 +353,7 @@ def set_up(
     width = prepared.row_width
     special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
     special.update(rank=world.rank, world_size=world.size)
-    rows = max(1, (config.training.tokens_per_step or PAPER_TOKENS_PER_STEP) // width)
+    rows, watch = rows_per_step(config, width), stopwatch or Stopwatch("building the model")
     arranged = prepared.arranged() if config.data.order == "blocks" else None
     order: dict[str, Any] = {"seed": config.training.seed, "arranged": arranged}
     loop = TrainingLoop(
@@ -341,13 +365,16 @@ def set_up(
         world=world,
         directory=Path(config.output) / "training",
         reporter=reporter,
-        publish=publisher(config, prepared, world),
+        publish=publisher(config, prepared, world, watch),
         evaluate=on_whole_model((make_evaluate or evaluator)(config, prepared, world.device), config, world),
     )
+    loop.stopwatch = stopwatch
+    watch.enter("compiling and trying the largest batch")
     sizes = (config.model.source_vocab_size, config.model.target_vocab_size)
     remark = loop.step.try_largest(worst_batch(loop.stream.num_rows, width, *sizes))
     if remark is not None:
         reporter.note(remark)
+    watch.enter("first update")
     if state is not None:
         loop.restore(state)
         is_over = loop.stopped_by is not None or loop.budget.progress(loop.spent) >= 1
@@ -359,17 +386,16 @@ def set_up(
 # ---------------------------------------------------------------------- what the loop is given
 
 
-def publisher(config: Config, prepared: Prepared, world: World) -> Publish:
+def publisher(config: Config, prepared: Prepared, world: World, stopwatch: Stopwatch) -> Publish:
     """A function that turns weights into the model directory."""
     from heedful.checkpoint import save_model
 
     def publish(weights: Mapping[str, torch.Tensor], kind: str, numbers: dict[str, Any]) -> None:
         device = f"{world.size} × {device_name(world.device)}" if world.size > 1 else device_name(world.device)
-        details = {
-            "data": prepared.report,
-            "lengths": prepared.lengths,
-            "training": {"weights": kind, **numbers, "device": device, "seed": config.training.seed},
-        }
+        training = {"weights": kind, **numbers, "device": device, "seed": config.training.seed}
+        if stopwatch.first_step is not None:
+            training["first_step"] = vars(stopwatch.first_step)
+        details = {"data": prepared.report, "lengths": prepared.lengths, "training": training}
         save_model(config.output, weights=weights, config=config, tokenizer=prepared.tokenizer, details=details)
 
     return publish

@@ -24,7 +24,7 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["cli"],
     ["serving", "interop", "inspection", "paper"],
     ["workflow"],
-    ["examining"],
+    ["examining", "foreseeing"],
     ["training", "decoding", "evaluation"],
     ["native", "checkpoint"],
     ["build", "card"],

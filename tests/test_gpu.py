@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from heedful import workflow
 from heedful.build import build_model
@@ -20,8 +21,15 @@ from heedful.decoding import beam, greedy
 from heedful.decoding.constraints import SpecialTokens
 from heedful.errors import TrainingError
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
-from heedful.model.fast.operations import add_norm, row_attention, scaled_loss
+from heedful.model.fast.attention import memory_of_layers, row_attention
+from heedful.model.fast.gradients import Gradients
+from heedful.model.fast.operations import Chance, add_norm, branch, embed, feed_forward, scaled_loss
+from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
+from heedful.training import background
+from heedful.training.caches import FOLDERS
+from heedful.training.muon import orthogonalised
+from heedful.training.optimizer import optimizer_tensors
 from heedful.training.step import TrainingStep, uses_bf16
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
@@ -177,10 +185,23 @@ def assert_kernel_equals_plain(operation: Any, inputs: list[Any], tolerance: flo
         outputs = operation(*moved)
         torch.manual_seed(5)
         loss = sum((one.float() * torch.randn(one.shape).to(device)).sum() for one in outputs)
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()
+        GRADIENTS.hand_over()
         leaves = [one for one in moved if isinstance(one, torch.Tensor) and one.requires_grad]
-        results.append([*outputs, *torch.autograd.grad(loss, leaves)])
+        results.append([*outputs, *(one.grad for one in leaves)])
     for ours, plain in zip(*results, strict=True):
-        torch.testing.assert_close(ours.cpu().double(), plain.double(), atol=tolerance, rtol=tolerance)
+        scale = max(1.0, float(plain.detach().abs().mean()))  # sums over many rows round at the size of the sums
+        torch.testing.assert_close(
+            ours.detach().cpu().double(), plain.detach().double(), atol=tolerance * scale, rtol=tolerance
+        )
+
+
+GRADIENTS = Gradients()
+
+
+def leaf(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(*shape, dtype=dtype, requires_grad=True)
 
 
 @BOTH_TYPES
@@ -189,28 +210,66 @@ def test_the_attention_kernel_gives_what_plain_attention_gives(
     dtype: torch.dtype, tolerance: float, queries: int, keys: int
 ) -> None:
     torch.manual_seed(1)
-    query, sides = (torch.randn(3, n, k, 4, 32, dtype=dtype, requires_grad=True) for n, k in ((queries, 1), (keys, 2)))
-    mask = torch.rand(3, 1, queries, keys) < 0.3
-    mask[:, :, 5:9] = False
-    assert_kernel_equals_plain(lambda *given: row_attention(*given)[:1], [query, sides, mask, 32**-0.5], tolerance)
-    own, square = (
-        torch.randn(2, queries, 3, 4, 32, dtype=dtype, requires_grad=True),
-        torch.rand(2, 1, queries, queries) < 0.3,
-    )
-    assert_kernel_equals_plain(lambda x, m: row_attention(x, x, m, 0.2)[:1], [own, square], tolerance)
+    own, other = (torch.randint(0, 4, (3, length)).sort(dim=1).values for length in (queries, keys))
+    biases = [leaf(128, dtype=dtype) for _ in range(3)]
+    weights = [(leaf(128, 16, dtype=dtype) / 4).detach().requires_grad_() for _ in range(4)]
+    flowing = [leaf(3, queries, 1, 4, 32, dtype=dtype), leaf(3, keys, 16, dtype=dtype)]
+
+    def cross(query: Any, memory: Any, segments: Any, key_segments: Any, *weights: Any) -> list[torch.Tensor]:
+        rows = Rows(segments, key_segments, False)
+        of_layers = memory_of_layers(memory, weights[:4], 4, GRADIENTS)
+        return [
+            row_attention(query, of_layer, weights[4:5], weights[5:], rows, 32**-0.5, GRADIENTS)
+            for of_layer in of_layers
+        ]
+
+    assert_kernel_equals_plain(cross, [*flowing, own, other, *weights, *biases], tolerance)
+    for added in (biases, []):
+        inside: list[Any] = [leaf(3, queries, 3, 4, 32, dtype=dtype), own, *added]
+        for causal in (True, False):
+            assert_kernel_equals_plain(
+                lambda x, s, *b, c=causal: [row_attention(x, None, b, (), Rows(s, s, c), 0.2, GRADIENTS)],
+                inside,
+                tolerance,
+            )
 
 
 @BOTH_TYPES
-@pytest.mark.parametrize(("width", "dropout"), [(512, 0.1), (384, 0.0), (96, 0.3)])
+@pytest.mark.parametrize(("width", "dropout"), [(512, 0.1), (384, 0.0), (96, 0.3), (1024, 0.1)])
 def test_the_kernel_of_sum_and_norm_gives_what_plain_code_gives(
     dtype: torch.dtype, tolerance: float, width: int, dropout: float
 ) -> None:
     torch.manual_seed(1)
-    inputs: list[Any] = [torch.randn(7, 9, width, dtype=dtype, requires_grad=True) for _ in range(2)]
-    inputs += [torch.randn(width, dtype=dtype, requires_grad=True) for _ in range(3)]
-    inputs += [torch.tensor([3, 99]), 1, dropout, 1e-5]
-    assert_kernel_equals_plain(lambda *given: add_norm(*given)[:2], inputs, tolerance)
-    assert_kernel_equals_plain(lambda *given: add_norm(*given)[1:2], inputs, tolerance)
+    inputs: list[Any] = [leaf(7, 9, width, dtype=dtype) for _ in range(2)]
+    inputs += [*(leaf(width, dtype=dtype) for _ in range(3)), torch.tensor([3, 99])]
+    for part in (slice(0, 2), slice(1, 2)):
+        assert_kernel_equals_plain(
+            lambda *given, p=part: add_norm(*given[:5], Chance(given[5], 1, dropout), 1e-5, GRADIENTS)[p],
+            inputs,
+            tolerance,
+        )
+
+
+@BOTH_TYPES
+def test_the_kernels_of_embedding_and_branch_give_what_plain_code_gives(dtype: torch.dtype, tolerance: float) -> None:
+    torch.manual_seed(1)
+    tokens, positions = torch.randint(0, 500, (90, 40)), torch.arange(40).expand(90, 40)
+    for places in (None, torch.randn(40, 96, dtype=dtype)):
+        drawn = [leaf(500, 96, dtype=dtype), places, tokens, positions, torch.tensor([3, 99])]
+        assert_kernel_equals_plain(
+            lambda *given: [embed(*given[:4], Chance(given[4], 1, 0.2), 9.8, GRADIENTS)], drawn, tolerance
+        )
+    x, inner, bias, outer = (
+        leaf(9, 40, 96, dtype=dtype),
+        *(leaf(*s, dtype=dtype) for s in ((200, 96), (200,), (96, 200))),
+    )
+    assert_kernel_equals_plain(lambda *given: branch(given[0], given[1:], GRADIENTS)[1:], [x, inner], tolerance)
+    bias = (bias + 40).detach().requires_grad_()  # far from zero, where rounding would decide what ReLU lets through
+    with torch.no_grad():
+        bias[::2] -= 80
+    assert_kernel_equals_plain(
+        lambda *given: feed_forward(*given, GRADIENTS)[1:], [x, inner, bias, outer], 2 * tolerance
+    )
 
 
 @BOTH_TYPES
@@ -219,21 +278,25 @@ def test_the_kernel_of_the_loss_gives_what_plain_code_gives(
     dtype: torch.dtype, tolerance: float, vocabulary: int
 ) -> None:
     torch.manual_seed(1)
-    logits = (3 * torch.randn(50, vocabulary)).to(dtype)
-    labels, counted = torch.randint(0, vocabulary, (50,)), torch.rand(50) < 0.7
-    ours = scaled_loss(logits.to(CUDA), labels.to(CUDA), counted.to(CUDA), torch.tensor(0.1, device=CUDA), 0.1)
-    plain = scaled_loss(logits.double(), labels, counted, torch.tensor(0.1), 0.1)
-    for one, other in zip(ours, plain, strict=True):
+    results = []
+    for device, kind in ((CUDA, dtype), (torch.device("cpu"), torch.float64)):
+        torch.manual_seed(1)
+        logits = (3 * torch.randn(50, vocabulary)).to(dtype).to(device, kind).requires_grad_()
+        labels, counted = torch.randint(0, vocabulary, (50,)).to(device), (torch.rand(50) < 0.7).to(device)
+        scaled, loss_sum = scaled_loss(logits, labels, counted, torch.tensor(0.1, device=device), 0.1)
+        results.append([scaled, loss_sum, *torch.autograd.grad(scaled, logits)])
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one.cpu().double(), other.double(), rtol=tolerance, atol=tolerance * 1e-2)
 
 
-def test_a_recorded_step_learns_as_the_plain_one() -> None:
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_a_recorded_step_learns_as_the_plain_one(optimizer: Any) -> None:
     """Same seeds and batches, bf16 both: the courses of the losses stay together, before and after the recording."""
     losses: list[list[float]] = []
     for fast in (False, True):
         torch.manual_seed(1)
         model = Transformer(SMALL).to(CUDA)
-        step = TrainingStep(model, TrainingConfig(fast_step=fast, clip_norm=1.0), CUDA)
+        step = TrainingStep(model, TrainingConfig(fast_step=fast, optimizer=optimizer, clip_norm=1.0), CUDA)
         torch.manual_seed(2)
         batches = [random_batch(8, 64) for _ in range(4)]
         course = []
@@ -245,3 +308,62 @@ def test_a_recorded_step_learns_as_the_plain_one() -> None:
         assert step.is_fast is fast
     assert losses[0][-1] < losses[0][0] - 0.3
     torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), atol=0.05, rtol=0)
+
+
+@pytest.mark.compile
+def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in FOLDERS:
+        monkeypatch.setenv(name, "")  # so that it is put back as it was
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(background, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(background, "HARDLY_BEGUN", 0.0)
+    words = [f"{one}{other}" for one in "abcdefgh" for other in "stuvwxyz"]
+    lines = [" ".join(random.Random(number).choices(words, k=6)) for number in range(200)]
+    (tmp_path / "one").write_text("\n".join(lines))
+    (tmp_path / "other").write_text("\n".join(line.upper() for line in lines))
+    request: dict[str, Any] = {
+        "output": str(tmp_path / "model"),
+        "preset": "tiny",
+        "data": {"train": [{"source": str(tmp_path / "one"), "target": str(tmp_path / "other")}]},
+        "tokenizer": {"vocab_size": 400},
+        "training": {"steps": 3, "bleu_sentences": 0, "tensorboard": False, "device": "cuda", "fast_step": False},
+    }
+    counted = counters["inductor"]
+    before = {name: counted[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss")}
+    result = workflow.train(request, quiet=True)
+    assert result.first_step is not None
+    assert "waiting_for_the_compiler" in result.first_step.parts
+    assert counted["fxgraph_cache_hit"] > before["fxgraph_cache_hit"]
+    assert counted["fxgraph_cache_miss"] == before["fxgraph_cache_miss"]
+
+
+@pytest.mark.parametrize("shape", [(4, 512, 512), (3, 2048, 512)])
+def test_orthogonalising_in_bf16_agrees_with_single_precision(shape: tuple[int, ...]) -> None:
+    matrices = torch.randn(shape, device=CUDA)
+    exact, rounded = orthogonalised(matrices), orthogonalised(matrices.bfloat16()).float()
+    similarity = torch.cosine_similarity(exact.flatten(1), rounded.flatten(1), dim=1)
+    assert float(similarity.min()) > 0.99
+    assert torch.linalg.svdvals(rounded).max() < 1.3
+
+
+def test_a_recorded_update_of_muon_is_skipped_on_the_device() -> None:
+    """Weights and momentum are as before a step whose gradients are not finite, and nothing waited to find out."""
+    torch.manual_seed(1)
+    model = Transformer(SMALL).to(CUDA)
+    step = TrainingStep(model, TrainingConfig(fast_step=True, optimizer="muon"), CUDA)
+    batch = random_batch(8, 64)
+    for _ in range(6):  # plainly, then recorded
+        assert not step(batch, batch.num_tokens, 1e-3).skipped
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    momenta = {name: tensor.clone() for name, tensor in optimizer_tensors(step.optimizer, model).items()}
+    assert any(name.startswith("momentum.") for name in momenta)
+    result = step(batch, 0, 1e-3)  # the mean over no token
+    assert result.skipped
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+    for name, tensor in optimizer_tensors(step.optimizer, model).items():
+        assert torch.equal(tensor, momenta[name]), name
+    assert not step(batch, batch.num_tokens, 1e-3).skipped

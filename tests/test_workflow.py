@@ -97,7 +97,7 @@ def log_of(output: Path) -> list[dict[str, Any]]:
 
 
 def without_clock(lines: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
-    kept = [line for line in lines if line["event"] != "note"]
+    kept = [line for line in lines if line["event"] not in ("note", "first_step")]
     return [{key: line[key] for key in line if key not in ("seconds", "tokens_per_second")} for line in kept]
 
 

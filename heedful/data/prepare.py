@@ -44,6 +44,8 @@ Order = Literal["pairs", "blocks"]
 
 Progress = Callable[[str, int, int | None], None]
 """Told the name of the stage, how many pairs more are done, and of how many (if that is known)."""
+Settled = Callable[[Tokenizer, int], None]
+"""Told the tokenizer and the width of a row as soon as they are known, before the corpora are tokenised."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,13 @@ def prepare(
     seed: int,
     found: Preflight | None = None,
     progress: Progress | None = None,
+    settled: Settled | None = None,
 ) -> Prepared:
     """Prepare the corpora; `found` is their preflight, if made already. A finished directory is used as it is."""
     folder, tell = Path(directory), progress or (lambda stage, done, total: None)
     mark = fingerprint(data, tokenizer_config, seed)
     if not is_prepared(folder, mark):
-        _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, mark=mark)
+        _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, settled=settled, mark=mark)
     prepared = Prepared.open(folder)
     if chosen_order(data.order, len(prepared.train)) == "blocks":
         prepared.arrange(tell)
@@ -124,6 +127,7 @@ def _prepare_anew(
     seed: int,
     found: Preflight | None,
     tell: Progress,
+    settled: Settled | None,
     mark: str,
 ) -> None:
     if found is None:
@@ -138,6 +142,8 @@ def _prepare_anew(
     tokenizer, sample = _obtain_tokenizer(found, tokenizer_config, seed, tell)
     tokenizer.save(folder)
     width = data.row_width or choose_width(tokenizer, sample)
+    if settled is not None:
+        settled(tokenizer, width)
     num_long = write_training_store(folder, tokenizer, found, width=width, tell=tell)
     num_long_valid = write_store(folder / "valid", tokenizer, found.valid_pairs, width=width)
     _write_pairs(folder / "valid.jsonl", found.valid_pairs)

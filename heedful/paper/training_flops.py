@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.build import build_model
 from heedful.config import Config, ModelConfig
+from heedful.foreseeing import rows_per_step
 from heedful.model.transformer import Transformer
-from heedful.workflow import PAPER_TOKENS_PER_STEP
 
 
 def row_flops(config: ModelConfig, width: int) -> int:
@@ -33,5 +33,5 @@ def step_flops(config: Config) -> int:
     """Operations of one update."""
     width = config.data.row_width
     assert width is not None
-    rows = max(1, (config.training.tokens_per_step or PAPER_TOKENS_PER_STEP) // width)
+    rows = rows_per_step(config, width)
     return row_flops(config.model, width) * rows * (2 if config.training.r_drop else 1)

@@ -22,6 +22,7 @@ from heedful.data.stream import BatchStream, Position
 from heedful.errors import TrainingError
 from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
 from heedful.training.distributed import World, is_divided, local, own_seed, put_weights, whole_weights
+from heedful.training.first_step import Stopwatch
 from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from heedful.training.report import Evaluation, Reporter, Sample, TrainRecord, ValidRecord
 from heedful.training.schedule import Budget, Schedule, Spent
@@ -98,6 +99,7 @@ class TrainingLoop:
         self.validated_step = -1
         self.signal = 0  # the last that came to this rank; all ranks stop by it after their present step
         self.stopped_by: str | None = None
+        self.stopwatch: Stopwatch | None = None  # of the time until the first update, if anyone wants to know
 
     # ------------------------------------------------------------------ the loop
 
@@ -117,6 +119,9 @@ class TrainingLoop:
                     self.average.update()
                 self.window.add(result, num_tokens, rate)
                 self._count(position, num_tokens, self._agree(began))
+                if self.stopwatch is not None and self.stopwatch.first_step is None:
+                    result.skipped.item()  # waits for the device
+                    self.reporter.started(self.stopwatch.stop(self.spent.steps))
                 if self.spent.steps % self.config.log_every == 0:
                     self._log()
                 if self._is_due():

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from heedful.training.first_step import FirstStep
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -74,6 +76,10 @@ class Reporter(Protocol):
         """Something worth a line."""
         ...
 
+    def started(self, record: FirstStep) -> None:
+        """The first update was made."""
+        ...
+
     def trained(self, record: TrainRecord) -> None:
         """Some updates were made."""
         ...
@@ -128,6 +134,9 @@ class ConsoleReporter:
 
         with bar:
             yield tell
+
+    def started(self, record: FirstStep) -> None:
+        self.note(str(record))
 
     def trained(self, record: TrainRecord) -> None:
         if self.console.is_terminal:
@@ -202,6 +211,9 @@ class FileReporter:
     def note(self, message: str) -> None:
         self._write("note", {"message": message})
 
+    def started(self, record: FirstStep) -> None:
+        self._write("first_step", asdict(record))
+
     def trained(self, record: TrainRecord) -> None:
         self._write("train", asdict(record))
         for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
@@ -241,6 +253,10 @@ class Reporters:
     def note(self, message: str) -> None:
         for reporter in self.reporters:
             reporter.note(message)
+
+    def started(self, record: FirstStep) -> None:
+        for reporter in self.reporters:
+            reporter.started(record)
 
     def trained(self, record: TrainRecord) -> None:
         for reporter in self.reporters:

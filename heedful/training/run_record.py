@@ -14,9 +14,9 @@ from heedful.training.state import write_durably
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")
 """Sections that must be the same when a run goes on, causes first; of `training`, the fields below."""
-FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "betas", "epsilon", "label_smoothing", "r_drop")
+FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon", "label_smoothing", "r_drop")
 
-BEFORE_IT_WAS_A_KEY = {"data.order": "pairs"}
+BEFORE_IT_WAS_A_KEY = {"data.order": "pairs", "training.optimizer": "adam"}
 """How runs began whose record does not know the key yet."""
 
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
-from heedful.model.fast.forward import Losses, can_be_fast, fast_losses
+from heedful.model.fast.forward import can_be_fast, fast_losses
+from heedful.model.fast.gradients import Gradients
 from heedful.model.transformer import Transformer
 from heedful.training.distributed import World, is_divided, whole, without_sending
 from heedful.training.loss import disagreement, smoothed_cross_entropy
@@ -46,11 +47,12 @@ class TrainingStep:
         self.num_tokens = torch.ones((), device=device)
         can_compile = getattr(model, "compiles", True)
         self.is_compiled = can_compile and (config.compile if config.compile is not None else device.type == "cuda")
-        self.is_fast = config.fast_step and self.is_compiled and device.type == "cuda" and self.world.size == 1
+        self.is_fast = self.is_compiled and device.type == "cuda" and self.world.size == 1 and wants_fast(model, config)
         bf16 = uses_bf16(config, device)
         self.twin = Twin(model, torch.bfloat16) if bf16 and self.is_fast and can_have_twin(model) else None
         self.autocast = bf16 and self.twin is None
         self.computing = model if self.twin is None else self.twin.model
+        self.gradients = Gradients()
         self.rows_per_microbatch: int | None = None
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
         if self.is_fast:
@@ -60,9 +62,6 @@ class TrainingStep:
             torch.compiler.reset()  # torch counts what earlier runs of this process compiled, and stops at eight
             loss = torch.compile(loss, fullgraph=True, dynamic=False)
         self.loss: Callable[..., Tensor] = self.world.replicated(self.computing, loss)
-        self.losses: Callable[..., Losses] = self._losses
-        if self.is_fast:
-            self.losses = torch.compile(self._losses, fullgraph=True, dynamic=False)
 
     def _loss_sum(self, batch: Batch) -> Tensor:
         if not self.config.r_drop:
@@ -133,16 +132,14 @@ class TrainingStep:
         model = self.computing
         width, plain_loss = part.target_input.shape[1], not self.config.r_drop
         if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width):
-            scaled, loss_sum = self.losses(part, 1 / self.num_tokens)
+            smoothing = self.config.label_smoothing
+            scaled, loss_sum = fast_losses(model, part, 1 / self.num_tokens, self.gradients, smoothing=smoothing)
         else:
             loss_sum = self.loss(part.twice() if self.config.r_drop else part)
             scaled = loss_sum / self.num_tokens
         scaled.backward()
+        self.gradients.hand_over()
         return loss_sum.detach()
-
-    def _losses(self, batch: Batch, scale: Tensor) -> Losses:
-        assert isinstance(self.computing, Transformer)
-        return fast_losses(self.computing, batch, scale, smoothing=self.config.label_smoothing)
 
     def _apply(self, skipped: Tensor) -> None:
         """Adam's update, unless a number was not finite. Fused Adam takes the flag on the device, without waiting."""
@@ -218,6 +215,13 @@ class TrainingStep:
             f"--training.tokens_per_microbatch={max(width, tokens // 2)} or lower (the result is the same), "
             f"or choose a smaller --preset."
         )
+
+
+def wants_fast(model: nn.Module, config: TrainingConfig) -> bool:
+    """Whether the fast step shall be used: as set, or by default where its operations are made for model and loss."""
+    if config.fast_step is not None:
+        return config.fast_step
+    return isinstance(model, Transformer) and can_be_fast(model.config, width=1) and not config.r_drop
 
 
 def uses_bf16(config: TrainingConfig, device: torch.device) -> bool:

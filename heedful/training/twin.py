@@ -7,6 +7,8 @@ import copy
 import torch
 from torch import nn
 
+ALIGNED = 64  # numbers: matrix products like to begin at round addresses
+
 
 class Twin:
     """A copy of `model` in another type: `refresh` takes the weights over, `hand_over` gives its gradients back.
@@ -17,6 +19,7 @@ class Twin:
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self.model = copy.deepcopy(model).to(dtype)
+        lay_side_by_side(self.model)
         self.weights = [parameter.detach() for parameter in self.model.parameters()]
         self.parameters, self.learning = list(self.model.parameters()), list(model.parameters())
 
@@ -48,3 +51,18 @@ class Twin:
 def can_have_twin(model: nn.Module) -> bool:
     """Whether nothing but parameters makes the model: running statistics would have to be kept in step."""
     return not any(True for _ in model.buffers())
+
+
+@torch.no_grad()
+def lay_side_by_side(model: nn.Module) -> None:
+    """Put all matrices, then all vectors, into one stretch of memory in their order.
+
+    Query, key and value of a layer then are one matrix for those who want it so, without a copy.
+    """
+    parameters = sorted(model.parameters(), key=lambda parameter: parameter.dim() < 2)
+    sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in parameters]
+    flat = parameters[0].new_empty(sum(sizes))
+    for parameter, part in zip(parameters, flat.split(sizes), strict=True):
+        part = part[: parameter.numel()].view_as(parameter)
+        part.copy_(parameter)
+        parameter.data = part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,10 +11,23 @@ import torch
 from torch import Tensor
 
 from heedful.config import ModelConfig
+from heedful.model.fast.attention import memory_of_layers, row_attention
 from heedful.model.fast.forward import can_be_fast, fast_hidden, fast_losses
-from heedful.model.fast.operations import add_norm, kept_by_dropout, row_attention, scaled_loss
+from heedful.model.fast.gradients import Gradients
+from heedful.model.fast.operations import (
+    Chance,
+    add_norm,
+    branch,
+    embed,
+    feed_forward,
+    kept_by_dropout,
+    product,
+    scaled_loss,
+)
+from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
 
+GRADIENTS = Gradients()
 SHAPE = ModelConfig(
     source_vocab_size=50,
     target_vocab_size=50,
@@ -90,20 +104,21 @@ def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, A
     assert can_be_fast(replace(SHAPE, **changes), 14)
     expected = readable_loss(model, batch, 0.1)
     wanted = torch.autograd.grad(expected * scale, list(model.parameters()))
-    found = fast_losses(model, batch, scale, smoothing=0.1)
+    found = fast_losses(model, batch, scale, GRADIENTS, smoothing=0.1)
     torch.testing.assert_close(found.loss_sum, expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(found.scaled, expected * scale, rtol=1e-12, atol=0)
-    gradients = torch.autograd.grad(found.scaled, list(model.parameters()))
-    for (name, _), ours, theirs in zip(model.named_parameters(), gradients, wanted, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12, msg=name)
+    found.scaled.backward()
+    GRADIENTS.hand_over()
+    for (name, parameter), theirs in zip(model.named_parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, theirs, rtol=1e-9, atol=1e-12, msg=name)
 
 
 def test_dropout_is_there_only_in_training_and_differs_from_call_to_call() -> None:
     model, batch = build(dropout=0.3), packed()
-    one, other = fast_hidden(model, batch), fast_hidden(model, batch)
+    one, other = fast_hidden(model, batch, GRADIENTS), fast_hidden(model, batch, GRADIENTS)
     assert not torch.allclose(one, other)
     model.eval()
-    assert torch.equal(fast_hidden(model, batch), fast_hidden(model, batch))
+    assert torch.equal(fast_hidden(model, batch, GRADIENTS), fast_hidden(model, batch, GRADIENTS))
 
 
 @pytest.mark.parametrize(
@@ -127,33 +142,88 @@ def test_rows_wider_than_a_kernel_are_left_to_the_readable_model() -> None:
     assert can_be_fast(SHAPE, 128) and not can_be_fast(SHAPE, 129)
 
 
+def doubles(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def assert_gradients(operation: Callable[..., Any], flowing: list[Tensor], weights: list[Tensor]) -> None:
+    """Gradients of what flows, through autograd, and of weights, given beside it, as small changes tell them."""
+    torch.manual_seed(4)
+
+    def loss(*given: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        return sum((torch.randn_like(one) * one).sum() for one in operation(*given, *weights))
+
+    def of_weights(*given: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        return sum((torch.randn_like(one) * one).sum() for one in operation(*flowing, *given))
+
+    assert not flowing or torch.autograd.gradcheck(loss, flowing, check_undefined_grad=False)
+    GRADIENTS.hand_over()
+    for weight in weights:
+        weight.grad = None
+    of_weights(*weights).backward()
+    GRADIENTS.hand_over()
+    for number, weight in enumerate(weights):
+        slope = torch.zeros_like(weight)
+        for place in range(weight.numel()):
+            ends = []
+            for change in (1e-6, -1e-6):
+                moved = [one.detach().clone() for one in weights]
+                moved[number].view(-1)[place] += change
+                ends.append(of_weights(*moved).detach())
+            slope.view(-1)[place] = (ends[0] - ends[1]) / 2e-6
+        torch.testing.assert_close(weight.grad, slope, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
 def test_the_gradient_of_add_norm_is_right(dropout: float) -> None:
     torch.manual_seed(3)
-    seeds = torch.tensor([5, 77])
-    inputs = [torch.randn(2, 3, 8, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    inputs += [torch.randn(8, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    chance = Chance(torch.tensor([5, 77]), 1, dropout)
+    for part in (slice(0, 2), slice(1, 2)):  # the sum is not used in post-norm
+        flowing, weights = [doubles(2, 3, 8), doubles(2, 3, 8)], [doubles(8), doubles(8), doubles(8)]
+        assert_gradients(lambda *given, p=part: add_norm(*given, chance, 1e-5, GRADIENTS)[p], flowing, weights)
 
-    def both(*given: Tensor) -> tuple[Tensor, Tensor]:
-        total, output, _, _ = add_norm(*given, seeds, 1, dropout, 1e-5)
-        return total, output
 
-    assert torch.autograd.gradcheck(both, inputs)
-    assert torch.autograd.gradcheck(lambda *given: both(*given)[1], inputs)  # the sum itself unused, as in post-norm
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+def test_the_gradient_of_the_embedding_is_right(dropout: float) -> None:
+    torch.manual_seed(3)
+    chance, places = Chance(torch.tensor([5, 77]), 1, dropout), torch.randn(4, 6, dtype=torch.float64)
+    tokens, positions = torch.tensor([[1, 4, 1], [0, 2, 4]]), torch.tensor([[0, 1, 2], [0, 1, 0]])
+    for given in (places, None):
+        assert_gradients(
+            lambda table, at=given: [embed(table, at, tokens, positions, chance, 3.0, GRADIENTS)], [], [doubles(5, 6)]
+        )
+
+
+def test_both_gradients_of_a_branch_meet() -> None:
+    torch.manual_seed(3)
+    x, weights = doubles(2, 3, 4), [doubles(5, 4), doubles(2, 4)]
+    assert_gradients(lambda x, *given: branch(x, given, GRADIENTS), [x], weights)
+    assert torch.equal(product(x, weights, GRADIENTS), branch(x, weights, GRADIENTS)[1])
+    assert_gradients(lambda *given: feed_forward(*given, GRADIENTS), [x], [doubles(5, 4), doubles(5), doubles(4, 5)])
 
 
 @pytest.mark.parametrize("length", [4, 6])
-def test_the_gradient_of_attention_is_right_also_where_nothing_may_be_seen(length: int) -> None:
+@pytest.mark.parametrize("biased", [True, False])
+def test_the_gradient_of_attention_is_right_also_where_nothing_may_be_seen(length: int, biased: bool) -> None:
     torch.manual_seed(3)
-    mask = torch.rand(2, 1, 5, length) < 0.5
-    mask[:, :, 2] = False
-    query, sides = (
-        torch.randn(2, n, k, 2, 4, dtype=torch.float64, requires_grad=True) for n, k in ((5, 1), (length, 2))
-    )
-    assert torch.autograd.gradcheck(lambda q, kv: row_attention(q, kv, mask, 0.5)[0], (query, sides))
-    assert (row_attention(query, sides, mask, 0.5)[0][:, 2] == 0).all()
-    own, square = torch.randn(2, 5, 3, 2, 4, dtype=torch.float64, requires_grad=True), torch.rand(2, 1, 5, 5) < 0.5
-    assert torch.autograd.gradcheck(lambda packed: row_attention(packed, packed, square, 0.5)[0], (own,))
+    segments = torch.tensor([[1, 1, 3, 2, 0], [1, 2, 0, 0, 0]])
+    keys = torch.tensor([[1, 1, 2, 2, 2, 0], [1, 1, 1, 2, 2, 2]])[:, :length]
+
+    def across(query: Tensor, memory: Tensor, key: Tensor, value: Tensor, *biases: Tensor) -> list[Tensor]:
+        (of_layer,) = memory_of_layers(memory, [key, value], 2, GRADIENTS)
+        return [row_attention(query, of_layer, biases[:1], biases[1:], Rows(segments, keys, False), 0.5, GRADIENTS)]
+
+    def inside(packed: Tensor, *biases: Tensor) -> list[Tensor]:
+        return [row_attention(packed, None, biases, (), Rows(segments, segments, True), 0.5, GRADIENTS)]
+
+    weights = [doubles(8, 3), doubles(8, 3), *([doubles(8) for _ in range(3)] if biased else [])]
+    flowing = [doubles(2, 5, 1, 2, 4), doubles(2, length, 3)]
+    assert_gradients(across, flowing, weights)
+    (seen,) = across(*flowing, *weights)
+    assert (seen[0, 4] == 0).all() and (seen[:, 0] != 0).all()
+    assert_gradients(inside, [doubles(2, 5, 3, 2, 4)], [doubles(8) for _ in range(3)] if biased else [])
 
 
 def test_the_gradient_that_comes_with_the_loss_is_that_of_the_plain_one() -> None:
@@ -164,7 +234,7 @@ def test_the_gradient_that_comes_with_the_loss_is_that_of_the_plain_one() -> Non
     plain = scale * torch.nn.functional.cross_entropy(
         logits, labels.masked_fill(~counted, -100), label_smoothing=0.1, reduction="sum"
     )
-    scaled, loss_sum, _ = scaled_loss(logits, labels, counted, scale, 0.1)
+    scaled, loss_sum = scaled_loss(logits, labels, counted, scale, 0.1)
     torch.testing.assert_close(scaled, plain)
     torch.testing.assert_close(loss_sum * scale, plain)
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (scaled, plain)))
@@ -172,7 +242,7 @@ def test_the_gradient_that_comes_with_the_loss_is_that_of_the_plain_one() -> Non
 
 def test_dropout_keeps_the_share_it_should_without_a_pattern() -> None:
     seeds = torch.tensor([1, 2])
-    one, other = (kept_by_dropout(torch.Size((400, 512)), seeds, call, 0.1) for call in (0, 1))
+    one, other = (kept_by_dropout(torch.Size((400, 512)), Chance(seeds, call, 0.1)) for call in (0, 1))
     share = one.double().mean()
     assert abs(share - 0.9) < 0.003
     assert abs((one & other).double().mean() - 0.81) < 0.004  # two calls do not know of each other

@@ -33,6 +33,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "microbatches": {"tokens_per_microbatch": 16, "r_drop": 0.5, **KEPT},
     "divided": {"sharding": "full", "tokens_per_microbatch": 16, **KEPT},
     "blocks": {},
+    "muon": {"optimizer": "muon", "learning_rate": 1e-2, **KEPT},
 }
 RESUMED: dict[str, dict[str, Any]] = {
     "replicated": {"ema_decay": 0.9},

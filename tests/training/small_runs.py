@@ -16,6 +16,7 @@ from heedful.data.store import PairStore, StoreWriter
 from heedful.data.stream import BatchStream, fixed_batches
 from heedful.model.transformer import Transformer
 from heedful.training.distributed import World
+from heedful.training.first_step import FirstStep
 from heedful.training.loop import TrainingLoop
 from heedful.training.report import Evaluation, Sample, TrainRecord, ValidRecord
 
@@ -75,6 +76,7 @@ class Recorder:
 
     def __init__(self, then: Callable[[TrainRecord], None] | None = None) -> None:
         self.notes: list[str] = []
+        self.first_step: FirstStep | None = None
         self.train: list[TrainRecord] = []
         self.valid: list[ValidRecord] = []
         self.samples: list[tuple[Sample, ...]] = []
@@ -82,6 +84,9 @@ class Recorder:
 
     def note(self, message: str) -> None:
         self.notes.append(message)
+
+    def started(self, record: FirstStep) -> None:
+        self.first_step = record
 
     def trained(self, record: TrainRecord) -> None:
         self.train.append(record)

@@ -1,11 +1,13 @@
 """The forward pass of the readable Transformer, from its own parameters, in the fewest operations.
 
 What is joined: queries, keys and values of a layer come from one matrix product; bias, dropout, residual sum and norm
-are one operation; attention is one, and so is the loss with its gradient. What is computed is the same.
+are one operation; attention is one with the biases before it, and so is the loss with its gradient. What is computed is
+the same. Nothing here needs a compiler: the operations are as large as it would make them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, cast, runtime_checkable
 
@@ -15,11 +17,13 @@ from torch import Tensor, nn
 
 from heedful.config import ModelConfig
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.fast.operations import add_norm, row_attention, scaled_loss
+from heedful.model.fast.attention import Memory, memory_of_layers, row_attention
+from heedful.model.fast.gradients import Gradients
+from heedful.model.fast.operations import Chance, add_norm, branch, embed, feed_forward, product, scaled_loss
+from heedful.model.kernels.sides import Rows
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
-from heedful.model.masks import causal_mask, segment_mask
 from heedful.model.norms import LayerNorm
-from heedful.model.positions import rotate
+from heedful.model.positions import LearnedPositions, rotate, sinusoidal_encoding
 from heedful.model.transformer import Transformer
 
 LONGEST_ROW, HEAD_DIMS = 128, frozenset((16, 32, 64, 128))
@@ -43,7 +47,7 @@ def can_be_fast(config: ModelConfig, width: int) -> bool:
 
 
 @runtime_checkable
-class Rows(Protocol):
+class PackedRows(Protocol):
     """The parts of a batch that the model sees."""
 
     @property
@@ -69,96 +73,117 @@ class Losses(NamedTuple):
     loss_sum: Tensor
 
 
-class _Join:
-    """How sublayers join the residual stream: counts its calls, so that each has a seed of its own."""
+class _Pass:
+    """One forward pass: hands out the chances of dropout, each with a seed of its own."""
 
-    def __init__(self, seeds: Tensor, dropout: float) -> None:
-        self.seeds, self.dropout, self.calls = seeds, dropout, 0
+    def __init__(self, model: Transformer, gradients: Gradients, device: torch.device) -> None:
+        config, self.gradients = model.config, gradients
+        count = 2 + 2 * config.num_encoder_layers + 3 * config.num_decoder_layers
+        self.seeds = torch.randint(LARGEST_SEED, (count,), device=device)
+        self.dropout, self.training, self.calls = config.dropout, model.training, 0
 
-    def __call__(self, x: Tensor, h: Tensor, bias: Tensor, norm: LayerNorm) -> tuple[Tensor, Tensor]:
-        """x + dropout(h + bias), and its norm."""
+    def chance(self, dropout: float) -> Chance:
+        """The next operation's."""
         call, self.calls = self.calls, self.calls + 1
-        joined = add_norm(x, h, bias, norm.weight, norm.bias, self.seeds, call, self.dropout, norm.eps)
-        return joined[0], joined[1]
+        return Chance(self.seeds, call, dropout if self.training else 0.0)
+
+    def join(self, x: Tensor, h: Tensor, bias: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
+        """x + dropout(h + bias), and its norm."""
+        layer = cast(LayerNorm, norm)
+        return add_norm(x, h, bias, layer.weight, layer.bias, self.chance(self.dropout), layer.eps, self.gradients)
 
 
-def fast_losses(model: Transformer, rows: Rows, scale: Tensor, *, smoothing: float) -> Losses:
-    """Label-smoothed loss of a batch, as `smoothed_cross_entropy(model(…))` would give it."""
-    x = fast_hidden(model, rows)
-    logits = F.linear(x, _output_weight(model)).flatten(0, 1)
+def fast_losses(
+    model: Transformer, rows: PackedRows, scale: Tensor, gradients: Gradients, *, smoothing: float
+) -> Losses:
+    """Label-smoothed loss of a batch, as `smoothed_cross_entropy(model(…))` would give it.
+
+    Gradients of weights are computed gradients:
+    """
+    x = fast_hidden(model, rows, gradients)
+    logits = product(x, [_output_weight(model)], gradients).flatten(0, 1)
     real = rows.target_segments > 0
-    scaled, loss_sum, _ = scaled_loss(logits, rows.target_output.flatten(), real.flatten(), scale, smoothing)
-    return Losses(scaled, loss_sum)
+    return Losses(*scaled_loss(logits, rows.target_output.flatten(), real.flatten(), scale, smoothing))
 
 
-def fast_hidden(model: Transformer, rows: Rows) -> Tensor:
+def fast_hidden(model: Transformer, rows: PackedRows, gradients: Gradients) -> Tensor:
     """What the readable model makes its logits of: (B, T, D)."""
-    config = model.config
-    count = 2 * config.num_encoder_layers + 3 * config.num_decoder_layers
-    seeds = torch.randint(LARGEST_SEED, (count,), device=rows.source.device)
-    join = _Join(seeds, config.dropout if model.training else 0.0)
-    x = model._embed(model.source_embedding, model.source_positions, rows.source, rows.source_positions)
-    mask = segment_mask(rows.source_segments, rows.source_segments)
-    encoder_layers = [cast(EncoderLayer, layer) for layer in model.encoder.layers]
-    memory = _encode(encoder_layers, model.encoder.norm, x, mask, rows.source_positions, join)
-    y = model._embed_target(rows.target_input, rows.target_positions)
-    own = segment_mask(rows.target_segments, rows.target_segments)
-    masks = (own & causal_mask(own.shape[-1], own.device), segment_mask(rows.target_segments, rows.source_segments))
+    this = _Pass(model, gradients, rows.source.device)
+    source, target = (one.int().contiguous() for one in (rows.source_segments, rows.target_segments))
+    x = _embed(model, model.source_embedding, model.source_positions, rows.source, rows.source_positions, this)
+    sublayers: list[_Sublayer] = []
+    for layer in model.encoder.layers:
+        encoder_layer = cast(EncoderLayer, layer)
+        attention, inner = encoder_layer.self_attention, encoder_layer.feed_forward
+        own = _SelfAttention(attention, Rows(source, source, False), rows.source_positions, gradients)
+        sublayers += [
+            _Sublayer(own, attention.output.bias, encoder_layer.self_attention_norm),
+            _Sublayer(_FeedForward(inner, gradients), inner.output.bias, encoder_layer.feed_forward_norm),
+        ]
+    pre = model.config.norm_placement == "pre"
+    memory = _stack(sublayers, model.encoder.norm, x, this, pre=pre)
+    table = model.source_embedding if model.target_embedding is None else model.target_embedding
+    y = _embed(model, table, model.target_positions, rows.target_input, rows.target_positions, this)
+    sublayers = []
     decoder_layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
-    return _decode(decoder_layers, model.decoder.norm, y, memory, masks, rows.target_positions, join)
-
-
-def _encode(
-    layers: Sequence[EncoderLayer], final: nn.Module | None, x: Tensor, mask: Tensor, positions: Tensor, join: _Join
-) -> Tensor:
-    sublayers: list[_Sublayer] = []
-    for layer in layers:
-        attention, feed_forward = layer.self_attention, layer.feed_forward
+    crossing = [layer.cross_attention for layer in decoder_layers]
+    sides = [matrix for cross in crossing for matrix in (cross.key.weight, cross.value.weight)]
+    memories = memory_of_layers(memory, sides, crossing[0].num_heads, gradients)
+    for decoder_layer, of_layer in zip(decoder_layers, memories, strict=True):
+        attention, cross = decoder_layer.self_attention, decoder_layer.cross_attention
+        inner = decoder_layer.feed_forward
+        own = _SelfAttention(attention, Rows(target, target, True), rows.target_positions, gradients)
         sublayers += [
-            _Sublayer(_SelfAttention(attention, mask, positions), attention.output.bias, layer.self_attention_norm),
-            _Sublayer(_Inner(feed_forward), feed_forward.output.bias, layer.feed_forward_norm),
+            _Sublayer(own, attention.output.bias, decoder_layer.self_attention_norm),
+            _Sublayer(
+                _CrossAttention(cross, of_layer, Rows(target, source, False), gradients),
+                cross.output.bias,
+                decoder_layer.cross_attention_norm,
+            ),
+            _Sublayer(_FeedForward(inner, gradients), inner.output.bias, decoder_layer.feed_forward_norm),
         ]
-    return _stack(sublayers, final, x, join, pre=layers[0].norm_placement == "pre")
+    return _stack(sublayers, model.decoder.norm, y, this, pre=pre)
 
 
-def _decode(
-    layers: Sequence[DecoderLayer],
-    final: nn.Module | None,
-    x: Tensor,
-    memory: Tensor,
-    masks: tuple[Tensor, Tensor],
+def _embed(
+    model: Transformer,
+    table: nn.Embedding,
+    learned: LearnedPositions | None,
+    tokens: Tensor,
     positions: Tensor,
-    join: _Join,
+    this: _Pass,
 ) -> Tensor:
-    sublayers: list[_Sublayer] = []
-    for layer in layers:
-        attention, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
-        sublayers += [
-            _Sublayer(_SelfAttention(attention, masks[0], positions), attention.output.bias, layer.self_attention_norm),
-            _Sublayer(_CrossAttention(cross, memory, masks[1]), cross.output.bias, layer.cross_attention_norm),
-            _Sublayer(_Inner(feed_forward), feed_forward.output.bias, layer.feed_forward_norm),
-        ]
-    return _stack(sublayers, final, x, join, pre=layers[0].norm_placement == "pre")
+    """As the readable model embeds; positions inside a row are few, so their encodings are worked out once."""
+    chance = this.chance(model.embedding_dropout)
+    if learned is not None:
+        return model._embed(table, learned, tokens, positions)
+    places = None
+    if model.config.positions == "sinusoidal":
+        few = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        places = sinusoidal_encoding(few, model.config.d_model)[0].type_as(table.weight)
+    return embed(table.weight, places, tokens, positions, chance, math.sqrt(model.config.d_model), this.gradients)
 
 
 class _Sublayer(NamedTuple):
     """What a sublayer computes without its last bias, that bias, and its norm."""
 
-    compute: _SelfAttention | _CrossAttention | _Inner
+    compute: _SelfAttention | _CrossAttention | _FeedForward
     bias: Tensor
     norm: nn.Module
 
 
-def _stack(sublayers: Sequence[_Sublayer], final: nn.Module | None, x: Tensor, join: _Join, *, pre: bool) -> Tensor:
+def _stack(sublayers: Sequence[_Sublayer], final: nn.Module | None, x: Tensor, this: _Pass, *, pre: bool) -> Tensor:
     """All sublayers of one side. Pre-norm: the norm after a sum is that of the sublayer to come, or the last one."""
     if not pre:
         for sublayer in sublayers:
-            _, x = join(x, sublayer.compute(x), sublayer.bias, cast(LayerNorm, sublayer.norm))
+            x, h = sublayer.compute(x)
+            _, x = this.join(x, h, sublayer.bias, sublayer.norm)
         return x if final is None else _normal(x, final)
     following = [*(sublayer.norm for sublayer in sublayers[1:]), final or sublayers[-1].norm]
     y = _normal(x, sublayers[0].norm)
     for sublayer, norm in zip(sublayers, following, strict=True):
-        x, y = join(x, sublayer.compute(y), sublayer.bias, cast(LayerNorm, norm))
+        _, h = sublayer.compute(y)
+        x, y = this.join(x, h, sublayer.bias, norm)
     return x if final is None else y
 
 
@@ -168,47 +193,52 @@ def _normal(x: Tensor, norm: nn.Module) -> Tensor:
 
 
 class _SelfAttention:
-    def __init__(self, attention: MultiHeadAttention, mask: Tensor, positions: Tensor) -> None:
-        self.attention, self.mask, self.positions = attention, mask, positions
+    """Each sublayer gives its input once more, for the residual sum, and its result."""
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __init__(self, attention: MultiHeadAttention, rows: Rows, positions: Tensor, gradients: Gradients) -> None:
+        self.attention, self.rows, self.positions, self.gradients = attention, rows, positions, gradients
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         own = self.attention
-        packed = _packed(x, [own.query, own.key, own.value], own)
+        parts = (own.query, own.key, own.value)
+        x, packed = branch(x, [part.weight for part in parts], self.gradients)
+        packed, biases = packed.unflatten(-1, (3, own.num_heads, -1)), [part.bias for part in parts]
         if own.rotary:
-            turned = [rotate(packed[:, :, i].transpose(1, 2), self.positions).transpose(1, 2) for i in (0, 1)]
-            packed = torch.stack((*turned, packed[:, :, 2]), dim=2)
-        values, _ = row_attention(packed, packed, self.mask, own.scoring.scale)
-        return F.linear(values.flatten(2), own.output.weight)
+            packed, biases = self._turned(packed, biases), []
+        values = row_attention(packed, None, biases, (), self.rows, own.scoring.scale, self.gradients)
+        return x, product(values.flatten(2), [own.output.weight], self.gradients)
+
+    def _turned(self, packed: Tensor, biases: Sequence[Tensor]) -> Tensor:
+        """With biases and rotary positions, which the operation does not know."""
+        packed = packed + torch.stack(tuple(biases)).view(3, packed.shape[3], -1)
+        turned = [rotate(packed[:, :, i].transpose(1, 2), self.positions).transpose(1, 2) for i in (0, 1)]
+        return torch.stack((*turned, packed[:, :, 2]), dim=2)
 
 
 class _CrossAttention:
-    def __init__(self, attention: MultiHeadAttention, memory: Tensor, mask: Tensor) -> None:
-        self.attention, self.mask = attention, mask
-        self.sides = _packed(memory, [attention.key, attention.value], attention)
+    def __init__(self, attention: MultiHeadAttention, memory: Memory, rows: Rows, gradients: Gradients) -> None:
+        self.attention, self.memory, self.rows, self.gradients = attention, memory, rows, gradients
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         own = self.attention
-        values, _ = row_attention(_packed(x, [own.query], own), self.sides, self.mask, own.scoring.scale)
-        return F.linear(values.flatten(2), own.output.weight)
+        x, query = branch(x, [own.query.weight], self.gradients)
+        query, biases = query.unflatten(-1, (1, own.num_heads, -1)), [own.key.bias, own.value.bias]
+        values = row_attention(
+            query, self.memory, [own.query.bias], biases, self.rows, own.scoring.scale, self.gradients
+        )
+        return x, product(values.flatten(2), [own.output.weight], self.gradients)
 
 
-class _Inner:
-    """Feed-forward without the last bias."""
+class _FeedForward:
+    def __init__(self, feed_forward: FeedForward, gradients: Gradients) -> None:
+        self.feed_forward, self.gradients = feed_forward, gradients
 
-    def __init__(self, feed_forward: FeedForward) -> None:
-        self.feed_forward = feed_forward
-
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         own = self.feed_forward
-        return F.linear(F.dropout(own.activated(x), own.dropout, own.training), own.output.weight)
-
-
-def _packed(x: Tensor, projections: Sequence[nn.Linear], attention: MultiHeadAttention) -> Tensor:
-    """Several projections by one matrix product: (B, T, n, H, Dh)."""
-    weight = torch.cat([one.weight for one in projections])
-    bias = torch.cat([one.bias for one in projections])
-    shape = (len(projections), attention.num_heads, -1)
-    return F.linear(x, weight, bias).unflatten(-1, shape)
+        if own.activation == "relu" and not own.dropout:
+            return feed_forward(x, own.inner.weight, own.inner.bias, own.output.weight, self.gradients)
+        inner = F.dropout(own.activated(x), own.dropout, own.training)
+        return x, product(inner, [own.output.weight], self.gradients)
 
 
 def _output_weight(model: Transformer) -> Tensor:

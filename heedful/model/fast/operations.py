@@ -1,289 +1,280 @@
 """What the fast forward pass is made of: each operation has a plain form for CPUs and a kernel of our own for GPUs.
 
-They are operations of torch (`torch.library`), so that its compiler takes them as they are; each knows its gradient.
+Each knows its gradient: that of what flows goes through autograd, those of weights are given to `gradients`. Biases are
+added by the operation after the matrix product where that saves a pass over memory.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import Function
+
+from heedful.model.fast.gradients import Gradients, joined, summed
 
 _32_BITS = 0xFFFFFFFF
 
 
-def kept_by_dropout(shape: torch.Size, seeds: Tensor, call: int, dropout: float) -> Tensor:
+class Chance(NamedTuple):
+    """What an operation draws its dropout from: the seeds of this pass, the number of its own, the share dropped."""
+
+    seeds: Tensor
+    call: int
+    dropout: float
+
+
+def kept_by_dropout(shape: torch.Size, chance: Chance) -> Tensor:
     """Which numbers dropout keeps: a hash of seed and place (the finaliser of MurmurHash3), as the kernels have it."""
-    place = torch.arange(shape.numel(), device=seeds.device)
-    mixed = ((place * 0x9E3779B1) & _32_BITS) ^ (seeds[call] & _32_BITS)
+    place = torch.arange(shape.numel(), device=chance.seeds.device)
+    mixed = ((place * 0x9E3779B1) & _32_BITS) ^ (chance.seeds[chance.call] & _32_BITS)
     mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & _32_BITS
     mixed = ((mixed ^ (mixed >> 13)) * 0xC2B2AE35) & _32_BITS
-    return ((mixed ^ (mixed >> 16)) >= int(dropout * 2**32)).view(shape)
+    return ((mixed ^ (mixed >> 16)) >= int(chance.dropout * 2**32)).view(shape)
+
+
+def dropped_out(x: Tensor, chance: Chance) -> Tensor:
+    """Dropout in its plain form."""
+    if not chance.dropout:
+        return x
+    return torch.where(kept_by_dropout(x.shape, chance), x / (1 - chance.dropout), 0.0)
+
+
+# ---------------------------------------------------------------------- embedding
+
+
+def embed(
+    table: Tensor,
+    places: Tensor | None,
+    tokens: Tensor,
+    positions: Tensor,
+    chance: Chance,
+    factor: float,
+    gradients: Gradients,
+) -> Tensor:
+    """dropout(table[token] · factor + places[position]), with a gradient for the table alone: (B, T, D)."""
+    result: Tensor = _Embed.apply(table, places, tokens, positions, chance, factor, gradients)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Embed(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        table: Tensor,
+        places: Tensor | None,
+        tokens: Tensor,
+        positions: Tensor,
+        chance: Chance,
+        factor: float,
+        gradients: Gradients,
+    ) -> Tensor:
+        ctx.chance, ctx.factor, ctx.table, ctx.gradients = chance, factor, table, gradients
+        ctx.save_for_backward(tokens)
+        if table.is_cuda:
+            from heedful.model.kernels import embedding as kernel
+
+            return kernel.forward(table, places, tokens.contiguous(), positions.contiguous(), *chance, factor)
+        x = table[tokens] * factor
+        return dropped_out(x if places is None else x + places[positions], chance)
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor) -> tuple[None, ...]:
+        (tokens,) = ctx.saved_tensors
+        chance: Chance = ctx.chance
+        if d_output.is_cuda:
+            from heedful.model.kernels import embedding as kernel
+
+            d_drawn = kernel.backward(d_output.contiguous(), *chance, ctx.factor)
+        else:
+            d_drawn = dropped_out(d_output * ctx.factor, chance)
+        ctx.gradients.give_rows(ctx.table, tokens, d_drawn)
+        return None, None, None, None, None, None, None
 
 
 # ---------------------------------------------------------------------- residual sum, dropout, LayerNorm
 
 
-@torch.library.custom_op(
-    "heedful::add_norm",
-    mutates_args=(),
-    schema="(Tensor x, Tensor h, Tensor bias, Tensor weight, Tensor shift, Tensor seeds, int call, "
-    "float dropout, float epsilon)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-)
 def add_norm(
     x: Tensor,
     h: Tensor,
     bias: Tensor,
     weight: Tensor,
     shift: Tensor,
-    seeds: Tensor,
-    call: int,
-    dropout: float,
+    chance: Chance,
     epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """s = x + dropout(h + bias) and LayerNorm(s); then mean and scale of each token, which only the gradient needs."""
-    if x.is_cuda:
-        from heedful.model.kernels import add_norm as kernel
-
-        return kernel.forward(x, h, bias, weight, shift, seeds, call, dropout, epsilon)
-    added = h + bias
-    if dropout:
-        added = torch.where(kept_by_dropout(h.shape, seeds, call, dropout), added / (1 - dropout), 0.0)
-    total = x + added
-    flat = total.flatten(0, -2)
-    mean, scale = flat.mean(dim=-1), torch.rsqrt(flat.var(dim=-1, unbiased=False) + epsilon)
-    return total, F.layer_norm(total, total.shape[-1:], weight, shift, epsilon), mean, scale
+    gradients: Gradients,
+) -> tuple[Tensor, Tensor]:
+    """s = x + dropout(h + bias), and LayerNorm(s) with this weight and shift."""
+    total, output = _AddNorm.apply(x, h, bias, weight, shift, chance, epsilon, gradients)  # type: ignore[no-untyped-call]
+    return total, output
 
 
-@add_norm.register_fake
-def _(
-    x: Tensor,
-    h: Tensor,
-    bias: Tensor,
-    weight: Tensor,
-    shift: Tensor,
-    seeds: Tensor,
-    call: int,
-    dropout: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    row = x.new_empty(x.numel() // x.shape[-1], dtype=torch.promote_types(x.dtype, torch.float32))
-    return torch.empty_like(x), torch.empty_like(x), row, torch.empty_like(row)
+class _AddNorm(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        h: Tensor,
+        bias: Tensor,
+        weight: Tensor,
+        shift: Tensor,
+        chance: Chance,
+        epsilon: float,
+        gradients: Gradients,
+    ) -> tuple[Tensor, Tensor]:
+        if x.is_cuda:
+            from heedful.model.kernels import add_norm as kernel
+
+            total, output, mean, scale = kernel.forward(x, h, bias, weight, shift, *chance, epsilon)
+        else:
+            total = x + dropped_out(h + bias, chance)
+            mean = total.mean(dim=-1, keepdim=True)
+            scale = torch.rsqrt(total.var(dim=-1, unbiased=False, keepdim=True) + epsilon)
+            output = F.layer_norm(total, total.shape[-1:], weight, shift, epsilon)
+        ctx.chance, ctx.gradients, ctx.owners = chance, gradients, (bias, weight, shift)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(total, weight, mean, scale)
+        return total, output
+
+    @staticmethod
+    def backward(ctx: Any, d_total: Tensor | None, d_output: Tensor | None) -> tuple[Tensor | None, ...]:
+        total, weight, mean, scale = ctx.saved_tensors
+        d_output = torch.zeros_like(total) if d_output is None else d_output.contiguous()
+        d_total = None if d_total is None else d_total.contiguous()
+        if total.is_cuda:
+            from heedful.model.kernels import add_norm as kernel
+
+            seeds, call, dropout = ctx.chance
+            statistics = (mean, scale)
+            d_x, d_h, partial = kernel.backward(
+                total, weight, seeds, statistics, d_total, d_output, call=call, dropout=dropout
+            )
+        else:
+            normal = (total - mean) * scale
+            scaled = d_output * weight
+            along, level = (scaled * normal).mean(dim=-1, keepdim=True), scaled.mean(dim=-1, keepdim=True)
+            d_x = (scaled - level - normal * along) * scale
+            d_x = d_x.clone() if d_total is None else d_x + d_total
+            d_h = dropped_out(d_x, ctx.chance).clone()
+            partial = torch.stack((d_h, d_output * normal, d_output), dim=-2).flatten(0, -3)
+        ctx.gradients.give(ctx.owners, summed(partial, total.dtype))
+        return d_x, d_h, None, None, None, None, None, None
 
 
-@torch.library.custom_op(
-    "heedful::add_norm_backward",
-    mutates_args=(),
-    schema="(Tensor total, Tensor weight, Tensor seeds, Tensor mean, Tensor scale, Tensor? d_total, "
-    "Tensor d_output, int call, float dropout)"
-    " -> (Tensor, Tensor, Tensor)",
-)
-def add_norm_backward(
-    total: Tensor,
-    weight: Tensor,
-    seeds: Tensor,
-    mean: Tensor,
-    scale: Tensor,
-    d_total: Tensor | None,
-    d_output: Tensor,
-    call: int,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x and h, and those of bias, weight and shift as three rows."""
-    if total.is_cuda:
-        from heedful.model.kernels import add_norm as kernel
-
-        return kernel.backward(total, weight, seeds, (mean, scale), d_total, d_output, call=call, dropout=dropout)
-    normal = ((total.flatten(0, -2) - mean[:, None]) * scale[:, None]).view_as(total)
-    scaled = d_output * weight
-    along, level = (scaled * normal).mean(dim=-1, keepdim=True), scaled.mean(dim=-1, keepdim=True)
-    d_x = (scaled - level - normal * along) * scale.view(*total.shape[:-1], 1)
-    if d_total is not None:
-        d_x = d_x + d_total
-    d_h = d_x.clone()
-    if dropout:
-        d_h = torch.where(kept_by_dropout(total.shape, seeds, call, dropout), d_x / (1 - dropout), 0.0)
-    rows = tuple(range(total.dim() - 1))
-    return d_x, d_h, torch.stack((d_h.sum(rows), (d_output * normal).sum(rows), d_output.sum(rows)))
+# ---------------------------------------------------------------------- matrix products
 
 
-@add_norm_backward.register_fake
-def _(
-    total: Tensor,
-    weight: Tensor,
-    seeds: Tensor,
-    mean: Tensor,
-    scale: Tensor,
-    d_total: Tensor | None,
-    d_output: Tensor,
-    call: int,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    sums = total.new_empty(3, total.shape[-1], dtype=mean.dtype)
-    return torch.empty_like(total), torch.empty_like(total), sums
+def product(x: Tensor, weights: Sequence[Tensor], gradients: Gradients) -> Tensor:
+    """x Wᵀ, where W is made of some matrices behind each other."""
+    return branch(x, weights, gradients)[1]
 
 
-def _keep_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
-    _, _, _, weight, _, seeds, ctx.call, ctx.dropout, _ = inputs
-    total, _, mean, scale = output
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(total, weight, seeds, mean, scale)
+def branch(x: Tensor, weights: Sequence[Tensor], gradients: Gradients) -> tuple[Tensor, Tensor]:
+    """x once more, for the residual sum, and x Wᵀ.
 
-
-def _norm_gradient(ctx: Any, d_total: Tensor | None, d_output: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    total, weight, seeds, mean, scale = ctx.saved_tensors
-    if d_output is None:
-        d_output = torch.zeros_like(total)
-    d_total = None if d_total is None else d_total.contiguous()
-    d_x, d_h, sums = add_norm_backward(
-        total, weight, seeds, mean, scale, d_total, d_output.contiguous(), ctx.call, ctx.dropout
-    )
-    d_bias, d_weight, d_shift = sums.to(weight.dtype)
-    return d_x, d_h, d_bias, d_weight, d_shift, None, None, None, None
-
-
-add_norm.register_autograd(_norm_gradient, setup_context=_keep_sum)
-
-
-# ---------------------------------------------------------------------- attention
-
-
-@torch.library.custom_op(
-    "heedful::row_attention",
-    mutates_args=(),
-    schema="(Tensor query, Tensor sides, Tensor mask, float scale) -> (Tensor, Tensor)",
-)
-def row_attention(query: Tensor, sides: Tensor, mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attention of (B, Q, n, H, Dh) to (B, K, n, H, Dh): the last two of a token's n vectors are its key and value.
-
-    The query is the first. In self-attention both arguments are one tensor with n = 3. Gives (B, Q, H, Dh), and the
-    logarithm of each query's sum of weights, which only the gradient needs.
+    The gradients of both meet inside the matrix product of the backward pass instead of in a sum of their own. So what
+    is done with the first result must give a gradient that nobody else holds: `add_norm` does.
     """
-    q, k, v = _heads_first(query, sides)
-    output = query.new_empty(query.shape[0], query.shape[1], *query.shape[3:])
-    if query.is_cuda:
-        from heedful.model.kernels import row_attention as kernel
-
-        return output, kernel.forward(q, k, v, mask, output.transpose(1, 2), scale)
-    scores = (q @ k.transpose(-2, -1) * scale).masked_fill(~mask, float("-inf"))
-    logarithms = torch.logsumexp(scores, dim=-1)
-    output.copy_((_weights(scores, logarithms) @ v).transpose(1, 2))
-    return output, logarithms
+    same, y = _Branch.apply(x, weights, gradients)  # type: ignore[no-untyped-call]
+    return same, y
 
 
-@row_attention.register_fake
-def _(query: Tensor, sides: Tensor, mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    rows, length, _, heads, width = query.shape
-    kept = query.new_empty(rows, heads, length, dtype=torch.promote_types(query.dtype, torch.float32))
-    return query.new_empty(rows, length, heads, width), kept
+class _Branch(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, owners: Sequence[Tensor], gradients: Gradients) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        weight = joined(owners)
+        ctx.gradients, ctx.owners = gradients, owners
+        ctx.save_for_backward(x, weight)
+        return x.view_as(x), x @ weight.t()
+
+    @staticmethod
+    def backward(ctx: Any, d_same: Tensor | None, d_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        ctx.gradients.give(ctx.owners, d_y.flatten(0, -2).t() @ x.flatten(0, -2))
+        return _met(d_same, d_y, weight), None, None
 
 
-@torch.library.custom_op(
-    "heedful::row_attention_backward",
-    mutates_args=(),
-    schema="(Tensor query, Tensor sides, Tensor mask, Tensor output, Tensor logarithms, Tensor "
-    "d_output, float scale)"
-    " -> (Tensor, Tensor)",
-)
-def row_attention_backward(
-    query: Tensor, sides: Tensor, mask: Tensor, output: Tensor, logarithms: Tensor, d_output: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Gradients of both arguments; of self-attention the first has the whole, and the second is empty."""
-    q, k, v = _heads_first(query, sides)
-    is_self = query.shape[2] == 3
-    d_query, d_sides = torch.empty_like(query), query.new_empty(0) if is_self else torch.empty_like(sides)
-    d_q, d_k, d_v = _heads_first(d_query, d_query if is_self else d_sides)
-    if query.is_cuda:
-        from heedful.model.kernels import row_attention as kernel
-
-        kept = (output.transpose(1, 2), logarithms)
-        kernel.backward((q, k, v), mask, kept, d_output.transpose(1, 2), (d_q, d_k, d_v), scale)
-        return d_query, d_sides
-    weights = _weights((q @ k.transpose(-2, -1) * scale).masked_fill(~mask, float("-inf")), logarithms)
-    gradient = d_output.transpose(1, 2)
-    inner = (gradient * output.transpose(1, 2)).sum(dim=-1, keepdim=True)
-    d_scores = weights * (gradient @ v.transpose(-2, -1) - inner) * scale
-    d_v.copy_(weights.transpose(-2, -1) @ gradient)
-    d_q.copy_(d_scores @ k)
-    d_k.copy_(d_scores.transpose(-2, -1) @ q)
-    return d_query, d_sides
+def feed_forward(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor, gradients: Gradients) -> tuple[Tensor, Tensor]:
+    """x once more, as by `branch`, and max(0, x Wᵀ + b) times the outer matrix: equation 2 without its last bias."""
+    same, y = _FeedForward.apply(x, inner, bias, outer, gradients)  # type: ignore[no-untyped-call]
+    return same, y
 
 
-@row_attention_backward.register_fake
-def _(
-    query: Tensor, sides: Tensor, mask: Tensor, output: Tensor, logarithms: Tensor, d_output: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(query), query.new_empty(0) if query.shape[2] == 3 else torch.empty_like(sides)
+class _FeedForward(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor, gradients: Gradients
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.gradients, ctx.owners = gradients, (inner, bias, outer)
+        hidden = torch._addmm_activation(bias, x.flatten(0, -2), inner.t())
+        ctx.save_for_backward(x, hidden)
+        return x.view_as(x), (hidden @ outer.t()).view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, d_same: Tensor | None, d_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, hidden = ctx.saved_tensors
+        inner, bias, outer = ctx.owners
+        d_flat = d_y.flatten(0, -2).contiguous()
+        ctx.gradients.give([outer], d_flat.t() @ hidden)
+        if hidden.is_cuda:
+            from heedful.model.kernels import feed_forward as kernel
+
+            d_hidden, partial = kernel.backward(d_flat, outer, hidden)
+        else:
+            d_hidden = partial = (d_flat @ outer) * (hidden > 0)
+        ctx.gradients.give([bias], summed(partial, bias.dtype))
+        ctx.gradients.give([inner], d_hidden.t() @ x.flatten(0, -2))
+        return _met(d_same, d_hidden.view(*d_y.shape[:-1], -1), inner), None, None, None, None
 
 
-def _heads_first(query: Tensor, sides: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return query[:, :, 0].transpose(1, 2), sides[:, :, -2].transpose(1, 2), sides[:, :, -1].transpose(1, 2)
-
-
-def _weights(scores: Tensor, logarithms: Tensor) -> Tensor:
-    """Softmax; a query without any key has zeros."""
-    return torch.exp(scores - logarithms.masked_fill(torch.isneginf(logarithms), 0.0)[..., None])
-
-
-def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, sides, mask, ctx.scale = inputs
-    ctx.save_for_backward(query, sides, mask, *output)
-
-
-def _attention_gradient(ctx: Any, d_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    query, sides, mask, output, logarithms = ctx.saved_tensors
-    d_query, d_sides = row_attention_backward(query, sides, mask, output, logarithms, d_output.contiguous(), ctx.scale)
-    return d_query, None if query.shape[2] == 3 else d_sides, None, None
-
-
-row_attention.register_autograd(_attention_gradient, setup_context=_keep_attention)
+def _met(d_same: Tensor | None, d_y: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of a branch's input: d_same + d_y W, written over the first."""
+    if d_same is None:
+        return d_y @ weight
+    d_x = d_same.contiguous()
+    d_x.flatten(0, -2).addmm_(d_y.flatten(0, -2), weight)
+    return d_x
 
 
 # ---------------------------------------------------------------------- loss
 
 
-@torch.library.custom_op(
-    "heedful::scaled_loss",
-    mutates_args=(),
-    schema="(Tensor logits, Tensor labels, Tensor counted, Tensor scale, float smoothing) -> (Tensor, Tensor, Tensor)",
-)
 def scaled_loss(
     logits: Tensor, labels: Tensor, counted: Tensor, scale: Tensor, smoothing: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Label-smoothed loss summed over the tokens that count, times `scale`; the plain sum; and the gradient.
+) -> tuple[Tensor, Tensor]:
+    """Label-smoothed loss summed over the tokens that count, times `scale`; and the plain sum, without a gradient.
 
     The gradient is made with the loss, so what is done to the loss afterwards is not in it: call `backward` on it.
     """
-    if logits.is_cuda:
-        from heedful.model.kernels import cross_entropy as kernel
-
-        losses, gradient = kernel.forward(logits, labels, counted, scale, smoothing)
-        loss_sum = losses.sum()
-        return loss_sum * scale, loss_sum, gradient
-    log_probs = torch.log_softmax(logits, dim=-1)
-    right = F.one_hot(labels.clamp(min=0), logits.shape[-1]).to(logits.dtype)
-    wanted = ((1 - smoothing) * right + smoothing / logits.shape[-1]) * counted[:, None]
-    loss_sum = -(wanted * log_probs).sum()
-    return loss_sum * scale, loss_sum, (log_probs.exp() * counted[:, None] - wanted) * scale
+    scaled, loss_sum = _ScaledLoss.apply(logits, labels, counted, scale, smoothing)  # type: ignore[no-untyped-call]
+    return scaled, loss_sum
 
 
-@scaled_loss.register_fake
-def _(
-    logits: Tensor, labels: Tensor, counted: Tensor, scale: Tensor, smoothing: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    number = logits.new_empty((), dtype=torch.promote_types(logits.dtype, torch.float32))
-    return number, torch.empty_like(number), torch.empty_like(logits)
+class _ScaledLoss(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, counted: Tensor, scale: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        if logits.is_cuda:
+            from heedful.model.kernels import cross_entropy as kernel
 
+            losses, gradient = kernel.forward(logits, labels, counted, scale, smoothing)
+            loss_sum = losses.sum()
+        else:
+            log_probs = torch.log_softmax(logits, dim=-1)
+            right = F.one_hot(labels.clamp(min=0), logits.shape[-1]).to(logits.dtype)
+            wanted = ((1 - smoothing) * right + smoothing / logits.shape[-1]) * counted[:, None]
+            loss_sum, gradient = -(wanted * log_probs).sum(), (log_probs.exp() * counted[:, None] - wanted) * scale
+        ctx.save_for_backward(gradient)
+        ctx.mark_non_differentiable(loss_sum)
+        return loss_sum * scale, loss_sum
 
-def _keep_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    ctx.save_for_backward(output[2])
-
-
-def _loss_gradient(ctx: Any, *_: Any) -> tuple[Tensor | None, ...]:
-    return ctx.saved_tensors[0], None, None, None, None
-
-
-scaled_loss.register_autograd(_loss_gradient, setup_context=_keep_gradient)
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.saved_tensors[0], None, None, None, None

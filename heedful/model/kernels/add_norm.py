@@ -12,23 +12,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 4
-"""Tokens that one program holds at a time."""
-PROGRAMS = 528
-"""Programs of the backward pass, four for each multiprocessor of an H200; each leaves one partial sum."""
+from heedful.model.kernels.dropout import dropped, keeps
+
+NUMBERS = 1024
+"""Numbers that one program of the forward pass holds at a time: two tokens of the base model."""
+ROWS_BACKWARD, PROGRAMS = 2, 1056
+"""Tokens that one program of the backward pass holds at a time, and such programs: eight for each multiprocessor of an
+H200; each leaves one partial sum."""
 
 
 @triton.jit
-def _keeps(place, seeds, call, threshold):
-    """Whether dropout keeps the number at this place: the finaliser of MurmurHash3 over place and seed."""
-    mixed = (place.to(tl.uint32) * 0x9E3779B1) ^ tl.load(seeds + call).to(tl.uint32)
-    mixed = (mixed ^ (mixed >> 16)) * 0x85EBCA6B
-    mixed = (mixed ^ (mixed >> 13)) * 0xC2B2AE35
-    return (mixed ^ (mixed >> 16)) >= threshold.to(tl.uint32)
-
-
-@triton.jit
-def _forward(
+def _add_norm_forward(
     x, h, bias, weight, shift, seeds, total, output, means, scales,
     num_rows, width, call, threshold, raise_by, epsilon,
     DROPOUT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
@@ -40,7 +34,7 @@ def _forward(
     added = tl.load(h + place, mask=inside, other=0.0).to(tl.float32)
     added += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)[None, :]
     if DROPOUT:
-        added = tl.where(_keeps(place, seeds, call, threshold), added * raise_by, 0.0)
+        added = tl.where(keeps(place, seeds, call, threshold), added * raise_by, 0.0)
     s = (tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + added).to(total.dtype.element_ty)
     tl.store(total + place, s, mask=inside)
     s = tl.where(inside, s.to(tl.float32), 0.0)
@@ -56,7 +50,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _add_norm_backward(
     total, weight, seeds, means, scales, d_total, d_output, d_x, d_h, partial,
     num_rows, width, call, threshold, raise_by,
     DROPOUT: tl.constexpr, HAS_TOTAL: tl.constexpr, TURNS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
@@ -64,9 +58,10 @@ def _backward(
     program, column = tl.program_id(0), tl.arange(0, WIDTH)
     there = column < width
     gamma = tl.load(weight + column, mask=there, other=0.0).to(tl.float32)
-    d_gamma = tl.zeros((WIDTH,), dtype=tl.float32)
-    d_beta = tl.zeros((WIDTH,), dtype=tl.float32)
-    d_bias = tl.zeros((WIDTH,), dtype=tl.float32)
+    # Summed over rows only at the end: a sum across threads in every turn would cost more than all the rest.
+    d_gamma = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
+    d_beta = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
+    d_bias = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
     for turn in range(TURNS):
         row = (turn * tl.num_programs(0) + program) * ROWS + tl.arange(0, ROWS)
         inside = (row[:, None] < num_rows) & there[None, :]
@@ -85,16 +80,16 @@ def _backward(
         d_s = tl.where(inside, d_s, 0.0)
         d_added = d_s
         if DROPOUT:
-            d_added = tl.where(_keeps(place, seeds, call, threshold), d_s * raise_by, 0.0)
+            d_added = tl.where(keeps(place, seeds, call, threshold), d_s * raise_by, 0.0)
         tl.store(d_x + place, d_s.to(d_x.dtype.element_ty), mask=inside)
         tl.store(d_h + place, d_added.to(d_h.dtype.element_ty), mask=inside)
-        d_gamma += tl.sum(d_y * normal, axis=0)
-        d_beta += tl.sum(d_y, axis=0)
-        d_bias += tl.sum(d_added, axis=0)
+        d_gamma += d_y * normal
+        d_beta += d_y
+        d_bias += d_added
     place = partial + program * 3 * width + column
-    tl.store(place, d_bias, mask=there)
-    tl.store(place + width, d_gamma, mask=there)
-    tl.store(place + 2 * width, d_beta, mask=there)
+    tl.store(place, tl.sum(d_bias, axis=0), mask=there)
+    tl.store(place + width, tl.sum(d_gamma, axis=0), mask=there)
+    tl.store(place + 2 * width, tl.sum(d_beta, axis=0), mask=there)
 
 
 def forward(
@@ -113,10 +108,11 @@ def forward(
     num_rows = x.numel() // width
     total, output = torch.empty_like(x), torch.empty_like(x)
     means, scales = (torch.empty(num_rows, device=x.device, dtype=torch.float32) for _ in range(2))
-    _forward[(triton.cdiv(num_rows, ROWS),)](
+    rows, block, warps = _tiling(width, NUMBERS // width)
+    _add_norm_forward[(triton.cdiv(num_rows, rows),)](
         x, h, bias, weight, shift, seeds, total, output, means, scales,
-        num_rows, width, call, *_dropped(dropout), epsilon,
-        DROPOUT=dropout > 0, ROWS=ROWS, WIDTH=triton.next_power_of_2(width), num_warps=4,
+        num_rows, width, call, *dropped(dropout), epsilon,
+        DROPOUT=dropout > 0, ROWS=rows, WIDTH=block, num_warps=warps,
     )  # fmt: skip
     return total, output, means, scales
 
@@ -132,22 +128,24 @@ def backward(
     call: int,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x and h, and those of bias, weight and shift as three rows."""
+    """Gradients of x and h, and those of bias, weight and shift as partial sums, (programs, 3, width)."""
     width = total.shape[-1]
     num_rows = total.numel() // width
     d_x, d_h = torch.empty_like(total), torch.empty_like(total)
-    blocks = triton.cdiv(num_rows, ROWS)
+    rows, block, warps = _tiling(width, ROWS_BACKWARD)
+    blocks = triton.cdiv(num_rows, rows)
     programs = min(PROGRAMS, blocks)
     partial = torch.empty(programs, 3, width, device=total.device, dtype=torch.float32)
-    _backward[(programs,)](
+    _add_norm_backward[(programs,)](
         total, weight, seeds, *statistics, d_output if d_total is None else d_total, d_output, d_x, d_h, partial,
-        num_rows, width, call, *_dropped(dropout),
+        num_rows, width, call, *dropped(dropout),
         DROPOUT=dropout > 0, HAS_TOTAL=d_total is not None, TURNS=triton.cdiv(blocks, programs),
-        ROWS=ROWS, WIDTH=triton.next_power_of_2(width), num_warps=4,
+        ROWS=rows, WIDTH=block, num_warps=warps,
     )  # fmt: skip
-    return d_x, d_h, partial.sum(dim=0)
+    return d_x, d_h, partial
 
 
-def _dropped(dropout: float) -> tuple[int, float]:
-    """Below which hash a number is dropped, and by what the others are raised."""
-    return int(dropout * 2**32), 1 / (1 - dropout)
+def _tiling(width: int, rows: int) -> tuple[int, int, int]:
+    """How many rows a program holds, the power of two that holds a row, and the warps: sixteen numbers a thread."""
+    block, rows = triton.next_power_of_2(width), triton.next_power_of_2(max(1, rows))
+    return rows, block, max(1, min(16, rows * block // 512))

@@ -1,7 +1,7 @@
-"""Label-smoothed cross-entropy and its gradient in one Triton kernel: each row of logits is read once.
+"""Label-smoothed cross-entropy and its gradient in one Triton kernel, so that logits are never written in fp32.
 
-A row is a token's logits over the whole vocabulary. Softmax, loss and gradient are made while the row is on the chip,
-so logits are never written in fp32, and no second pass looks at them.
+A program takes a token's logits over the whole vocabulary, block by block, twice: for the sum of the softmax, then for
+the gradient. The second look finds them in the chip's cache, and many small programs keep the memory busy.
 """
 
 from __future__ import annotations
@@ -11,24 +11,46 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+LANES, GROUPS, WARPS = 1024, 2, 4
+"""A block is so many lanes, each with so many logits: powers of e are costly, and a lane's largest is kept by group."""
+
 
 @triton.jit
-def _kernel(logits, labels, counted, scale, losses, gradient, vocabulary, smoothing, SIZE: tl.constexpr):
-    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
-    there = column < vocabulary
+def _cross_entropy(
+    logits, labels, counted, scale, losses, gradient, vocabulary, smoothing,
+    BLOCKS: tl.constexpr, GROUPS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)
     real = tl.load(counted + row) != 0
-    scores = tl.load(logits + row * vocabulary + column, mask=there & real, other=float("-inf")).to(tl.float32)
-    largest = tl.where(real, tl.max(scores, axis=0), 0.0)
-    powers = tl.exp(scores - largest)
-    total = tl.where(real, tl.sum(powers, axis=0), 1.0)
-    of_label = tl.sum(tl.where(column == label, scores, 0.0), axis=0)
-    of_all = tl.sum(tl.where(there & real, scores, 0.0), axis=0)
-    loss = largest + tl.log(total) - (1 - smoothing) * of_label - smoothing / vocabulary * of_all
+    column = tl.arange(0, GROUPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    largest = tl.full((LANES,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((LANES,), dtype=tl.float32)
+    of_all = tl.zeros((LANES,), dtype=tl.float32)
+    for block in range(BLOCKS):  # each lane for itself, joined after the loop
+        here = block * (GROUPS * LANES) + column
+        there = (here < vocabulary) & real
+        scores = tl.load(logits + row * vocabulary + here, mask=there, other=float("-inf")).to(tl.float32)
+        new = tl.maximum(largest, tl.max(scores, axis=0))
+        shift = tl.where(new == float("-inf"), 0.0, new)
+        total = total * tl.exp(largest - shift) + tl.sum(tl.exp(scores - shift[None, :]), axis=0)
+        of_all += tl.sum(tl.where(there, scores, 0.0), axis=0)
+        largest = new
+    top = tl.where(real, tl.max(largest, axis=0), 0.0)
+    sum_of_all = tl.sum(of_all, axis=0)
+    normaliser = tl.where(real, tl.sum(total * tl.exp(largest - top), axis=0), 1.0)
+    of_label = tl.load(logits + row * vocabulary + label, mask=real, other=0.0).to(tl.float32)
+    loss = top + tl.log(normaliser) - (1 - smoothing) * of_label - smoothing / vocabulary * sum_of_all
     tl.store(losses + row, tl.where(real, loss, 0.0))
-    wanted = tl.where(column == label, 1 - smoothing, 0.0) + smoothing / vocabulary
-    d_scores = tl.where(real, (powers / total - wanted) * tl.load(scale), 0.0)
-    tl.store(gradient + row * vocabulary + column, d_scores.to(gradient.dtype.element_ty), mask=there)
+    factor = tl.where(real, tl.load(scale), 0.0)
+    share, everywhere = factor / normaliser, factor * smoothing / vocabulary
+    for block in range(BLOCKS):
+        here = block * (GROUPS * LANES) + column
+        there = here < vocabulary
+        scores = tl.load(logits + row * vocabulary + here, mask=there & real, other=float("-inf")).to(tl.float32)
+        d_scores = tl.exp(scores - top) * share - everywhere
+        d_scores = tl.where(here == label, d_scores - (1 - smoothing) * factor, d_scores)
+        tl.store(gradient + row * vocabulary + here, d_scores.to(gradient.dtype.element_ty), mask=there)
 
 
 def forward(logits: Tensor, labels: Tensor, counted: Tensor, scale: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -36,9 +58,9 @@ def forward(logits: Tensor, labels: Tensor, counted: Tensor, scale: Tensor, smoo
     rows, vocabulary = logits.shape
     losses = torch.empty(rows, device=logits.device, dtype=torch.float32)
     gradient = torch.empty_like(logits)
-    size = triton.next_power_of_2(vocabulary)
-    _kernel[(rows,)](
+    groups = min(GROUPS, triton.next_power_of_2(triton.cdiv(vocabulary, LANES)))
+    _cross_entropy[(rows,)](
         logits, labels, counted, scale, losses, gradient, vocabulary, smoothing,
-        SIZE=size, num_warps=32 if size >= 1 << 15 else 16 if size >= 1 << 13 else 4,
+        BLOCKS=triton.cdiv(vocabulary, groups * LANES), GROUPS=groups, LANES=LANES, num_warps=WARPS,
     )  # fmt: skip
     return losses, gradient

@@ -1,0 +1,78 @@
+"""Scores made aside, each metric by a process of its own, while this one goes on translating.
+
+TER alone takes a core twenty seconds for three thousand sentences. The processes are plain programs, `python -m
+heedful.evaluation.aside`, that read JSON and write JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import heedful.errors
+from heedful.evaluation.score import Score, score
+
+SMALL = 500
+"""With fewer sentences starting processes costs more than it saves."""
+
+
+class Aside:
+    """What `score` gives for these arguments, begun at once; `scores` waits for it."""
+
+    def __init__(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[str],
+        *,
+        metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+        target_language: str | None = None,
+    ) -> None:
+        texts = {"hypotheses": list(hypotheses), "references": list(references), "target_language": target_language}
+        self._arguments: list[dict[str, Any]] = [{**texts, "metrics": [metric]} for metric in metrics]
+        is_small = len(hypotheses) < SMALL
+        self._processes = [None if is_small else _start(arguments) for arguments in self._arguments]
+
+    def scores(self) -> list[Score]:
+        """One score for each metric. What a process failed to make is made here, where errors are told."""
+        found: list[Score] = []
+        for arguments, process in zip(self._arguments, self._processes, strict=True):
+            said = process.communicate()[0] if process is not None else b""
+            if process is not None and process.returncode == 0:
+                found += [Score.from_dict(plain) for plain in json.loads(said)]
+            else:
+                found += score(**arguments)
+        return found
+
+
+def _start(arguments: dict[str, Any]) -> subprocess.Popen[bytes]:
+    package = Path(heedful.errors.__file__).parent.parent
+    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "heedful.evaluation.aside"]
+    with tempfile.TemporaryFile() as file:  # a pipe would keep this process waiting until the other reads
+        file.write(json.dumps(arguments).encode())
+        file.seek(0)
+        return subprocess.Popen(
+            command,
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+
+def main() -> None:
+    """Be one of the processes."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group; no traceback of this one is wanted
+    found = score(**json.loads(sys.stdin.buffer.read()))
+    sys.stdout.write(json.dumps([one.to_dict() for one in found]))
+
+
+if __name__ == "__main__":
+    main()

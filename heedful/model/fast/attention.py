@@ -1,0 +1,207 @@
+"""Attention inside rows as one operation: a plain form for CPUs, a kernel of our own for GPUs, and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from heedful.model.fast.gradients import Gradients, joined, summed
+from heedful.model.kernels.sides import Rows, Sides
+from heedful.model.masks import causal_mask, segment_mask
+
+
+class SharedGradient:
+    """One tensor for the gradients of several that stand side by side in its third dimension."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.like = like
+        self._whole: Tensor | None = None
+
+    @property
+    def whole(self) -> Tensor:
+        """All of them."""
+        if self._whole is None:
+            self._whole = torch.empty_like(self.like)
+        return self._whole
+
+    def part(self, index: int) -> Tensor:
+        """Where one of them belongs."""
+        return self.whole[:, :, index]
+
+
+class Memory(NamedTuple):
+    """Keys and values of the memory for one layer, (B, K, 2, H, Dh), and the place for their gradient."""
+
+    sides: Tensor
+    shared: SharedGradient
+    layer: int
+
+
+def memory_of_layers(memory: Tensor, weights: Sequence[Tensor], num_heads: int, gradients: Gradients) -> list[Memory]:
+    """Keys and values of the memory for all layers by one matrix product; `weights` are key and value of each layer."""
+    layers = len(weights) // 2
+    shape = (*memory.shape[:2], layers, 2, num_heads, weights[0].shape[0] // num_heads)
+    shared = SharedGradient(memory.new_empty(0))
+    sides = _MemoryOfLayers.apply(memory, weights, shape, shared, gradients)  # type: ignore[no-untyped-call]
+    return [Memory(one, shared, layer) for layer, one in enumerate(sides)]
+
+
+class _MemoryOfLayers(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        memory: Tensor,
+        owners: Sequence[Tensor],
+        shape: tuple[int, ...],
+        shared: SharedGradient,
+        gradients: Gradients,
+    ) -> tuple[Tensor, ...]:
+        weight = joined(owners)
+        ctx.owners, ctx.shared, ctx.gradients = owners, shared, gradients
+        ctx.save_for_backward(memory, weight)
+        whole = (memory @ weight.t()).view(shape)
+        shared.like = whole
+        return whole.unbind(2)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        memory, weight = ctx.saved_tensors
+        d_sides = ctx.shared.whole.flatten(2)  # what autograd brings are parts of it
+        ctx.gradients.give(ctx.owners, d_sides.flatten(0, 1).t() @ memory.flatten(0, 1))
+        return d_sides @ weight, None, None, None, None
+
+
+def row_attention(
+    query: Tensor,
+    memory: Memory | None,
+    query_bias: Sequence[Tensor],
+    sides_bias: Sequence[Tensor],
+    rows: Rows,
+    scale: float,
+    gradients: Gradients,
+) -> Tensor:
+    """Attention of (B, Q, n, H, Dh) to keys and values of a memory; gives (B, Q, H, Dh).
+
+    Self-attention has no memory: a token's three vectors are then its query, key and value. Biases are n or 2 vectors,
+    or none, and get their gradients through `gradients`.
+    """
+    result: Tensor = _RowAttention.apply(
+        query, memory and memory.sides, query_bias, sides_bias, rows, scale, gradients, memory and memory[1:]
+    )  # type: ignore[no-untyped-call]
+    return result
+
+
+class _RowAttention(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        sides: Tensor | None,
+        query_owners: Sequence[Tensor],
+        sides_owners: Sequence[Tensor],
+        rows: Rows,
+        scale: float,
+        gradients: Gradients,
+        room: tuple[SharedGradient, int] | None,
+    ) -> Tensor:
+        query_bias, sides_bias = (
+            joined(owners).view(-1, *query.shape[3:]) if owners else None for owners in (query_owners, sides_owners)
+        )
+        taken, biases = _heads_first(query, sides), _biases(query_bias, sides_bias)
+        output = query.new_empty(query.shape[0], query.shape[1], *query.shape[3:])
+        if query.is_cuda:
+            from heedful.model.kernels import row_attention as kernel
+
+            logarithms = kernel.forward(taken, biases, rows, output.transpose(1, 2), scale)
+        else:
+            q, k, v = _with_biases(taken, biases)
+            scores = _scores(q, k, rows, scale)
+            logarithms = torch.logsumexp(scores, dim=-1)
+            output.copy_((_weights(scores, logarithms) @ v).transpose(1, 2))
+        ctx.rows, ctx.scale, ctx.gradients, ctx.owners = rows, scale, gradients, (query_owners, sides_owners)
+        ctx.room = room
+        ctx.save_for_backward(query, sides, query_bias, sides_bias, output, logarithms)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
+        query, sides, query_bias, sides_bias, output, logarithms = ctx.saved_tensors
+        d_query, d_sides = torch.empty_like(query), None if ctx.room is None else ctx.room[0].part(ctx.room[1])
+        by_query, by_sides = (
+            None if one is None else one.new_empty(query.shape[0], *one.shape, dtype=logarithms.dtype)
+            for one in (query_bias, sides_bias)
+        )
+        taken, biases = _heads_first(query, sides), _biases(query_bias, sides_bias)
+        d_taken, d_biases = _heads_first(d_query, d_sides), _biases(by_query, by_sides, dim=1)
+        gradient, kept = d_output.contiguous().transpose(1, 2), (output.transpose(1, 2), logarithms)
+        if query.is_cuda:
+            from heedful.model.kernels import row_attention as kernel
+
+            kernel.backward(taken, biases, ctx.rows, kept, gradient, d_taken, d_biases, ctx.scale)
+        else:
+            _plain_backward(_with_biases(taken, biases), ctx.rows, kept, gradient, d_taken, d_biases, ctx.scale)
+        for owners, sums in zip(ctx.owners, (by_query, by_sides), strict=True):
+            if sums is not None:
+                ctx.gradients.give(owners, summed(sums, query.dtype))
+        return d_query, d_sides, None, None, None, None, None, None
+
+
+def _heads_first(query: Tensor, sides: Tensor | None) -> Sides:
+    """Views of queries, keys and values: (B, H, length, Dh) each."""
+    others = query if sides is None else sides
+    return Sides(*(one.transpose(1, 2) for one in (query[:, :, 0], others[:, :, -2], others[:, :, -1])))
+
+
+def _biases(query_bias: Tensor | None, sides_bias: Tensor | None, dim: int = 0) -> Sides | None:
+    """Views of the three biases, (H, Dh) each, or of their sums in each row."""
+    if query_bias is None:
+        return None
+    others = query_bias if sides_bias is None else sides_bias
+    return Sides(query_bias.select(dim, 0), others.select(dim, -2), others.select(dim, -1))
+
+
+# ---------------------------------------------------------------------- the plain form
+
+
+def _with_biases(taken: Sides, biases: Sides | None) -> Sides:
+    if biases is None:
+        return taken
+    return Sides(*(one + bias[:, None] for one, bias in zip(taken, biases, strict=True)))
+
+
+def _scores(query: Tensor, key: Tensor, rows: Rows, scale: float) -> Tensor:
+    mask = segment_mask(rows.query_segments, rows.key_segments)
+    if rows.causal:
+        mask = mask & causal_mask(mask.shape[-1], mask.device)
+    return (query @ key.transpose(-2, -1) * scale).masked_fill(~mask, float("-inf"))
+
+
+def _weights(scores: Tensor, logarithms: Tensor) -> Tensor:
+    """Softmax; a query without any key has zeros."""
+    return torch.exp(scores - logarithms.masked_fill(torch.isneginf(logarithms), 0.0)[..., None])
+
+
+def _plain_backward(
+    taken: Sides,
+    rows: Rows,
+    kept: tuple[Tensor, Tensor],
+    gradient: Tensor,
+    gradients: Sides,
+    d_biases: Sides | None,
+    scale: float,
+) -> None:
+    """Write all gradients where they belong."""
+    (q, k, v), (output, logarithms) = taken, kept
+    weights = _weights(_scores(q, k, rows, scale), logarithms)
+    inner = (gradient * output).sum(dim=-1, keepdim=True)
+    d_scores = weights * (gradient @ v.transpose(-2, -1) - inner) * scale
+    gradients.query.copy_(d_scores @ k)
+    gradients.key.copy_(d_scores.transpose(-2, -1) @ q)
+    gradients.value.copy_(weights.transpose(-2, -1) @ gradient)
+    if d_biases is not None:
+        for bias, one in zip(d_biases, gradients, strict=True):
+            bias.copy_(one.sum(dim=2))

@@ -1,0 +1,41 @@
+"""Scores made by other processes are those made here, and what is wrong is told as it would be here."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from heedful.errors import ConfigError
+from heedful.evaluation import aside
+from heedful.evaluation.score import score
+
+REFERENCES = [f"Satz {number} steht in dem kleinen Haus." for number in range(30)]
+HYPOTHESES = [
+    f"Satz {number} in dem\u2028 {'großen' if number % 3 else 'kleinen'} Haus \ud800." for number in range(30)
+]
+
+
+@pytest.mark.parametrize("least", [0, 500])
+def test_the_scores_are_those_made_here(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
+    monkeypatch.setattr(aside, "SMALL", least)
+    started: list[Any] = []
+    start = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *command, **how: started.append(start(*command, **how)) or started[-1]
+    )
+    found = aside.Aside(HYPOTHESES, REFERENCES, target_language="de").scores()
+    assert found == score(HYPOTHESES, REFERENCES, target_language="de")
+    assert [one.name for one in found] == ["BLEU", "chrF2", "TER"]
+    assert [process.returncode for process in started] == ([0, 0, 0] if least == 0 else [])
+
+
+def test_what_a_process_cannot_do_is_done_here_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "SMALL", 0)
+    with pytest.raises(ConfigError, match=r"metric 'blue' is not known .*'bleu'"):
+        aside.Aside(HYPOTHESES, REFERENCES, metrics=["blue"]).scores()
+    with monkeypatch.context() as broken:
+        broken.setattr(aside.sys, "executable", "/bin/false")
+        begun = aside.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"])
+    assert begun.scores() == score(HYPOTHESES, REFERENCES, metrics=["bleu"])

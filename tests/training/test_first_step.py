@@ -1,0 +1,255 @@
+"""The way to the first step: its time is told in parts, and what goes on beside it changes nothing of the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from heedful import workflow
+from heedful.checkpoint import load_weights
+from heedful.config import TrainingConfig, settle, to_mapping
+from heedful.data.prepare import Prepared
+from heedful.training import background
+from heedful.training.background import Background, Compiler
+from heedful.training.caches import FOLDERS, is_compiled, keep_compiled_code
+from heedful.training.first_step import FirstStep, Stopwatch
+
+CPU = torch.device("cpu")
+ALWAYS = ["starting_torch", "opening_the_corpora", "looking_over_the_corpora", "learning_the_subwords", "tokenising"]
+LAST = ["building_the_model", "compiling_and_trying_the_largest_batch", "first_update"]
+
+
+def request_for(folder: Path, output: Path, **training: Any) -> dict[str, Any]:
+    words = "red blue green cat dog bird runs sits eats".split()
+    lines = [f"{one} {other} {third}" for one in words[:4] for other in words[3:7] for third in words[5:]]
+    (folder / "low.txt").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "up.txt").write_text("".join(f"{line.upper()}\n" for line in lines))
+    return {
+        "output": str(output),
+        "preset": "tiny",
+        "data": {"train": [{"source": str(folder / "low.txt"), "target": str(folder / "up.txt")}], "valid_pairs": 4},
+        "tokenizer": {"vocab_size": 290},
+        "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1},
+        "training": {
+            "steps": 3,
+            "tokens_per_step": 256,
+            "bleu_sentences": 0,
+            "average_last": 0,
+            "ema_decay": 0.0,
+            "device": "cpu",
+            "tensorboard": False,
+            **training,
+        },
+    }
+
+
+class Remembered(Compiler):
+    """One that can be looked at afterwards."""
+
+    started: ClassVar[list[Remembered]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: list[dict[str, Any]] = []
+        self.started.append(self)
+
+    def ask(self, job: dict[str, Any]) -> None:
+        self.jobs.append(job)
+        super().ask(job)
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
+    """Everything is worth while, also on a CPU; gives the other processes that were started."""
+    monkeypatch.setattr(background, "is_compiled", lambda config, *, on_gpu: True)
+    monkeypatch.setattr(background, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(background, "HARDLY_BEGUN", 0.0)
+    monkeypatch.setattr(background, "Compiler", Remembered)
+    Remembered.started = []
+    return Remembered.started
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    ours, theirs = load_weights(one), load_weights(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+# ---------------------------------------------------------------------- the time and its parts
+
+
+def test_a_stopwatch_divides_all_of_the_time() -> None:
+    watch = Stopwatch("one part")
+    watch.enter("another")
+    watch.enter("one part")
+    assert watch.first_step is None
+    first_step = watch.stop(7)
+    assert watch.first_step is first_step
+    assert first_step.step == 7
+    assert list(first_step.parts) == ["one_part", "another"]
+    assert first_step.seconds == pytest.approx(sum(first_step.parts.values()), abs=1e-9)
+
+
+def test_the_line_names_every_part() -> None:
+    told = str(FirstStep(step=1, seconds=3.25, parts={"starting_torch": 2.0, "first_update": 1.25}))
+    assert told == "The first step was done after 3.2 s: starting torch 2.0, first update 1.2."
+
+
+def test_a_run_tells_the_time_to_its_first_step_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    request = request_for(tmp_path, tmp_path / "run")
+    first_step = workflow.train(request).first_step
+    assert first_step is not None
+    assert list(first_step.parts) == [*ALWAYS, *LAST]
+    assert all(seconds >= 0 for seconds in first_step.parts.values())
+    assert first_step.seconds == pytest.approx(sum(first_step.parts.values()), abs=1e-9)
+    assert str(first_step) in capsys.readouterr().err
+    log = [json.loads(line) for line in (tmp_path / "run" / "training" / "log.jsonl").read_text("utf-8").splitlines()]
+    assert [line for line in log if line["event"] == "first_step"] == [{"event": "first_step", **asdict(first_step)}]
+    config = json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))
+    assert config["details"]["training"]["first_step"] == asdict(first_step)
+
+    again = workflow.train({**request, "training": {**request["training"], "steps": 4}}, resume=True, quiet=True)
+    assert again.first_step is not None
+    assert again.first_step.step == 4
+    assert "tokenising" not in again.first_step.parts  # the corpora were prepared already
+    assert workflow.train(request, resume=True, quiet=True).first_step is None  # nothing was left to do
+
+
+# ---------------------------------------------------------------------- compiling beside the preparing
+
+
+def test_a_step_compiled_beside_the_preparing_changes_no_bit(
+    tmp_path: Path, eager: list[Remembered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_for(tmp_path, tmp_path / "beside")
+    result = workflow.train(request, quiet=True)
+    [compiler] = eager
+    assert compiler.is_done  # the same step worked once in the other process
+    assert compiler.process.poll() is not None
+    assert result.first_step is not None
+    assert list(result.first_step.parts) == [*ALWAYS, "waiting_for_the_compiler", *LAST]
+
+    prepared = Prepared.open(tmp_path / "beside" / "training" / "data")
+    config = workflow.complete(request, settle(request, "base"), prepared)
+    guessed, known = compiler.jobs
+    assert guessed == known
+    assert known["config"]["model"] == to_mapping(config)["model"]
+    assert (known["rows"], known["width"]) == (256 // prepared.row_width, prepared.row_width)
+
+    monkeypatch.setattr(background, "WORTHWHILE_BYTES", 1 << 60)
+    workflow.train({**request, "output": str(tmp_path / "alone")}, quiet=True)
+    monkeypatch.setattr(background, "WORTHWHILE_BYTES", 0)
+    again = {**request, "output": str(tmp_path / "again"), "data": {"prepared": str(prepared.directory)}}
+    workflow.train(again, quiet=True)
+    assert len(eager) == 1  # corpora too small, and none to prepare
+    assert same_weights(tmp_path / "beside", tmp_path / "alone")
+    assert same_weights(tmp_path / "beside", tmp_path / "again")
+
+
+def test_a_run_goes_on_when_the_other_process_does_not(
+    tmp_path: Path, eager: list[Remembered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert workflow.train(request_for(tmp_path, tmp_path / "run"), quiet=True).steps == 3
+    assert not eager[0].is_done
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert workflow.train(request_for(tmp_path, tmp_path / "other"), quiet=True).steps == 3
+    assert len(eager) == 1
+
+
+def test_another_job_takes_the_place_of_one_that_is_not_done() -> None:
+    compiler = Compiler()
+    try:
+        first = compiler.process
+        compiler.ask({"config": {}, "rows": 1, "width": 8})
+        compiler.ask({"config": {}, "rows": 1, "width": 8})
+        assert compiler.process is first
+        compiler.wait()  # it has hardly begun, so this does not wait
+        assert not compiler.is_done
+        compiler.ask({"config": {}, "rows": 2, "width": 8})
+        assert compiler.process is not first
+        assert first.poll() is not None
+    finally:
+        compiler.end()
+    assert compiler.process.poll() is not None
+
+
+def test_the_other_process_ends_with_the_preparing_and_with_whoever_started_it(eager: list[Remembered]) -> None:
+    with pytest.raises(KeyboardInterrupt), Background(TrainingConfig(), CPU, alone=True) as beside:
+        beside.begin(1)
+        raise KeyboardInterrupt
+    assert eager[0].process.poll() is not None
+
+    left = Compiler()
+    assert left.process.stdin is not None
+    left.process.stdin.close()
+    assert left.process.wait(timeout=60) == 0
+    left.end()
+
+
+def test_only_what_pays_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_compiled(TrainingConfig(), on_gpu=False)
+    assert is_compiled(TrainingConfig(compile=True), on_gpu=False)
+    assert is_compiled(TrainingConfig(), on_gpu=True)
+    large = background.WORTHWHILE_BYTES
+    for training, alone, num_bytes in (
+        (TrainingConfig(), True, large),  # nothing is compiled on a CPU
+        (TrainingConfig(compile=True), False, large),
+        (TrainingConfig(compile=True), True, large - 1),
+    ):
+        beside = Background(training, CPU, alone=alone)
+        beside.begin(num_bytes)
+        assert beside.compiler is None
+
+
+# ---------------------------------------------------------------------- where compiled code is kept
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache directory for this test alone, and an environment that says nothing else."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in (*FOLDERS, "TRITON_HOME"):
+        monkeypatch.setenv(name, "")  # so that it is put back as it was
+        monkeypatch.delenv(name)
+    yield tmp_path / "cache" / "heedful"
+
+
+def test_compiled_code_is_kept_in_the_users_cache_directory(home: Path) -> None:
+    assert keep_compiled_code() is None
+    assert {os.environ[name] for name in FOLDERS} == {str(home / "inductor"), str(home / "triton")}
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_what_the_environment_says_stands(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/my/own")
+    monkeypatch.setenv("TRITON_HOME", "/my")
+    assert keep_compiled_code() is None
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/my/own"
+    assert "TRITON_CACHE_DIR" not in os.environ
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("obstacle", ["a file", "others can write"])
+def test_a_directory_that_cannot_be_trusted_is_not_used(home: Path, obstacle: str) -> None:
+    home.parent.mkdir()
+    if obstacle == "a file":
+        home.write_text("")
+    else:
+        home.mkdir()
+        home.chmod(0o777)
+    remark = keep_compiled_code()
+    assert remark is not None
+    assert "XDG_CACHE_HOME" in remark
+    other = Path(os.environ["TRITON_CACHE_DIR"]).parent
+    assert other == Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent
+    assert home not in (other, *other.parents)
+    assert stat.S_IMODE(other.stat().st_mode) == 0o700
