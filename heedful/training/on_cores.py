@@ -7,7 +7,7 @@ Here they wait once. Who computes what, and the order of the sums, follow from t
 from __future__ import annotations
 
 import copy
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import torch
 from torch import Tensor, nn
@@ -17,19 +17,21 @@ from heedful.model.fast.on_cpu import add_gradient
 from heedful.model.fast.sentences import Group, groups_of
 from heedful.model.transformer import Transformer
 
-TOKENS_PER_GROUP = 1024
-"""About as many tokens, of both sides together, are computed at once: little enough to stay in a core's cache."""
+TOKENS_PER_GROUP = 2048
+"""About as many tokens, of both sides together, are computed at once: their activations stay near a core."""
+MOST_WORKERS = 8
+"""Each worker has gradients of its own; with more cores each gets several."""
 
 
 class OnCores:
     """Adds the gradient of a batch to the parameters of `model`."""
 
     def __init__(self, model: Transformer, *, smoothing: float) -> None:
-        self.num_workers = torch.get_num_threads()
-        self.smoothing = smoothing
+        self.smoothing, self.num_threads = smoothing, torch.get_num_threads()
+        self.num_workers = max(n for n in range(1, MOST_WORKERS + 1) if self.num_threads % n == 0)
         self.models = [model, *(_sharing(model) for _ in range(self.num_workers - 1))]
         self.kept = [[torch.zeros_like(parameter) for parameter in one.parameters()] for one in self.models]
-        self.pool = ThreadPoolExecutor(self.num_workers, initializer=torch.set_num_threads, initargs=(1,))
+        self.pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="core")
 
     def __call__(self, batch: Batch, scale: float) -> Tensor:
         """The sum of losses; the gradient of `scale` times it is added to what the parameters have."""
@@ -38,19 +40,21 @@ class OnCores:
         groups = groups_of(batch, rounds * self.num_workers)
         seeds: list[int] = torch.randint(2**62, (len(groups),)).tolist()
         self._make_room()
+        each = self.num_workers  # groups are sorted by length: every worker gets short and long ones
         work = [
-            self.pool.submit(
-                self._compute, model, groups[number :: self.num_workers], seeds[number :: self.num_workers], scale
-            )
+            self.pool.submit(self._compute, model, groups[number::each], seeds[number::each], scale)
             for number, model in enumerate(self.models)
         ]
+        wait(work)  # all of them, even if one fails
+        torch.set_num_threads(self.num_threads)  # the workers' number would be that of threads to come
         total = torch.stack([one.result() for one in work]).sum()
-        parameters = [one.grad for one in self.models[0].parameters()]
         for gradients in self.kept[1:]:
-            torch._foreach_add_(parameters, gradients)
+            for parameter, gradient in zip(self.models[0].parameters(), gradients, strict=True):
+                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
         return total
 
     def _compute(self, model: Transformer, groups: list[Group], seeds: list[int], scale: float) -> Tensor:
+        torch.set_num_threads(self.num_threads // self.num_workers)  # of this thread alone
         total = torch.zeros((), dtype=model.source_embedding.weight.dtype)
         for group, seed in zip(groups, seeds, strict=True):
             total += add_gradient(model, group, scale, smoothing=self.smoothing, seed=seed)

@@ -54,9 +54,9 @@ class TrainingStep:
         self.autocast = bf16 and self.twin is None
         self.computing = model if self.twin is None else self.twin.model
         self.on_cores: OnCores | None = None
-        if device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop):
-            if isinstance(model, Transformer) and can_run_on_cpu(model.config):
-                self.on_cores = OnCores(model, smoothing=config.label_smoothing)
+        plain_cpu = device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop)
+        if plain_cpu and isinstance(model, Transformer) and can_run_on_cpu(model.config):
+            self.on_cores = OnCores(model, smoothing=config.label_smoothing)
         self.rows_per_microbatch: int | None = None
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
         if self.is_fast:

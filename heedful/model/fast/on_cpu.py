@@ -20,6 +20,7 @@ from heedful.config import ModelConfig
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.fast.sentences import Grid, Group
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from heedful.model.norms import LayerNorm, RMSNorm
 from heedful.model.positions import LearnedPositions, rotate, sinusoidal_encoding
 from heedful.model.transformer import Transformer
 
@@ -29,9 +30,7 @@ TOKENS_AT_ONCE = 256
 
 def can_run_on_cpu(config: ModelConfig) -> bool:
     """Whether sentences can be computed one by one, and every operation is known here."""
-    return (
-        config.architecture == "transformer" and config.norm != "batch" and config.attention_scoring != "additive"
-    )
+    return config.architecture == "transformer" and config.norm != "batch" and config.attention_scoring != "additive"
 
 
 def add_gradient(model: Transformer, group: Group, scale: float, *, smoothing: float, seed: int) -> Tensor:
@@ -86,11 +85,11 @@ class _Run:
 
     def embed(self, table: nn.Embedding, learned: LearnedPositions | None, ids: Tensor, positions: Tensor) -> Tensor:
         config = self.model.config
-        x: Tensor = _Embedding.apply(table.weight, ids) * math.sqrt(config.d_model)
+        x = _rows_of(table, ids) * math.sqrt(config.d_model)
         if learned is not None:
-            x = x + learned(positions)
+            x = x + learned(positions[None])[0]
         elif config.positions == "sinusoidal":
-            x = x + sinusoidal_encoding(positions, config.d_model).type_as(x)
+            x = x + sinusoidal_encoding(positions[None], config.d_model)[0].type_as(x)
         return self.dropped(x, self.model.embedding_dropout)
 
     def encoder_layer(self, layer: EncoderLayer, x: Tensor) -> Tensor:
@@ -158,12 +157,15 @@ class _Run:
             query, key = (_turned(one, at, own.num_heads) for one, at in zip((query, key), positions, strict=True))
         shape = (grids[0].num_sentences * own.num_heads, grids[0].width, grids[1].width)
         kept = self.draws.factors(query.new_empty(shape), own.dropout) if self._drops(own.dropout) else None
-        return _linear(_Attention.apply(query, key, value, grids, blocked, own.scoring.scale, kept), own.output)
+        attended = _Attention.apply(query, key, value, grids, blocked, own.scoring.scale, kept)  # type: ignore[no-untyped-call]
+        return _linear(attended, own.output)
 
 
 def _normal(x: Tensor, norm: nn.Module) -> Tensor:
-    normal: Tensor = norm(x, None)
-    return normal
+    if isinstance(norm, LayerNorm):
+        return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
+    assert isinstance(norm, RMSNorm)
+    return F.rms_norm(x, x.shape[-1:], norm.weight, norm.eps)
 
 
 def _turned(x: Tensor, positions: Tensor, num_heads: int) -> Tensor:
@@ -188,8 +190,13 @@ def _gradient(parameter: Tensor) -> Tensor:
 
 
 def _linear(x: Tensor, layer: nn.Linear) -> Tensor:
-    projected: Tensor = _Linear.apply(x, layer.weight, layer.bias)
+    projected: Tensor = _Linear.apply(x, layer.weight, layer.bias)  # type: ignore[no-untyped-call]
     return projected
+
+
+def _rows_of(table: nn.Embedding, ids: Tensor) -> Tensor:
+    rows: Tensor = _Embedding.apply(table.weight, ids)  # type: ignore[no-untyped-call]
+    return rows
 
 
 class _Linear(Function):
@@ -202,7 +209,7 @@ class _Linear(Function):
         return F.linear(x, weight, bias)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
         (x,), (weight, bias) = ctx.saved_tensors, ctx.parameters
         _gradient(weight).addmm_(d_output.t(), x)
@@ -220,7 +227,7 @@ class _Embedding(Function):
         return table.index_select(0, ids)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_output: Tensor) -> tuple[None, None]:
         _gradient(ctx.table).index_add_(0, ctx.ids, d_output)
         return None, None
@@ -249,7 +256,7 @@ class _Attention(Function):
         return grids[0].taken_back(torch.bmm(used, v))
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, used = ctx.saved_tensors
         queries, keys = ctx.grids

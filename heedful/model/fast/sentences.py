@@ -1,17 +1,36 @@
 """Packed rows taken apart again: groups of sentence pairs of similar length, which a CPU attends to one by one.
 
-A row of 128 tokens holds some four sentences, so three quarters of its attention scores are masked. A GPU does not mind;
-a CPU does. The tokens of a group stand one after the other, without padding; only attention lays them out in a grid.
+A row of 128 tokens holds some four sentences, so three quarters of its attention scores are masked: on a GPU no matter,
+on a CPU time. The tokens of a group stand one after the other, without padding; only attention lays them out in a grid.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from heedful.model.fast.forward import Rows
+
+@runtime_checkable
+class PackedRows(Protocol):
+    """A batch of rows that hold several sentence pairs each."""
+
+    @property
+    def source(self) -> Tensor: ...
+    @property
+    def source_segments(self) -> Tensor: ...
+    @property
+    def source_positions(self) -> Tensor: ...
+    @property
+    def target_input(self) -> Tensor: ...
+    @property
+    def target_output(self) -> Tensor: ...
+    @property
+    def target_segments(self) -> Tensor: ...
+    @property
+    def target_positions(self) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +73,9 @@ class Grid:
 
     def taken_back(self, grid: Tensor) -> Tensor:
         """A grid's tokens one after the other again: (tokens, features)."""
-        return grid.reshape(self.origin.numel(), -1).index_select(0, self.place).view(-1, self.num_heads * grid.shape[-1])
+        return (
+            grid.reshape(self.origin.numel(), -1).index_select(0, self.place).view(-1, self.num_heads * grid.shape[-1])
+        )
 
 
 @dataclass(frozen=True)
@@ -70,7 +91,7 @@ class Group:
     target_lengths: Tensor
 
 
-def groups_of(rows: Rows, num_groups: int) -> list[Group]:
+def groups_of(rows: PackedRows, num_groups: int) -> list[Group]:
     """The sentence pairs of packed rows, sorted by length, in at most so many groups of about as many tokens."""
     count = int(torch.maximum(rows.source_segments.max(), rows.target_segments.max())) + 1
     sources, targets = _Side.of(rows.source_segments, count), _Side.of(rows.target_segments, count)
@@ -113,7 +134,7 @@ class _Side:
         return torch.arange(int(lengths.sum())) + (self.starts[wanted] - before).repeat_interleave(lengths)
 
 
-def _group(rows: Rows, sources: _Side, targets: _Side, wanted: Tensor) -> Group:
+def _group(rows: PackedRows, sources: _Side, targets: _Side, wanted: Tensor) -> Group:
     source, target = sources.tokens(wanted), targets.tokens(wanted)
     return Group(
         source=rows.source.flatten()[source],
