@@ -33,6 +33,13 @@ class OnCores:
         self.kept = [[torch.zeros_like(parameter) for parameter in one.parameters()] for one in self.models]
         self.pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="core")
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody hooked into the model, to see its modules called or its gradients made as they are written."""
+        model = self.models[0]
+        hooked = any(one._forward_hooks or one._forward_pre_hooks or one._backward_hooks for one in model.modules())
+        return hooked or any(parameter._backward_hooks for parameter in model.parameters())
+
     def __call__(self, batch: Batch, scale: float) -> Tensor:
         """The sum of losses; the gradient of `scale` times it is added to what the parameters have."""
         num_tokens = int((batch.source_segments > 0).sum()) + batch.num_tokens

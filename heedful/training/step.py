@@ -136,7 +136,7 @@ class TrainingStep:
 
     def _differentiate(self, part: Batch) -> Tensor:
         """Add a microbatch's share of the mean's gradient; returns its sum of losses."""
-        if self.on_cores is not None:
+        if self.on_cores is not None and not self.on_cores.is_watched:
             return self.on_cores(part, 1 / self.num_tokens.item())
         model = self.computing
         width, plain_loss = part.target_input.shape[1], not self.config.r_drop
