@@ -35,7 +35,7 @@ class OnCores:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody hooked into the model, to see its modules called or its gradients made as they are written."""
+        """Whether somebody hooked into the model: who wants to see modules called and gradients made gets to see it."""
         model = self.models[0]
         hooked = any(one._forward_hooks or one._forward_pre_hooks or one._backward_hooks for one in model.modules())
         return hooked or any(parameter._backward_hooks for parameter in model.parameters())
