@@ -64,7 +64,9 @@ class _Run:
         heads = model.config.num_heads
         self.sources, self.targets = Grid.of(group.source_lengths, heads), Grid.of(group.target_lengths, heads)
         dtype = model.source_embedding.weight.dtype
-        blocked = torch.zeros(self.sources.ended.shape, dtype=dtype).masked_fill_(self.sources.ended, -math.inf)
+        # Who has no source at all attends to zeros.
+        ended = self.sources.ended & (group.source_lengths > 0)[:, None]
+        blocked = torch.zeros(ended.shape, dtype=dtype).masked_fill_(ended, -math.inf)
         self.blocked = blocked.repeat_interleave(heads, dim=0)[:, None]
         self.later = torch.full((self.targets.width, self.targets.width), -math.inf, dtype=dtype).triu_(1)
 
@@ -260,7 +262,7 @@ class _Attention(Function):
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, used = ctx.saved_tensors
         queries, keys = ctx.grids
-        d_values = queries.laid_out_with_zeros(d_output)
+        d_values = queries.laid_out(d_output)
         d_used = torch.bmm(d_values, v.transpose(1, 2))
         d_weights = d_used if ctx.kept is None else d_used.mul_(ctx.kept)
         d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype).mul_(ctx.scale)

@@ -37,45 +37,36 @@ class PackedRows(Protocol):
 class Grid:
     """Where the tokens of one side stand when each sentence has a line of its own, for each head.
 
-    A token's vectors are seen as `num_heads` short ones. `place` says where each goes in a grid of (sentence, head,
-    position); `origin` says which one comes to each place, the first of all where the sentence has ended.
+    A token's vector is seen as `num_heads` short ones; `place` says where each goes in a grid of (sentence, head,
+    position).
     """
 
     num_sentences: int
     num_heads: int
     width: int
     place: Tensor
-    origin: Tensor
     ended: Tensor
     """(sentence, position): the places without a token."""
 
     @classmethod
     def of(cls, lengths: Tensor, num_heads: int) -> Grid:
         """The grid of sentences of these lengths, whose tokens stand one after the other."""
-        width = int(lengths.max())
+        width = max(1, int(lengths.max()))
         here = torch.arange(width) < lengths[:, None]
         sentence, position = here.nonzero(as_tuple=True)
         place = ((sentence[:, None] * num_heads + torch.arange(num_heads)) * width + position[:, None]).flatten()
-        origin = torch.zeros(lengths.numel() * num_heads * width, dtype=torch.int64)
-        origin[place] = torch.arange(place.numel())
-        return cls(lengths.numel(), num_heads, width, place, origin, ~here)
+        return cls(lengths.numel(), num_heads, width, place, ~here)
 
     def laid_out(self, x: Tensor) -> Tensor:
-        """(tokens, features) as (sentence · head, position, features of a head); what stands at an end is anything."""
-        split = x.reshape(self.place.numel(), -1)
-        return split.index_select(0, self.origin).view(-1, self.width, split.shape[-1])
-
-    def laid_out_with_zeros(self, x: Tensor) -> Tensor:
-        """The same with zeros behind each sentence's end."""
-        split = x.reshape(self.place.numel(), -1)
-        grid = split.new_zeros(self.origin.numel(), split.shape[-1]).index_copy_(0, self.place, split)
-        return grid.view(-1, self.width, split.shape[-1])
+        """(tokens, features) as (sentence · head, position, features of a head), with zeros behind a sentence's end."""
+        head_dim = x.shape[-1] // self.num_heads
+        grid = x.new_zeros(self.num_sentences * self.num_heads * self.width, head_dim)
+        return grid.index_copy_(0, self.place, x.reshape(-1, head_dim)).view(-1, self.width, head_dim)
 
     def taken_back(self, grid: Tensor) -> Tensor:
         """A grid's tokens one after the other again: (tokens, features)."""
-        return (
-            grid.reshape(self.origin.numel(), -1).index_select(0, self.place).view(-1, self.num_heads * grid.shape[-1])
-        )
+        head_dim = grid.shape[-1]
+        return grid.reshape(-1, head_dim).index_select(0, self.place).view(-1, self.num_heads * head_dim)
 
 
 @dataclass(frozen=True)
@@ -98,8 +89,6 @@ def groups_of(rows: PackedRows, num_groups: int) -> list[Group]:
     wanted = (targets.lengths > 0).nonzero().flatten()
     if not wanted.numel():
         return []
-    if not sources.lengths[wanted].all():
-        raise ValueError("a target sentence has no source tokens.")
     longest = torch.maximum(sources.lengths, targets.lengths)[wanted]
     wanted = wanted[longest.argsort(stable=True)]
     ends = (sources.lengths + targets.lengths)[wanted].cumsum(0)
