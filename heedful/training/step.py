@@ -19,10 +19,12 @@ from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
 from heedful.model.fast.forward import can_be_fast, fast_losses
 from heedful.model.fast.gradients import Gradients
+from heedful.model.fast.on_cpu import can_run_on_cpu
 from heedful.model.transformer import Transformer
 from heedful.training.caches import is_compiled
 from heedful.training.distributed import World, is_divided, whole, without_sending
 from heedful.training.loss import disagreement, smoothed_cross_entropy
+from heedful.training.on_cores import OnCores
 from heedful.training.optimizer import build_optimizer, set_learning_rate
 from heedful.training.recorded import Recorded
 from heedful.training.state import random_tensors, restore_random
@@ -51,14 +53,18 @@ class TrainingStep:
         self.parameters, self.buffers = list(model.parameters()), list(model.buffers())
         self.optimizer = build_optimizer(model, config)
         self.num_tokens = torch.ones((), device=device)
-        on_gpu = device.type == "cuda"
+        on_gpu, bf16 = device.type == "cuda", uses_bf16(config, device)
         too_old = on_gpu and config.compile is None and torch.cuda.get_device_capability(device) < OLDEST_FOR_TRITON
         self.is_compiled = getattr(model, "compiles", True) and is_compiled(config, on_gpu=on_gpu) and not too_old
         self.gradients = Gradients()
+        self.on_cores: OnCores | None = None
+        plain_cpu = device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop)
+        if plain_cpu and isinstance(model, Transformer) and can_run_on_cpu(model.config):
+            self.on_cores = OnCores(model, smoothing=config.label_smoothing)
         self.rows_per_microbatch: int | None = None
         self.remarks: list[str] = []  # of the trial with the largest batch
         alone_on_gpu = self.is_compiled and on_gpu and self.world.size == 1
-        self._compute(fast=alone_on_gpu and wants_fast(model, config, bf16=uses_bf16(config, device)))
+        self._compute(fast=alone_on_gpu and wants_fast(model, config, bf16=bf16))
 
     def _compute(self, *, fast: bool) -> None:
         """From now on compute by the fast step, or by the usual one."""
@@ -144,6 +150,8 @@ class TrainingStep:
 
     def _differentiate(self, part: Batch) -> Tensor:
         """Add a microbatch's share of the mean's gradient; returns its sum of losses."""
+        if self.on_cores is not None and not self.on_cores.is_watched:
+            return self.on_cores(part, 1 / self.num_tokens.item())
         model = self.computing
         width, plain_loss = part.target_input.shape[1], not self.config.r_drop
         if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width):
@@ -200,9 +208,13 @@ class TrainingStep:
         try:
             return work()
         except torch.OutOfMemoryError:
-            if not (isinstance(self.update, Recorded) and self.update.forget()):
+            if not self.make_room():
                 raise
         return work()
+
+    def make_room(self) -> bool:
+        """Whether a recorded step had memory to give back."""
+        return isinstance(self.update, Recorded) and self.update.forget()
 
     def _fits_everywhere(self, batch: Batch) -> bool:
         fits = self._fits(batch)

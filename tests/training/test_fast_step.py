@@ -37,6 +37,7 @@ def fast_step(monkeypatch: pytest.MonkeyPatch, shape: Any = SHAPE, **training: A
     monkeypatch.setattr(steps, "Recorded", NotRecorded)
     step = TrainingStep(build(shape), TrainingConfig(device="cpu", **training), CPU)
     step._compute(fast=True)
+    step.on_cores = None  # which would compute it all on a CPU
     return step
 
 
@@ -64,6 +65,7 @@ def test_updates_are_those_of_the_usual_step(
     usual, fast = (TrainingStep(build(shape), TrainingConfig(device="cpu", **settings), CPU) for _ in range(2))
     monkeypatch.setattr(steps, "Recorded", NotRecorded)
     fast._compute(fast=True)
+    usual.on_cores = fast.on_cores = None  # which would compute it all on a CPU
     if with_twin:
         fast.twin = Twin(fast.model, torch.float32)
         fast.computing = fast.twin.model
