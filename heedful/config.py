@@ -255,7 +255,7 @@ class TrainingConfig:
     compile: bool | None = None
     """Compile the training step with torch.compile; None: on a GPU, where Triton is installed."""
     fast_step: bool | None = None
-    """On one GPU: own kernels, bf16 between layers too, updates replayed as one CUDA graph; None: where it fits."""
+    """One GPU: own kernels, bf16 between layers, updates one CUDA graph; a CPU: by sentences; None: where it fits."""
     sharding: Literal["none", "full"] = "none"
     """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
     steps: int | None = None

@@ -171,10 +171,11 @@ def make_plan(plain: Mapping[str, Any], names: Sequence[str] | None, equal: str 
     for system in systems[1:] if equal == "parameters" else ():
         if "d_model" in system.own.get("model", {}):
             raise ConfigError(f"systems.{system.name}.model.d_model: --equal parameters sets the width; leave it out.")
-    training = shared.get("training") or {}
+    # Only the Transformer has kernels of its own; beside rivals without, the usual compiled step is the same for all.
+    training = {"fast_step": False, **(shared.get("training") or {})}
     if asked.training.steps and "log_every" not in training:
-        every = min(asked.training.log_every, max(1, asked.training.steps // LINES_OF_LOG))
-        shared["training"] = {**training, "log_every": every}
+        training["log_every"] = min(asked.training.log_every, max(1, asked.training.steps // LINES_OF_LOG))
+    shared["training"] = training
     return Plan(shared, systems, equal, Path(asked.output), resolve_device(asked.training.device))
 
 

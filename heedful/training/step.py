@@ -59,7 +59,8 @@ class TrainingStep:
         self.gradients = Gradients()
         self.on_cores: OnCores | None = None
         plain_cpu = device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop)
-        if plain_cpu and isinstance(model, Transformer) and can_run_on_cpu(model.config):
+        wanted = plain_cpu and config.fast_step is not False
+        if wanted and isinstance(model, Transformer) and can_run_on_cpu(model.config):
             self.on_cores = OnCores(model, smoothing=config.label_smoothing)
         self.rows_per_microbatch: int | None = None
         self.remarks: list[str] = []  # of the trial with the largest batch

@@ -21,7 +21,7 @@ from heedful.build import build_model
 from heedful.config import ModelConfig, settle
 from heedful.errors import ConfigError
 from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks, visible
-from heedful.paper.compare import compare
+from heedful.paper.compare import compare, make_plan
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
 from heedful.paper.run_costs import MOST_PASSES, Memory, decode, measured_memory, read_course, resident_bytes
 from heedful.paper.systems import MEANINGLESS, TOLERANCE, differences, equal_width, num_parameters_of, parse_systems
@@ -545,3 +545,11 @@ def test_a_chart_leaves_out_the_steep_beginning_of_faint_curves_and_nothing_else
     assert [line.points for line in visible([faint, marked])] == [falling[2:], marked.points]
     assert visible([replace(faint, faint=False)])[0].points == falling
     assert visible([]) == []
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, False), ({"fast_step": True}, True)])
+def test_no_system_has_a_faster_step_than_the_others_unless_asked(given: dict[str, Any], expected: bool) -> None:
+    plan = make_plan({"training": {"steps": 3, **given}}, None, None)
+    assert [settle(system.request(plan.shared), "base").training.fast_step for system in plan.systems] == [
+        expected for _ in plan.systems
+    ]

@@ -161,3 +161,9 @@ def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytes
     assert remark is not None and "microbatches of 24 tokens" in remark
     assert held[0] > 0
     assert seen == [0, 0]
+
+
+def test_on_a_cpu_it_can_be_switched_off_too() -> None:
+    for setting, expected in ((None, True), (True, True), (False, False)):
+        step = TrainingStep(build(SHAPE), TrainingConfig(device="cpu", fast_step=setting), CPU)
+        assert (step.on_cores is not None) is expected
