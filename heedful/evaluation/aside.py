@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,11 @@ class Aside:
         texts = {"hypotheses": list(hypotheses), "references": list(references), "target_language": target_language}
         self._arguments: list[dict[str, Any]] = [{**texts, "metrics": [metric]} for metric in metrics]
         is_small = len(hypotheses) < SMALL
-        self._processes = [None if is_small else _start(arguments) for arguments in self._arguments]
+        self._processes: list[subprocess.Popen[bytes] | None] = [None for _ in metrics]
+        if not is_small:
+            with suppress(OSError):  # no room for another process, or for its file: then the scores are made here
+                for number, arguments in enumerate(self._arguments):
+                    self._processes[number] = _start(arguments)
 
     def scores(self) -> list[Score]:
         """One score for each metric. What a process failed to make is made here, where errors are told."""

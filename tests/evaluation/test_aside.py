@@ -50,4 +50,6 @@ def test_what_a_process_cannot_do_is_done_here_and_told(monkeypatch: pytest.Monk
     with monkeypatch.context() as broken:
         broken.setattr(aside.sys, "executable", "/bin/false")
         begun = aside.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"])
-    assert begun.scores() == score(HYPOTHESES, REFERENCES, metrics=["bleu"])
+        broken.setattr(aside.sys, "executable", "/nowhere/python")
+        never_begun = aside.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"])
+    assert begun.scores() == never_begun.scores() == score(HYPOTHESES, REFERENCES, metrics=["bleu"])
