@@ -10,15 +10,19 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from heedful.checkpoint.arrays import ModelArrays
-from heedful.config import ModelConfig, nearest
+from heedful.checkpoint.directory import parse_json, sha256
+from heedful.config import Config, ModelConfig, from_mapping, nearest
 from heedful.errors import ConfigError, ModelDirectoryError
 
 BINARY_VERSION, SPECIFICATION, REVISION = 6, "TransformerSpec", 7
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "bfloat16": 5}
+RECORD, RECORD_FORMAT, RECORD_VERSION = "heedful.json", "heedful-ctranslate2", 1
+"""The file that makes an exported directory complete: our configuration, and the checksums of the other files."""
 ACTIVATIONS = {"relu": 0, "swiglu": 2, "gelu": 3}  # SwiGLU's gate is a swish
 QUANTIZATIONS = {  # name -> type of the weights that are multiplied, type of all others
     "float32": ("float32", "float32"),
@@ -62,15 +66,16 @@ class Contents:
         if self.matrix_type == "int8":
             greatest = np.abs(values).max(axis=1)
             greatest[greatest == 0] = 127.0
+            greatest = np.maximum(greatest, np.float32(1e-30))  # the scale of a tiny row must stay a number
             scale = np.float32(127.0) / greatest
             self.variables[name] = Variable(np.rint(values * scale[:, None]).astype(np.int8), "int8")
             self.variables[f"{name}_scale"] = Variable(scale.astype(np.float32), "float32")
         elif self.matrix_type == "int16":
-            scale = np.float32(2**10 / max(float(np.abs(values).max()), 1e-30))
+            factor = np.float32(2**10 / max(float(np.abs(values).max()), 1e-30))
             limits = np.iinfo(np.int16)
-            whole = np.rint(values * scale).clip(limits.min, limits.max)
+            whole = np.rint(values * factor).clip(limits.min, limits.max)
             self.variables[name] = Variable(whole.astype(np.int16), "int16")
-            self.variables[f"{name}_scale"] = Variable(scale, "float32")
+            self.variables[f"{name}_scale"] = Variable(np.array(factor), "float32")
         else:
             self.variables[name] = as_type(values, self.matrix_type)
 
@@ -97,7 +102,7 @@ class Contents:
         self.variables[name] = Variable(np.array(value, dtype=kind), kind)
 
     def alias(self, name: str, existing: str) -> None:
-        """Give a matrix another name."""
+        """Give an array another name."""
         self.aliases[name] = existing
         if f"{existing}_scale" in self.variables:
             self.aliases[f"{name}_scale"] = f"{existing}_scale"
@@ -108,7 +113,9 @@ class Contents:
         parts.append(struct.pack("<I", len(self.variables)))
         for name, variable in sorted(self.variables.items()):
             shape = variable.values.shape
-            head = struct.pack(f"<B{len(shape)}IBI", len(shape), *shape, TYPE_IDS[variable.kind], variable.values.nbytes)
+            head = struct.pack(
+                f"<B{len(shape)}IBI", len(shape), *shape, TYPE_IDS[variable.kind], variable.values.nbytes
+            )
             parts += [text(name), head, np.ascontiguousarray(variable.values).tobytes()]
         parts.append(struct.pack("<I", len(self.aliases)))
         parts += [text(name) for pair in sorted(self.aliases.items()) for name in pair]
@@ -137,6 +144,22 @@ def ctranslate2_files(arrays: ModelArrays, quantization: str = "float32") -> dic
         "unk_token": "<unk>",
     }
     return {"model.bin": contents.to_bytes(), "config.json": as_json(settings), **vocabularies(arrays)}
+
+
+def read_exported(directory: str | Path) -> ModelArrays:
+    """What an exported directory tells of its model, after comparing its files with their checksums; no weights."""
+    from heedful.text.tokenizer import Tokenizer
+
+    place = Path(directory)
+    record = parse_json(place / RECORD, (place / RECORD).read_bytes())
+    if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
+        raise ModelDirectoryError(f'{place / RECORD} does not describe an exported model; run "heedful export" again.')
+    if record.get("format_version") != RECORD_VERSION:
+        raise ModelDirectoryError(f"{place / RECORD}: made by another version of heedful; export the model again.")
+    for name, expected in record["files"].items():
+        if not (place / name).is_file() or sha256(place / name) != expected:
+            raise ModelDirectoryError(f"{place / name}: missing or not what was exported; export the model again.")
+    return ModelArrays({}, from_mapping(Config, record["config"]), Tokenizer.load(place), record["details"])
 
 
 def vocabularies(arrays: ModelArrays) -> dict[str, bytes]:
@@ -228,12 +251,13 @@ def write_embeddings(contents: Contents, config: ModelConfig) -> None:
         contents.linear("decoder/projection", "output")
     if config.positions == "rotary":
         return
-    for stack, side in (("encoder", "source"), ("decoder", "target")):
-        if config.positions == "learned":
-            places = contents.ours(f"{side}_positions.embedding.weight")
-        else:
-            places = sinusoids(config.max_length, config.d_model)
-        contents.other(f"{stack}/position_encodings/encodings", places)
+    source, target = (f"{stack}/position_encodings/encodings" for stack in ("encoder", "decoder"))
+    if config.positions == "learned":
+        contents.other(source, contents.ours("source_positions.embedding.weight"))
+        contents.other(target, contents.ours("target_positions.embedding.weight"))
+    else:
+        contents.other(source, sinusoids(config.max_length, config.d_model))
+        contents.alias(target, source)
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:

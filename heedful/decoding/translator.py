@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from heedful.checkpoint.ctranslate2_format import RECORD
 from heedful.config import DecodingConfig, from_mapping, to_mapping
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
@@ -61,10 +62,11 @@ class Translator:
     ) -> Translator:
         """The translator of a model directory, with the settings saved there.
 
-        `engine`: "torch" can do everything; "ctranslate2" also reads what `heedful export` wrote; "auto" is torch.
+        `engine`: "torch" can do everything; "ctranslate2" also reads what `heedful export` wrote; "auto" takes torch,
+        or CTranslate2 for what was exported for it.
         `quantization`: how CTranslate2 keeps the weights, such as "int8"; None: in float32, or as they were exported.
         """
-        if choose_engine(engine) == "ctranslate2":
+        if choose_engine(engine, exported=(Path(path) / RECORD).is_file()) == "ctranslate2":
             from heedful.decoding.engines.ctranslate2_engine import load_engine
 
             model, loaded = load_engine(path, device=device, quantization=quantization)

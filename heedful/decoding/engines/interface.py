@@ -51,8 +51,10 @@ class Engine(Protocol):
         ...
 
 
-def choose_engine(name: str) -> str:
-    """The engine that a name stands for; an unknown name is an error that tells the right ones."""
+def choose_engine(name: str, *, exported: bool = False) -> str:
+    """The engine that a name stands for, where "auto" depends on whether the model was exported for CTranslate2."""
     if name not in ENGINES:
         raise ConfigError(f"engine: {name!r} is not known{nearest(name, ENGINES)}; choose one of {', '.join(ENGINES)}.")
-    return "torch" if name == "auto" else name
+    if name == "auto":
+        return "ctranslate2" if exported else "torch"
+    return name
