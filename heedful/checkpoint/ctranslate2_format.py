@@ -130,7 +130,7 @@ def ctranslate2_files(arrays: ModelArrays, quantization: str = "float32") -> dic
         raise ConfigError(f"quantization: {quantization!r} is not known{hint}; choose one of {known}.")
     config = arrays.config.model
     refuse_what_ctranslate2_lacks(config)
-    contents = Contents(arrays.weights, *QUANTIZATIONS[quantization])
+    contents = Contents(with_even_heads(arrays.weights, config), *QUANTIZATIONS[quantization])
     write_stacks(contents, config)
     write_embeddings(contents, config)
     settings = {
@@ -181,11 +181,31 @@ def refuse_what_ctranslate2_lacks(config: ModelConfig) -> None:
     lacking = {
         f"norm={config.norm}": config.norm == "batch",
         f"attention_scoring={config.attention_scoring}": config.attention_scoring == "additive",
-        f"key_dim={config.key_dim}": config.attention_key_dim != config.attention_head_dim,
     }
     found = [f"model.{option}" for option, is_lacking in lacking.items() if is_lacking]
     if found:
         raise ConfigError(f"CTranslate2 has nothing like {' and '.join(found)}; such a model needs the engine torch.")
+
+
+def with_even_heads(weights: Mapping[str, np.ndarray], config: ModelConfig) -> Mapping[str, np.ndarray]:
+    """Weights whose queries, keys and values are equally wide, as CTranslate2 has them: zeros fill what is narrower."""
+    key_dim, head_dim = config.attention_key_dim, config.attention_head_dim
+    if key_dim == head_dim:
+        return weights
+    missing = {"query": head_dim - key_dim, "key": head_dim - key_dim, "value": key_dim - head_dim}
+    evened = dict(weights)
+    for name, values in weights.items():
+        *above, part, kind = name.split(".")
+        if not above[-1:] or not above[-1].endswith("_attention"):
+            continue
+        if missing.get(part, 0) > 0:
+            heads = values.reshape(config.num_heads, -1, *values.shape[1:])
+            padding = [(0, 0), (0, missing[part]), *[(0, 0)] * (heads.ndim - 2)]
+            evened[name] = np.pad(heads, padding).reshape(-1, *values.shape[1:])
+        elif part == "output" and kind == "weight" and missing["value"] > 0:
+            heads = values.reshape(len(values), config.num_heads, -1)
+            evened[name] = np.pad(heads, [(0, 0), (0, 0), (0, missing["value"])]).reshape(len(values), -1)
+    return evened
 
 
 def write_stacks(contents: Contents, config: ModelConfig) -> None:
@@ -221,17 +241,20 @@ def write_attention(contents: Contents, theirs: str, ours: str, config: ModelCon
         contents.linear(f"{theirs}/linear_0", query, key, value)
         contents.linear(f"{theirs}/linear_1", f"{ours}.output")
         if config.positions == "rotary":
-            contents.number(f"{theirs}/rotary_dim", config.attention_head_dim, "int32")
+            contents.number(f"{theirs}/rotary_dim", config.attention_key_dim, "int32")
             contents.number(f"{theirs}/rotary_interleave", 1, "int8")
             contents.number(f"{theirs}/rotary_base", 10_000.0, "float32")
     else:
         contents.linear(f"{theirs}/linear_0", query)
         contents.linear(f"{theirs}/linear_1", key, value)
         contents.linear(f"{theirs}/linear_2", f"{ours}.output")
-    if config.num_heads * config.attention_head_dim != config.d_model:
-        contents.number(f"{theirs}/head_dim", config.attention_head_dim, "int32")
-    if config.attention_scoring == "dot":
-        contents.number(f"{theirs}/queries_scale", 1.0, "float32")
+    key_dim, width = config.attention_key_dim, max(config.attention_key_dim, config.attention_head_dim)
+    if config.num_heads * width != config.d_model:
+        contents.number(f"{theirs}/head_dim", width, "int32")
+    if config.attention_scoring == "dot" or key_dim != width:
+        contents.number(
+            f"{theirs}/queries_scale", 1.0 if config.attention_scoring == "dot" else key_dim**-0.5, "float32"
+        )
     contents.norm(f"{theirs}/layer_norm", f"{ours}_norm", rms=config.norm == "rms")
 
 

@@ -35,7 +35,7 @@ result = translator.translate_batch([pieces], beam_size=4, patience=4, length_pe
 print(target.decode(result.hypotheses[0]))
 ```
 
-`heedful translate -m {name} --engine ctranslate2` reads this directory too, splits what is long and ranks as Heedful does.
+`heedful translate -m {name}` reads this directory too; it splits what is long and ranks as Heedful does.
 """
 
 
