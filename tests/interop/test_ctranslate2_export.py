@@ -1,4 +1,4 @@
-"""`heedful export --to ctranslate2`: what is written, that it is whole, that neither torch nor CTranslate2 is needed."""
+"""`heedful export --to ctranslate2`: what is written, that it is whole, that torch and CTranslate2 are not needed."""
 
 from __future__ import annotations
 
