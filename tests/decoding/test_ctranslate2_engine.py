@@ -151,6 +151,7 @@ SEARCHES = [
     {},
     {"beam_size": 8},
     {"length_penalty": "average"},
+    {"length_penalty": "average", "length_penalty_alpha": 1.0},
     {"length_penalty": "none"},
     {"length_penalty_alpha": 0.0},
     {"method": "greedy", "max_length": 3},

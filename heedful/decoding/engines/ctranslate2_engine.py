@@ -4,7 +4,7 @@ Its greedy search is ours. Its beam search extends, ends and keeps hypotheses as
 
 * It ranks by log_prob / length^α. We take every translation that it ended and rank them ourselves, by our penalty.
 * It goes on until beam_size · patience translations have ended, where ours stops when nothing alive can win any more.
-  So ours may go on longer. With PATIENCE that hardly ever changes the best; without a penalty both rules agree.
+  So ours may go on longer. With `patience_of` that hardly ever changes the best; without a penalty both rules agree.
 * A forbidden token's probability is spread over the rest, where ours is left out: its log-probabilities are a trifle
   higher.
 """
@@ -27,7 +27,7 @@ from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import ConfigError, DecodingError
 from heedful.text.tokenizer import Tokenizer
 
-PATIENCE = 4
+PATIENCE, LONG_PATIENCE = 4, 32
 
 
 class CTranslate2Engine:
@@ -80,7 +80,7 @@ class CTranslate2Engine:
         """How CTranslate2 is told to search."""
         beams = config.beam_size if config.method == "beam" else 1
         exponent = ranking_exponent(config)
-        patience = 1 if beams == 1 or (exponent == 0 and config.num_best == 1) else PATIENCE
+        patience = 1 if beams == 1 or (exponent == 0 and config.num_best == 1) else patience_of(config)
         special = self.special
         return {
             "beam_size": beams,
@@ -132,6 +132,12 @@ class CTranslate2Engine:
 def ranking_exponent(config: DecodingConfig) -> float:
     """CTranslate2's `length_penalty`: the α of log_prob / length^α that comes nearest to our penalty."""
     return 0.0 if config.length_penalty == "none" or config.method == "greedy" else config.length_penalty_alpha
+
+
+def patience_of(config: DecodingConfig) -> int:
+    """How many times `beam_size` translations are let end. By their mean, long ones win late, and more must be seen."""
+    by_mean = config.length_penalty == "average" and config.length_penalty_alpha > 0.9
+    return LONG_PATIENCE if by_mean else PATIENCE
 
 
 def refuse(jobs: Sequence[Job], config: DecodingConfig, *, align: bool, rule: bool) -> None:
