@@ -15,27 +15,34 @@ import json
 import os
 import platform
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import OrderedDict
 from contextlib import suppress
 from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import sentencepiece
 
 from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
-from heedful.data.order import EpochOrder
 from heedful.data.prepare import prepare
 from heedful.data.store import PairStore, StoreWriter
 from heedful.text.corpus import read_lines
 
+if TYPE_CHECKING:
+    from heedful.data.stream import BatchStream
+
 WIDTH, ROWS_PER_STEP, PAGE = 128, 196, 4096
 VOCAB = 32_000
+RANKS = (1, 8, 64)
+CACHED_PAGES = 100_000
+"""Of 4 KiB: 0.4 GB of memory for the files."""
 
 
 def make_corpus(args: argparse.Namespace, num_pairs: int, folder: Path) -> DataConfig:
@@ -53,7 +60,15 @@ def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_s
     corpus = CorpusConfig(source=str(folder / "source"), target=str(folder / "target"))
     stages: dict[str, float] = {}
     last: list[Any] = ["looking over the corpora", time.perf_counter()]
-    worker = [0.0]
+    worker, writing = [0.0], [0.0]
+    add_flat = StoreWriter.add_flat
+
+    def timed(*arguments: Any, **settings: Any) -> None:
+        began = time.thread_time()
+        add_flat(*arguments, **settings)
+        writing[0] += time.thread_time() - began
+
+    StoreWriter.add_flat = timed  # type: ignore[method-assign]
 
     def tell(stage: str, done: int, total: int | None) -> None:
         now = time.perf_counter()
@@ -73,7 +88,8 @@ def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_s
     return {
         "pairs": num_pairs,
         "seconds": time.perf_counter() - start,
-        "core_seconds": sum(one.ru_utime + one.ru_stime for one in usage),
+        "core_seconds": [one.ru_utime + one.ru_stime for one in usage],
+        "writing": writing[0],
         "stages": stages,
         "before_mb": before,
         "peak_mb": status_mb("VmHWM"),
@@ -113,52 +129,107 @@ def largest_child_mb() -> float:
     return max(sizes)
 
 
-def measure_reading(num_pairs: int, folder: Path, max_steps: int) -> dict[str, Any]:
-    """Open a store, read batches, find the end of the epoch; memory, rates, pages touched."""
+def measure_reading(num_pairs: int, folder: Path, max_steps: int, order: str) -> dict[str, Any]:
+    """Open a store, read batches, go on at the end of the epoch; memory, rates, pages to read, the work of a rank."""
     import torch
 
-    from heedful.data.stream import BatchStream
+    from heedful.data.arranged import arrange
 
     torch.set_num_threads(1)
     store = PairStore.open(folder)
+    start = time.process_time()
+    arranged = arrange(folder, store, WIDTH) if order == "blocks" else None
+    arranging = time.process_time() - start
     start = time.perf_counter()
-    stream = BatchStream(store, width=WIDTH, rows_per_step=ROWS_PER_STEP, seed=1, bos_id=2, pad_id=0)
+    stream = open_stream(store, arranged)
     next(stream.batches())
     first_batch = time.perf_counter() - start
-    start, highest, tokens, steps = time.perf_counter(), 0.0, 0, 0
+    start, highest, tokens, steps = time.process_time(), 0.0, 0, 0
     for (epoch, step), batch in stream.batches():
         if epoch or step >= max_steps:
             break
         tokens += int((batch.target_segments > 0).sum())
         steps += 1
         highest = max(highest, status_mb("RssAnon")) if step % 50 == 0 else highest
-    reading = time.perf_counter() - start
-    fresh = BatchStream(store, width=WIDTH, rows_per_step=ROWS_PER_STEP, seed=1, bos_id=2, pad_id=0)
-    start = time.perf_counter()
-    last_step = fresh.steps_in_epoch(0) - 1
-    fresh.batch(0, last_step)
+    reading = time.process_time() - start
     return {
         "pairs": num_pairs,
+        "order": order,
+        "arranging": arranging,
         "first_batch": first_batch,
         "steps": steps,
-        "target_tokens_per_second": tokens / reading,
+        "target_tokens_per_core_second": tokens / reading,
         "anonymous_mb": max(highest, status_mb("RssAnon")),
-        "resume_at_the_end": time.perf_counter() - start,
-        "pages": pages_per_step(store, last_step + 1),
+        "going_on": going_on(store, arranged),
+        "pages": pages_per_step(stream, max_steps),
+        "rank_ms": {ranks: rank_ms(store, arranged, ranks) for ranks in RANKS},
     }
 
 
-def pages_per_step(store: PairStore, steps: int) -> dict[str, float]:
-    """Distinct pages of ids and offsets that the pairs of one step lie on, and how many they would fill if packed."""
-    order = EpochOrder(store, weights=None, seed=1)
-    pairs = order.pairs(0, 0, len(store) // steps)
-    touched, needed = 0, 0.0
-    for side in (store.source, store.target):
-        begin, end, size = side.offsets[pairs], side.offsets[pairs + 1], side.ids.itemsize
-        spans = [np.arange(b * size // PAGE, (e * size - 1) // PAGE + 1) for b, e in zip(begin, end, strict=True)]
-        touched += np.unique(np.concatenate(spans)).size + np.unique(pairs * 8 // PAGE).size
-        needed += float((end - begin).sum() * size + 8 * pairs.size) / PAGE
-    return {"pairs": pairs.size, "touched": touched, "if_neighbours": needed}
+def open_stream(store: PairStore, arranged: Any, ranks: int = 1) -> BatchStream:
+    from heedful.data.stream import BatchStream
+
+    shares = {"rows_per_step": ROWS_PER_STEP * ranks, "world_size": ranks, "arranged": arranged}
+    return BatchStream(store, width=WIDTH, seed=1, bos_id=2, pad_id=0, **shares)
+
+
+def going_on(store: PairStore, arranged: Any) -> list[float]:
+    """Core seconds to the last batch of the epoch: all row counts unknown, and as a resume state has them."""
+    from heedful.data.stream import Position
+
+    seconds, remembered = [], None
+    for _ in range(2):
+        stream = open_stream(store, arranged)
+        start = time.process_time()
+        stream.recall(remembered)
+        last = Position(0, stream.steps_in_epoch(0) - 1)
+        stream.batch(*last)
+        seconds.append(time.process_time() - start)
+        remembered = json.loads(json.dumps(stream.remembered(last)))
+    return seconds
+
+
+def rank_ms(store: PairStore, arranged: Any, ranks: int, least_pairs: int = 400_000) -> float:
+    """Core milliseconds of one rank's thread for a step: its own rows, and the tokens of all."""
+    stream = open_stream(store, arranged, ranks)
+    steps = min(max(3, least_pairs // (ranks * ROWS_PER_STEP * 4)), stream.steps_in_epoch(0) - 1)
+    stream = open_stream(store, arranged, ranks)
+    start = time.process_time()
+    for step in range(steps):
+        stream.batch(0, step)
+        if ranks > 1:
+            stream.num_tokens(0, step)
+    return 1000 * (time.process_time() - start) / max(steps, 1)
+
+
+def pages_per_step(stream: BatchStream, max_steps: int) -> dict[str, float]:
+    """Pages of the store a step touches; how many its pairs would fill; how many to read with CACHED_PAGES in memory.
+
+    What was touched longest ago leaves the memory first, as in a system's cache.
+    """
+    cached: OrderedDict[int, None] = OrderedDict()
+    touched, needed, read = 0, 0.0, 0
+    steps = min(max_steps, stream.steps_in_epoch(0))
+    for step in range(steps):
+        rows = step * ROWS_PER_STEP + np.arange(min(ROWS_PER_STEP, stream.rows.count(0, None) - step * ROWS_PER_STEP))
+        pairs = stream.rows.placement(0, rows, rows).pair
+        pages = []
+        for number, side in enumerate((stream.store.source, stream.store.target)):
+            begin, end, size = side.offsets[pairs], side.offsets[pairs + 1], side.ids.itemsize
+            first, last = begin * size // PAGE, (end * size - 1) // PAGE
+            pages += [array + (number << 50) for array in (first, last, (pairs * 8 // PAGE) + (1 << 40))]
+            needed += float((end - begin).sum() * size + 8 * pairs.size) / PAGE
+        distinct = np.unique(np.concatenate(pages)).tolist()
+        touched += len(distinct)
+        for page in distinct:
+            if page in cached:
+                cached.move_to_end(page)
+                continue
+            read += 1
+            cached[page] = None
+            if len(cached) > CACHED_PAGES:
+                cached.popitem(last=False)
+    return {"steps": steps, "touched": touched / steps, "if_neighbours": needed / steps, "read": read / steps}
 
 
 def in_own_process(*words: object) -> dict[str, Any]:
@@ -179,39 +250,50 @@ def report(prepared: list[dict[str, Any]], read: list[dict[str, Any]], args: arg
     lines = [f"# Corpora of growing size{f', {args.write}' if args.write else ''}\n", "## Preparing\n"]
     lines += [
         "Text (plain files, a running number behind each sentence) to ids, "
-        f"{args.vocab_size:,} subwords, {args.workers or os.cpu_count()} workers.\n",
-        f"| pairs | seconds | core seconds | {' | '.join(stages)} | peak MB | MB before | a worker's MB | bytes a pair "
+        f"{args.vocab_size:,} subwords, {args.workers or os.cpu_count()} workers. Core seconds of the workers, of the "
+        "process that reads, learns the subwords and writes, and what of this is writing the ids.\n",
+        f"| pairs | seconds | core seconds: workers | itself | of it writing "
+        f"| {' | '.join(stages)} | peak MB | MB before | a worker's MB | bytes a pair "
         "on disk | tokens a pair |",
-        "|---:" * (8 + len(stages)) + "|",
+        "|---:" * (10 + len(stages)) + "|",
     ]
     for one in prepared:
         by_stage = " | ".join(f"{one['stages'][stage]:.1f}" for stage in stages)
+        own, workers = one["core_seconds"]
         lines.append(
-            f"| {one['pairs']:,} | {one['seconds']:.1f} | {one['core_seconds']:.1f} | {by_stage} "
-            f"| {one['peak_mb']:.0f} | {one['before_mb']:.0f} "
+            f"| {one['pairs']:,} | {one['seconds']:.1f} | {workers:.1f} | {own:.1f} | {one['writing']:.1f} "
+            f"| {by_stage} | {one['peak_mb']:.0f} | {one['before_mb']:.0f} "
             f" | {one['worker_mb']:.0f} | {one['bytes_on_disk']:.0f} | {one['tokens']:.1f} |"
         )
     lines += [
         "\n## Reading\n",
         f"A store of random ids, about 28 tokens a side, written through `StoreWriter`; rows of {WIDTH}, "
-        f"{ROWS_PER_STEP} rows a step, one core. Memory without the pages of mapped files. The last column but one: "
-        "opening the stream at the last step of the epoch, all row counts unknown.\n",
-        "| pairs | MB | first batch (s) | steps read | M target tokens/s | last step (s) | pages a step: read / full |",
-        "|---:" * 7 + "|",
+        f"{ROWS_PER_STEP} rows a step, one core; both orders of an epoch (`data.order`). Memory without the pages of "
+        "mapped files. Seconds are a core's. *Going on*: opening the stream at the last step of the epoch, all row "
+        "counts unknown / with what the resume state keeps. Pages of 4 KiB a step: touched / read from the disk with "
+        f"{CACHED_PAGES * PAGE / 1e9:.1f} GB of memory for them, counted over the steps read / if the pairs were "
+        f"neighbours. *A rank*: its thread's core "
+        f"milliseconds for a step of {ROWS_PER_STEP} rows for each rank, of 1, 8 and 64 ranks.\n",
+        "| pairs | order | arranging (s) | MB | first batch (s) | steps read | M target tokens/core s | going on (s) "
+        "| pages a step | a rank (ms) |",
+        "|---:|---" + "|---:" * 8 + "|",
     ]
     for one in read:
         pages = one["pages"]
         lines.append(
-            f"| {one['pairs']:,} | {one['anonymous_mb']:.0f} | {one['first_batch']:.2f} | {one['steps']:,} | "
-            f"{one['target_tokens_per_second'] / 1e6:.2f} | {one['resume_at_the_end']:.1f} | "
-            f"{pages['touched']:,.0f} / {pages['if_neighbours']:,.0f} |"
+            f"| {one['pairs']:,} | {one['order']} | {one['arranging']:.1f} | {one['anonymous_mb']:.0f} "
+            f"| {one['first_batch']:.2f} | {one['steps']:,} | {one['target_tokens_per_core_second'] / 1e6:.2f} | "
+            f"{one['going_on'][0]:.2f} / {one['going_on'][1]:.2f} | "
+            f"{pages['touched']:,.0f} / {pages['read']:,.0f} / {pages['if_neighbours']:,.0f} | "
+            f"{' / '.join(format(value, '.1f') for value in one['rank_ms'].values())} |"
         )
     versions = f"numpy {np.__version__}, sentencepiece {sentencepiece.__version__}, torch {version('torch')}"
     lines += [
         f"\nMachine: {processor()}, {os.cpu_count()} cores. {args.note}",
         f"Versions: Python {platform.python_version()}, {versions}.",
         f"Command: `python benchmarks/corpus_scale.py --source FILE --target FILE --vocab-size {args.vocab_size} "
-        f"--sizes {' '.join(map(str, args.sizes))} --store-sizes {' '.join(map(str, args.store_sizes))}`\n",
+        f"--sizes {' '.join(map(str, args.sizes))} --store-sizes {' '.join(map(str, args.store_sizes))} "
+        f"--max-steps {args.max_steps}`\n",
     ]
     return "\n".join(lines)
 
@@ -235,7 +317,7 @@ def main() -> None:
         if what == "preparing":
             result = measure_preparing(num_pairs, Path(args.directory), args.workers, args.vocab_size)
         else:
-            result = measure_reading(num_pairs, Path(args.directory), args.max_steps)
+            result = measure_reading(num_pairs, Path(args.directory), args.max_steps, what)
         print(json.dumps(result))
         return
     prepared, read = [], []
@@ -248,13 +330,14 @@ def main() -> None:
             make_corpus(args, size, folder)
             prepared.append(in_own_process("--measure", "preparing", size, "--directory", folder, *own))
             print(json.dumps(prepared[-1]), file=sys.stderr)
-            for path in ("source", "target"):
-                (folder / path).unlink()
+            shutil.rmtree(folder)
         for size in args.store_sizes:
-            write_synthetic(Path(temporary, f"store{size}"), size)
             folder = Path(temporary, f"store{size}")
-            read.append(in_own_process("--measure", "reading", size, "--directory", folder, *own))
-            print(json.dumps(read[-1]), file=sys.stderr)
+            write_synthetic(folder, size)
+            for order in ("pairs", "blocks"):
+                read.append(in_own_process("--measure", order, size, "--directory", folder, *own))
+                print(json.dumps(read[-1]), file=sys.stderr)
+            shutil.rmtree(folder)
     text = report(prepared, read, args)
     print(text)
     if args.write:

@@ -8,7 +8,8 @@ has it, Adam, and the same precision: bf16 on a GPU, fp32 on a CPU. Heedful read
 prefetcher; the others get batches of sentences of similar length (bucketed, padded to a multiple of 8, as many padded
 tokens a step), made beforehand, on the device already. x-transformers has no dropout on the residual stream and runs
 without; its output matrix is its own. Every shape is seen once before the clock starts. Systems take turns, several
-rounds; counted are real target tokens a second, and the medians of the rounds are compared.
+rounds; counted are real target tokens a second, and the medians of the rounds are compared. On a CPU the process's
+own core seconds are noted too: where other work shares the cores they say more than the clock.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class System:
     advance: Callable[[int], int]
     parameters: int
     rates: list[float] = field(default_factory=list)
+    core_rates: list[float] = field(default_factory=list)
+    """Tokens a second that one core computes for nobody else."""
     memory: int = 0
 
 
@@ -328,10 +331,11 @@ def measure(systems: list[System], device: torch.device, *, rounds: int, seconds
     for _ in range(rounds):
         for system, count in zip(systems, counts, strict=True):
             _wait(device)
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.process_time()
             tokens = system.advance(count)
             _wait(device)
             system.rates.append(tokens / (time.perf_counter() - began))
+            system.core_rates.append(tokens / (time.process_time() - used))
 
 
 def _wait(device: torch.device) -> None:
@@ -385,11 +389,26 @@ def report(
             f"| {median:,.0f} ({min(system.rates):,.0f}–{max(system.rates):,.0f}) | {share} "
             f"| {ours / median:.2f}× | {memory} |"
         )
+    if device.type == "cpu":
+        own = statistics.median(systems[0].core_rates)
+        lines += ["", "| system | real target tokens a core second (lowest–highest) | Heedful is |", "|---|---:|---:|"]
+        for system in systems:
+            rates = system.core_rates
+            median = statistics.median(rates)
+            lines.append(
+                f"| {system.name} | {median:,.0f} ({min(rates):,.0f}–{max(rates):,.0f}) | {own / median:.2f}× |"
+            )
+        lines += ["", f"Load of the machine over the last minute and the last fifteen: {_load()}."]
     if kernels:
         total = sum(row[1] for row in kernels)
         lines += ["", f"## Where {total:.1f} ms of an update go", "", "| ms | times | kernel |", "|---:|---:|---|"]
         lines += [f"| {ms:.2f} | {count} | `{key[:90]}` |" for key, ms, count in kernels[:25]]
     return "\n".join(lines) + "\n"
+
+
+def _load() -> str:
+    one, _, fifteen = os.getloadavg()
+    return f"{one:.1f} and {fifteen:.1f}, its own included"
 
 
 def main() -> None:

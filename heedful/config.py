@@ -83,6 +83,8 @@ class DataConfig:
     """Tokens in one row of a batch; longer sentences are dropped. None: 128, or more if many sentences need it."""
     prepared: str | None = None
     """Directory written by `heedful prepare`: train from it and skip reading the corpora."""
+    order: Literal["pairs", "blocks"] | None = None
+    """Each epoch shuffles all "pairs", or "blocks" of rows made once; None: blocks above 16 million pairs."""
     workers: int | None = None
     """Processes that read and tokenise the corpora; None: one for each core. The result is always the same."""
 

@@ -19,7 +19,7 @@ from heedful.foreseeing import Beside, Corpora, fitted, rows_per_step
 if TYPE_CHECKING:
     import torch
 
-    from heedful.data.prepare import Prepared
+    from heedful.data.prepare import Order, Prepared
     from heedful.evaluation.score import Score
     from heedful.examining import MakeEvaluate
     from heedful.training.distributed import World
@@ -186,6 +186,13 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
 
 def obtain_data(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
     """Open what was prepared, or look over the corpora, show the table, and prepare them now."""
+    prepared = open_or_prepare(asked, directory, console, beside)
+    arrange_rows(asked.data.order, prepared, console)
+    return prepared
+
+
+def open_or_prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
+    """What was prepared before, here or in `data.prepared`, or else is prepared now."""
     from heedful.data.prepare import Prepared, fingerprint, is_prepared
 
     if asked.data.prepared is not None and asked.data.train:
@@ -238,9 +245,19 @@ def prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Be
     return prepared
 
 
+def arrange_rows(order: Order | None, prepared: Prepared, console: ConsoleReporter) -> None:
+    """Make the rows that the order `blocks` needs, if it is this one and preparing has not made them."""
+    from heedful.data.prepare import chosen_order
+
+    if chosen_order(order, len(prepared.train)) == "blocks":
+        with console.stages() as tell:
+            prepared.arrange(tell)
+
+
 def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Config:
     """The configuration with everything decided that depends on the corpora and the device."""
     from heedful.build import resolve_device
+    from heedful.data.prepare import chosen_order
 
     on_gpu = resolve_device(asked.training.device).type != "cpu"
     num_pairs, tokenizer = len(prepared.train), prepared.tokenizer
@@ -256,7 +273,12 @@ def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Con
     return replace(
         config,
         training=training,
-        data=replace(config.data, row_width=prepared.row_width, **languages_of(config.data, prepared)),
+        data=replace(
+            config.data,
+            row_width=prepared.row_width,
+            order=chosen_order(config.data.order, num_pairs),
+            **languages_of(config.data, prepared),
+        ),
         tokenizer=replace(config.tokenizer, joint=tokenizer.joint, vocab_size=tokenizer.source_vocab_size),
     )
 
@@ -332,9 +354,11 @@ def set_up(
     special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
     special.update(rank=world.rank, world_size=world.size)
     rows, watch = rows_per_step(config, width), stopwatch or Stopwatch("building the model")
+    arranged = prepared.arranged() if config.data.order == "blocks" else None
+    order: dict[str, Any] = {"seed": config.training.seed, "arranged": arranged}
     loop = TrainingLoop(
         model=place_model(config, world, reporter),
-        stream=BatchStream(prepared.train, width=width, rows_per_step=rows, seed=config.training.seed, **special),
+        stream=BatchStream(prepared.train, width=width, rows_per_step=rows, **order, **special),
         valid_batches=lambda: fixed_batches(prepared.valid, width, rows, **special),
         config=config.training,
         d_model=config.model.d_model,

@@ -356,6 +356,7 @@ def begun(folder: Path, tmp_path: Path) -> Path:
         ("training__tokens_per_step", 512),
         ("training__ema_decay", 0.5),
         ("data__valid_pairs", 9),
+        ("data__order", "blocks"),
     ],
 )
 def test_what_may_not_change_on_resume_is_named(folder: Path, stopped: Path, key: str, value: Any) -> None:
@@ -373,6 +374,41 @@ def test_what_was_put_back_goes_on_as_if_nothing_had_been(folder: Path, stopped:
         workflow.train(request_for(folder, tmp_path / "run", training__seed=2), resume=True, quiet=True)
     request = request_for(folder, tmp_path / "run", training__steps=5)
     assert workflow.train(request, resume=True, quiet=True).steps == 5
+
+
+def test_a_run_that_began_before_there_were_orders_goes_on(folder: Path, stopped: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(stopped, tmp_path / "run")
+    for path in (run / "training" / "run.json", *run.glob("training/states/*/state.json")):
+        record = json.loads(path.read_text())
+        if "data" in record:
+            del record["data"]["order"]
+        else:
+            del record["values"]["rows"]
+        path.write_text(json.dumps(record))
+    with pytest.raises(TrainingError, match=r"data\.order was 'pairs' when this run began and is 'blocks' now"):
+        workflow.train(request_for(folder, run, data__order="blocks"), resume=True, quiet=True)
+    assert workflow.train(request_for(folder, run, training__steps=3), resume=True, quiet=True).steps == 3
+
+
+def test_the_order_of_blocks(
+    folder: Path, finished: tuple[Path, workflow.TrainingResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are made where preparing has not made them; a run stopped and resumed equals the unbroken one."""
+    prepared = shutil.copytree(finished[0] / "training" / "data", tmp_path / "prepared")
+    assert not (prepared / "train" / "rows.json").exists()
+    outputs = tmp_path / "whole", tmp_path / "parts"
+    requests = [request_for(folder, output, training__steps=6, training__log_every=1) for output in outputs]
+    for request in requests:
+        request["data"] = {"prepared": str(prepared), "order": "blocks"}
+    workflow.train(requests[0], quiet=True)
+    arranged = Prepared.open(prepared).arranged()
+    assert arranged.members.size == len(arranged.store)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        assert workflow.train(requests[1], quiet=True).steps == 3
+    workflow.train(requests[1], resume=True, quiet=True)
+    assert same_weights(*outputs)
+    assert not same_weights(outputs[0], finished[0])
 
 
 def test_a_changed_corpus_is_named_on_resume(begun: Path, tmp_path: Path) -> None:

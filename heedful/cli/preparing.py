@@ -14,6 +14,7 @@ from heedful.config import Config, settle
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
+    from heedful.data.prepare import Prepared
     from heedful.training.report import ConsoleReporter
 
 OWN_NAMES = (
@@ -38,6 +39,10 @@ def prepare(
         "prepared"
     ),
     vocab_size: Annotated[int | None, typer.Option(help="Subwords to learn; else chosen for the corpus.")] = None,
+    join: Annotated[
+        list[Path] | None,
+        typer.Option("--join", metavar="DIRECTORY", help="A part that was prepared apart; once for each part."),
+    ] = None,
     overwrite: options.Overwrite = False,
     seed: options.Seed = None,
     quiet: options.Quiet = False,
@@ -50,11 +55,15 @@ def prepare(
     heedful prepare --source train.en --target train.de --dry-run
     heedful prepare --source train.en --target train.de -o prepared
     heedful train --prepared prepared -o model
+    heedful prepare --join part1 --join part2 -o prepared
 
     Every key of the sections data and tokenizer is also a flag: --data.max_characters=500.
     """
-    flags = {name: value for name, value in locals().items() if name != "output"}  # here not that of a model
+    flags = {name: value for name, value in locals().items() if name not in ("output", "join")}  # not a model's
     asked = settle(request_of(flags), "base")
+    if join:
+        join_parts(asked, join, output, quiet=quiet, overwrite=overwrite)
+        return
     if not asked.data.train:
         raise ConfigError("no corpus to prepare: give --source and --target, or data.train in the configuration.")
     from heedful.training.report import ConsoleReporter
@@ -87,22 +96,58 @@ def show_corpora(asked: Config, console: ConsoleReporter) -> None:
 def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: bool) -> None:
     """Prepare into a directory of its own."""
     from heedful import workflow
-    from heedful.data.prepare import MANIFEST, fingerprint, is_prepared
+    from heedful.data.prepare import Prepared, fingerprint
+
+    if stands_there(output, fingerprint(asked.data, asked.tokenizer, asked.training.seed), overwrite=overwrite):
+        workflow.arrange_rows(asked.data.order, Prepared.open(output), console)
+        console.note(f"{output} is prepared already, from the same files and settings.")
+        return
+    prepared = workflow.prepare(asked, output, console)
+    tell_what_is_next(prepared, console)
+
+
+def join_parts(asked: Config, parts: list[Path], output: Path, *, quiet: bool, overwrite: bool) -> None:
+    """Make one prepared directory of several."""
+    from heedful import workflow
+    from heedful.data.joining import join, joined_fingerprint
+    from heedful.training.report import ConsoleReporter
+
+    if asked.data.train:
+        raise ConfigError("--join takes parts that are prepared already: prepare the other corpora as a part first.")
+    if output.resolve() in [part.resolve() for part in parts]:
+        raise ConfigError(f"-o {output} is one of the parts; choose another directory.")
+    console = ConsoleReporter(quiet=quiet)
+    if stands_there(output, joined_fingerprint(parts), overwrite=overwrite):
+        console.note(f"{output} is joined already, from the same parts.")
+        return
+    with console.stages() as tell:
+        prepared = join(parts, output, progress=tell)
+    workflow.arrange_rows(asked.data.order, prepared, console)
+    tell_what_is_next(prepared, console)
+
+
+def stands_there(output: Path, mark: str, *, overwrite: bool) -> bool:
+    """Whether the directory is finished already; `ConfigError` if it holds anything else that is not to be replaced."""
+    from heedful.data.prepare import MANIFEST, is_prepared
 
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: this is a file; name a directory to write.")
     foreign = [path.name for path in output.glob("*") if path.name not in OWN_NAMES]
     if foreign:
         raise ConfigError(f"-o {output}: there are other things in it ({foreign[0]}); choose a directory of its own.")
-    if is_prepared(output, fingerprint(asked.data, asked.tokenizer, asked.training.seed)):
-        console.note(f"{output} is prepared already, from the same files and settings.")
-        return
+    if is_prepared(output, mark):
+        return True
     if (output / MANIFEST).exists() and not overwrite:
         raise ConfigError(
             f"-o {output} was prepared from other files or settings, or is damaged; add --overwrite to replace it."
         )
-    prepared = workflow.prepare(asked, output, console)
+    return False
+
+
+def tell_what_is_next(prepared: Prepared, console: ConsoleReporter) -> None:
+    """One line about what was written."""
     console.note(
         f"{len(prepared.train):,} pairs in rows of {prepared.row_width} tokens, "
-        f"{prepared.tokenizer.target_vocab_size:,} subwords. Go on: heedful train --prepared {output} -o model"
+        f"{prepared.tokenizer.target_vocab_size:,} subwords. "
+        f"Go on: heedful train --prepared {prepared.directory} -o model"
     )

@@ -6,6 +6,7 @@ quotient and a remainder, and each in turn is shifted by a hash of the other, wh
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -97,6 +98,13 @@ class EpochOrder:
             pairs[members] = corpus.pairs(epoch, local, combined_key(self.seed, number, 2))
         return pairs
 
+    def mark(self) -> str:
+        """Changes with the places and the weights of the corpora."""
+        digest = hashlib.sha256()
+        for corpus in self.corpora:
+            digest.update(str(corpus.weight).encode() + corpus.ends.tobytes() + corpus.shift.tobytes())
+        return digest.hexdigest()
+
 
 class _Corpus:
     """The pairs of one corpus, as runs of neighbours in the store, and its weight."""
@@ -128,12 +136,10 @@ class _Corpus:
 
 def _corpus_groups(store: PairStore, weights: Sequence[float]) -> list[_Corpus]:
     """The corpora of a store; where all weights are 1, the whole store is one."""
-    for number, weight in enumerate(weights):
-        if not (weight >= 0 and math.isfinite(weight)):
-            raise ConfigError(f"data.train[{number}].weight must be a number of at least 0, not {weight}.")
+    require_weights(weights)
     if all(weight == 1 for weight in weights):
         return [_Corpus(np.zeros(1, dtype=np.int64), np.array([len(store)]), 1.0)]
-    starts = _run_starts(store)
+    starts = run_starts(store)
     lengths = np.diff(starts, append=len(store))
     corpus = store.corpora[starts]
     if corpus.size and int(corpus.max()) >= len(weights):
@@ -141,10 +147,17 @@ def _corpus_groups(store: PairStore, weights: Sequence[float]) -> list[_Corpus]:
     return [_Corpus(starts[corpus == n], lengths[corpus == n], weight) for n, weight in enumerate(weights)]
 
 
-def _run_starts(store: PairStore, step: int = 1 << 20) -> Integers:
+def run_starts(store: PairStore, step: int = 1 << 20) -> Integers:
     """Where the corpus differs from that of the pair before, read in pieces to keep memory flat."""
     parts = [np.zeros(min(len(store), 1), dtype=np.int64)]
     for start in range(1, len(store), step):
         piece = store.corpora[start - 1 : start + step]
         parts.append(start + np.flatnonzero(piece[1:] != piece[:-1]))
     return np.concatenate(parts)
+
+
+def require_weights(weights: Sequence[float]) -> None:
+    """Raise `ConfigError` for a weight that cannot be."""
+    for number, weight in enumerate(weights):
+        if not (weight >= 0 and math.isfinite(weight)):
+            raise ConfigError(f"data.train[{number}].weight must be a number of at least 0, not {weight}.")

@@ -71,7 +71,9 @@ class Placement:
 
     @staticmethod
     def joined(parts: Sequence[Placement]) -> Placement:
-        """The placements of several packings in one batch."""
+        """The placements of several packings in one batch; of none, that of no pairs."""
+        if not parts:
+            return Placement(*(np.zeros(0, dtype=np.int64) for _ in range(5)))
         return Placement(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])})
 
 

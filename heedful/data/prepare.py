@@ -2,7 +2,7 @@
 
 prepared.json          what was asked for, what was found, the width of rows; written last
 tokenizer.json, …      the tokenizer
-train/  valid/         ids, memory-mapped
+train/  valid/         ids, memory-mapped; with the order `blocks` also the rows they make
 valid.jsonl test.jsonl the same sentences as text, to translate and score
 """
 
@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,11 +28,19 @@ from heedful.text.encoding import Encoded, Encoding, flat_ids, longest_side
 from heedful.text.tokenizer import Tokenizer, learn_tokenizer, sampled_places
 from heedful.text.workers import Workers
 
+if TYPE_CHECKING:
+    from heedful.data.arranged import ArrangedRows
+
 FORMAT_VERSION = 1
 MANIFEST = "prepared.json"
 PAIRS_PER_SAMPLE = 10_000
 WIDTHS = (128, 256, 512, 1024)
 SHARE_TOO_LONG = 0.01
+
+MOST_PAIRS_SHUFFLED = 1 << 24
+"""Above this many (about 2 GB, half a minute of packing an epoch) the order is `blocks` unless asked otherwise."""
+
+Order = Literal["pairs", "blocks"]
 
 Progress = Callable[[str, int, int | None], None]
 """Told the name of the stage, how many pairs more are done, and of how many (if that is known)."""
@@ -73,6 +81,22 @@ class Prepared:
             lengths=manifest["lengths"],
         )
 
+    def arrange(self, tell: Progress) -> ArrangedRows:
+        """The rows that the order `blocks` shuffles; they are made unless they stand beside the pairs already."""
+        from heedful.data.arranged import arrange  # needs torch, which preparing else does without
+
+        total, folder = len(self.train), self.directory / "train"
+        try:
+            return arrange(folder, self.train, self.row_width, tell=lambda done: tell("arranging rows", done, total))
+        except CorpusError as error:
+            raise CorpusError(f"{error} These rows are for data.order=blocks; data.order=pairs needs none.") from None
+
+    def arranged(self) -> ArrangedRows:
+        """The rows that `arrange` has made."""
+        from heedful.data.arranged import ArrangedRows
+
+        return ArrangedRows.open(self.directory / "train", self.train, self.row_width)
+
 
 def prepare(
     data: DataConfig,
@@ -87,8 +111,25 @@ def prepare(
     """Prepare the corpora; `found` is their preflight, if made already. A finished directory is used as it is."""
     folder, tell = Path(directory), progress or (lambda stage, done, total: None)
     mark = fingerprint(data, tokenizer_config, seed)
-    if is_prepared(folder, mark):
-        return Prepared.open(folder)
+    if not is_prepared(folder, mark):
+        _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, settled=settled, mark=mark)
+    prepared = Prepared.open(folder)
+    if chosen_order(data.order, len(prepared.train)) == "blocks":
+        prepared.arrange(tell)
+    return prepared
+
+
+def _prepare_anew(
+    data: DataConfig,
+    tokenizer_config: TokenizerConfig,
+    folder: Path,
+    *,
+    seed: int,
+    found: Preflight | None,
+    tell: Progress,
+    settled: Settled | None,
+    mark: str,
+) -> None:
     if found is None:
         found = preflight(data, seed=seed, progress=lambda lines: tell("looking over the corpora", lines, None))
     if not found.valid_pairs:
@@ -110,8 +151,12 @@ def prepare(
     report = {**found.report.to_dict(), "longer_than_a_row": {"train": num_long, "valid": num_long_valid}}
     lengths = measure_lengths(PairStore.open(folder / "train"), width)
     manifest = {"fingerprint": mark, "row_width": width, "report": report, "lengths": lengths}
-    _write_manifest(folder, {"format_version": FORMAT_VERSION, **manifest})
-    return Prepared.open(folder)
+    write_manifest(folder, manifest)
+
+
+def chosen_order(order: Order | None, num_pairs: int) -> Order:
+    """The order of the epochs, where none was asked for: one that goes with the size of the corpora."""
+    return order or ("blocks" if num_pairs > MOST_PAIRS_SHUFFLED else "pairs")
 
 
 def is_prepared(directory: Path, mark: str) -> bool:
@@ -137,7 +182,8 @@ def fingerprint(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> str:
         except OSError as error:
             raise CorpusError(f"{path}: cannot read this corpus: {error.strerror}.") from None
         stamps.append([path, status.st_size, status.st_mtime_ns])
-    settings = {name: value for name, value in to_mapping(data).items() if name != "workers"}  # changes nothing written
+    harmless = ("workers", "order")  # they change no id
+    settings = {name: value for name, value in to_mapping(data).items() if name not in harmless}
     plain = [FORMAT_VERSION, settings, to_mapping(tokenizer), seed, stamps]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -169,7 +215,7 @@ def choose_width(tokenizer: Tokenizer, sample: Sequence[TrainingPair]) -> int:
 
 def write_store(directory: Path, tokenizer: Tokenizer, pairs: Sequence[TrainingPair], *, width: int) -> int:
     """Tokenise pairs into a store; returns how many were left out because a row cannot hold them."""
-    with _new_store(directory, tokenizer) as writer:
+    with new_store(directory, tokenizer) as writer:
         encoded = flat_ids(tokenizer, pairs, width)
         writer.add_flat(*encoded[:4], corpus_index=0)
         _require_pairs(writer, width)
@@ -184,7 +230,7 @@ def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *
     num_long, stage = 0, "tokenising"
     tell(stage, 0, found.num_pairs)
     weights = [corpus.weight for corpus in found.data.train]
-    store = _new_store(folder / "train", tokenizer, corpus_weights=weights)
+    store = new_store(folder / "train", tokenizer, corpus_weights=weights)
     with store as writer, Workers(workers_for(found.data)) as workers:
         for index, corpus in enumerate(found.data.train):
             work = Encoding(corpus=corpus, tokenizer=str(folder), width=width, languages=found.languages(index))
@@ -198,7 +244,8 @@ def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *
     return num_long
 
 
-def _new_store(directory: Path, tokenizer: Tokenizer, corpus_weights: Sequence[float] | None = None) -> StoreWriter:
+def new_store(directory: Path, tokenizer: Tokenizer, corpus_weights: Sequence[float] | None = None) -> StoreWriter:
+    """A writer of a store in place of what may stand there."""
     shutil.rmtree(directory, ignore_errors=True)
     sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
     return StoreWriter(directory, *sizes, corpus_weights=corpus_weights)
@@ -268,10 +315,11 @@ def _read_pairs(path: Path) -> list[TrainingPair]:
         raise CorpusError(f"{path}: damaged ({error}); run `heedful prepare` again.") from None
 
 
-def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    """Finish a prepared directory."""
     temporary = directory / f"{MANIFEST}.incomplete"
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=2, ensure_ascii=False)
+        json.dump({"format_version": FORMAT_VERSION, **manifest}, file, indent=2, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(directory / MANIFEST)

@@ -8,19 +8,20 @@ store is opened: beside the ids, a pair takes 18 bytes of disk.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.data.files import REMEDY, PartialFile, cannot_write, map_numbers, sync_directory
 from heedful.errors import CorpusError
 from heedful.text.tokenizer import id_type
 
@@ -28,7 +29,6 @@ FORMAT_VERSION = 1
 OFFSET_TYPE = np.dtype("<i8")
 CORPUS_TYPE = np.dtype("<u2")
 MANIFEST = "store.json"
-REMEDY = "run `heedful prepare` again"
 
 
 class _SideWriter:
@@ -37,9 +37,10 @@ class _SideWriter:
     def __init__(self, directory: Path, side: str, vocab_size: int) -> None:
         self.side, self.vocab_size = side, vocab_size
         self.num_tokens = self.longest = 0
-        self.ids = _PartialFile(directory / f"{side}.ids")
-        self.offsets = _PartialFile(directory / f"{side}.offsets")
-        self.offsets.write(np.zeros(1, dtype=OFFSET_TYPE))
+        self.ids = PartialFile(directory / f"{side}.ids")
+        self.offsets = PartialFile(directory / f"{side}.offsets")
+        self.digest = hashlib.sha256()
+        self._write_offsets(np.zeros(1, dtype=OFFSET_TYPE))
 
     def check(self, flat: NDArray[Any], lengths: NDArray[Any]) -> None:
         """Raise ValueError for empty sentences and for ids that cannot be in the vocabulary."""
@@ -53,9 +54,13 @@ class _SideWriter:
     def append(self, flat: NDArray[Any], lengths: NDArray[Any]) -> None:
         """Write what passed `check`."""
         self.ids.write(flat.astype(id_type(self.vocab_size), copy=False))
-        self.offsets.write((self.num_tokens + np.cumsum(lengths)).astype(OFFSET_TYPE))
+        self._write_offsets((self.num_tokens + np.cumsum(lengths)).astype(OFFSET_TYPE))
         self.num_tokens += flat.size
         self.longest = max(self.longest, int(lengths.max(initial=0)))
+
+    def _write_offsets(self, offsets: NDArray[np.int64]) -> None:
+        self.digest.update(offsets.data)
+        self.offsets.write(offsets)
 
     def manifest(self) -> dict[str, Any]:
         """What `store.json` says of this side."""
@@ -64,46 +69,8 @@ class _SideWriter:
             "dtype": id_type(self.vocab_size).name,
             "num_tokens": self.num_tokens,
             "longest": self.longest,
+            "offsets_sha256": self.digest.hexdigest(),
         }
-
-
-class _PartialFile:
-    """A file that gets its name only when it is complete and on the disk."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.partial = path.with_name(path.name + ".partial")
-        try:
-            self.file: BinaryIO = self.partial.open("wb")
-        except OSError as error:
-            raise _cannot_write(self.partial, error) from None
-
-    def write(self, values: NDArray[Any] | bytes) -> None:
-        try:
-            self.file.write(values if isinstance(values, bytes) else values.tobytes())
-        except OSError as error:
-            raise _cannot_write(self.path, error) from None
-
-    def finish(self) -> None:
-        """Flush to the disk and take the final name."""
-        try:
-            self.file.flush()
-            os.fsync(self.file.fileno())
-            self.file.close()
-            os.replace(self.partial, self.path)
-        except OSError as error:
-            raise _cannot_write(self.path, error) from None
-
-    def discard(self) -> None:
-        """Remove what was written so far."""
-        with suppress(OSError):  # a full disk fails once more while flushing: the file goes anyway
-            self.file.close()
-        self.partial.unlink(missing_ok=True)
-
-
-def _cannot_write(path: Path, error: OSError) -> CorpusError:
-    reason = error.strerror or error
-    return CorpusError(f"{path}: cannot write: {reason}; free some space or choose another directory.")
 
 
 class StoreWriter:
@@ -127,14 +94,14 @@ class StoreWriter:
             self.directory.mkdir(parents=True, exist_ok=True)
             (self.directory / MANIFEST).unlink(missing_ok=True)  # an older store must not pass for this one
         except OSError as error:
-            raise _cannot_write(self.directory, error) from None
+            raise cannot_write(self.directory, error) from None
         self._source = _SideWriter(self.directory, "source", source_vocab_size)
         self._target = _SideWriter(self.directory, "target", target_vocab_size)
-        self._corpora = _PartialFile(self.directory / "corpora")
+        self._corpora = PartialFile(self.directory / "corpora")
         self._open = True
 
     @property
-    def _files(self) -> tuple[_PartialFile, ...]:
+    def _files(self) -> tuple[PartialFile, ...]:
         return self._source.ids, self._source.offsets, self._target.ids, self._target.offsets, self._corpora
 
     def add(
@@ -195,10 +162,10 @@ class StoreWriter:
         }
         for file in self._files:
             file.finish()
-        last = _PartialFile(self.directory / MANIFEST)
+        last = PartialFile(self.directory / MANIFEST)
         last.write((json.dumps(manifest, indent=2) + "\n").encode())
         last.finish()
-        _sync_directory(self.directory)
+        sync_directory(self.directory)
         self._open = False
 
     def abort(self) -> None:
@@ -225,16 +192,6 @@ def _flat(sentences: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArra
     return np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum())), lengths
 
 
-def _sync_directory(directory: Path) -> None:
-    """Make the new names themselves durable, where the system can."""
-    if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 @dataclass(frozen=True)
 class Side:
     """All sentences of one side: sentence i is `ids[offsets[i]:offsets[i + 1]]`."""
@@ -244,6 +201,13 @@ class Side:
     vocab_size: int
     longest: int
     """Tokens of the longest sentence."""
+    recorded_sha256: str | None = None
+    """Of the offsets, where the store says it; those of old do not."""
+
+    @cached_property
+    def offsets_sha256(self) -> str:
+        """Changes when any sentence is longer, shorter or elsewhere."""
+        return self.recorded_sha256 or hashlib.sha256(self.offsets.data).hexdigest()
 
     @property
     def num_tokens(self) -> int:
@@ -273,6 +237,11 @@ class PairStore:
     def __len__(self) -> int:
         return int(self.corpora.size)
 
+    @property
+    def lengths_mark(self) -> str:
+        """Changes when a sentence of either side is longer, shorter or elsewhere."""
+        return f"{self.source.offsets_sha256} {self.target.offsets_sha256}"
+
     def pair(self, index: int) -> tuple[list[int], list[int]]:
         """The ids of one pair, as they were added."""
         return self.source.sentence(index), self.target.sentence(index)
@@ -289,7 +258,7 @@ class PairStore:
             target = _open_side(directory, "target", manifest["target"], num_pairs)
         except (KeyError, TypeError, ValueError) as error:
             raise CorpusError(f"{directory / MANIFEST}: a field is missing or damaged ({error!r}); {REMEDY}.") from None
-        corpora = _map(directory / "corpora", CORPUS_TYPE, num_pairs)
+        corpora = map_numbers(directory / "corpora", CORPUS_TYPE, num_pairs)
         return PairStore(source=source, target=target, corpora=corpora, corpus_weights=weights)
 
 
@@ -310,20 +279,8 @@ def _open_side(directory: Path, side: str, manifest: dict[str, Any], num_pairs: 
     vocab_size, num_tokens = int(manifest["vocab_size"]), int(manifest["num_tokens"])
     if manifest["dtype"] != id_type(vocab_size).name:
         raise ValueError(f"{side}.dtype")
-    offsets = _map(directory / f"{side}.offsets", OFFSET_TYPE, num_pairs + 1)
-    ids = _map(directory / f"{side}.ids", id_type(vocab_size), num_tokens)
+    offsets = map_numbers(directory / f"{side}.offsets", OFFSET_TYPE, num_pairs + 1)
+    ids = map_numbers(directory / f"{side}.ids", id_type(vocab_size), num_tokens)
     if offsets[0] != 0 or offsets[-1] != num_tokens:
         raise CorpusError(f"{directory / f'{side}.offsets'}: does not belong to {side}.ids; {REMEDY}.")
-    return Side(ids=ids, offsets=offsets, vocab_size=vocab_size, longest=int(manifest["longest"]))
-
-
-def _map(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """Map `count` numbers, which must be all that the file holds."""
-    try:
-        size = path.stat().st_size
-        if size != count * dtype.itemsize:
-            raise CorpusError(f"{path}: {size:,} bytes where store.json says {count * dtype.itemsize:,}; {REMEDY}.")
-        # A plain array over the map: indexing np.memmap itself costs more than it reads.
-        return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if count else np.zeros(0, dtype=dtype)
-    except OSError as error:
-        raise CorpusError(f"{path}: cannot be read ({error.strerror or error}); {REMEDY}.") from None
+    return Side(ids, offsets, vocab_size, int(manifest["longest"]), manifest.get("offsets_sha256"))

@@ -1,31 +1,27 @@
 """The stream of training batches, whose order is a pure function of seed, epoch and step.
 
-An epoch's pairs, in the order of `EpochOrder`, are taken in blocks; the pairs of a block are packed into rows, the rows
-shuffled, and the rows of all blocks laid end to end; step n is rows n * rows_per_step to (n + 1) * rows_per_step.
-Only the last batch of an epoch is filled up with empty rows, so every batch has one shape. Neither depends on how many
-ranks share the rows of a step; where their number does not divide, some ranks get an empty row.
+An order (`PackedRows` or `BlockRows`) lays the rows of an epoch end to end; step n is rows n * rows_per_step to
+(n + 1) * rows_per_step. Only the last batch of an epoch is filled up with empty rows, so every batch has one shape.
+Neither depends on how many ranks share the rows of a step; where their number does not divide, some ranks get an empty
+row.
 """
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
+from heedful.data.arranged import ArrangedRows
 from heedful.data.batch import Batch
-from heedful.data.order import EpochOrder, Integers, combined_key, permuted
-from heedful.data.packing import Packing, Placement, assemble, pack
+from heedful.data.blocks import BlockRows
+from heedful.data.order import Integers
+from heedful.data.packed import PAIRS_PER_BLOCK, PackedBlock, PackedRows
+from heedful.data.packing import Placement, assemble
 from heedful.data.store import PairStore
 from heedful.errors import ConfigError, CorpusError
-
-PAIRS_PER_BLOCK = 65_536
-BLOCKS_KEPT = 3
 
 
 class Position(NamedTuple):
@@ -35,17 +31,38 @@ class Position(NamedTuple):
     step: int
 
 
-@dataclass(frozen=True)
-class _Block:
-    pairs: Integers
-    packing: Packing
+class EpochRows(Protocol):
+    """The rows of every epoch, end to end: what an order has to tell."""
+
+    def count(self, epoch: int, wanted: int | None) -> int:
+        """How many rows the epoch has; if more than `wanted`, it may be any number from there on."""
+        ...
+
+    def estimate(self) -> int | float:
+        """How many rows an epoch has, told at once: a whole number if it is exact."""
+        ...
+
+    def placement(self, epoch: int, rows: Integers, batch_rows: Integers) -> Placement:
+        """Which pairs stand where, if the given rows of the epoch stand at `batch_rows`."""
+        ...
+
+    def num_tokens(self, epoch: int, rows: Integers) -> int:
+        """Real target tokens of the given rows."""
+        ...
+
+    def remembered(self, epoch: int, num_rows: int) -> dict[str, Any]:
+        """What was worked out about so many rows of an epoch and would cost time again, as plain data."""
+        ...
+
+    def recall(self, remembered: Any) -> bool:
+        """Take back what was `remembered`, unless it belongs to other data or settings; whether it was taken."""
+        ...
 
 
 class BatchStream:
     """Endless batches of packed rows from a store. Of several ranks, rank r gets rows r, r + world_size, … of a step.
 
-    `weights` (one for each corpus) replace those of the store. How many rows each block has is remembered once known; a
-    position far inside an epoch costs packing the lengths of all pairs before it, but never reads their ids.
+    With `arranged`, the rows that stand beside the store, their order is that of `BlockRows`; else `PackedRows`.
     """
 
     def __init__(
@@ -57,22 +74,22 @@ class BatchStream:
         seed: int,
         bos_id: int,
         pad_id: int,
-        weights: Sequence[float] | None = None,
         rank: int = 0,
         world_size: int = 1,
+        arranged: ArrangedRows | None = None,
         pairs_per_block: int = PAIRS_PER_BLOCK,
     ) -> None:
         if rows_per_step < 1 or not 0 <= rank < world_size:
             raise ValueError(f"there is no share of {rows_per_step} rows for rank {rank} of {world_size}.")
         require_width(store, width)
-        self.store, self.width, self.rows_per_step, self.seed = store, width, rows_per_step, seed
+        self.store, self.width, self.rows_per_step = store, width, rows_per_step
         self.bos_id, self.pad_id, self.rank, self.world_size = bos_id, pad_id, rank, world_size
-        self.pairs_per_block = pairs_per_block
-        self.order = EpochOrder(store, weights=weights, seed=seed)
-        self._row_ends: dict[int, list[int]] = {}
-        self._blocks: OrderedDict[tuple[int, int], _Block] = OrderedDict()
+        self.rows: EpochRows
+        if arranged is None:
+            self.rows = PackedRows(store, width=width, seed=seed, pairs_per_block=pairs_per_block)
+        else:
+            self.rows = BlockRows(arranged, seed=seed)
         self._estimate: float | None = None
-        self._lock = threading.RLock()
 
     def batches(self, start_epoch: int = 0, start_step: int = 0) -> Iterator[tuple[Position, Batch]]:
         """All batches from a position on, without end, each with its position."""
@@ -92,9 +109,8 @@ class BatchStream:
         """The batch of one step: this rank's share of its rows."""
         if step < 0 or not self._has_step(epoch, step):
             raise IndexError(f"epoch {epoch} has no step {step}.")
-        first = step * self.rows_per_step
-        with self._lock:
-            placement = self._placement(epoch, first, self.rank, self.world_size)
+        rows = self._rows_of(epoch, step)[self.rank :: self.world_size]
+        placement = self.rows.placement(epoch, rows, np.arange(rows.size))
         return assemble(
             self.store, placement, num_rows=self.num_rows, width=self.width, bos_id=self.bos_id, pad_id=self.pad_id
         )
@@ -106,75 +122,39 @@ class BatchStream:
 
     def num_tokens(self, epoch: int, step: int) -> int:
         """Real target tokens of a step on all ranks together, told by the lengths alone."""
-        first = step * self.rows_per_step
-        with self._lock:
-            if not self._has_step(epoch, step):
-                raise IndexError(f"epoch {epoch} has no step {step}.")
-            placement = self._placement(epoch, first, 0, 1)
-        return int(self.store.target.lengths(placement.pair).sum())
+        if not self._has_step(epoch, step):
+            raise IndexError(f"epoch {epoch} has no step {step}.")
+        return self.rows.num_tokens(epoch, self._rows_of(epoch, step))
 
     def steps_in_epoch(self, epoch: int) -> int:
-        """Steps of an epoch; the first call packs the lengths of all its pairs (over ten million tokens a second)."""
-        return -(-self._planned_rows(epoch, None) // self.rows_per_step)
+        """Steps of an epoch; with `PackedRows` the first call packs the lengths of all its pairs."""
+        return -(-self.rows.count(epoch, None) // self.rows_per_step)
 
     def estimated_steps_in_epoch(self) -> float:
-        """About how many steps an epoch has, from its first block: at once, however large the corpora are."""
+        """About how many steps an epoch has: at once, however large the corpora are."""
         if self._estimate is None:  # kept, because it may be asked for at every step
-            size = self.order.size(0)
-            if size <= self.pairs_per_block:
-                self._estimate = float(max(self.steps_in_epoch(0), 1))
-            else:
-                blocks = size / self.pairs_per_block
-                self._estimate = self._block(0, 0).packing.num_rows * blocks / self.rows_per_step
+            rows = self.rows.estimate()
+            is_exact = isinstance(rows, int)
+            self._estimate = float(max(-(-rows // self.rows_per_step), 1)) if is_exact else rows / self.rows_per_step
         return self._estimate
+
+    def remembered(self, position: Position) -> dict[str, Any]:
+        """What makes going on from a position quick, as plain data."""
+        return self.rows.remembered(position.epoch, position.step * self.rows_per_step)
+
+    def recall(self, remembered: Any) -> bool:
+        """Take back what was `remembered`; False if it belongs to other data or settings, and has to be worked out."""
+        return self.rows.recall(remembered)
 
     def _has_step(self, epoch: int, step: int) -> bool:
         first = step * self.rows_per_step
-        return self._planned_rows(epoch, first + self.rows_per_step) > first
+        return self.rows.count(epoch, first + self.rows_per_step) > first
 
-    def _num_blocks(self, epoch: int) -> int:
-        return -(-self.order.size(epoch) // self.pairs_per_block)
-
-    def _planned_rows(self, epoch: int, wanted: int | None) -> int:
-        """Pack blocks until `wanted` rows are known, or the epoch ends; how many rows are known then."""
-        with self._lock:
-            ends = self._row_ends.setdefault(epoch, [0])
-            while (wanted is None or ends[-1] < wanted) and len(ends) <= self._num_blocks(epoch):
-                ends.append(ends[-1] + self._block(epoch, len(ends) - 1).packing.num_rows)
-            return ends[-1]
-
-    def _block(self, epoch: int, number: int) -> _Block:
-        """Pairs and packing of one block; the last few are kept."""
-        with self._lock:
-            block = self._blocks.pop((epoch, number), None)
-            if block is None:
-                start = number * self.pairs_per_block
-                stop = min(start + self.pairs_per_block, self.order.size(epoch))
-                block = _packed_block(self.store, self.order.pairs(epoch, start, stop), self.width)
-            self._blocks[epoch, number] = block
-            if len(self._blocks) > BLOCKS_KEPT:
-                self._blocks.popitem(last=False)
-            return block
-
-    def _placement(self, epoch: int, first: int, rank: int, world_size: int) -> Placement:
-        """Which pairs stand where in a rank's rows of the step that begins at row `first` of the epoch."""
-        ends = self._row_ends[epoch]
-        stop = min(first + self.rows_per_step, ends[-1])
-        mine = np.arange(first + rank, stop, world_size)
-        parts = []
-        for number in range(bisect_right(ends, first) - 1, len(ends) - 1):
-            if ends[number] >= stop:
-                break
-            rows = mine[(mine >= ends[number]) & (mine < ends[number + 1])]
-            block = self._block(epoch, number)
-            key = combined_key(self.seed, epoch, 3, number)
-            shuffled = permuted(rows - ends[number], block.packing.num_rows, key)
-            parts.append(Placement.of_rows(block.pairs, block.packing, shuffled, (rows - first) // world_size))
-        return Placement.joined(parts)
-
-
-def _packed_block(store: PairStore, pairs: Integers, width: int) -> _Block:
-    return _Block(pairs, pack(store.source.lengths(pairs), store.target.lengths(pairs), width))
+    def _rows_of(self, epoch: int, step: int) -> Integers:
+        """The rows of a step, on all ranks together, by their numbers in the epoch."""
+        first = step * self.rows_per_step
+        stop = first + self.rows_per_step
+        return np.arange(first, min(stop, self.rows.count(epoch, stop)))
 
 
 def require_width(store: PairStore, width: int) -> None:
@@ -204,10 +184,10 @@ def fixed_batches(
     """
     require_width(store, width)
     rows_per_batch = -(-rows_per_batch // world_size) * world_size
-    waiting: list[tuple[_Block, Integers]] = []
+    waiting: list[tuple[PackedBlock, Integers]] = []
     for start in range(0, len(store), pairs_per_block):
         pairs = np.arange(start, min(start + pairs_per_block, len(store)))
-        block = _packed_block(store, pairs, width)
+        block = PackedBlock.of(store, pairs, width)
         last = start + pairs_per_block >= len(store)
         waiting.append((block, np.arange(block.packing.num_rows)))
         while waiting and (last or sum(rows.size for _, rows in waiting) >= rows_per_batch):
@@ -216,7 +196,9 @@ def fixed_batches(
             yield batch if world_size == 1 else batch.rows(rank, rows_per_batch, world_size)
 
 
-def _next_rows(waiting: list[tuple[_Block, Integers]], count: int) -> tuple[Placement, list[tuple[_Block, Integers]]]:
+def _next_rows(
+    waiting: list[tuple[PackedBlock, Integers]], count: int
+) -> tuple[Placement, list[tuple[PackedBlock, Integers]]]:
     """Take up to `count` rows off the front of the waiting ones."""
     parts, left, filled = [], [], 0
     for block, rows in waiting:

@@ -360,6 +360,7 @@ class TrainingLoop:
             "spent": vars(self.spent),
             "best": vars(self.best),
             "position": [self.position.epoch, self.position.step],
+            "rows": self.stream.remembered(self.position),
             "warmup": [self.schedule.warmup_steps, self.schedule.warmup_progress],
             "part": self.part,
             "validated_step": self.validated_step,
@@ -395,6 +396,7 @@ class TrainingLoop:
         self.spent, self.best = Spent(**state.values["spent"]), Best(**state.values["best"])
         restore_own_random(state.tensors, self.world, own_seed(self.config.seed, self.world, self.spent.steps))
         self.position = Position(*state.values["position"])
+        self.stream.recall(state.values.get("rows"))
         self.part, self.validated_step = state.values["part"], state.values["validated_step"]
         window = state.part("window.", self.world, {})
         since_last_line = {name: tensor.to(self.device, copy=True) for name, tensor in window.items()}

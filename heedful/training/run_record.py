@@ -16,6 +16,9 @@ FIXED_SECTIONS = ("data", "tokenizer", "model")
 """Sections that must be the same when a run goes on, causes first; of `training`, the fields below."""
 FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon", "label_smoothing", "r_drop")
 
+BEFORE_IT_WAS_A_KEY = {"data.order": "pairs", "training.optimizer": "adam"}
+"""How runs began whose record does not know the key yet."""
+
 
 def record_run(path: Path, config: Config, report: Mapping[str, Any], *, resumed: bool) -> None:
     """Write configuration and checksums of the corpora (out of the preflight's report); a resumed run checks them."""
@@ -47,8 +50,10 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
     """Keys that a resumed run may not change, with their old and new values."""
     keys = [(section, name) for section in FIXED_SECTIONS for name in now[section]]
     keys += [("training", name) for name in FIXED_TRAINING]
-    return [
-        (f"{section}.{name}", before.get(section, {}).get(name), now[section][name])
-        for section, name in keys
-        if before.get(section, {}).get(name) != now[section][name]
-    ]
+    found = []
+    for section, name in keys:
+        key, new = f"{section}.{name}", now[section][name]
+        old = before.get(section, {}).get(name, BEFORE_IT_WAS_A_KEY.get(key))
+        if old != new:
+            found.append((key, old, new))
+    return found

@@ -18,9 +18,11 @@ from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
 from heedful.model.fast.forward import can_be_fast, fast_losses
 from heedful.model.fast.gradients import Gradients
+from heedful.model.fast.on_cpu import can_run_on_cpu
 from heedful.model.transformer import Transformer
 from heedful.training.distributed import World, is_divided, whole, without_sending
 from heedful.training.loss import disagreement, smoothed_cross_entropy
+from heedful.training.on_cores import OnCores
 from heedful.training.optimizer import build_optimizer, set_learning_rate
 from heedful.training.recorded import Recorded
 from heedful.training.state import random_tensors, restore_random
@@ -53,6 +55,10 @@ class TrainingStep:
         self.autocast = bf16 and self.twin is None
         self.computing = model if self.twin is None else self.twin.model
         self.gradients = Gradients()
+        self.on_cores: OnCores | None = None
+        plain_cpu = device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop)
+        if plain_cpu and isinstance(model, Transformer) and can_run_on_cpu(model.config):
+            self.on_cores = OnCores(model, smoothing=config.label_smoothing)
         self.rows_per_microbatch: int | None = None
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
         if self.is_fast:
@@ -129,6 +135,8 @@ class TrainingStep:
 
     def _differentiate(self, part: Batch) -> Tensor:
         """Add a microbatch's share of the mean's gradient; returns its sum of losses."""
+        if self.on_cores is not None and not self.on_cores.is_watched:
+            return self.on_cores(part, 1 / self.num_tokens.item())
         model = self.computing
         width, plain_loss = part.target_input.shape[1], not self.config.r_drop
         if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width):
@@ -199,8 +207,9 @@ class TrainingStep:
         except RuntimeError as error:
             if "memory" not in str(error).lower():
                 raise
-        for parameter in self.parameters:
+        for parameter in (*self.parameters, *self.computing.parameters()):
             parameter.grad = None
+        self.gradients = Gradients()  # what was collected until then is of no use
         del moments
         if self.is_compiled:
             torch.compiler.reset()  # what was compiled for this size is of no more use

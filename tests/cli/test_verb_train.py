@@ -67,6 +67,10 @@ def test_prepare_then_train(inside: Inside, corpus: Corpus, tmp_path: Path) -> N
     assert "prepared already" in inside("prepare", *corpus.flags, "-o", "prepared").error
     other = [*corpus.flags, "--data.max_characters=9", "-o", "prepared"]
     inside("prepare", *other).refused("--overwrite")
+    joined = inside("prepare", "--join", "prepared", "--join", "prepared", "-o", "joined")
+    assert joined.code == 0 and "heedful train --prepared joined" in joined.error
+    inside("prepare", "--join", "prepared", "-o", "joined").refused("--overwrite")
+    inside("prepare", "--join", "prepared", *corpus.flags).refused("--join")
     assert inside("prepare", *other, "--overwrite").code == 0
     ended = inside("train", "--prepared", "prepared", *TINY, "--steps", 2, "-o", "out")
     assert ended.code == 0, ended.error

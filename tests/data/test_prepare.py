@@ -12,7 +12,7 @@ import pytest
 
 from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
 from heedful.data import prepare as prepare_module
-from heedful.data.prepare import MANIFEST, Prepared, choose_width, fingerprint, is_prepared, prepare
+from heedful.data.prepare import MANIFEST, Prepared, choose_width, chosen_order, fingerprint, is_prepared, prepare
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.text.corpus import TrainingPair
 
@@ -301,3 +301,25 @@ def test_test_sentences_are_kept_as_text(tmp_path: Path, data: DataConfig) -> No
     assert [pair.source for pair in prepared.test_pairs] == Path(test.source or "").read_text().splitlines()
     manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
     assert [corpus["role"] for corpus in manifest["report"]["corpora"]] == ["train", "test"]
+
+
+def test_rows_are_arranged_where_the_order_needs_them(
+    tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands there already is not prepared again for them."""
+    first = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    assert not (first.directory / "train" / "rows.json").exists()
+    written = (first.directory / "train" / "store.json").stat().st_mtime_ns
+    stages: set[str] = set()
+    monkeypatch.setattr(prepare_module, "MOST_PAIRS_SHUFFLED", len(first.train) - 1)
+    again = prepare(data, TOKENIZER, tmp_path / "out", seed=1, progress=lambda stage, done, total: stages.add(stage))
+    assert stages == {"arranging rows"}
+    assert again.arranged().members.size == len(first.train)
+    assert (first.directory / "train" / "store.json").stat().st_mtime_ns == written
+    (first.directory / "train" / "rows.json").unlink()
+    (first.directory / "train" / "rows.offsets.partial").mkdir()
+    with pytest.raises(CorpusError, match=r"cannot write.*data\.order=pairs needs none"):
+        prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    assert not (first.directory / "train" / "rows.blocks.partial").exists()
+    assert chosen_order("pairs", 1 << 40) == "pairs"
+    assert chosen_order(None, len(first.train) - 1) == "pairs"

@@ -167,8 +167,7 @@ def test_weights_repeat_and_leave_out(tmp_path: Path) -> None:
 
 
 def test_epochs_without_pairs_are_passed_over(tmp_path: Path) -> None:
-    store = random_store(tmp_path, 2)
-    batches = stream(store, weights=[0.25])
+    batches = stream(random_store(tmp_path, 2, corpus_weights=[0.25]))
     assert [batches.steps_in_epoch(epoch) for epoch in range(4)] == [0, 1, 0, 1]
     assert [position for position, _ in islice(batches.batches(), 3)] == [(1, 0), (3, 0), (5, 0)]
 

@@ -15,8 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from small_runs import MODEL, Recorder, Shelf, make_loop
+from small_runs import MODEL, WIDTH, Recorder, Shelf, make_loop
 
+from heedful.data.arranged import ArrangedRows
+from heedful.data.blocks import BlockRows
 from heedful.data.store import PairStore
 from heedful.training.distributed import World, join
 from heedful.training.loop import TrainingLoop
@@ -30,11 +32,13 @@ RUNS: dict[str, dict[str, Any]] = {
     "plain": {},
     "microbatches": {"tokens_per_microbatch": 16, "r_drop": 0.5, **KEPT},
     "divided": {"sharding": "full", "tokens_per_microbatch": 16, **KEPT},
+    "blocks": {},
     "muon": {"optimizer": "muon", "learning_rate": 1e-2, **KEPT},
 }
 RESUMED: dict[str, dict[str, Any]] = {
     "replicated": {"ema_decay": 0.9},
     "shards": {"ema_decay": 0.9, "sharding": "full"},
+    "resumed blocks": {},
 }
 STOPS = {4: 2, 2: 4, 1: None}
 """After how many steps each number of ranks leaves a run to the next."""
@@ -69,6 +73,7 @@ def whole_run(folder: Path, store: PairStore, world: World, name: str) -> dict[s
     loop = make_loop(
         folder, store, model=PLAIN, shelf=shelf, evaluate=evaluate_on(world), world=world, num_rows=5, **settings
     )
+    use_order(loop, folder, name)
     loop.run()
     loop.choose()
     return outcome(loop, shelf)
@@ -78,12 +83,20 @@ def part_of_run(folder: Path, store: PairStore, world: World, name: str) -> dict
     """Go on with a run that others began, up to a stop."""
     shelf = Shelf()
     loop = make_loop(folder, store, model=PLAIN, shelf=shelf, world=world, num_rows=5, **{**USUAL, **RESUMED[name]})
+    use_order(loop, folder, name)
     state = load_state(folder / "states", lambda note: None, world)
     if state is not None:
         loop.restore(state)
     stop_after(loop, STOPS[world.size])
     loop.run()
     return outcome(loop, shelf)
+
+
+def use_order(loop: TrainingLoop, folder: Path, name: str) -> None:
+    """The order that the name of a run tells; the rows of blocks stand beside the store."""
+    if name.endswith("blocks"):
+        arranged = ArrangedRows.open(folder.parent / "store", loop.stream.store, WIDTH)
+        loop.stream.rows = BlockRows(arranged, seed=loop.config.seed, blocks_per_window=2)
 
 
 def with_dropout(folder: Path, store: PairStore, world: World) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def fast_losses(
 ) -> Losses:
     """Label-smoothed loss of a batch, as `smoothed_cross_entropy(model(…))` would give it.
 
-    Gradients of weights are computed gradients:
+    After `backward`, the gradients of the weights are in `gradients`, for `hand_over`.
     """
     x = fast_hidden(model, rows, gradients)
     logits = product(x, [_output_weight(model)], gradients).flatten(0, 1)

@@ -1,0 +1,174 @@
+"""Training on a CPU sentence by sentence, a thread a core, gives the loss and gradients of the readable model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from small_runs import CPU, MODEL, build, random_batch, same
+from torch import Tensor
+
+from heedful.config import TrainingConfig
+from heedful.data.batch import Batch
+from heedful.model.fast.on_cpu import Dropout
+from heedful.model.fast.sentences import Grid, groups_of
+from heedful.model.transformer import Transformer
+from heedful.training.loss import smoothed_cross_entropy
+from heedful.training.on_cores import OnCores
+from heedful.training.step import TrainingStep
+
+PLAIN = replace(MODEL, dropout=0.0, num_encoder_layers=2, num_decoder_layers=2)
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def gradients(model: Transformer) -> dict[str, Tensor]:
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def readable(model: Transformer, batch: Batch, scale: float) -> tuple[Tensor, dict[str, Tensor]]:
+    model.zero_grad()
+    logits = model(*batch.inputs)
+    loss = smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=0.1).loss_sum
+    (loss * scale).backward()
+    found = gradients(model)
+    model.zero_grad()
+    return loss.detach(), found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm_placement": "post", "final_norm": True},
+        {"positions": "rotary", "activation": "swiglu", "key_dim": 4},
+        {"positions": "learned", "norm": "rms", "tying": "none", "bias": False},
+        {"activation": "gelu", "tying": "target", "attention_scoring": "dot", "final_norm": False},
+    ],
+    ids=lambda changes: "-".join(changes) or "plain",
+)
+def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, Any], threads: int) -> None:
+    model = build(replace(PLAIN, **changes)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases too, or nobody would miss them
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    batch = random_batch(9)
+    batch.target_segments[4] = 0  # sources without targets
+    batch.source_segments[7] = 0  # and targets without sources
+    loss, wanted = readable(model, batch, 0.01)
+    cores = OnCores(model, smoothing=0.1)
+    assert cores.num_workers == threads
+    torch.testing.assert_close(cores(batch, 0.01), loss, rtol=1e-12, atol=0)
+    found = gradients(model)
+    assert found.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-12, msg=name)
+    assert torch.get_num_threads() == threads  # as it was
+
+
+def test_single_precision_is_as_close_as_rounding_lets_it(threads: int) -> None:
+    model, batch = build(PLAIN), random_batch(9)
+    loss, wanted = readable(model, batch, 0.01)
+    torch.testing.assert_close(OnCores(model, smoothing=0.1)(batch, 0.01), loss, rtol=1e-5, atol=0)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-6, msg=name)
+
+
+def test_a_second_microbatch_adds_and_a_new_step_begins_anew(threads: int) -> None:
+    model, batch = build(PLAIN).double(), random_batch(9)
+    _, wanted = readable(model, batch, 1.0)
+    cores = OnCores(model, smoothing=0.1)
+    for _ in range(2):
+        model.zero_grad()
+        for part in (batch.rows(0, 4), batch.rows(4, 9)):
+            cores(part, 1.0)
+        for name, gradient in gradients(model).items():
+            torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-11, msg=name)
+
+
+def test_the_same_seed_gives_the_same_numbers_bit_for_bit(threads: int) -> None:
+    def run(seed: int) -> dict[str, Tensor]:
+        noisy = replace(MODEL, dropout=0.3, attention_dropout=0.2, activation_dropout=0.1)
+        step = TrainingStep(build(noisy), TrainingConfig(device="cpu"), CPU)
+        assert step.on_cores is not None
+        torch.manual_seed(seed)
+        for number in range(3):
+            batch = random_batch(9, seed=number)
+            step(batch, batch.num_tokens, 1e-2)
+        return {name: tensor.clone() for name, tensor in step.model.state_dict().items()}
+
+    assert same(run(1), run(1))
+    assert not same(run(1), run(2))
+
+
+def test_who_listens_to_the_model_sees_it_run_as_it_is_written() -> None:
+    step, batch = TrainingStep(build(), TrainingConfig(device="cpu"), CPU), random_batch()
+    calls: list[int] = []
+    handle = step.model.register_forward_hook(lambda *_: calls.append(1))
+    step(batch, batch.num_tokens, 1e-3)
+    handle.remove()
+    step(batch, batch.num_tokens, 1e-3)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "training"),
+    [
+        ({"norm": "batch"}, {}),
+        ({"attention_scoring": "additive"}, {}),
+        ({}, {"r_drop": 1.0}),
+        ({}, {"precision": "bf16"}),
+    ],
+)
+def test_what_cannot_be_done_so_is_done_by_the_model_itself(changes: dict[str, Any], training: dict[str, Any]) -> None:
+    step = TrainingStep(build(replace(MODEL, **changes)), TrainingConfig(device="cpu", **training), CPU)
+    assert step.on_cores is None
+
+
+def test_groups_hold_every_pair_once_and_are_of_similar_length() -> None:
+    batch = random_batch(20)
+    groups = groups_of(batch, 4)
+    assert sum(group.target_output.numel() for group in groups) == batch.num_tokens
+    pairs = [
+        (
+            batch.source[row][batch.source_segments[row] == segment].tolist(),
+            batch.target_output[row][batch.target_segments[row] == segment].tolist(),
+        )
+        for row in range(20)
+        for segment in (1, 2)
+    ]
+    found = []
+    for group in groups:
+        sources = group.source.split(group.source_lengths.tolist())
+        targets = group.target_output.split(group.target_lengths.tolist())
+        found += [(source.tolist(), target.tolist()) for source, target in zip(sources, targets, strict=True)]
+    assert sorted(found) == sorted(pairs)
+    longest = [torch.maximum(group.source_lengths, group.target_lengths) for group in groups]
+    assert all(short.max() <= long.min() for short, long in pairwise(longest))
+
+
+def test_a_grid_is_a_line_a_sentence_and_back() -> None:
+    grid = Grid.of(torch.tensor([2, 3]), num_heads=2)
+    x = torch.arange(10.0)[:, None].repeat(1, 2).view(5, 4)  # five tokens, two heads of two features
+    lines = grid.laid_out(x)
+    assert lines[..., 0].tolist() == [[0, 2, 0], [1, 3, 0], [4, 6, 8], [5, 7, 9]]
+    assert torch.equal(grid.taken_back(lines), x)
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_dropout_drops_its_share_and_scales_the_rest(dropout: float) -> None:
+    factors = Dropout(3).factors(torch.empty(300, 333), dropout)
+    kept = factors > 0
+    assert float(kept.float().mean()) == pytest.approx(1 - dropout, abs=0.005)
+    assert torch.equal(factors[kept], torch.full_like(factors[kept], 1 / (1 - dropout)))
+    assert float(kept.float().mean(dim=0).std()) < 0.04  # no column is favoured
