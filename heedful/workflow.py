@@ -428,6 +428,8 @@ def evaluate(
     references: Sequence[str],
     *,
     device: str = "auto",
+    engine: str = "auto",
+    quantization: str | None = None,
     target_language: str | None = None,
     **settings: Any,
 ) -> tuple[list[str], list[Score]]:
@@ -437,7 +439,7 @@ def evaluate(
 
     if len(sources) != len(references):
         raise CorpusError(f"{len(sources)} sources but {len(references)} references; they must be line by line.")
-    translator = Translator.load(model, device=device)
+    translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
     translations = translator.translate(sources, target_language=target_language, **settings)
     texts = [translation.text for translation in translations]
     return texts, score(texts, references, target_language=target_language or translator.target_language)

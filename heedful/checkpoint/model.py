@@ -206,7 +206,7 @@ def plain_data(value: Any) -> Any:
 def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None) -> LoadedModel:
     files.check(name for name in files.entries if name != CARD)
     config, details, _ = read_record(files)
-    tokenizer = _load_tokenizer(files)
+    tokenizer = load_tokenizer(files)
     check_vocabularies(config, tokenizer, str(files.directory))
     shown_as = files.directory / WEIGHTS
     header = read_header(files.paths[WEIGHTS], shown_as)
@@ -217,7 +217,7 @@ def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None
     return LoadedModel(model.to(device=device, dtype=dtype).eval(), config, tokenizer, details)
 
 
-def _load_tokenizer(files: Files) -> Tokenizer:
+def load_tokenizer(files: Files) -> Tokenizer:
     """Read the tokenizer from a private copy, since its files may be moving to their places just now."""
     from heedful.text.tokenizer import Tokenizer
 

@@ -30,6 +30,8 @@ def evaluate(
     no_repeat_ngram: options.NoRepeatNgram = None,
     split: options.Split = None,
     device: options.Device = None,
+    engine: options.Engine = None,
+    quantization: options.Quantization = None,
     settings: options.Settings = None,
 ) -> None:
     """Translate a test set and score the translations.
@@ -66,7 +68,14 @@ def evaluate(
 
     with Console(stderr=True, quiet=not sys.stderr.isatty()).status(f"translating {len(sources):,} lines"):
         texts, scores = workflow.evaluate(
-            directory, sources, references, device=device or "auto", target_language=target_language, **search
+            directory,
+            sources,
+            references,
+            device=device or "auto",
+            engine=engine or "auto",
+            quantization=quantization,
+            target_language=target_language,
+            **search,
         )
     if output is not None:
         with destination(output) as file:

@@ -45,6 +45,8 @@ def translate(
     prefix: options.Prefix = None,
     align: options.Align = False,
     device: options.Device = None,
+    engine: options.Engine = None,
+    quantization: options.Quantization = None,
     settings: options.Settings = None,
 ) -> None:
     """Translate text: exactly one line out for each line in.
@@ -55,6 +57,7 @@ def translate(
     cat text.en | heedful translate -m model | less
     heedful translate -m model --json --num-best 4 --align "A sentence."
     heedful translate -m model --method sampling --top-p 0.9 "A sentence."
+    heedful translate -m model --engine ctranslate2 --quantization int8 "A sentence."
 
     Every key of the section decoding is also a flag: --decoding.max_extra_length=20.
     """
@@ -80,7 +83,7 @@ def translate(
         print("Type lines to translate; Ctrl-D ends.", file=sys.stderr)
     from heedful.decoding.translator import Translator
 
-    translator = Translator.load(directory, device=device or "auto")
+    translator = Translator.load(directory, device=device or "auto", engine=engine or "auto", quantization=quantization)
 
     def run(texts: Sequence[str]) -> list[Translation]:
         prefixes = [prefix] * len(texts) if prefix else None

@@ -14,21 +14,11 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
+from heedful.decoding.special_tokens import SpecialTokens as SpecialTokens
 from heedful.errors import DecodingError
 from heedful.shapes import Float, Int
 
 FREE = -1  # in a table of forced tokens: nothing is forced here
-
-
-@dataclass(frozen=True)
-class SpecialTokens:
-    """The target ids that a search must know."""
-
-    bos_id: int
-    eos_id: int
-    pad_id: int
-    forbidden: tuple[int, ...] = ()
-    """Further ids that no translation may contain, such as the unknown token and language tags."""
 
 
 @runtime_checkable

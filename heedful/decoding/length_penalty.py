@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
-from torch import Tensor
+from typing import Any, TypeVar
 
 from heedful.config import DecodingConfig
 
-Length = TypeVar("Length", float, Tensor)
+Length = TypeVar("Length", float, Any)  # a tensor too, but torch is not imported for its name alone
 
 
 def length_penalty(length: Length, config: DecodingConfig) -> Length:

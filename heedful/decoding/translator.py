@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from heedful.build import resolve_device
-from heedful.checkpoint import load_model
+from heedful.checkpoint.ctranslate2_format import RECORD
 from heedful.config import DecodingConfig, from_mapping, to_mapping
-from heedful.decoding import beam, greedy, sampling
-from heedful.decoding.batching import make_batches, pad
-from heedful.decoding.constraints import Rule, SpecialTokens
+from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
-from heedful.decoding.scoring import alignment_weights, force
 from heedful.decoding.segments import Segment, SplitRule, join_text, split_text
-from heedful.errors import DecodingError
-from heedful.model.seq2seq import Seq2Seq
+from heedful.decoding.special_tokens import special_tokens
+from heedful.errors import ConfigError, DecodingError
 from heedful.text.tokenizer import Tokenizer
 
-SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
-MakeRule = Callable[[Sequence[str], Sequence[int], torch.device], Rule]
-"""(sentences, longest length allowed for each, device) -> a rule that their translations must keep."""
 SHORTEST_USUAL_LENGTH = 32  # tokens: below this no line counts as long, however short the training sentences were
-
-
-class Job(NamedTuple):
-    """One sentence to decode. Equal jobs have equal results, so each is done once."""
-
-    source: tuple[int, ...]
-    prefix: tuple[int, ...]
-    text: str
-
-
-class Outcome(NamedTuple):
-    """What decoding a job gave: hypotheses, best first, and the alignment weights of the best when asked for."""
-
-    hypotheses: list[Hypothesis]
-    attention: np.ndarray | None
 
 
 class Translator:
@@ -54,16 +29,16 @@ class Translator:
 
     def __init__(
         self,
-        model: Seq2Seq,
+        model: object,
         tokenizer: Tokenizer,
         config: DecodingConfig | None = None,
         *,
-        device: torch.device | str = "cpu",
+        device: Any = "cpu",
         usual_length: int | None = None,
         target_language: str | None = None,
         make_rule: MakeRule | None = None,
     ) -> None:
-        """Translate on `device`, where the model already is.
+        """Translate with `model`: a `Seq2Seq`, which torch runs on `device`, where it already is, or an `Engine`.
 
         `usual_length`: longest source, in tokens, that is usual for the model; longer lines are split into sentences,
         and sentences over twice that are cut. None: only what the model cannot take at all is split.
@@ -73,21 +48,36 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
         self.config = config or DecodingConfig()
-        self.device = torch.device(device)
-        self.usual_length = min(usual_length or model.max_length, model.max_length)
-        self.longest = min(2 * self.usual_length, model.max_length)
+        self.special = special_tokens(tokenizer)
+        self.engine = model if isinstance(model, Engine) else self._torch_engine(model, device)
+        self.max_length = self.engine.max_length
+        self.usual_length = min(usual_length or self.max_length, self.max_length)
+        self.longest = min(2 * self.usual_length, self.max_length)
         self.target_language = target_language
         self.make_rule = make_rule
-        self.special = special_tokens(tokenizer)
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str = "auto") -> Translator:
-        """The translator of a model directory, with the settings saved there."""
-        where = resolve_device(device)
-        loaded = load_model(path, device=where)
+    def load(
+        cls, path: str | Path, *, device: str = "auto", engine: str = "auto", quantization: str | None = None
+    ) -> Translator:
+        """The translator of a model directory, with the settings saved there.
+
+        `engine`: "torch" can do everything; "ctranslate2" also reads what `heedful export` wrote; "auto" takes torch,
+        or CTranslate2 for what was exported for it.
+        `quantization`: how CTranslate2 keeps the weights, such as "int8"; None: in float32, or as they were exported.
+        """
+        if choose_engine(engine, exported=(Path(path) / RECORD).is_file()) == "ctranslate2":
+            from heedful.decoding.engines.ctranslate2_engine import load_engine
+
+            model, loaded = load_engine(path, device=device, quantization=quantization)
+            where: Any = None
+        else:
+            if quantization is not None:
+                raise ConfigError(f"quantization={quantization}: the engine torch has none; use engine ctranslate2.")
+            model, loaded, where = load_torch(path, device)
         typical = loaded.details.get("lengths", {}).get("source_p99")
         return cls(
-            cast(Seq2Seq, loaded.model),
+            model,
             loaded.tokenizer,
             loaded.config.decoding,
             device=where,
@@ -127,7 +117,8 @@ class Translator:
             ]
             for number, (parts, prefix) in enumerate(zip(segments, prefixes, strict=True), start=1)
         ]
-        outcomes = self._decode(list(dict.fromkeys(job for line in jobs for job in line)), config, align=align)
+        different = list(dict.fromkeys(job for line in jobs for job in line))
+        outcomes = self.engine.decode(different, config, align=align, make_rule=self.make_rule)
         return [
             self._assemble(parts, line, [outcomes[job] for job in line], config, align=align)
             for parts, line in zip(segments, jobs, strict=True)
@@ -175,70 +166,33 @@ class Translator:
         target_language: str | None,
         config: DecodingConfig,
     ) -> Job:
-        job = Job(tuple(self.tokenizer.encode_source(segment.text, target_language)), prefix, segment.text)
-        if len(job.source) > self.model.max_length:
+        source = tuple(self.tokenizer.encode_source(segment.text, target_language))
+        if len(source) > self.max_length:
             raise DecodingError(
-                f"text {number} has a line of {len(job.source)} tokens, and the model takes {self.model.max_length}; "
+                f"text {number} has a line of {len(source)} tokens, and the model takes {self.max_length}; "
                 f"let it be split with decoding.split=long."
             )
-        if len(prefix) > (limit := self._max_length(job, config)):
+        limit = self._max_length(len(source) - 1 - self._num_tags, config)
+        if len(prefix) > limit:
             raise DecodingError(
                 f"the target prefix of text {number} has {len(prefix)} tokens, more than its longest allowed "
                 f"translation ({limit}); shorten it or raise decoding.max_length or max_extra_length."
             )
-        return job
+        return Job(source, prefix, segment.text, limit)
 
-    def _max_length(self, job: Job, config: DecodingConfig) -> int:
+    def _max_length(self, num_source_tokens: int, config: DecodingConfig) -> int:
         """Most tokens, without the end token, of a translation; the start token takes a place in the model too."""
-        wanted = config.max_length or self._num_source_tokens(job) + config.max_extra_length
-        return min(wanted, self.model.max_length - 1)
-
-    def _num_source_tokens(self, job: Job) -> int:
-        return len(job.source) - 1 - self._num_tags
+        wanted = config.max_length or num_source_tokens + config.max_extra_length
+        return min(wanted, self.max_length - 1)
 
     @property
     def _num_tags(self) -> int:
         return 1 if self.tokenizer.tags else 0
 
-    def _decode(self, jobs: list[Job], config: DecodingConfig, *, align: bool) -> dict[Job, Outcome]:
-        """Search for all jobs, batch by batch."""
-        rows = {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
-        outcomes: dict[Job, Outcome] = {}
-        lengths = [len(job.source) for job in jobs]
-        with evaluating(self.model):
-            for batch in make_batches(lengths, tokens_per_batch=config.tokens_per_batch, rows_per_sentence=rows):
-                members = [jobs[index] for index in batch]
-                source, source_mask = pad(
-                    [job.source for job in members], pad_id=self.special.pad_id, device=self.device
-                )
-                max_lengths = [self._max_length(job, config) for job in members]
-                found = SEARCHES[config.method](
-                    self.model,
-                    source,
-                    source_mask,
-                    config,
-                    self.special,
-                    max_lengths=max_lengths,
-                    prefix=[job.prefix for job in members],
-                    rule=self._rule(members, max_lengths),
-                )
-                attention = self._align(source, source_mask, found) if align else [None] * len(members)
-                outcomes.update(zip(members, map(Outcome, found, attention), strict=True))
-        return outcomes
+    def _torch_engine(self, model: object, device: Any) -> Engine:
+        from heedful.decoding.engines.torch_engine import TorchEngine
 
-    def _rule(self, jobs: Sequence[Job], max_lengths: Sequence[int]) -> Rule | None:
-        return self.make_rule([job.text for job in jobs], max_lengths, self.device) if self.make_rule else None
-
-    def _align(self, source: Tensor, source_mask: Tensor, found: list[list[Hypothesis]]) -> list[np.ndarray | None]:
-        """The weights between the words of each source and of its best translation, special tokens left out."""
-        targets = [hypotheses[0].tokens for hypotheses in found]
-        forced = force(self.model, source, source_mask, targets, bos_id=self.special.bos_id, need_weights=True)
-        return [
-            alignment_weights(score.attention)[:-1, self._num_tags : -1].numpy()
-            if score.attention is not None
-            else None
-            for score in forced
-        ]
+        return TorchEngine(model, self.special, device=device, num_tags=self._num_tags)  # type: ignore[arg-type]
 
     def _assemble(
         self, segments: list[Segment], jobs: list[Job], outcomes: list[Outcome], config: DecodingConfig, *, align: bool
@@ -275,28 +229,14 @@ class Translator:
         )
 
 
-def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """What the search must know of a tokenizer: a translation holds no unknown token and no language tag."""
-    tags = [tokenizer.encode_source("", tag)[0] for tag in tokenizer.tags] if tokenizer.joint else []
-    return SpecialTokens(
-        bos_id=tokenizer.bos_id,
-        eos_id=tokenizer.eos_id,
-        pad_id=tokenizer.pad_id,
-        forbidden=(tokenizer.unk_id, *tags),
-    )
+def load_torch(path: str | Path, device: str) -> tuple[Any, Any, Any]:
+    """A model ready on its device, all that belongs to it, and the device."""
+    from heedful.build import resolve_device
+    from heedful.checkpoint import load_model
 
-
-@contextmanager
-def evaluating(model: Seq2Seq) -> Iterator[None]:
-    """Switch dropout off, and on again afterwards if the model was training."""
-    if not (isinstance(model, nn.Module) and model.training):
-        yield
-        return
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train()
+    where = resolve_device(device)
+    loaded = load_model(path, device=where)
+    return loaded.model, loaded, where
 
 
 def one_line(text: str) -> str:

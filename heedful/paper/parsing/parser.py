@@ -81,7 +81,7 @@ class Parser:
     def _fits(self, words: Sequence[str]) -> bool:
         if not words:
             raise DecodingError("a sentence without words has no tree.")
-        longest = self.translator.model.max_length
+        longest = self.translator.max_length
         tokens = self.translator.tokenizer.encode_source(self.word_symbols.source_text(words))
         return max(len(tokens), len(words) + 3) <= longest
 

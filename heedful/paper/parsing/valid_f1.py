@@ -47,7 +47,7 @@ def f1_on_valid(trees: Mapping[str, Tree]) -> MakeEvaluate:
             from heedful.decoding.translator import Translator
             from heedful.training.report import Evaluation, Sample
 
-            parser = Parser(Translator(model, prepared.tokenizer, decoding, device=device))  # type: ignore[arg-type]
+            parser = Parser(Translator(model, prepared.tokenizer, decoding, device=device))
             guesses = parser.parse([tree.words for tree in gold], tokens_per_batch=4 * decoding.tokens_per_batch)
             score = summarise(score_trees(gold, [guess.tree for guess in guesses]))
             shown = evenly(list(zip(gold, guesses, strict=True)), config.training.samples)

@@ -1,0 +1,70 @@
+"""A whole model read without torch: its weights as numpy arrays, with configuration and tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heedful.checkpoint import directory as files_of
+from heedful.checkpoint.directory import CARD, WEIGHTS, Files
+from heedful.checkpoint.model import check_vocabularies, load_tokenizer, read_record
+from heedful.checkpoint.weights import read_header
+from heedful.config import Config
+from heedful.errors import ModelDirectoryError
+
+if TYPE_CHECKING:
+    from heedful.text.tokenizer import Tokenizer
+
+STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
+
+
+@dataclass(frozen=True)
+class ModelArrays:
+    """What a model directory holds, as plain data; shared weights stand once, real numbers are float32."""
+
+    weights: Mapping[str, np.ndarray]
+    config: Config
+    tokenizer: Tokenizer
+    details: Mapping[str, Any]
+
+
+def load_arrays(directory: str | Path) -> ModelArrays:
+    """Verify a model directory and read it, without torch."""
+
+    def read(files: Files) -> ModelArrays:
+        files.check(name for name in files.entries if name != CARD)
+        config, details, _ = read_record(files)
+        tokenizer = load_tokenizer(files)
+        check_vocabularies(config, tokenizer, str(files.directory))
+        return ModelArrays(read_weights(files.paths[WEIGHTS], files.directory / WEIGHTS), config, tokenizer, details)
+
+    return files_of.steady(directory, read)
+
+
+def read_weights(path: Path, shown_as: Path) -> dict[str, np.ndarray]:
+    """All tensors of a safetensors file; `shown_as` is for the messages."""
+    header = read_header(path, shown_as)
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        places = {name: entry for name, entry in json.loads(file.read(length)).items() if name in header}
+        numbers = np.frombuffer(file.read(), dtype=np.uint8)
+    arrays = {}
+    for name, (stored, shape) in header.items():
+        start, end = places[name].get("data_offsets", (0, -1))
+        if stored not in STORED or end > len(numbers) or end - start != np.dtype(STORED[stored]).itemsize * size(shape):
+            raise ModelDirectoryError(f"{shown_as}: the tensor {name} ({stored}) cannot be read.")
+        values = numbers[start:end].view(STORED[stored]).reshape(shape)
+        if stored == "BF16":  # the upper half of a float32
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        arrays[name] = values.astype(np.float32) if values.dtype.kind == "f" else values
+    return arrays
+
+
+def size(shape: tuple[int, ...]) -> int:
+    """How many numbers an array of this shape holds."""
+    return int(np.prod(shape, dtype=np.int64))

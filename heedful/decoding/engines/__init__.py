@@ -1,0 +1,1 @@
+"""What runs a model while it translates: one small interface, `Engine`, and those that have it."""

@@ -1,0 +1,60 @@
+"""What the translator asks of an engine: hypotheses for sentences, best first. Free of torch and of any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from heedful.config import DecodingConfig, nearest
+from heedful.decoding.hypothesis import Hypothesis
+from heedful.errors import ConfigError
+
+ENGINES = ("auto", "torch", "ctranslate2")
+MakeRule = Callable[[Sequence[str], Sequence[int], Any], Any]
+"""(sentences, longest length allowed for each, device) -> a `Rule` that their translations must keep."""
+
+
+class Job(NamedTuple):
+    """One sentence to decode. Equal jobs have equal results, so each is done once."""
+
+    source: tuple[int, ...]
+    """Source ids, tag and end token included."""
+    prefix: tuple[int, ...]
+    """Target ids that the translation must begin with."""
+    text: str
+    max_length: int
+    """Most tokens that the translation may have, without the end token."""
+
+
+class Outcome(NamedTuple):
+    """What decoding a job gave: hypotheses, best first, and the alignment weights of the best when asked for."""
+
+    hypotheses: list[Hypothesis]
+    attention: np.ndarray | None
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A loaded model that can search. What it cannot do it refuses with a `ConfigError` that names it."""
+
+    @property
+    def max_length(self) -> int:
+        """Longest source or target, in tokens, that the model accepts."""
+        ...
+
+    def decode(
+        self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
+    ) -> dict[Job, Outcome]:
+        """Search for all jobs, in the engine's own batches."""
+        ...
+
+
+def choose_engine(name: str, *, exported: bool = False) -> str:
+    """The engine that a name stands for, where "auto" depends on whether the model was exported for CTranslate2."""
+    if name not in ENGINES:
+        raise ConfigError(f"engine: {name!r} is not known{nearest(name, ENGINES)}; choose one of {', '.join(ENGINES)}.")
+    if name == "auto":
+        return "ctranslate2" if exported else "torch"
+    return name

@@ -1,0 +1,88 @@
+"""The engine that can do everything: PyTorch, on any device, with every search, rule and model of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from heedful.config import DecodingConfig
+from heedful.decoding import beam, greedy, sampling
+from heedful.decoding.batching import make_batches, pad
+from heedful.decoding.engines.interface import Job, MakeRule, Outcome
+from heedful.decoding.hypothesis import Hypothesis
+from heedful.decoding.scoring import alignment_weights, force
+from heedful.decoding.special_tokens import SpecialTokens
+from heedful.model.seq2seq import Seq2Seq
+
+SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
+
+
+class TorchEngine:
+    """A model on a device, and the searches of this package."""
+
+    def __init__(
+        self, model: Seq2Seq, special: SpecialTokens, *, device: torch.device | str = "cpu", num_tags: int = 0
+    ) -> None:
+        """Search on `device`, where the model already is; each source begins with `num_tags` tags."""
+        self.model, self.special, self.num_tags = model, special, num_tags
+        self.device = torch.device(device)
+
+    @property
+    def max_length(self) -> int:
+        """Longest source or target, in tokens, that the model accepts."""
+        return self.model.max_length
+
+    def decode(
+        self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
+    ) -> dict[Job, Outcome]:
+        """Search for all jobs, batch by batch."""
+        rows = {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
+        outcomes: dict[Job, Outcome] = {}
+        lengths = [len(job.source) for job in jobs]
+        with evaluating(self.model):
+            for batch in make_batches(lengths, tokens_per_batch=config.tokens_per_batch, rows_per_sentence=rows):
+                members = [jobs[index] for index in batch]
+                source, source_mask = pad(
+                    [job.source for job in members], pad_id=self.special.pad_id, device=self.device
+                )
+                max_lengths = [job.max_length for job in members]
+                rule = make_rule([job.text for job in members], max_lengths, self.device) if make_rule else None
+                found = SEARCHES[config.method](
+                    self.model,
+                    source,
+                    source_mask,
+                    config,
+                    self.special,
+                    max_lengths=max_lengths,
+                    prefix=[job.prefix for job in members],
+                    rule=rule,
+                )
+                attention = self._align(source, source_mask, found) if align else [None] * len(members)
+                outcomes.update(zip(members, map(Outcome, found, attention), strict=True))
+        return outcomes
+
+    def _align(self, source: Tensor, source_mask: Tensor, found: list[list[Hypothesis]]) -> list[np.ndarray | None]:
+        """The weights between the words of each source and of its best translation, special tokens left out."""
+        targets = [hypotheses[0].tokens for hypotheses in found]
+        forced = force(self.model, source, source_mask, targets, bos_id=self.special.bos_id, need_weights=True)
+        return [
+            alignment_weights(score.attention)[:-1, self.num_tags : -1].numpy() if score.attention is not None else None
+            for score in forced
+        ]
+
+
+@contextmanager
+def evaluating(model: Seq2Seq) -> Iterator[None]:
+    """Switch dropout off, and on again afterwards if the model was training."""
+    if not (isinstance(model, nn.Module) and model.training):
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()

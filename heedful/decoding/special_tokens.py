@@ -1,0 +1,29 @@
+"""The target ids that every search must know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heedful.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The target ids that a search must know."""
+
+    bos_id: int
+    eos_id: int
+    pad_id: int
+    forbidden: tuple[int, ...] = ()
+    """Further ids that no translation may contain, such as the unknown token and language tags."""
+
+
+def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
+    """What the search must know of a tokenizer: a translation holds no unknown token and no language tag."""
+    tags = [tokenizer.encode_source("", tag)[0] for tag in tokenizer.tags] if tokenizer.joint else []
+    return SpecialTokens(
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        pad_id=tokenizer.pad_id,
+        forbidden=(tokenizer.unk_id, *tags),
+    )

@@ -1,0 +1,105 @@
+"""Our models for servers that run CTranslate2: a directory in its format, with the tokenizer and our own settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from heedful import __version__
+from heedful.checkpoint.arrays import ModelArrays, load_arrays
+from heedful.checkpoint.ctranslate2_format import (
+    RECORD,
+    RECORD_FORMAT,
+    RECORD_VERSION,
+    ctranslate2_files,
+)
+from heedful.checkpoint.directory import sha256, to_json
+from heedful.config import to_mapping
+from heedful.errors import ConfigError, ModelDirectoryError
+
+PAGE = """\
+# A translation model for CTranslate2
+
+Made from a Heedful model with `heedful export --to ctranslate2 --quantization {quantization}`.
+
+```python
+import ctranslate2
+import sentencepiece
+
+translator = ctranslate2.Translator("{name}")
+source = sentencepiece.SentencePieceProcessor("{name}/{source}")
+target = sentencepiece.SentencePieceProcessor("{name}/{target}")
+pieces = source.encode("A sentence.", out_type=str)  # {tags}
+result = translator.translate_batch([pieces], beam_size=4, patience=4, length_penalty=0.6, max_input_length=0)[0]
+print(target.decode(result.hypotheses[0]))
+```
+
+`heedful translate -m {name}` reads this directory too; it splits what is long and ranks as Heedful does.
+"""
+
+
+def export_ctranslate2(
+    model: str | Path, output: str | Path, *, quantization: str = "float32", overwrite: bool = False
+) -> Path:
+    """Write a model directory's model as a directory for CTranslate2: all of it or nothing. Needs no torch.
+
+    What CTranslate2 has no counterpart of is refused by name. A directory that was exported before is replaced only
+    with `overwrite`; any other that holds something, never.
+    """
+    place = Path(output)
+    check_place(place, overwrite=overwrite)
+    arrays = load_arrays(model)
+    files = ctranslate2_files(arrays, quantization)
+    staging = place.with_name(f".{place.name}.writing")
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        for name, contents in files.items():
+            (staging / name).write_bytes(contents)
+        arrays.tokenizer.save(staging)
+        names = sorted(os.listdir(staging))
+        (staging / "README.md").write_text(page(arrays, place.name, quantization), encoding="utf-8")
+        record = {
+            "format": RECORD_FORMAT,
+            "format_version": RECORD_VERSION,
+            "heedful_version": __version__,
+            "quantization": quantization,
+            "files": {name: sha256(staging / name) for name in names},
+            "config": to_mapping(arrays.config),
+            "details": dict(arrays.details),
+        }
+        (staging / RECORD).write_text(to_json(record), encoding="utf-8")
+        if place.exists():
+            shutil.rmtree(place)
+        os.replace(staging, place)
+    except OSError as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise ModelDirectoryError(f"{place}: cannot write the exported model: {error}.") from error
+    return place
+
+
+def check_place(place: Path, *, overwrite: bool) -> None:
+    """Refuse to write over anything but an export, and over that only when told to."""
+    if not os.path.lexists(place):
+        return
+    if not place.is_dir() or place.is_symlink():
+        raise ConfigError(f"{place} is not a directory; choose another with -o.")
+    if not any(place.iterdir()):
+        return
+    if not (place / RECORD).is_file():
+        raise ConfigError(f"{place} holds something that no export put there; choose another directory with -o.")
+    if not overwrite:
+        raise ConfigError(f"{place} holds an exported model; add --overwrite to replace it, or choose another with -o.")
+
+
+def page(arrays: ModelArrays, name: str, quantization: str) -> str:
+    """What the directory is and how a program uses it."""
+    joint, tags = arrays.tokenizer.joint, arrays.tokenizer.tags
+    return PAGE.format(
+        name=name,
+        quantization=quantization,
+        source="tokenizer.model" if joint else "source.model",
+        target="tokenizer.model" if joint else "target.model",
+        tags=f"put the tag of the target language before them, such as <2{tags[0]}>" if tags else "no tag is needed",
+    )

@@ -1,0 +1,54 @@
+"""`export`, and `translate` and `evaluate` with the engine that reads what it wrote."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import ENVIRONMENT, Corpus, Inside
+from tests.cli.test_verb_translate import ODD_LINES
+
+pytest.importorskip("ctranslate2", reason="needs the package ctranslate2: pip install 'heedful[dev]'")
+
+
+def test_every_engine_translates_alike_also_what_is_odd(inside: Inside, model: Path, tmp_path: Path) -> None:
+    assert inside("export", "--to", "ctranslate2", "-m", model, "-o", tmp_path / "exported").code == 0
+    lines = "".join(f"{line}\n" for line in ODD_LINES).encode()
+    expected = inside("translate", "-m", model, "--engine", "torch", "--method", "greedy", given=lines)
+    assert expected.code == 0 and expected.out.count("\n") == len(ODD_LINES)
+    for flags in (["-m", model, "--engine", "ctranslate2"], ["-m", tmp_path / "exported"]):
+        assert inside("translate", *flags, "--method", "greedy", given=lines).out == expected.out
+
+
+def test_evaluate_takes_an_engine(inside: Inside, model: Path, corpus: Corpus) -> None:
+    files = ["-s", corpus.test_source, "-t", corpus.test_target]
+    expected = inside("evaluate", "-m", model, *files)
+    assert expected.code == 0
+    assert inside("evaluate", "-m", model, *files, "--engine", "ctranslate2").out == expected.out
+    assert inside("evaluate", "-m", model, *files, "--engine", "ctranslate2", "--quantization", "int8").code == 0
+
+
+def test_refusals_are_one_message(inside: Inside, model: Path) -> None:
+    ctranslate2 = ["translate", "-m", model, "--engine", "ctranslate2"]
+    inside(*ctranslate2, "--json", "--align", "1 2").refused("ctranslate2", "alignment")
+    inside(*ctranslate2, "--prefix", "1", "1 2").refused("target prefix")
+    inside(*ctranslate2, "--method", "sampling", "1 2").refused("method=sampling")
+    inside("translate", "-m", model, "--engine", "onnx", "1 2").refused("onnx", "torch, ctranslate2")
+    inside("export", "--to", "ctranslate", "-m", model, "-o", "out").refused("did you mean 'ctranslate2'")
+
+
+def test_translating_with_ctranslate2_needs_no_torch(inside: Inside, model: Path) -> None:
+    arguments = ["translate", "-m", str(model), "--engine", "ctranslate2", "1 2 3", "4 5"]
+    code = f"import sys; sys.modules['torch'] = None; from heedful.cli import run; sys.exit(run({arguments!r}))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=ENVIRONMENT | extra_path(), capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout == inside("translate", "-m", model, "1 2 3", "4 5").out
+
+
+def extra_path() -> dict[str, str]:
+    """Where this process found its packages, for one that starts anew."""
+    return {"PYTHONPATH": os.pathsep.join([ENVIRONMENT["PYTHONPATH"], *(path for path in sys.path if path)])}
