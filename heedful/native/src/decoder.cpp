@@ -21,11 +21,11 @@ bool better(const Candidate& a, const Candidate& b) {
 void Decoder::begin(const Memory& memory, long num_slots, long capacity) {
     memory_ = &memory;
     num_slots_ = num_slots, capacity_ = capacity;
-    cache_.room(static_cast<long>(model_.decoder.size()) * num_slots * capacity * 2 * model_.inner());
+    cache_.room(static_cast<long>(model_.decoder.size()) * num_slots * capacity * entry());
     long longest = capacity;
     for (const long* start = memory.starts; *start < memory.num_rows; ++start) longest = std::max(longest, start[1] - start[0]);
     scores_room_ = padded(longest, 16) + 16;
-    scores_.room(pool_.size() * scores_room_);
+    scores_.room(pool_.size() * model_.shape.num_heads * scores_room_);
     offsets_.room(longest);
     for (long t = 0; t < longest; ++t) offsets_.data()[t] = t * memory.stride;
 }
@@ -49,7 +49,7 @@ void Decoder::step(const std::vector<Asking>& asking) {
 void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vector<Asking>& asking) {
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
-    float* cache = cache_.data() + index * num_slots_ * capacity_ * 2 * inner;
+    float* cache = cache_.data() + index * num_slots_ * capacity_ * entry();
     multiply(layer.self_input, wide_, wide_stride_);
     each_row([&](long row, int thread) {
         const Asking& ask = asking[row];
@@ -57,8 +57,8 @@ void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vect
             kernels_.rotate(wide(row), 2 * shape.num_heads, shape.head_dim, model_.turns + static_cast<long>(ask.position) * shape.head_dim);
         std::memcpy(cache + ask.places[ask.position], wide(row) + inner, 2 * inner * sizeof(float));
         const Attended attended = {cache,           ask.places,     ask.position + 1,     inner,
-                                   shape.num_heads, shape.head_dim, shape.attention_scale};
-        kernels_.attend(wide(row), attended, scores_.data() + thread * scores_room_, narrow(row));
+                                   shape.num_heads, shape.head_dim, shape.attention_scale, scores_room_};
+        kernels_.attend(wide(row), attended, scores_.data() + thread * shape.num_heads * scores_room_, narrow(row));
         offer(row, narrow(row), inner);
     });
     multiply(layer.self_output, narrow_, narrow_stride_);
@@ -76,8 +76,8 @@ void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::ve
         const long* start = memory_->starts + asking[row].sentence;
         const Attended attended = {memory_->at(index) + start[0] * memory_->stride, offsets_.data(),
                                    static_cast<int>(start[1] - start[0]),           inner,
-                                   shape.num_heads, shape.head_dim,                 shape.attention_scale};
-        kernels_.attend(wide(row), attended, scores_.data() + thread * scores_room_, narrow(row));
+                                   shape.num_heads, shape.head_dim,                 shape.attention_scale, scores_room_};
+        kernels_.attend(wide(row), attended, scores_.data() + thread * shape.num_heads * scores_room_, narrow(row));
         offer(row, narrow(row), inner);
     });
     multiply(layer.cross_output, narrow_, narrow_stride_);

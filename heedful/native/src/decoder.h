@@ -28,7 +28,7 @@ class Decoder : Stack {
     using Stack::Stack;
     // Make room for some hypotheses at a time, each of so many tokens.
     void begin(const Memory& memory, long num_slots, long capacity);
-    long place(long slot, long position) const { return (slot * capacity_ + position) * 2 * model_.inner(); }
+    long place(long slot, long position) const { return (slot * capacity_ + position) * entry(); }
     void step(const std::vector<Asking>& asking);
     // The best `keep` tokens of each row after a step.
     const std::vector<Answer>& answers(const std::vector<Asking>& asking, int keep);
@@ -36,6 +36,8 @@ class Decoder : Stack {
     void logits(float* to);
 
   private:
+    // Room for keys and values of one token; the 16 numbers more keep neighbours in different places of the cache.
+    long entry() const { return padded(2 * model_.inner(), 16) + 16; }
     void attend_self(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
     void attend_memory(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
     void judge(const std::vector<Asking>& asking, long chunk, int thread, int keep);

@@ -24,7 +24,7 @@ void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences,
         feed_forward(layer.feed_forward, i == last ? final_norm : if_before(model_.encoder[i + 1].self_norm));
     }
     memory.num_rows = num_rows_;
-    memory.stride = padded(2 * model_.inner(), TILE);
+    memory.stride = padded(2 * model_.inner(), TILE) + 16; // rows a power of two apart would share few places of a cache
     memory.starts = starts;
     memory.room.room(model_.decoder.size() * num_rows_ * memory.stride);
     for (size_t i = 0; i < model_.decoder.size(); ++i)
@@ -35,7 +35,7 @@ void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* s
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
     const long room = padded(longest, 16) + 16;
-    float* scores = scores_.room(pool_.size() * room);
+    float* scores = scores_.room(pool_.size() * shape.num_heads * room);
     long* offsets = offsets_.room(longest);
     for (long t = 0; t < longest; ++t) offsets[t] = t * wide_stride_;
     multiply(layer.self_input, wide_, wide_stride_);
@@ -47,8 +47,8 @@ void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* s
     each_row([&](long row, int thread) {
         const int s = sentence_of[row];
         const Attended attended = {wide(starts[s]) + inner, offsets,          static_cast<int>(starts[s + 1] - starts[s]), inner,
-                                   shape.num_heads,         shape.head_dim, shape.attention_scale};
-        kernels_.attend(wide(row), attended, scores + thread * room, narrow(row));
+                                   shape.num_heads,         shape.head_dim, shape.attention_scale, room};
+        kernels_.attend(wide(row), attended, scores + thread * shape.num_heads * room, narrow(row));
         offer(row, narrow(row), inner);
     });
     multiply(layer.self_output, narrow_, narrow_stride_);

@@ -52,6 +52,7 @@ struct Attended {
     long value_shift;
     int num_heads, head_dim;
     float scale;
+    long room; // between the scores of one head and the next: the count rounded up to whole lanes, or more
 };
 
 struct Candidate {

@@ -149,14 +149,6 @@ void gate(const float* inner, const float* gates, int count, float* to) {
     }
 }
 
-inline float dot_floats(const float* a, const float* b, int count) {
-    Floats total = splat(0.0f);
-    int i = 0;
-    for (; i + LANES <= count; i += LANES) total += load(a + i) * load(b + i);
-    if (i < count) total += load_part(a + i, count - i, 0.0f) * load_part(b + i, count - i, 0.0f);
-    return sum_of(total);
-}
-
 // scores -> weights that sum to one; the lanes behind `count` become zero.
 inline void softmax(float* scores, int count) {
     const int padded = (count + LANES - 1) / LANES * LANES;
@@ -173,40 +165,75 @@ inline void softmax(float* scores, int count) {
     for (int t = 0; t < padded; t += LANES) store(scores + t, load(scores + t) * inverse);
 }
 
-inline void weigh_values(const Attended& a, int head, const float* weights, float* to) {
-    const float* values = a.keys + a.value_shift + head * a.head_dim;
+// Four sums at once, each by the tree of `sum_of`.
+inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
+    const Eight a8 = low_half(a) + high_half(a), b8 = low_half(b) + high_half(b);
+    const Eight c8 = low_half(c) + high_half(c), d8 = low_half(d) + high_half(d);
+    const Four a4 = low_half(a8) + high_half(a8), b4 = low_half(b8) + high_half(b8);
+    const Four c4 = low_half(c8) + high_half(c8), d4 = low_half(d8) + high_half(d8);
+    const Four ab_low = __builtin_shufflevector(a4, b4, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a4, b4, 2, 6, 3, 7);
+    const Four cd_low = __builtin_shufflevector(c4, d4, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c4, d4, 2, 6, 3, 7);
+    const Four ab = ab_low + ab_high, cd = cd_low + cd_high; // 0 + 2 and 1 + 3 of each
+    return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+}
+
+// How one head's query meets four keys.
+inline void meet_four(const float* query, const float* const keys[4], int head, int head_dim, float scale, float* scores) {
+    Floats a = splat(0.0f), b = a, c = a, d = a;
+    const long first = static_cast<long>(head) * head_dim;
     int i = 0;
-    for (; i + 4 * LANES <= a.head_dim; i += 4 * LANES) {
-        Floats p = splat(0.0f), q = p, r = p, s = p;
-        for (int t = 0; t < a.count; ++t) {
-            const float* value = values + a.offsets[t] + i;
-            const Floats weight = splat(weights[t]);
-            p += weight * load(value);
-            q += weight * load(value + LANES);
-            r += weight * load(value + 2 * LANES);
-            s += weight * load(value + 3 * LANES);
-        }
-        store(to + i, p), store(to + i + LANES, q), store(to + i + 2 * LANES, r), store(to + i + 3 * LANES, s);
+    for (; i + LANES <= head_dim; i += LANES) {
+        const Floats q = load(query + first + i);
+        a += q * load(keys[0] + first + i);
+        b += q * load(keys[1] + first + i);
+        c += q * load(keys[2] + first + i);
+        d += q * load(keys[3] + first + i);
     }
-    for (; i < a.head_dim; i += LANES) {
-        const int left = a.head_dim - i < LANES ? a.head_dim - i : LANES;
-        Floats p = splat(0.0f);
-        for (int t = 0; t < a.count; ++t) {
-            const float* value = values + a.offsets[t] + i;
-            p += splat(weights[t]) * (left == LANES ? load(value) : load_part(value, left, 0.0f));
+    if (i < head_dim) {
+        const int left = head_dim - i;
+        const Floats q = load_part(query + first + i, left, 0.0f);
+        a += q * load_part(keys[0] + first + i, left, 0.0f);
+        b += q * load_part(keys[1] + first + i, left, 0.0f);
+        c += q * load_part(keys[2] + first + i, left, 0.0f);
+        d += q * load_part(keys[3] + first + i, left, 0.0f);
+    }
+    const Four found = four_sums(a, b, c, d) * Four{scale, scale, scale, scale};
+    __builtin_memcpy(scores, &found, sizeof found);
+}
+
+// Add `count` values of one head, by their weights, to what was there before.
+inline void weigh_values(const float* const* values, const float* weights, int count, int head, int head_dim, bool fresh,
+                         float* to) {
+    const long first = static_cast<long>(head) * head_dim;
+    for (int i = 0; i < head_dim; i += LANES) {
+        const int left = head_dim - i;
+        if (left >= LANES) {
+            Floats sum = fresh ? splat(0.0f) : load(to + first + i);
+            for (int t = 0; t < count; ++t) sum += splat(weights[t]) * load(values[t] + first + i);
+            store(to + first + i, sum);
+        } else {
+            Floats sum = fresh ? splat(0.0f) : load_part(to + first + i, left, 0.0f);
+            for (int t = 0; t < count; ++t) sum += splat(weights[t]) * load_part(values[t] + first + i, left, 0.0f);
+            store_part(to + first + i, sum, left);
         }
-        store_part(to + i, p, left);
     }
 }
 
-// All heads of one query; `scores` has room for the count rounded up to whole lanes.
+// All heads of one query. Keys and values are gone through position by position, as they lie in memory.
 void attend(const float* query, const Attended& a, float* scores, float* to) {
-    for (int head = 0; head < a.num_heads; ++head) {
-        const float* q = query + head * a.head_dim;
-        const float* keys = a.keys + head * a.head_dim;
-        for (int t = 0; t < a.count; ++t) scores[t] = dot_floats(q, keys + a.offsets[t], a.head_dim) * a.scale;
-        softmax(scores, a.count);
-        weigh_values(a, head, scores, to + head * a.head_dim);
+    constexpr int GROUP = 4;
+    const float* rows[GROUP];
+    for (int t = 0; t < a.count; t += GROUP) { // the last group may meet a key twice; its scores are not used
+        for (int i = 0; i < GROUP; ++i) rows[i] = a.keys + a.offsets[t + i < a.count ? t + i : a.count - 1];
+        for (int head = 0; head < a.num_heads; ++head)
+            meet_four(query, rows, head, a.head_dim, a.scale, scores + head * a.room + t);
+    }
+    for (int head = 0; head < a.num_heads; ++head) softmax(scores + head * a.room, a.count);
+    for (int t = 0; t < a.count; t += GROUP) {
+        const int count = a.count - t < GROUP ? a.count - t : GROUP;
+        for (int i = 0; i < count; ++i) rows[i] = a.keys + a.offsets[t + i] + a.value_shift;
+        for (int head = 0; head < a.num_heads; ++head)
+            weigh_values(rows, scores + head * a.room + t, count, head, a.head_dim, t == 0, to);
     }
 }
 
