@@ -49,14 +49,14 @@ void Decoder::step(const std::vector<Asking>& asking) {
 void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vector<Asking>& asking) {
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
-    float* cache = cache_.data() + index * num_slots_ * capacity_ * entry();
+    const long first = index * num_slots_ * capacity_ * entry();
     multiply(layer.self_input, wide_, wide_stride_);
     each_row([&](long row, int thread) {
         const Asking& ask = asking[row];
         if (model_.turns)
             kernels_.rotate(wide(row), 2 * shape.num_heads, shape.head_dim, model_.turns + static_cast<long>(ask.position) * shape.head_dim);
-        std::memcpy(cache + ask.places[ask.position], wide(row) + inner, 2 * inner * sizeof(float));
-        const Attended attended = {cache,           ask.places,     ask.position + 1,     inner,
+        cache_.put(first + ask.places[ask.position], wide(row) + inner, 2 * inner);
+        const Attended attended = {cache_.at(first), cache_.halves(), ask.places,     ask.position + 1,     inner,
                                    shape.num_heads, shape.head_dim, shape.attention_scale, scores_room_};
         kernels_.attend(wide(row), attended, scores_.data() + thread * shape.num_heads * scores_room_, narrow(row));
         offer(row, narrow(row), inner);
@@ -74,7 +74,7 @@ void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::ve
     multiply(layer.cross_query, wide_, wide_stride_);
     each_row([&](long row, int thread) {
         const long* start = memory_->starts + asking[row].sentence;
-        const Attended attended = {memory_->at(index) + start[0] * memory_->stride, offsets_.data(),
+        const Attended attended = {memory_->kept.at(memory_->place(index, start[0])), memory_->kept.halves(), offsets_.data(),
                                    static_cast<int>(start[1] - start[0]),           inner,
                                    shape.num_heads, shape.head_dim,                 shape.attention_scale, scores_room_};
         kernels_.attend(wide(row), attended, scores_.data() + thread * shape.num_heads * scores_room_, narrow(row));

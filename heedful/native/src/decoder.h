@@ -25,7 +25,7 @@ struct Answer {
 
 class Decoder : Stack {
   public:
-    using Stack::Stack;
+    Decoder(const Model& model, const Kernels& kernels, Pool& pool) : Stack(model, kernels, pool), cache_(model, kernels) {}
     // Make room for some hypotheses at a time, each of so many tokens.
     void begin(const Memory& memory, long num_slots, long capacity);
     long place(long slot, long position) const { return (slot * capacity_ + position) * entry(); }
@@ -36,8 +36,8 @@ class Decoder : Stack {
     void logits(float* to);
 
   private:
-    // Room for keys and values of one token; the 16 numbers more keep neighbours in different places of the cache.
-    long entry() const { return padded(2 * model_.inner(), 16) + 16; }
+    // Room for keys and values of one token; the numbers more keep neighbours in different places of the cache.
+    long entry() const { return padded(2 * model_.inner(), 16) + 32; }
     void attend_self(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
     void attend_memory(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
     void judge(const std::vector<Asking>& asking, long chunk, int thread, int keep);
@@ -45,7 +45,8 @@ class Decoder : Stack {
 
     const Memory* memory_ = nullptr;
     long num_slots_ = 0, capacity_ = 0, scores_room_ = 0;
-    Buffer<float> cache_, scores_, logits_, partials_;
+    Kept cache_;
+    Buffer<float> scores_, logits_, partials_;
     Buffer<long> offsets_;
     Buffer<Candidate> candidates_;
     std::vector<Answer> answers_;

@@ -24,11 +24,13 @@ void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences,
         feed_forward(layer.feed_forward, i == last ? final_norm : if_before(model_.encoder[i + 1].self_norm));
     }
     memory.num_rows = num_rows_;
-    memory.stride = padded(2 * model_.inner(), TILE) + 16; // rows a power of two apart would share few places of a cache
+    memory.stride = padded(2 * model_.inner(), 16) + 32; // rows a power of two apart would share few places of a cache
     memory.starts = starts;
-    memory.room.room(model_.decoder.size() * num_rows_ * memory.stride);
-    for (size_t i = 0; i < model_.decoder.size(); ++i)
-        multiply(model_.decoder[i].cross_memory, memory.at(static_cast<long>(i)), memory.stride);
+    memory.kept.room(model_.decoder.size() * num_rows_ * memory.stride);
+    for (size_t i = 0; i < model_.decoder.size(); ++i) {
+        multiply(model_.decoder[i].cross_memory, wide_, wide_stride_);
+        each_row([&](long row, int) { memory.kept.put(memory.place(static_cast<long>(i), row), wide(row), 2 * model_.inner()); });
+    }
 }
 
 void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* sentence_of, int longest) {
@@ -46,7 +48,7 @@ void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* s
         });
     each_row([&](long row, int thread) {
         const int s = sentence_of[row];
-        const Attended attended = {wide(starts[s]) + inner, offsets,          static_cast<int>(starts[s + 1] - starts[s]), inner,
+        const Attended attended = {wide(starts[s]) + inner, false, offsets,          static_cast<int>(starts[s + 1] - starts[s]), inner,
                                    shape.num_heads,         shape.head_dim, shape.attention_scale, room};
         kernels_.attend(wide(row), attended, scores + thread * shape.num_heads * room, narrow(row));
         offer(row, narrow(row), inner);

@@ -1,17 +1,38 @@
 // The encoder: all tokens of all sentences as rows without padding, and what each decoder layer needs of them.
 #pragma once
 
+#include <cstring>
+
 #include "stack.h"
 
 namespace heedful {
 
-// Keys and values of the encoded sources for every decoder layer: token r of layer l at at(l) + r · stride.
+// Keys and values: bfloat16 beside int8 weights, where reading them is most of the work of attending, else float32.
+class Kept {
+  public:
+    Kept(const Model& model, const Kernels& kernels) : kernels_(kernels), halves_(model.shape.int8) {}
+    bool halves() const { return halves_; }
+    void room(size_t count) { room_.room(halves_ ? (count + 1) / 2 : count); }
+    const void* at(long place) const { return reinterpret_cast<const char*>(room_.data()) + place * (halves_ ? 2 : 4); }
+    void put(long place, const float* from, int count) {
+        if (halves_) kernels_.halve(from, count, reinterpret_cast<uint16_t*>(room_.data()) + place);
+        else std::memcpy(room_.data() + place, from, count * sizeof(float));
+    }
+
+  private:
+    const Kernels& kernels_;
+    bool halves_;
+    Buffer<float> room_;
+};
+
+// What the decoder needs of the encoded sources: keys and values of token r for layer l at place(l, r).
 struct Memory {
-    Buffer<float> room;
+    Memory(const Model& model, const Kernels& kernels) : kept(model, kernels) {}
+    Kept kept;
     long num_rows = 0, stride = 0;
     const long* starts = nullptr; // of each sentence's rows, and the end of the last
 
-    float* at(long layer) const { return room.data() + layer * num_rows * stride; }
+    long place(long layer, long row) const { return (layer * num_rows + row) * stride; }
 };
 
 class Encoder : Stack {

@@ -46,7 +46,8 @@ struct Norm {
 
 // What one query row attends to: key t lies at keys + offsets[t], its value `value_shift` further on.
 struct Attended {
-    const float* keys;
+    const void* keys; // float32, or bfloat16 if `halves`
+    bool halves;
     const long* offsets;
     int count;
     long value_shift;
@@ -72,6 +73,7 @@ struct Kernels {
     void (*embed)(const float* row, float scale, const float* position, int count, float* to);
     void (*rotate)(float* heads, int num_heads, int head_dim, const float* turns);
     void (*gate)(const float* inner, const float* gate, int count, float* to);
+    void (*halve)(const float* from, int count, uint16_t* to); // to bfloat16
     void (*attend)(const float* query, const Attended&, float* scores, float* to);
     // The largest of some logits, and Σ exp(logit - largest).
     void (*scan)(const float* logits, int count, float* largest, float* sum);

@@ -23,7 +23,6 @@ inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {
 
 } // namespace
 
-const Kernels AVX2 = {"avx2",   dot,    multiply, quantise, normalise, add,   embed,
-                    rotate, gate,   attend,   scan,     choose};
+const Kernels AVX2 = {"avx2", dot, multiply, quantise, normalise, add, embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

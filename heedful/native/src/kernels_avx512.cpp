@@ -79,7 +79,6 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
 
 } // namespace
 
-const Kernels AVX512 = {"avx512",   dot,    multiply, quantise, normalise, add,   embed,
-                    rotate, gate,   attend,   scan,     choose};
+const Kernels AVX512 = {"avx512", dot, multiply, quantise, normalise, add, embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

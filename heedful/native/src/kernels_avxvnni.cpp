@@ -18,7 +18,6 @@ inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {
 
 } // namespace
 
-const Kernels AVX_VNNI = {"avxvnni",   dot,    multiply, quantise, normalise, add,   embed,
-                    rotate, gate,   attend,   scan,     choose};
+const Kernels AVX_VNNI = {"avxvnni", dot, multiply, quantise, normalise, add, embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

@@ -24,7 +24,6 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
 
 } // namespace
 
-const Kernels PORTABLE = {"portable",   dot,    multiply, quantise, normalise, add,   embed,
-                    rotate, gate,   attend,   scan,     choose};
+const Kernels PORTABLE = {"portable", dot, multiply, quantise, normalise, add, embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

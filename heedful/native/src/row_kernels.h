@@ -177,64 +177,107 @@ inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
     return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
-// How one head's query meets four keys.
-inline void meet_four(const float* query, const float* const keys[4], int head, int head_dim, float scale, float* scores) {
-    Floats a = splat(0.0f), b = a, c = a, d = a;
-    const long first = static_cast<long>(head) * head_dim;
-    int i = 0;
-    for (; i + LANES <= head_dim; i += LANES) {
-        const Floats q = load(query + first + i);
-        a += q * load(keys[0] + first + i);
-        b += q * load(keys[1] + first + i);
-        c += q * load(keys[2] + first + i);
-        d += q * load(keys[3] + first + i);
-    }
-    if (i < head_dim) {
-        const int left = head_dim - i;
-        const Floats q = load_part(query + first + i, left, 0.0f);
-        a += q * load_part(keys[0] + first + i, left, 0.0f);
-        b += q * load_part(keys[1] + first + i, left, 0.0f);
-        c += q * load_part(keys[2] + first + i, left, 0.0f);
-        d += q * load_part(keys[3] + first + i, left, 0.0f);
-    }
-    const Four found = four_sums(a, b, c, d) * Four{scale, scale, scale, scale};
-    __builtin_memcpy(scores, &found, sizeof found);
+// Keys and values are kept as float32 or as bfloat16, the upper half of one.
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+inline Floats load_kept(const float* from) { return load(from); }
+inline Floats load_kept(const uint16_t* from) {
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    Words bits = __builtin_convertvector(halves, Words) << 16;
+    Floats x;
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
-// Add `count` values of one head, by their weights, to what was there before.
-inline void weigh_values(const float* const* values, const float* weights, int count, int head, int head_dim, bool fresh,
-                         float* to) {
+template <class Kept> inline Floats load_kept_part(const Kept* from, int count) {
+    Kept all[LANES] = {};
+    for (int i = 0; i < count; ++i) all[i] = from[i];
+    return load_kept(all);
+}
+
+// Round to bfloat16, halves to even.
+void halve(const float* from, int count, uint16_t* to) {
+    for (int i = 0; i < count; i += LANES) {
+        const int left = count - i;
+        Floats x = left >= LANES ? load(from + i) : load_part(from + i, left, 0.0f);
+        Words bits;
+        __builtin_memcpy(&bits, &x, sizeof bits);
+        Halves halves = __builtin_convertvector((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16, Halves);
+        __builtin_memcpy(to + i, &halves, (left >= LANES ? LANES : left) * sizeof(uint16_t));
+    }
+}
+
+// How one head's query meets four keys, while the next four are fetched.
+template <class Kept>
+inline void meet_four(const float* query, const Kept* const keys[4], const Kept* const next[4], int head, int head_dim,
+                      float scale, float* scores) {
+    Floats sums[4] = {splat(0.0f), splat(0.0f), splat(0.0f), splat(0.0f)};
     const long first = static_cast<long>(head) * head_dim;
     for (int i = 0; i < head_dim; i += LANES) {
         const int left = head_dim - i;
-        if (left >= LANES) {
-            Floats sum = fresh ? splat(0.0f) : load(to + first + i);
-            for (int t = 0; t < count; ++t) sum += splat(weights[t]) * load(values[t] + first + i);
-            store(to + first + i, sum);
-        } else {
-            Floats sum = fresh ? splat(0.0f) : load_part(to + first + i, left, 0.0f);
-            for (int t = 0; t < count; ++t) sum += splat(weights[t]) * load_part(values[t] + first + i, left, 0.0f);
-            store_part(to + first + i, sum, left);
+        const Floats q = left >= LANES ? load(query + first + i) : load_part(query + first + i, left, 0.0f);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) {
+            const Kept* key = keys[k] + first + i;
+            sums[k] += q * (left >= LANES ? load_kept(key) : load_kept_part(key, left));
+            __builtin_prefetch(next[k] + first + i);
         }
+    }
+    const Four found = four_sums(sums[0], sums[1], sums[2], sums[3]) * Four{scale, scale, scale, scale};
+    __builtin_memcpy(scores, &found, sizeof found);
+}
+
+// Add four values of one head, by their weights, to what was there before.
+template <class Kept>
+inline void weigh_four(const Kept* const values[4], const Kept* const next[4], const float* weights, int head, int head_dim,
+                       bool fresh, float* to) {
+    const long first = static_cast<long>(head) * head_dim;
+    for (int i = 0; i < head_dim; i += LANES) {
+        const int left = head_dim - i;
+        const bool full = left >= LANES;
+        float* place = to + first + i;
+        Floats sum = fresh ? splat(0.0f) : full ? load(place) : load_part(place, left, 0.0f);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) {
+            const Kept* value = values[k] + first + i;
+            sum += splat(weights[k]) * (full ? load_kept(value) : load_kept_part(value, left));
+            __builtin_prefetch(next[k] + first + i);
+        }
+        if (full) store(place, sum);
+        else store_part(place, sum, left);
     }
 }
 
-// All heads of one query. Keys and values are gone through position by position, as they lie in memory.
-void attend(const float* query, const Attended& a, float* scores, float* to) {
-    constexpr int GROUP = 4;
-    const float* rows[GROUP];
-    for (int t = 0; t < a.count; t += GROUP) { // the last group may meet a key twice; its scores are not used
-        for (int i = 0; i < GROUP; ++i) rows[i] = a.keys + a.offsets[t + i < a.count ? t + i : a.count - 1];
+// Where the four positions from t lie; behind the last, where it lies.
+template <class Kept> inline void find_rows(const Attended& a, int t, const Kept* from, const Kept** rows) {
+    for (int i = 0; i < 4; ++i) rows[i] = from + a.offsets[t + i < a.count ? t + i : a.count - 1];
+}
+
+// All heads of one query. Keys and values are gone through position by position, as they lie in memory. The last four
+// may hold a position twice: softmax gives what stands behind the count no weight.
+template <class Kept> inline void attend_to(const float* query, const Attended& a, float* scores, float* to) {
+    const Kept *rows[4], *next[4], *keys = static_cast<const Kept*>(a.keys), *values = keys + a.value_shift;
+    find_rows(a, 0, keys, next);
+    for (int t = 0; t < a.count; t += 4) {
+        for (int i = 0; i < 4; ++i) rows[i] = next[i];
+        const bool last = t + 4 >= a.count;
+        find_rows(a, last ? 0 : t + 4, last ? values : keys, next);
         for (int head = 0; head < a.num_heads; ++head)
-            meet_four(query, rows, head, a.head_dim, a.scale, scores + head * a.room + t);
+            meet_four(query, rows, next, head, a.head_dim, a.scale, scores + head * a.room + t);
     }
     for (int head = 0; head < a.num_heads; ++head) softmax(scores + head * a.room, a.count);
-    for (int t = 0; t < a.count; t += GROUP) {
-        const int count = a.count - t < GROUP ? a.count - t : GROUP;
-        for (int i = 0; i < count; ++i) rows[i] = a.keys + a.offsets[t + i] + a.value_shift;
+    for (int t = 0; t < a.count; t += 4) {
+        for (int i = 0; i < 4; ++i) rows[i] = next[i];
+        find_rows(a, t + 4, values, next);
         for (int head = 0; head < a.num_heads; ++head)
-            weigh_values(rows, scores + head * a.room + t, count, head, a.head_dim, t == 0, to);
+            weigh_four(rows, next, scores + head * a.room + t, head, a.head_dim, t == 0, to);
     }
+}
+
+void attend(const float* query, const Attended& a, float* scores, float* to) {
+    if (a.halves) attend_to<uint16_t>(query, a, scores, to);
+    else attend_to<float>(query, a, scores, to);
 }
 
 void scan(const float* logits, int count, float* largest, float* sum) {

@@ -9,7 +9,7 @@ namespace heedful {
 class Search {
   public:
     Search(const Model& model, const Kernels& kernels, Pool& pool)
-        : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool) {}
+        : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool), memory_(model, kernels) {}
     void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
     void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);
 
