@@ -13,11 +13,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCES = Path(__file__).parent / "src"
+SOURCES = Path(__file__).parent.resolve() / "src"
 NAME = "_engine"
-FLAGS = (
-    "-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off -Wall -Wextra -Wno-psabi -pthread".split()
-)
+FLAGS = "-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off -Wall -Wextra -Wno-psabi -pthread".split()
 """-ffp-contract=off: no product and sum in one rounding, which only some processors can do."""
 KERNEL_FLAGS = {
     "kernels_avx2.cpp": "-mavx2".split(),

@@ -56,7 +56,9 @@ def _find_or_make(files: Files, precision: str) -> Path:
             problem = problem or error
         else:
             return place
-    raise ModelDirectoryError(f"{places[0]}: cannot keep the engine's weights here ({problem}), nor in {places[1].parent}.")
+    raise ModelDirectoryError(
+        f"{places[0]}: cannot keep the engine's weights here ({problem}), nor in {places[1].parent}."
+    )
 
 
 def cache_directory() -> Path:
@@ -210,7 +212,9 @@ def read_weights(path: Path, shown_as: Path) -> dict[str, Floats]:
         try:
             weights[name] = as_float32(piece, dtype).reshape(shape)
         except (ValueError, KeyError):
-            raise ModelDirectoryError(f"{shown_as}: {name} is damaged, or {dtype} is no type of real numbers.") from None
+            raise ModelDirectoryError(
+                f"{shown_as}: {name} is damaged, or {dtype} is no type of real numbers."
+            ) from None
     return weights
 
 

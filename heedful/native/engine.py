@@ -111,7 +111,11 @@ class NativeEngine:
         found: list[list[Found]] = [[] for _ in sources]
         for batch in batches([len(source) for source in sources], config):
             together = self._translate(
-                [sources[i] for i in batch], [beginnings[i] for i in batch], [max_lengths[i] for i in batch], config, special
+                [sources[i] for i in batch],
+                [beginnings[i] for i in batch],
+                [max_lengths[i] for i in batch],
+                config,
+                special,
             )
             for index, hypotheses in zip(batch, together, strict=True):
                 found[index] = hypotheses

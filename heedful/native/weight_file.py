@@ -69,9 +69,7 @@ def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarr
     bodies = []
     for name, tensor in tensors.items():
         rows, columns = tensor.shape
-        front.append(
-            ENTRY.pack(name.encode("ascii"), KINDS[tensor.dtype], rows, columns, 0, place, tensor.nbytes)
-        )
+        front.append(ENTRY.pack(name.encode("ascii"), KINDS[tensor.dtype], rows, columns, 0, place, tensor.nbytes))
         bodies.append(tensor)
         place += tensor.nbytes + -tensor.nbytes % ALIGNMENT
     opening = b"".join([*front, b"\0" * gap])
@@ -90,7 +88,9 @@ def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarr
 
 def as_words(piece: bytes | np.ndarray) -> np.ndarray:
     """The bytes of a piece as numbers of 64 bits, zeros added up to the next multiple of 64 bytes."""
-    plain = np.frombuffer(piece, dtype=np.uint8) if isinstance(piece, bytes) else np.ascontiguousarray(piece).view(np.uint8)
+    plain = (
+        np.frombuffer(piece, dtype=np.uint8) if isinstance(piece, bytes) else np.ascontiguousarray(piece).view(np.uint8)
+    )
     plain = plain.reshape(-1)
     gap = -len(plain) % (8 if isinstance(piece, bytes) else ALIGNMENT)
     return (np.concatenate([plain, np.zeros(gap, dtype=np.uint8)]) if gap else plain).view(np.uint64)

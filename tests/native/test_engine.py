@@ -110,10 +110,14 @@ def test_a_sentence_is_translated_alike_alone_and_in_any_company(
     limits = [len(source) + 5 for source in sources]
     engine = engine_of(model, tmp_path, precision=precision)
     together = engine.translate_ids(sources, config, SPECIAL, max_lengths=limits)
-    alone = [engine.translate_ids([s], config, SPECIAL, max_lengths=[m])[0] for s, m in zip(sources, limits, strict=True)]
+    alone = [
+        engine.translate_ids([s], config, SPECIAL, max_lengths=[m])[0] for s, m in zip(sources, limits, strict=True)
+    ]
     assert together == alone
     order = np.random.default_rng(1).permutation(len(sources)).tolist()
-    shuffled = engine.translate_ids([sources[i] for i in order], config, SPECIAL, max_lengths=[limits[i] for i in order])
+    shuffled = engine.translate_ids(
+        [sources[i] for i in order], config, SPECIAL, max_lengths=[limits[i] for i in order]
+    )
     assert shuffled == [together[i] for i in order]
 
 
@@ -121,7 +125,9 @@ def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
     from heedful.native.library import kernel_names
 
     model = random_model(
-        small_config(d_model=80, num_heads=5, activation="swiglu", norm_placement="pre", target_vocab_size=1300, tying="target")
+        small_config(
+            d_model=80, num_heads=5, activation="swiglu", norm_placement="pre", target_vocab_size=1300, tying="target"
+        )
     )
     sources = random_sources(30, longest=20)
     limits = [len(source) + 5 for source in sources]
@@ -140,7 +146,9 @@ def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
 def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
     engine = engine_of(random_model(small_config()), tmp_path, precision="int8")
 
-    def translate(source: list[int], config: DecodingConfig | None = None, limit: int = 5, prefix: tuple[int, ...] = ()):
+    def translate(
+        source: list[int], config: DecodingConfig | None = None, limit: int = 5, prefix: tuple[int, ...] = ()
+    ):
         return engine.translate_ids(
             [source], config or DecodingConfig(), SPECIAL, max_lengths=[limit], prefix=[list(prefix)]
         )
