@@ -1,4 +1,4 @@
-"""Compile the native engine while heedful is installed; without a compiler everything else is installed all the same."""
+"""Compile the native engine while heedful is installed; without a compiler all else is installed all the same."""
 
 import importlib.util
 import sys

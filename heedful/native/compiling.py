@@ -15,7 +15,10 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent.resolve() / "src"
 NAME = "_engine"
-FLAGS = "-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off -Wall -Wextra -Wno-psabi -pthread".split()
+FLAGS = [
+    *"-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off -pthread".split(),
+    *"-Wall -Wextra -Wno-psabi".split(),
+]
 """-ffp-contract=off: no product and sum in one rounding, which only some processors can do."""
 KERNEL_FLAGS = {
     "kernels_avx2.cpp": "-mavx2".split(),
@@ -46,11 +49,10 @@ def compile_engine(target: Path, *, extra_flags: tuple[str, ...] = ()) -> str | 
     if compiler is None:
         return "there is no C++ compiler; install g++ or clang, or name one in CXX"
     with tempfile.TemporaryDirectory() as folder:
-        commands = [
-            [compiler, *FLAGS, *KERNEL_FLAGS.get(path.name, []), *extra_flags]
-            + ["-c", str(path), "-o", str(Path(folder, path.stem + ".o"))]
-            for path in source_files()
-        ]
+        commands = []
+        for path in source_files():
+            flags = [*FLAGS, *KERNEL_FLAGS.get(path.name, []), *extra_flags]
+            commands.append([compiler, *flags, "-c", str(path), "-o", str(Path(folder, path.stem + ".o"))])
         with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
             problem = next(filter(None, workers.map(_run, commands)), None)
         objects = sorted(map(str, Path(folder).glob("*.o")))

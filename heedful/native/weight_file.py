@@ -74,7 +74,8 @@ def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarr
         place += tensor.nbytes + -tensor.nbytes % ALIGNMENT
     opening = b"".join([*front, b"\0" * gap])
     total = weighted = count = 0
-    for piece in (opening, *bodies):
+    pieces: list[bytes | np.ndarray] = [opening, *bodies]
+    for piece in pieces:
         words = as_words(piece)
         ordinals = np.arange(count + 1, count + len(words) + 1, dtype=np.uint64)
         total += int(words.sum(dtype=np.uint64))

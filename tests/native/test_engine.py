@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-from heedful.config import DecodingConfig, ModelConfig
-from heedful.errors import ConfigError, DecodingError
-from heedful.native import NativeEngine, available
 from native_models import (
     BOS,
     SPECIAL,
@@ -20,6 +17,10 @@ from native_models import (
     torch_logits,
     torch_search,
 )
+
+from heedful.config import DecodingConfig, ModelConfig
+from heedful.errors import ConfigError, DecodingError
+from heedful.native import NativeEngine, available
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 
@@ -84,7 +85,8 @@ def test_the_search_in_float32_finds_what_ours_finds(config: DecodingConfig, tmp
     engine = engine_of(model, tmp_path, precision="float32")
     found = engine.translate_ids(sources, config, SPECIAL, max_lengths=max_lengths, prefix=prefix)
     assert [[h.tokens for h in hypotheses] for hypotheses in found] == [[h.tokens for h in hyps] for hyps in expected]
-    for ours, theirs in zip(sum(found, []), sum(expected, []), strict=True):
+    pairs = zip(chain.from_iterable(found), chain.from_iterable(expected), strict=True)
+    for ours, theirs in pairs:
         assert ours.finished == theirs.finished
         np.testing.assert_allclose(ours.token_log_probs, theirs.token_log_probs, atol=5e-5)
         np.testing.assert_allclose([ours.log_prob, ours.score], [theirs.log_prob, theirs.score], atol=2e-4)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from native_models import SPECIAL, random_model, random_sources, small_config, torch_search, weight_file
 
 from heedful.checkpoint import save_model
 from heedful.config import Config, DecodingConfig, TokenizerConfig
@@ -17,7 +18,6 @@ from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.native import NativeEngine, available
 from heedful.native.convert import native_weights, read_weights
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
-from native_models import SPECIAL, random_model, random_sources, small_config, torch_search, weight_file
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 
@@ -143,7 +143,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     model = random_model(small_config())
     with torch.no_grad():
         model.encoder.layers[0].feed_forward.inner.weight[0, 0] = torch.nan
-    with pytest.raises(ModelDirectoryError, match="encoder.layers.0.feed_forward.inner.weight"):
+    with pytest.raises(ModelDirectoryError, match=r"encoder\.layers\.0\.feed_forward\.inner\.weight"):
         weight_file(model, tmp_path / "a.bin", precision="int8")
 
 
