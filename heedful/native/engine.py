@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import POINTER, c_float, c_int32, c_int64
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +55,24 @@ class Found:
     """False when the maximum length, not the model, put the end there."""
 
 
+class Handles:
+    """Engines that the library has opened and must close."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        self.opened: list[ctypes.c_void_p] = []
+
+    def keep(self, handle: int) -> ctypes.c_void_p:
+        """Remember a handle."""
+        self.opened.append(ctypes.c_void_p(handle))
+        return self.opened[-1]
+
+    def close(self) -> None:
+        """Close them all."""
+        while self.opened:
+            self.library.heedful_close(self.opened.pop())
+
+
 class NativeEngine:
     """A model's weights, mapped into memory, and threads to compute with; several callers take turns."""
 
@@ -60,17 +81,31 @@ class NativeEngine:
         self.path = Path(path)
         self._library = _library()
         self.num_threads = num_threads or len(os.sched_getaffinity(0))
-        message = ctypes.create_string_buffer(1000)
-        name = kernels.encode() if kernels else None
-        if name and not self._library.heedful_kernels(name):
+        self._kernel_name = kernels.encode() if kernels else None
+        if kernels and not self._library.heedful_kernels(self._kernel_name):
             raise ConfigError(f"this processor has no {kernels} kernels.")
-        self.kernels = str(self._library.heedful_kernels(name).decode())
-        handle = self._library.heedful_open(os.fsencode(self.path), self.num_threads, name, message, len(message))
+        self.kernels = str(self._library.heedful_kernels(self._kernel_name).decode())
+        self._handles = Handles(self._library)
+        self._finalizer = weakref.finalize(self, self._handles.close)
+        self._together = self._open(self.num_threads)
+        self._apart: list[Any] = []
+        self._opening = threading.Lock()
+        self.shape = read_shape(self.path)
+
+    def _open(self, num_threads: int) -> Any:
+        message = ctypes.create_string_buffer(1000)
+        path = os.fsencode(self.path)
+        handle = self._library.heedful_open(path, num_threads, self._kernel_name, message, len(message))
         if not handle:
             raise ModelDirectoryError(f"{_text(message)}.")
-        self._handle = ctypes.c_void_p(handle)
-        self._finalizer = weakref.finalize(self, self._library.heedful_close, self._handle)
-        self.shape = read_shape(self.path)
+        return self._handles.keep(handle)
+
+    def _workers(self) -> list[Any]:
+        """For many batches: as many engines of one thread each, over the same weights, opened when first needed."""
+        with self._opening:
+            while len(self._apart) < self.num_threads:
+                self._apart.append(self._open(1))
+            return self._apart
 
     @classmethod
     def load(
@@ -109,16 +144,33 @@ class NativeEngine:
         if not len(sources) == len(max_lengths) == len(beginnings):
             raise DecodingError("sources, max_lengths and prefix must be equally many.")
         found: list[list[Found]] = [[] for _ in sources]
-        for batch in batches([len(source) for source in sources], config):
-            together = self._translate(
-                [sources[i] for i in batch],
-                [beginnings[i] for i in batch],
-                [max_lengths[i] for i in batch],
-                config,
-                special,
-            )
-            for index, hypotheses in zip(batch, together, strict=True):
-                found[index] = hypotheses
+        waiting = deque(batches([len(source) for source in sources], config))
+
+        def work(handle: Any) -> None:
+            while waiting:
+                try:
+                    batch = waiting.popleft()
+                except IndexError:  # another worker took the last
+                    return
+                found_here = self._translate(
+                    handle,
+                    [sources[i] for i in batch],
+                    [beginnings[i] for i in batch],
+                    [max_lengths[i] for i in batch],
+                    config,
+                    special,
+                )
+                for index, hypotheses in zip(batch, found_here, strict=True):
+                    found[index] = hypotheses
+
+        if self.num_threads == 1 or len(waiting) < 2 * self.num_threads:
+            work(self._together)
+        else:  # batches side by side never wait for each other
+            with ThreadPoolExecutor(self.num_threads) as workers:
+                try:
+                    list(workers.map(work, self._workers()))
+                finally:
+                    waiting.clear()  # after an error the others stop too
         return found
 
     def logits(self, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
@@ -126,11 +178,12 @@ class NativeEngine:
         result = np.empty((len(target), self.shape.target_vocab_size), dtype=np.float32)
         ids = [np.asarray(side, dtype=np.int32) for side in (source, target)]
         arguments = [argument for side in ids for argument in (_pointer(side, c_int32), len(side))]
-        self._call(self._library.heedful_logits, *arguments, _pointer(result, c_float))
+        self._call(self._library.heedful_logits, self._together, *arguments, _pointer(result, c_float))
         return result
 
     def _translate(
         self,
+        handle: Any,
         sources: Sequence[Sequence[int]],
         prefix: Sequence[Sequence[int]],
         max_lengths: Sequence[int],
@@ -170,7 +223,7 @@ class NativeEngine:
         results = Results(
             _pointer(places, c_int64), _pointer(ids, c_int32), _pointer(log_probs, c_float), _pointer(lengths, c_int32)
         )
-        self._call(self._library.heedful_translate, settings, given, results)
+        self._call(self._library.heedful_translate, handle, settings, given, results)
         return [
             [
                 read_found(ids[first : first + length], log_probs[first : first + length], int(limits[i]), config)
@@ -184,7 +237,7 @@ class NativeEngine:
         if not self._finalizer.alive:
             raise DecodingError("this engine was closed; load it again.")
         message = ctypes.create_string_buffer(1000)
-        if not function(self._handle, *arguments, message, len(message)):
+        if not function(*arguments, message, len(message)):
             raise DecodingError(f"{_text(message)}.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import chain
 from pathlib import Path
 
@@ -116,6 +117,10 @@ def test_a_sentence_is_translated_alike_alone_and_in_any_company(
         engine.translate_ids([s], config, SPECIAL, max_lengths=[m])[0] for s, m in zip(sources, limits, strict=True)
     ]
     assert together == alone
+    small = dataclasses.replace(config, tokens_per_batch=200)  # many batches, by workers side by side
+    assert engine.translate_ids(sources, small, SPECIAL, max_lengths=limits) == together
+    with pytest.raises(DecodingError, match="vocabulary"):
+        engine.translate_ids([*sources, [99_999]], small, SPECIAL, max_lengths=[*limits, 5])
     order = np.random.default_rng(1).permutation(len(sources)).tolist()
     shuffled = engine.translate_ids(
         [sources[i] for i in order], config, SPECIAL, max_lengths=[limits[i] for i in order]
