@@ -3,7 +3,8 @@
 namespace heedful {
 namespace {
 
-constexpr int SPINS = 4000;
+// A pause is 15 to 50 ns. Past these, waiting gives the core to whoever needs it, first of all to the one waited for.
+constexpr int LEADER_PAUSES = 50, HELPER_PAUSES = 200, HELPER_YIELDS = 300;
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -37,7 +38,7 @@ void Pool::run(long count, Call call, void* with) {
     }
     while (take(0)) {}
     for (int spins = 0; done_.load(std::memory_order_acquire) != count; ++spins) {
-        if (spins < SPINS) pause();
+        if (spins < LEADER_PAUSES) pause();
         else std::this_thread::yield();
     }
 }
@@ -57,9 +58,9 @@ bool Pool::take(int thread) {
 void Pool::help(int thread) {
     while (true) {
         int spins = 0;
-        while (!waiting() && spins < SPINS * 5 && !stopping_.load(std::memory_order_relaxed)) {
-            ++spins;
-            pause();
+        while (!waiting() && spins < HELPER_PAUSES + HELPER_YIELDS && !stopping_.load(std::memory_order_relaxed)) {
+            if (++spins < HELPER_PAUSES) pause();
+            else std::this_thread::yield();
         }
         if (waiting()) {
             while (take(thread)) {}
