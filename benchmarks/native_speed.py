@@ -197,7 +197,7 @@ def main() -> None:
     told = (
         f"{processor()}, {chosen.threads} threads, {engine.kernels} kernels, load {os.getloadavg()[1]:.1f} beside; "
         f"torch {torch.__version__}, Python {platform.python_version()}. Best of {chosen.rounds} turns. Native weights "
-        f"made in {converted - start:.1f} s at the first time and opened in {(opened - converted) * 1e3:.0f} ms after."
+        f"found or made in {converted - start:.1f} s and opened in {(opened - converted) * 1e3:.0f} ms."
     )
     page = f"# Translating on a CPU, native engine\n\n`python {' '.join(sys.argv)}`\n\n{told}\n\n{table(times)}\n"
     print(page)
