@@ -1,0 +1,8 @@
+"""`python -m heedful.native` compiles the engine of a checkout in its place."""
+
+import sys
+
+from heedful.native.compiling import compile_engine, in_place
+
+if __name__ == "__main__":
+    sys.exit(compile_engine(in_place()))

@@ -1,0 +1,78 @@
+"""Compile the engine with the system's C++ compiler; run by `pip install`, or by hand: python -m heedful.native.
+
+This file imports nothing of heedful, so that `setup.py` can load it alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SOURCES = Path(__file__).parent.resolve() / "src"
+NAME = "_engine"
+FLAGS = [
+    *"-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off -pthread".split(),
+    *"-Wall -Wextra -Wno-psabi".split(),
+]
+"""-ffp-contract=off: no product and sum in one rounding, which only some processors can do."""
+KERNEL_FLAGS = {
+    "kernels_avx2.cpp": "-mavx2".split(),
+    "kernels_avxvnni.cpp": "-mavx2 -mavxvnni".split(),
+    "kernels_avx512.cpp": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni".split(),
+}
+"""Only kernels are compiled for instructions that not every processor has; which may run is asked at run time."""
+
+
+def find_compiler() -> str | None:
+    """The compiler that CXX names, or the first of the usual ones."""
+    named = os.environ.get("CXX")
+    candidates = [named] if named else ["c++", "g++", "clang++"]
+    return next((found for name in candidates if (found := shutil.which(name))), None)
+
+
+def source_files() -> list[Path]:
+    """The C++ files that belong to this kind of processor."""
+    on_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return [path for path in sorted(SOURCES.glob("*.cpp")) if on_x86 or path.name not in KERNEL_FLAGS]
+
+
+def compile_engine(target: Path, *, extra_flags: tuple[str, ...] = ()) -> str | None:
+    """Compile the library to `target`, which appears whole or not at all; return what went wrong, or None."""
+    compiler = find_compiler()
+    if os.name == "nt":
+        return "the native engine needs a Unix system"
+    if compiler is None:
+        return "there is no C++ compiler; install g++ or clang, or name one in CXX"
+    with tempfile.TemporaryDirectory() as folder:
+        commands = []
+        for path in source_files():
+            flags = [*FLAGS, *KERNEL_FLAGS.get(path.name, []), *extra_flags]
+            commands.append([compiler, *flags, "-c", str(path), "-o", str(Path(folder, path.stem + ".o"))])
+        with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+            problem = next(filter(None, workers.map(_run, commands)), None)
+        objects = sorted(map(str, Path(folder).glob("*.o")))
+        library = Path(folder, "engine.so")
+        problem = problem or _run([compiler, "-shared", "-pthread", *extra_flags, *objects, "-o", str(library)])
+        if problem is None:
+            beside = target.with_name(f".{target.name}.{os.getpid()}")
+            shutil.copy(library, beside)
+            os.replace(beside, target)
+        return problem
+
+
+def in_place() -> Path:
+    """Where the library of a checkout lies: beside this file."""
+    return Path(__file__).parent / f"{NAME}.so"
+
+
+def _run(command: list[str]) -> str | None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return None
+    said = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+    return f"{Path(command[0]).name} failed: {said[0] if said else f'exit code {done.returncode}'}"

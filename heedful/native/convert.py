@@ -1,0 +1,225 @@
+"""From a model directory to the native engine's weights, which are kept beside the model for the next time.
+
+The file carries a fingerprint of the model it was made from. Another fingerprint, another version or a wrong size
+means that it is made again. Where the model directory cannot be written, it is kept in the user's cache directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from heedful.checkpoint import directory as files_of
+from heedful.checkpoint.directory import CONFIG, WEIGHTS, Files
+from heedful.checkpoint.model import read_record
+from heedful.checkpoint.weights import read_header
+from heedful.config import ModelConfig
+from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.native.packing import Floats, pack
+from heedful.native.weight_file import VERSION, Shape, read_fingerprint, write_weight_file
+
+PRECISIONS = ("int8", "float32")
+ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
+
+
+def native_weights(directory: str | Path, *, precision: str = "int8") -> Path:
+    """The engine's file for a model directory, made now if it is not there or belongs to another model."""
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
+    return files_of.steady(directory, lambda files: _find_or_make(files, precision))
+
+
+def _find_or_make(files: Files, precision: str) -> Path:
+    files.check_size(WEIGHTS)
+    config = read_record(files)[0].model
+    check_supported(config)
+    told = f"{VERSION} {precision} {files.entries[WEIGHTS].sha256} {files.entries[CONFIG].sha256}"
+    fingerprint = hashlib.sha256(told.encode()).digest()
+    places = [files.directory / f"native-{precision}.bin", cache_directory() / f"{fingerprint.hex()[:32]}.bin"]
+    for place in places:
+        if read_fingerprint(place) == fingerprint:
+            return place
+    files.check([WEIGHTS])
+    tensors = convert(config, read_weights(files.paths[WEIGHTS], files.directory / WEIGHTS), precision=precision)
+    shape = shape_of(config, int8=precision == "int8")
+    problem: OSError | None = None
+    for place in places:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_weight_file(place, fingerprint=fingerprint, shape=shape, tensors=tensors)
+        except OSError as error:
+            problem = problem or error
+        else:
+            return place
+    raise ModelDirectoryError(
+        f"{places[0]}: cannot keep the engine's weights here ({problem}), nor in {places[1].parent}."
+    )
+
+
+def cache_directory() -> Path:
+    """The folder of the user's cache for weights whose model directory cannot be written."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "heedful" / "native"
+
+
+def check_supported(config: ModelConfig) -> None:
+    """Refuse by name what the engine cannot compute."""
+    refused = {
+        f"model.architecture={config.architecture}": config.architecture != "transformer",
+        "model.norm=batch": config.norm == "batch",
+        "model.attention_scoring=additive": config.attention_scoring == "additive",
+        f"model.key_dim={config.key_dim}": config.attention_key_dim != config.attention_head_dim,
+    }
+    for setting, is_used in refused.items():
+        if is_used:
+            raise ConfigError(f"{setting}: the native engine cannot compute this model; translate it with torch.")
+    wide = max(config.d_model, config.d_ff, config.num_heads * config.attention_head_dim)
+    if wide > 65_536:
+        raise ConfigError(f"a width of {wide:,} is more than the native engine's sums of bytes can hold (65,536).")
+
+
+def shape_of(config: ModelConfig, *, int8: bool) -> Shape:
+    """What the engine must know of a configuration."""
+    return Shape(
+        d_model=config.d_model,
+        d_ff=config.d_ff,
+        num_heads=config.num_heads,
+        head_dim=config.attention_head_dim,
+        num_encoder_layers=config.num_encoder_layers,
+        num_decoder_layers=config.num_decoder_layers,
+        source_vocab_size=config.source_vocab_size,
+        target_vocab_size=config.target_vocab_size,
+        max_length=config.max_length,
+        norm_before=config.norm_placement == "pre",
+        only_scale=config.norm == "rms",
+        has_final_norm=config.has_final_norm,
+        rotary=config.positions == "rotary",
+        activation=ACTIVATIONS[config.activation],
+        int8=int8,
+        tied_embedding=config.tying == "three_way",
+        norm_epsilon=config.norm_epsilon,
+        attention_scale=config.attention_head_dim**-0.5 if config.attention_scoring == "scaled_dot" else 1.0,
+        embedding_scale=config.d_model**0.5,
+    )
+
+
+def convert(config: ModelConfig, weights: Mapping[str, Floats], *, precision: str) -> dict[str, np.ndarray]:
+    """The engine's tensors from those of a state dict, which must all be finite."""
+    for name, tensor in weights.items():
+        if not np.isfinite(tensor).all():
+            raise ModelDirectoryError(f"{name} holds numbers that are not finite: the model's weights are damaged.")
+    conversion = _Conversion(weights, int8=precision == "int8")
+    target = "source_embedding" if config.tying == "three_way" else "target_embedding"
+    conversion.keep("source_embedding", weights["source_embedding.weight"])
+    if target == "target_embedding":
+        conversion.keep(target, weights["target_embedding.weight"])
+    output = "output.weight" if config.tying == "none" else f"{target}.weight"
+    conversion.tensors.update(named("output", pack(weights[output], None, int8=conversion.int8)))
+    conversion.positions(config)
+    for i in range(config.num_encoder_layers):
+        conversion.attention(f"encoder.{i}.self", f"encoder.layers.{i}.self_attention")
+        conversion.feed_forward(f"encoder.{i}.feed_forward", f"encoder.layers.{i}.feed_forward")
+    for i in range(config.num_decoder_layers):
+        conversion.attention(f"decoder.{i}.self", f"decoder.layers.{i}.self_attention")
+        conversion.cross_attention(f"decoder.{i}.cross", f"decoder.layers.{i}.cross_attention")
+        conversion.feed_forward(f"decoder.{i}.feed_forward", f"decoder.layers.{i}.feed_forward")
+    if config.has_final_norm:
+        conversion.norm("encoder.norm", "encoder.norm")
+        conversion.norm("decoder.norm", "decoder.norm")
+    return conversion.tensors
+
+
+class _Conversion:
+    """Tensors on their way from the names of the state dict to those of the engine."""
+
+    def __init__(self, weights: Mapping[str, Floats], *, int8: bool) -> None:
+        self.weights, self.int8 = weights, int8
+        self.tensors: dict[str, np.ndarray] = {}
+
+    def keep(self, name: str, tensor: Floats) -> None:
+        """One tensor as it is; a vector becomes a row."""
+        self.tensors[name] = np.ascontiguousarray(tensor if tensor.ndim == 2 else tensor[None])
+
+    def linear(self, name: str, *sources: str) -> None:
+        """Several linear layers over the same input as one."""
+        weight = np.concatenate([self.weights[f"{source}.weight"] for source in sources])
+        has_bias = f"{sources[0]}.bias" in self.weights
+        bias = np.concatenate([self.weights[f"{source}.bias"] for source in sources]) if has_bias else None
+        self.tensors.update(named(name, pack(weight, bias, int8=self.int8)))
+
+    def norm(self, name: str, source: str) -> None:
+        """A norm's weight, and its bias if it has one."""
+        for part in ("weight", "bias"):
+            if f"{source}.{part}" in self.weights:
+                self.keep(f"{name}.{part}", self.weights[f"{source}.{part}"])
+
+    def attention(self, name: str, source: str) -> None:
+        """Self-attention: queries, keys and values by one product."""
+        self.linear(f"{name}.input", f"{source}.query", f"{source}.key", f"{source}.value")
+        self.linear(f"{name}.output", f"{source}.output")
+        self.norm(f"{name}.norm", f"{source}_norm")
+
+    def cross_attention(self, name: str, source: str) -> None:
+        """Cross-attention: queries of the target, keys and values of the memory."""
+        self.linear(f"{name}.query", f"{source}.query")
+        self.linear(f"{name}.memory", f"{source}.key", f"{source}.value")
+        self.linear(f"{name}.output", f"{source}.output")
+        self.norm(f"{name}.norm", f"{source}_norm")
+
+    def feed_forward(self, name: str, source: str) -> None:
+        """The feed-forward sublayer; SwiGLU's inner layer and gate by one product."""
+        gate = [f"{source}.gate"] if f"{source}.gate.weight" in self.weights else []
+        self.linear(f"{name}.input", f"{source}.inner", *gate)
+        self.linear(f"{name}.output", f"{source}.output")
+        self.norm(f"{name}.norm", f"{source}_norm")
+
+    def positions(self, config: ModelConfig) -> None:
+        """What is added to embeddings, or the turns of queries and keys, for every position."""
+        if config.positions == "learned":
+            for side in ("source", "target"):
+                self.keep(f"{side}_positions", self.weights[f"{side}_positions.embedding.weight"])
+            return
+        width = config.attention_head_dim if config.positions == "rotary" else config.d_model
+        exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+        waves = np.power(np.float32(10_000.0), -exponents, dtype=np.float32)
+        angles = np.arange(config.max_length, dtype=np.float32)[:, None] * waves
+        sine, cosine = np.sin(angles.astype(np.float64)), np.cos(angles.astype(np.float64))
+        pair = (cosine, sine) if config.positions == "rotary" else (sine, cosine)
+        table = np.stack(pair, axis=-1).reshape(config.max_length, width).astype(np.float32)
+        self.keep("turns" if config.positions == "rotary" else "source_positions", table)
+
+
+def named(name: str, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors of a linear layer under its name."""
+    return {f"{name}.{end}": part for end, part in parts.items()}
+
+
+def read_weights(path: Path, shown_as: Path) -> dict[str, Floats]:
+    """All tensors of a safetensors file as float32, read without torch."""
+    shapes = read_header(path, shown_as)
+    raw = np.memmap(path, dtype=np.uint8, mode="r")
+    length = int.from_bytes(raw[:8].tobytes(), "little")
+    header = json.loads(raw[8 : 8 + length].tobytes())
+    weights = {}
+    for name, (dtype, shape) in shapes.items():
+        first, last = header[name]["data_offsets"]
+        piece = raw[8 + length + first : 8 + length + last]
+        try:
+            weights[name] = as_float32(piece, dtype).reshape(shape)
+        except (ValueError, KeyError):
+            raise ModelDirectoryError(
+                f"{shown_as}: {name} is damaged, or {dtype} is no type of real numbers."
+            ) from None
+    return weights
+
+
+def as_float32(piece: np.ndarray, dtype: str) -> Floats:
+    """The numbers of some bytes, of a type that safetensors names."""
+    if dtype == "BF16":
+        return (piece.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return piece.view({"F32": np.float32, "F16": np.float16, "F64": np.float64}[dtype]).astype(np.float32, copy=False)

@@ -1,0 +1,300 @@
+"""NativeEngine: ids in, hypotheses out, with the search of `heedful.decoding` and without torch."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import POINTER, c_float, c_int32, c_int64
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from heedful.config import DecodingConfig
+from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
+from heedful.native.convert import native_weights
+from heedful.native.library import Results, Sentences, Settings, load_library
+from heedful.native.weight_file import read_shape
+
+PENALTIES = {"none": 0, "paper": 1, "average": 2}
+MOST_ROWS = 256
+"""Hypotheses that are computed together; more would only fill the caches."""
+LEAST_COUNTED = 16
+"""Shorter sentences count as this many tokens: each row also costs logits over the whole vocabulary."""
+
+
+class SpecialIds(Protocol):
+    """The target ids that a search must know."""
+
+    @property
+    def bos_id(self) -> int: ...
+    @property
+    def eos_id(self) -> int: ...
+    @property
+    def pad_id(self) -> int: ...
+    @property
+    def forbidden(self) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """One way to translate one sentence, in target ids: no start token, the end token last."""
+
+    tokens: list[int]
+    token_log_probs: list[float]
+    log_prob: float
+    score: float
+    """`log_prob` divided by the length penalty."""
+    finished: bool
+    """False when the maximum length, not the model, put the end there."""
+
+
+class Handles:
+    """Engines that the library has opened and must close."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        self.opened: list[ctypes.c_void_p] = []
+
+    def keep(self, handle: int) -> ctypes.c_void_p:
+        """Remember a handle."""
+        self.opened.append(ctypes.c_void_p(handle))
+        return self.opened[-1]
+
+    def close(self) -> None:
+        """Close them all."""
+        while self.opened:
+            self.library.heedful_close(self.opened.pop())
+
+
+class NativeEngine:
+    """A model's weights, mapped into memory, and threads to compute with; several callers take turns."""
+
+    def __init__(self, path: str | Path, *, num_threads: int | None = None, kernels: str | None = None) -> None:
+        """Open a file of native weights. `kernels` names an instruction set; None: the processor's fastest."""
+        self.path = Path(path)
+        self._library = _library()
+        self.num_threads = num_threads or len(os.sched_getaffinity(0))
+        self._kernel_name = kernels.encode() if kernels else None
+        if kernels and not self._library.heedful_kernels(self._kernel_name):
+            raise ConfigError(f"this processor has no {kernels} kernels.")
+        self.kernels = str(self._library.heedful_kernels(self._kernel_name).decode())
+        self._handles = Handles(self._library)
+        self._finalizer = weakref.finalize(self, self._handles.close)
+        self._together = self._open(self.num_threads)
+        self._apart: list[Any] = []
+        self._opening = threading.Lock()
+        self.shape = read_shape(self.path)
+
+    def _open(self, num_threads: int) -> Any:
+        message = ctypes.create_string_buffer(1000)
+        path = os.fsencode(self.path)
+        handle = self._library.heedful_open(path, num_threads, self._kernel_name, message, len(message))
+        if not handle:
+            raise ModelDirectoryError(f"{_text(message)}.")
+        return self._handles.keep(handle)
+
+    def _workers(self) -> list[Any]:
+        """For many batches: as many engines of one thread each, over the same weights, opened when first needed."""
+        with self._opening:
+            while len(self._apart) < self.num_threads:
+                self._apart.append(self._open(1))
+            return self._apart
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | Path,
+        *,
+        precision: str = "int8",
+        num_threads: int | None = None,
+        kernels: str | None = None,
+    ) -> NativeEngine:
+        """The engine of a model directory; its weights are converted at the first time and then kept."""
+        _library()  # without it nothing need be converted
+        return cls(native_weights(directory, precision=precision), num_threads=num_threads, kernels=kernels)
+
+    def close(self) -> None:
+        """Let the weights and the threads go; the engine is of no use afterwards."""
+        self._finalizer()
+
+    def translate_ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: DecodingConfig,
+        special: SpecialIds,
+        *,
+        max_lengths: Sequence[int],
+        prefix: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Found]]:
+        """The best `num_best` hypotheses of every sentence, as `heedful.decoding` would search for them.
+
+        What is found for a sentence does not depend on the other sentences. `max_lengths` and `prefix` give for each
+        its longest allowed translation and what it must begin with.
+        """
+        if config.method == "sampling":
+            raise ConfigError("decoding.method=sampling: the native engine cannot draw; use torch, or beam or greedy.")
+        beginnings = prefix if prefix is not None else [()] * len(sources)
+        if not len(sources) == len(max_lengths) == len(beginnings):
+            raise DecodingError("sources, max_lengths and prefix must be equally many.")
+        found: list[list[Found]] = [[] for _ in sources]
+        waiting = deque(batches([len(source) for source in sources], config))
+
+        def work(handle: Any) -> None:
+            while waiting:
+                try:
+                    batch = waiting.popleft()
+                except IndexError:  # another worker took the last
+                    return
+                found_here = self._translate(
+                    handle,
+                    [sources[i] for i in batch],
+                    [beginnings[i] for i in batch],
+                    [max_lengths[i] for i in batch],
+                    config,
+                    special,
+                )
+                for index, hypotheses in zip(batch, found_here, strict=True):
+                    found[index] = hypotheses
+
+        if self.num_threads == 1 or len(waiting) < 2 * self.num_threads:
+            work(self._together)
+        else:  # batches side by side never wait for each other
+            with ThreadPoolExecutor(self.num_threads) as workers:
+                try:
+                    list(workers.map(work, self._workers()))
+                finally:
+                    waiting.clear()  # after an error the others stop too
+        return found
+
+    def logits(self, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
+        """Logits of the token after each of `target`, whose first is the start token: (T, V)."""
+        result = np.empty((len(target), self.shape.target_vocab_size), dtype=np.float32)
+        ids = [np.asarray(side, dtype=np.int32) for side in (source, target)]
+        arguments = [argument for side in ids for argument in (_pointer(side, c_int32), len(side))]
+        self._call(self._library.heedful_logits, self._together, *arguments, _pointer(result, c_float))
+        return result
+
+    def _translate(
+        self,
+        handle: Any,
+        sources: Sequence[Sequence[int]],
+        prefix: Sequence[Sequence[int]],
+        max_lengths: Sequence[int],
+        config: DecodingConfig,
+        special: SpecialIds,
+    ) -> list[list[Found]]:
+        greedy = config.method == "greedy"
+        num_best = 1 if greedy else config.num_best
+        limits = np.asarray(max_lengths, dtype=np.int32)
+        tokens, starts = joined(sources)
+        beginnings, beginning_starts = joined(prefix)
+        forbidden = np.asarray(sorted({special.pad_id, special.bos_id, *special.forbidden}), dtype=np.int32)
+        settings = Settings(
+            beam_size=1 if greedy else config.beam_size,
+            num_best=num_best,
+            length_penalty=PENALTIES[config.length_penalty],
+            min_length=config.min_length,
+            no_repeat_ngram=config.no_repeat_ngram,
+            bos_id=special.bos_id,
+            eos_id=special.eos_id,
+            num_forbidden=len(forbidden),
+            length_penalty_alpha=config.length_penalty_alpha,
+            forbidden=_pointer(forbidden, c_int32),
+        )
+        given = Sentences(
+            count=len(sources),
+            tokens=_pointer(tokens, c_int32),
+            starts=_pointer(starts, c_int64),
+            prefix=_pointer(beginnings, c_int32),
+            prefix_starts=_pointer(beginning_starts, c_int64),
+            max_lengths=_pointer(limits, c_int32),
+        )
+        room = num_best * (np.maximum(limits, 0).astype(np.int64) + 1)
+        places = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+        ids, log_probs = np.zeros(places[-1], dtype=np.int32), np.zeros(places[-1], dtype=np.float32)
+        lengths = np.zeros(len(sources) * num_best, dtype=np.int32)
+        results = Results(
+            _pointer(places, c_int64), _pointer(ids, c_int32), _pointer(log_probs, c_float), _pointer(lengths, c_int32)
+        )
+        self._call(self._library.heedful_translate, handle, settings, given, results)
+        return [
+            [
+                read_found(ids[first : first + length], log_probs[first : first + length], int(limits[i]), config)
+                for j in range(num_best)
+                if (length := lengths[i * num_best + j]) and (first := places[i] + j * (int(limits[i]) + 1)) >= 0
+            ]
+            for i in range(len(sources))
+        ]
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        if not self._finalizer.alive:
+            raise DecodingError("this engine was closed; load it again.")
+        message = ctypes.create_string_buffer(1000)
+        if not function(*arguments, message, len(message)):
+            raise DecodingError(f"{_text(message)}.")
+
+
+def batches(lengths: Sequence[int], config: DecodingConfig) -> list[list[int]]:
+    """Indices of the sentences that are computed together, longest first, so that like lengths meet."""
+    rows = config.beam_size if config.method == "beam" else 1
+    made: list[list[int]] = []
+    tokens = 0
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        counted = max(lengths[index], LEAST_COUNTED) * rows
+        full = made and ((len(made[-1]) + 1) * rows > MOST_ROWS or tokens + counted > config.tokens_per_batch)
+        if not made or full:
+            made.append([])
+            tokens = 0
+        made[-1].append(index)
+        tokens += counted
+    return made
+
+
+def joined(lists: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of ids one after another, and where each begins."""
+    starts = np.concatenate([[0], np.cumsum([len(ids) for ids in lists])]).astype(np.int64)
+    try:
+        return np.fromiter((token for ids in lists for token in ids), dtype=np.int32, count=int(starts[-1])), starts
+    except OverflowError:
+        raise DecodingError("a token id is far outside of any vocabulary.") from None
+
+
+def read_found(ids: np.ndarray, log_probs: np.ndarray, limit: int, config: DecodingConfig) -> Found:
+    """A hypothesis from its row of results."""
+    log_prob = sum(log_probs.tolist())
+    return Found(
+        tokens=ids.tolist(),
+        token_log_probs=log_probs.tolist(),
+        log_prob=log_prob,
+        score=log_prob / length_penalty(len(ids), config),
+        finished=len(ids) <= limit,
+    )
+
+
+def length_penalty(length: int, config: DecodingConfig) -> float:
+    """What a log-probability is divided by: the formulas of `heedful.decoding.length_penalty`."""
+    if config.length_penalty == "paper":
+        return float(((length + 5.0) / 6.0) ** config.length_penalty_alpha)
+    return float(length**config.length_penalty_alpha) if config.length_penalty == "average" else 1.0
+
+
+def _library() -> ctypes.CDLL:
+    try:
+        return load_library()
+    except OSError as error:
+        raise ConfigError(f"{error}.") from None
+
+
+def _pointer(array: np.ndarray, kind: Any) -> Any:
+    return array.ctypes.data_as(POINTER(kind))
+
+
+def _text(message: Any) -> str:
+    return str(message.value.decode("utf-8", errors="replace")).rstrip(".")

@@ -1,0 +1,49 @@
+"""Matrices as the kernels read them: tiles of 32 outputs, int8 with a scale for each output, or float32."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+TILE = 32
+"""Outputs that are computed together."""
+STEP = 16
+"""Inputs are padded with zeros to a multiple of this."""
+
+Floats = NDArray[np.float32]
+
+
+def pack(weight: Floats, bias: Floats | None, *, int8: bool) -> dict[str, np.ndarray]:
+    """The tensors of one linear layer, whose weight is (outputs, inputs), by the ends of their names."""
+    outputs, inputs = weight.shape
+    rows, columns = padded(outputs, TILE), padded(inputs, STEP)
+    whole_bias = np.zeros((1, rows), dtype=np.float32)
+    if bias is not None:
+        whole_bias[0, :outputs] = bias
+    if not int8:
+        whole = np.zeros((rows, columns), dtype=np.float32)
+        whole[:outputs, :inputs] = weight
+        tiles = whole.reshape(-1, TILE, columns).transpose(0, 2, 1)
+        return {"weights": tiles.reshape(rows, columns), "bias": whole_bias}
+    scales = np.zeros((1, rows), dtype=np.float32)
+    scales[0, :outputs] = np.maximum(np.abs(weight).max(axis=1) / np.float32(127.0), np.float32(1e-30))
+    quantised = np.zeros((rows, columns), dtype=np.int8)
+    quantised[:outputs, :inputs] = np.rint(weight / scales[0, :outputs, None])
+    return {
+        "weights": pack_bytes(quantised),
+        "scales": scales,
+        "sums": quantised.sum(axis=1, dtype=np.int32)[None],
+        "bias": whole_bias,
+    }
+
+
+def pack_bytes(quantised: NDArray[np.int8]) -> NDArray[np.int8]:
+    """(outputs, inputs), both padded, as [tile][inputs / 4][32 outputs][4 inputs]."""
+    rows, columns = quantised.shape
+    tiles = quantised.reshape(rows // TILE, TILE, columns // 4, 4).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(tiles).reshape(rows, columns)
+
+
+def padded(count: int, unit: int) -> int:
+    """`count` rounded up to a multiple of `unit`."""
+    return -(-count // unit) * unit

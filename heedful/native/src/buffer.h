@@ -1,0 +1,44 @@
+// Room for numbers that only grows and is used again; its contents are not kept when it grows.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace heedful {
+
+template <class Number> class Buffer {
+  public:
+    Buffer() = default;
+    ~Buffer() { std::free(place_); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+
+    Number* room(size_t count) {
+        if (count > count_) {
+            std::free(place_);
+            place_ = nullptr, count_ = 0;
+            const size_t page = 1 << 21, wanted = count * sizeof(Number);
+            const size_t unit = wanted >= page ? page : 64;
+            const size_t bytes = (wanted + unit - 1) / unit * unit;
+            void* place = std::aligned_alloc(unit, bytes);
+            if (!place) throw std::bad_alloc();
+#if defined(__linux__)
+            if (unit == page) ::madvise(place, bytes, MADV_HUGEPAGE);
+#endif
+            place_ = static_cast<Number*>(place);
+            count_ = count;
+        }
+        return place_;
+    }
+    Number* data() const { return place_; }
+
+  private:
+    Number* place_ = nullptr;
+    size_t count_ = 0;
+};
+
+} // namespace heedful

@@ -1,0 +1,63 @@
+#include "encoder.h"
+
+#include <algorithm>
+
+namespace heedful {
+
+void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences, Memory& memory) {
+    open(starts[num_sentences]);
+    int* sentence_of = sentences_.room(num_rows_);
+    int longest = 0;
+    for (int s = 0; s < num_sentences; ++s) {
+        longest = std::max(longest, static_cast<int>(starts[s + 1] - starts[s]));
+        for (long row = starts[s]; row < starts[s + 1]; ++row) sentence_of[row] = s;
+    }
+    const size_t last = model_.encoder.size() - 1;
+    const Norm* final_norm = model_.shape.has_final_norm ? &model_.encoder_norm : nullptr;
+    each_row([&](long row, int) {
+        start(row, model_.source_embedding, model_.source_positions, tokens[row], row - starts[sentence_of[row]]);
+        offer_stream(row, if_before(model_.encoder[0].self_norm));
+    });
+    for (size_t i = 0; i <= last; ++i) {
+        const EncoderLayer& layer = model_.encoder[i];
+        attend(layer, starts, sentence_of, longest);
+        feed_forward(layer.feed_forward, i == last ? final_norm : if_before(model_.encoder[i + 1].self_norm));
+    }
+    memory.num_rows = num_rows_;
+    memory.stride = padded(2 * model_.inner(), 16) + 32; // rows a power of two apart would share few places of a cache
+    memory.starts = starts;
+    memory.kept.room(model_.decoder.size() * num_rows_ * memory.stride);
+    for (size_t i = 0; i < model_.decoder.size(); ++i) {
+        multiply(model_.decoder[i].cross_memory, wide_, wide_stride_);
+        each_row([&](long row, int) { memory.kept.put(memory.place(static_cast<long>(i), row), wide(row), 2 * model_.inner()); });
+    }
+}
+
+void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* sentence_of, int longest) {
+    const Shape& shape = model_.shape;
+    const int inner = model_.inner();
+    const long room = padded(longest, 16) + 16;
+    float* scores = scores_.room(pool_.size() * shape.num_heads * room);
+    long* offsets = offsets_.room(longest);
+    for (long t = 0; t < longest; ++t) offsets[t] = t * wide_stride_;
+    multiply(layer.self_input, wide_, wide_stride_);
+    if (model_.turns)
+        each_row([&](long row, int) { // queries and keys stand side by side
+            const float* turns = model_.turns + (row - starts[sentence_of[row]]) * shape.head_dim;
+            kernels_.rotate(wide(row), 2 * shape.num_heads, shape.head_dim, turns);
+        });
+    each_row([&](long row, int thread) {
+        const int s = sentence_of[row];
+        const Attended attended = {wide(starts[s]) + inner, false, offsets,          static_cast<int>(starts[s + 1] - starts[s]), inner,
+                                   shape.num_heads,         shape.head_dim, shape.attention_scale, room};
+        kernels_.attend(wide(row), attended, scores + thread * shape.num_heads * room, narrow(row));
+        offer(row, narrow(row), inner);
+    });
+    multiply(layer.self_output, narrow_, narrow_stride_);
+    each_row([&](long row, int) {
+        join(row, layer.self_norm);
+        offer_stream(row, if_before(layer.feed_forward.norm));
+    });
+}
+
+} // namespace heedful

@@ -1,0 +1,79 @@
+#include <cstdio>
+#include <memory>
+#include <mutex>
+
+#include "search.h"
+
+namespace {
+
+struct Engine {
+    Engine(const char* path, int threads, const heedful::Kernels& kernels)
+        : model(path), pool(threads), search(model, kernels, pool) {}
+    heedful::Model model;
+    heedful::Pool pool;
+    heedful::Search search;
+    std::mutex busy; // callers take turns
+};
+
+// Run `work`; what it throws becomes a message.
+template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) {
+    const char* told = nullptr;
+    try {
+        work();
+        return 1;
+    } catch (const std::bad_alloc&) {
+        told = "there is not enough memory; translate fewer or shorter sentences at once";
+        std::snprintf(message, static_cast<size_t>(room), "%s", told);
+    } catch (const std::exception& error) {
+        std::snprintf(message, static_cast<size_t>(room), "%s", error.what());
+    }
+    return 0;
+}
+
+} // namespace
+
+int32_t heedful_interface_version() { return 1; }
+
+const char* heedful_kernels(const char* name) {
+    const heedful::Kernels* found = heedful::find_kernels(name);
+    return found ? found->name : "";
+}
+
+void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t room) {
+    Engine* engine = nullptr;
+    guarded(message, room, [&] {
+        const heedful::Kernels* found = heedful::find_kernels(kernels);
+        if (!found) throw heedful::Error(std::string("this processor has no ") + kernels + " kernels");
+        if (num_threads < 1 || num_threads > 1024) throw heedful::Error("the number of threads must be from 1 to 1024");
+        engine = new Engine(path, num_threads, *found);
+    });
+    return engine;
+}
+
+void heedful_close(void* engine) { delete static_cast<Engine*>(engine); }
+
+int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const HeedfulSentences* sentences,
+                          HeedfulResults* results, char* message, int64_t room) {
+    Engine& own = *static_cast<Engine*>(engine);
+    return guarded(message, room, [&] {
+        std::lock_guard<std::mutex> turn(own.busy);
+        own.search.run(*settings, *sentences, *results);
+    });
+}
+
+int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
+                       int64_t target_length, float* to, char* message, int64_t room) {
+    Engine& own = *static_cast<Engine*>(engine);
+    return guarded(message, room, [&] {
+        std::lock_guard<std::mutex> turn(own.busy);
+        own.search.logits(source, source_length, target, target_length, to);
+    });
+}
+
+int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows, const int8_t* weights,
+                    int32_t groups, int32_t* sums) {
+    const heedful::Kernels* found = heedful::find_kernels(kernels);
+    if (!found || rows < 1 || rows > heedful::MOST_ROWS) return 0;
+    found->dot(bytes, stride, rows, weights, groups, sums);
+    return 1;
+}

@@ -1,0 +1,92 @@
+// What is computed on rows of numbers, once for each instruction set. All sets give the same bits.
+#pragma once
+
+#include <cstdint>
+
+namespace heedful {
+
+constexpr int TILE = 32;      // outputs of a linear layer that are packed and computed together
+constexpr int MOST_ROWS = 12; // rows that meet a tile at once
+constexpr int STEP = 16;      // the inputs of packed weights are padded to a multiple of this
+
+enum Activation : int { NO_ACTIVATION = 0, RELU = 1, GELU = 2, SWIGLU = 3 };
+
+// Weights of one linear layer, packed: int8 as [tile][inputs / 4][32 outputs][4 inputs], or float as [tile][input][32].
+struct Linear {
+    int inputs = 0, outputs = 0;
+    int padded_inputs = 0, num_tiles = 0;
+    const int8_t* weights = nullptr;
+    const float* scales = nullptr;    // of each output
+    const int32_t* sums = nullptr;    // of each output's weights
+    const float* floats = nullptr;    // instead of the three above
+    const float* bias = nullptr;
+};
+
+// Rows that a linear layer is given: as numbers, or as bytes with a scale and a zero point for each row.
+struct Rows {
+    const float* values = nullptr;
+    long value_stride = 0;
+    uint8_t* bytes = nullptr;
+    long byte_stride = 0;
+    float* scales = nullptr;
+    int32_t* zeros = nullptr;
+};
+
+struct Block { // of the output matrix: rows and tiles from first to before end
+    long first_row, end_row;
+    int first_tile, end_tile;
+};
+
+struct Norm {
+    const float* weight = nullptr;
+    const float* bias = nullptr; // may be missing
+    float epsilon = 0;
+    bool only_scale = false; // RMSNorm
+};
+
+// What one query row attends to: key t lies at keys + offsets[t], its value `value_shift` further on.
+struct Attended {
+    const void* keys; // float32, or bfloat16 if `halves`
+    bool halves;
+    const long* offsets;
+    int count;
+    long value_shift;
+    int num_heads, head_dim;
+    float scale;
+    long room; // between the scores of one head and the next: the count rounded up to whole lanes, or more
+};
+
+struct Candidate {
+    float value;
+    int32_t token;
+};
+
+struct Kernels {
+    const char* name;
+    // sums[row][output] = Σ bytes[row][i] · weights[output][i], over one tile, exactly.
+    void (*dot)(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, int32_t* sums);
+    // Tile t of the output goes to to + (t - first_tile) · 32, and row r to row r - first_row there.
+    void (*multiply)(const Linear&, const Rows&, Block, float* to, long stride, int activation);
+    void (*quantise)(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero);
+    void (*normalise)(const float* from, int count, const Norm&, float* to);
+    void (*add)(float* to, const float* from, int count);
+    void (*embed)(const float* row, float scale, const float* position, int count, float* to);
+    void (*rotate)(float* heads, int num_heads, int head_dim, const float* turns);
+    void (*gate)(const float* inner, const float* gate, int count, float* to);
+    void (*halve)(const float* from, int count, uint16_t* to); // to bfloat16
+    void (*attend)(const float* query, const Attended&, float* scores, float* to);
+    // The largest of some logits, and Σ exp(logit - largest).
+    void (*scan)(const float* logits, int count, float* largest, float* sum);
+    // Keep the best `keep` candidates, best first, of equal ones the lowest token.
+    void (*choose)(const float* logits, int count, int32_t first_token, Candidate* best, int keep);
+};
+
+extern const Kernels PORTABLE;
+#if defined(__x86_64__)
+extern const Kernels AVX2, AVX_VNNI, AVX512;
+#endif
+
+// The kernels of this name that this processor can run, or nullptr; without a name its fastest.
+const Kernels* find_kernels(const char* name);
+
+} // namespace heedful

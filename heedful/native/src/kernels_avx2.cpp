@@ -1,0 +1,28 @@
+// Kernels for processors with AVX2.
+#include <cstdint>
+#include <immintrin.h>
+#include "kernels.h"
+
+namespace heedful {
+namespace {
+
+#include "lanes.h"
+
+// vpmaddubsw adds two products into 16 bits and cuts what does not fit; one product alone always fits.
+inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {
+    const __m256i ones = _mm256_set1_epi16(1), even = _mm256_set1_epi16(0x00FF);
+    const __m256i first = _mm256_maddubs_epi16(_mm256_and_si256(even, bytes), weights);
+    const __m256i second = _mm256_maddubs_epi16(_mm256_andnot_si256(even, bytes), weights);
+    total = _mm256_add_epi32(total, _mm256_madd_epi16(first, ones));
+    return _mm256_add_epi32(total, _mm256_madd_epi16(second, ones));
+}
+
+#include "dot_avx.h"
+
+#include "row_kernels.h"
+
+} // namespace
+
+const Kernels AVX2 = {"avx2", dot, multiply, quantise, normalise, add, embed, rotate, gate, halve, attend, scan, choose};
+
+} // namespace heedful

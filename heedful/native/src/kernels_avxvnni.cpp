@@ -1,0 +1,23 @@
+// Kernels for processors with AVX-VNNI: vpdpbusd in registers of 32 bytes.
+#include <cstdint>
+#include <immintrin.h>
+#include "kernels.h"
+
+namespace heedful {
+namespace {
+
+#include "lanes.h"
+
+inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {
+    return _mm256_dpbusd_avx_epi32(total, bytes, weights);
+}
+
+#include "dot_avx.h"
+
+#include "row_kernels.h"
+
+} // namespace
+
+const Kernels AVX_VNNI = {"avxvnni", dot, multiply, quantise, normalise, add, embed, rotate, gate, halve, attend, scan, choose};
+
+} // namespace heedful

@@ -1,0 +1,29 @@
+// Kernels for any processor.
+#include <cstdint>
+
+#include "kernels.h"
+
+namespace heedful {
+namespace {
+
+#include "lanes.h"
+
+void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, int32_t* sums) {
+    for (int r = 0; r < rows; ++r) {
+        int32_t total[TILE] = {};
+        const uint8_t* x = bytes + r * stride;
+        for (int g = 0; g < groups; ++g)
+            for (int output = 0; output < TILE; ++output)
+                for (int i = 0; i < 4; ++i)
+                    total[output] += static_cast<int32_t>(x[g * 4 + i]) * weights[(g * TILE + output) * 4 + i];
+        for (int output = 0; output < TILE; ++output) sums[r * TILE + output] = total[output];
+    }
+}
+
+#include "row_kernels.h"
+
+} // namespace
+
+const Kernels PORTABLE = {"portable", dot, multiply, quantise, normalise, add, embed, rotate, gate, halve, attend, scan, choose};
+
+} // namespace heedful

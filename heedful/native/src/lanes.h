@@ -1,0 +1,107 @@
+// Sixteen numbers side by side, written with the compiler's vector types.
+//
+// This file is included inside an anonymous namespace by each file of kernels and compiled there for another
+// instruction set. No sum is left to the compiler's choice (-ffp-contract=off, fixed trees), so that every machine
+// computes the same bits. Nothing of the standard library may be used here: the linker would merge its templates
+// across instruction sets.
+#pragma once
+
+constexpr int LANES = 16;
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef float Eight __attribute__((vector_size(32)));
+typedef float Four __attribute__((vector_size(16)));
+
+inline Floats load(const float* from) {
+    Floats x;
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
+}
+
+inline void store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof x); }
+
+// The first `count` numbers, the other lanes filled.
+inline Floats load_part(const float* from, int count, float fill) {
+    float all[LANES];
+    for (int i = 0; i < LANES; ++i) all[i] = i < count ? from[i] : fill;
+    return load(all);
+}
+
+inline void store_part(float* to, Floats x, int count) {
+    float all[LANES];
+    store(all, x);
+    for (int i = 0; i < count; ++i) to[i] = all[i];
+}
+
+inline Floats splat(float x) { return Floats{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+inline Ints splat_int(int32_t x) { return Ints{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+
+inline Eight low_half(Floats x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7); }
+inline Eight high_half(Floats x) { return __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15); }
+inline Four low_half(Eight x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
+inline Four high_half(Eight x) { return __builtin_shufflevector(x, x, 4, 5, 6, 7); }
+
+inline float sum_of(Floats x) {
+    Eight eight = low_half(x) + high_half(x);
+    Four four = low_half(eight) + high_half(eight);
+    return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+inline float largest_of(Floats x) {
+    Eight a = low_half(x), b = high_half(x);
+    Eight eight = a > b ? a : b;
+    Four c = low_half(eight), d = high_half(eight);
+    Four four = c > d ? c : d;
+    float left = four[0] > four[1] ? four[0] : four[1], right = four[2] > four[3] ? four[2] : four[3];
+    return left > right ? left : right;
+}
+
+// The nearest whole number, halves to even, for |x| < 2^22.
+inline Floats nearest(Floats x) {
+    const Floats shift = splat(12582912.0f);
+    return (x + shift) - shift;
+}
+
+inline Ints whole(Floats x) { return __builtin_convertvector(x, Ints); }
+inline Floats real(Ints x) { return __builtin_convertvector(x, Floats); }
+
+// e^x to about one part in 10^7; 0 below -87.
+inline Floats exponential(Floats x) {
+    const Floats lowest = splat(-87.0f);
+    Ints vanishes = x < lowest;
+    x = smaller(larger(x, lowest), splat(88.0f));
+    Floats power = nearest(x * splat(1.44269504f));
+    Floats rest = (x - power * splat(0.693359375f)) - power * splat(-2.12194440e-4f);
+    Floats p = splat(1.9875691500e-4f);
+    p = p * rest + splat(1.3981999507e-3f);
+    p = p * rest + splat(8.3334519073e-3f);
+    p = p * rest + splat(4.1665795894e-2f);
+    p = p * rest + splat(1.6666665459e-1f);
+    p = p * rest + splat(5.0000001201e-1f);
+    p = (p * rest) * rest + rest + splat(1.0f);
+    Ints bits = (whole(power) + splat_int(127)) << 23;
+    Floats scale;
+    __builtin_memcpy(&scale, &bits, sizeof scale);
+    return vanishes ? splat(0.0f) : p * scale;
+}
+
+// x·Φ(x), with the error function to about 10^-7 (Abramowitz and Stegun 7.1.26).
+inline Floats gelu(Floats x) {
+    Floats z = x * splat(0.70710678f);
+    Floats magnitude = z < splat(0.0f) ? -z : z;
+    Floats t = splat(1.0f) / (splat(1.0f) + splat(0.3275911f) * magnitude);
+    Floats p = splat(1.061405429f);
+    p = p * t + splat(-1.453152027f);
+    p = p * t + splat(1.421413741f);
+    p = p * t + splat(-0.284496736f);
+    p = p * t + splat(0.254829592f);
+    Floats error = splat(1.0f) - (p * t) * exponential(-(magnitude * magnitude));
+    error = z < splat(0.0f) ? -error : error;
+    return splat(0.5f) * x * (splat(1.0f) + error);
+}
+
+inline Floats silu(Floats x) { return x / (splat(1.0f) + exponential(-x)); }

@@ -1,0 +1,74 @@
+#include "model.h"
+
+namespace heedful {
+
+Model::Model(const std::string& path) : file(path), shape(file.shape()) {
+    source_embedding = file.floats("source_embedding", shape.source_vocab_size, shape.d_model);
+    target_embedding = source_embedding;
+    if (shape.tied_embedding) {
+        if (shape.source_vocab_size != shape.target_vocab_size) throw Error(path + " is damaged: one table for two vocabularies");
+    } else {
+        target_embedding = file.floats("target_embedding", shape.target_vocab_size, shape.d_model);
+    }
+    if (shape.rotary) {
+        turns = file.floats("turns", shape.max_length, shape.head_dim);
+    } else {
+        source_positions = file.floats("source_positions", shape.max_length, shape.d_model);
+        target_positions = file.has("target_positions")
+                               ? file.floats("target_positions", shape.max_length, shape.d_model)
+                               : source_positions;
+    }
+    for (int i = 0; i < shape.num_encoder_layers; ++i) {
+        const std::string name = "encoder." + std::to_string(i);
+        encoder.push_back({linear(name + ".self.input", shape.d_model, 3 * inner()),
+                           linear(name + ".self.output", inner(), shape.d_model), norm(name + ".self.norm"),
+                           feed_forward(name + ".feed_forward")});
+    }
+    for (int i = 0; i < shape.num_decoder_layers; ++i) {
+        const std::string name = "decoder." + std::to_string(i);
+        decoder.push_back({linear(name + ".self.input", shape.d_model, 3 * inner()),
+                           linear(name + ".self.output", inner(), shape.d_model), norm(name + ".self.norm"),
+                           linear(name + ".cross.query", shape.d_model, inner()),
+                           linear(name + ".cross.memory", shape.d_model, 2 * inner()),
+                           linear(name + ".cross.output", inner(), shape.d_model), norm(name + ".cross.norm"),
+                           feed_forward(name + ".feed_forward")});
+    }
+    if (shape.has_final_norm) {
+        encoder_norm = norm("encoder.norm");
+        decoder_norm = norm("decoder.norm");
+    }
+    output = linear("output", shape.d_model, shape.target_vocab_size);
+}
+
+Linear Model::linear(const std::string& name, int inputs, int outputs) const {
+    Linear found;
+    found.inputs = inputs, found.outputs = outputs;
+    found.padded_inputs = static_cast<int>(padded(inputs, STEP));
+    found.num_tiles = static_cast<int>(padded(outputs, TILE) / TILE);
+    const long rows = static_cast<long>(found.num_tiles) * TILE;
+    if (shape.int8) {
+        found.weights = static_cast<const int8_t*>(file.tensor(name + ".weights", INT8, rows, found.padded_inputs));
+        found.scales = file.floats(name + ".scales", 1, rows);
+        found.sums = static_cast<const int32_t*>(file.tensor(name + ".sums", INT32, 1, rows));
+    } else {
+        found.floats = file.floats(name + ".weights", rows, found.padded_inputs);
+    }
+    found.bias = file.floats(name + ".bias", 1, rows);
+    return found;
+}
+
+Norm Model::norm(const std::string& name) const {
+    Norm found;
+    found.weight = file.floats(name + ".weight", 1, shape.d_model);
+    found.bias = file.has(name + ".bias") ? file.floats(name + ".bias", 1, shape.d_model) : nullptr;
+    found.epsilon = shape.norm_epsilon;
+    found.only_scale = shape.only_scale;
+    return found;
+}
+
+FeedForward Model::feed_forward(const std::string& name) const {
+    return {linear(name + ".input", shape.d_model, feed_forward_inputs()), linear(name + ".output", shape.d_ff, shape.d_model),
+            norm(name + ".norm")};
+}
+
+} // namespace heedful

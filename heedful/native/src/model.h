@@ -1,0 +1,55 @@
+// The weights of a model by their places in it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+#include "weight_file.h"
+
+namespace heedful {
+
+struct FeedForward {
+    Linear input, output; // the input of SwiGLU holds its inner layer, then its gate
+    Norm norm;
+};
+
+struct EncoderLayer {
+    Linear self_input, self_output; // the input gives queries, keys and values
+    Norm self_norm;
+    FeedForward feed_forward;
+};
+
+struct DecoderLayer {
+    Linear self_input, self_output;
+    Norm self_norm;
+    Linear cross_query, cross_memory, cross_output; // the memory gives keys and values
+    Norm cross_norm;
+    FeedForward feed_forward;
+};
+
+struct Model {
+    explicit Model(const std::string& path);
+
+    WeightFile file;
+    const Shape& shape;
+    const float *source_embedding, *target_embedding;
+    const float *source_positions = nullptr, *target_positions = nullptr, *turns = nullptr;
+    std::vector<EncoderLayer> encoder;
+    std::vector<DecoderLayer> decoder;
+    Norm encoder_norm, decoder_norm;
+    Linear output;
+
+    int inner() const { return shape.num_heads * shape.head_dim; }
+    int feed_forward_inputs() const { return shape.activation == SWIGLU ? 2 * shape.d_ff : shape.d_ff; }
+
+  private:
+    Linear linear(const std::string& name, int inputs, int outputs) const;
+    Norm norm(const std::string& name) const;
+    FeedForward feed_forward(const std::string& name) const;
+};
+
+inline long padded(long count, long unit) { return (count + unit - 1) / unit * unit; }
+
+} // namespace heedful

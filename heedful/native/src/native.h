@@ -1,0 +1,48 @@
+/* The C interface. Strings end in zero; functions that can fail return 0 and write a message, or 1. */
+#pragma once
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define HEEDFUL_API extern "C" __attribute__((visibility("default")))
+#endif
+
+struct HeedfulSettings {
+    int32_t beam_size, num_best, length_penalty, min_length, no_repeat_ngram;
+    int32_t bos_id, eos_id, num_forbidden;
+    double length_penalty_alpha;
+    const int32_t* forbidden;
+};
+
+/* Sentence i: tokens from starts[i] to before starts[i + 1]; prefix likewise; its longest result without the end. */
+struct HeedfulSentences {
+    int32_t count, unused;
+    const int32_t* tokens;
+    const int64_t* starts;
+    const int32_t* prefix;
+    const int64_t* prefix_starts;
+    const int32_t* max_lengths;
+};
+
+/* Hypothesis j of sentence i: lengths[i * num_best + j] tokens (0: there is none) at
+   places[i] + j * (max_lengths[i] + 1) of tokens and log_probs. */
+struct HeedfulResults {
+    const int64_t* places;
+    int32_t* tokens;
+    float* log_probs;
+    int32_t* lengths;
+};
+
+HEEDFUL_API int32_t heedful_interface_version();
+/* The name of the kernels that would be used, or "" where this processor cannot run those of that name. */
+HEEDFUL_API const char* heedful_kernels(const char* name);
+HEEDFUL_API void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t room);
+HEEDFUL_API void heedful_close(void* engine);
+HEEDFUL_API int32_t heedful_translate(void* engine, const HeedfulSettings*, const HeedfulSentences*, HeedfulResults*,
+                                      char* message, int64_t room);
+/* Logits after each token of `target` (the start token first): to[t * vocabulary + token]. */
+HEEDFUL_API int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
+                                   int64_t target_length, float* to, char* message, int64_t room);
+/* sums[row * 32 + output] of one packed tile, for comparing kernels. */
+HEEDFUL_API int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows,
+                                const int8_t* weights, int32_t groups, int32_t* sums);

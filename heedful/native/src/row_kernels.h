@@ -1,0 +1,319 @@
+// The kernels that all instruction sets share, in lanes. Included inside an anonymous namespace, after `dot` is defined.
+#pragma once
+
+inline Floats activated(Floats x, int activation) {
+    if (activation == RELU) return larger(x, splat(0.0f));
+    return activation == GELU ? gelu(x) : x;
+}
+
+// (sums - zero · column sums) · row scale · column scale + bias, of the rows that met one int8 tile.
+inline void finish_tile(const Linear& linear, const Rows& rows, long row, int count, long column, const int32_t* sums,
+                        float* to, long stride, int activation) {
+    for (int half = 0; half < TILE; half += LANES) {
+        const Floats scales = load(linear.scales + column + half), bias = load(linear.bias + column + half);
+        Words column_sums;
+        __builtin_memcpy(&column_sums, linear.sums + column + half, sizeof column_sums);
+        for (int r = 0; r < count; ++r) {
+            Words total;
+            __builtin_memcpy(&total, sums + r * TILE + half, sizeof total);
+            total -= column_sums * static_cast<uint32_t>(rows.zeros[row + r]);
+            Floats x = real((Ints)total) * (splat(rows.scales[row + r]) * scales) + bias;
+            store(to + r * stride + half, activated(x, activation));
+        }
+    }
+}
+
+inline void multiply_floats(const Linear& linear, const Rows& rows, long row, int count, int tile, float* to,
+                            long stride, int activation) {
+    const float* weights = linear.floats + static_cast<long>(tile) * linear.padded_inputs * TILE;
+    for (int r = 0; r < count; ++r) {
+        const float* x = rows.values + (row + r) * rows.value_stride;
+        Floats left = splat(0.0f), right = splat(0.0f);
+        for (int i = 0; i < linear.inputs; ++i) {
+            left += splat(x[i]) * load(weights + i * TILE);
+            right += splat(x[i]) * load(weights + i * TILE + LANES);
+        }
+        const float* bias = linear.bias + static_cast<long>(tile) * TILE;
+        store(to + r * stride, activated(left + load(bias), activation));
+        store(to + r * stride + LANES, activated(right + load(bias + LANES), activation));
+    }
+}
+
+void multiply(const Linear& linear, const Rows& rows, Block block, float* to, long stride, int activation) {
+    const long tile_size = static_cast<long>(linear.padded_inputs) * TILE;
+    alignas(64) int32_t sums[MOST_ROWS * TILE];
+    for (int tile = block.first_tile; tile < block.end_tile; ++tile) {
+        float* column = to + static_cast<long>(tile - block.first_tile) * TILE;
+        for (long row = block.first_row; row < block.end_row; row += MOST_ROWS) {
+            int count = block.end_row - row < MOST_ROWS ? static_cast<int>(block.end_row - row) : MOST_ROWS;
+            float* place = column + (row - block.first_row) * stride;
+            if (linear.floats) {
+                multiply_floats(linear, rows, row, count, tile, place, stride, activation);
+                continue;
+            }
+            dot(rows.bytes + row * rows.byte_stride, rows.byte_stride, count, linear.weights + tile * tile_size,
+                linear.padded_inputs / 4, sums);
+            finish_tile(linear, rows, row, count, static_cast<long>(tile) * TILE, sums, place, stride, activation);
+        }
+    }
+}
+
+// x ≈ scale · (byte - zero), with 0 among the numbers that are met exactly.
+void quantise(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero) {
+    Floats low = splat(0.0f), high = splat(0.0f);
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        Floats x = load(from + i);
+        low = smaller(low, x);
+        high = larger(high, x);
+    }
+    if (i < count) {
+        Floats x = load_part(from + i, count - i, 0.0f);
+        low = smaller(low, x);
+        high = larger(high, x);
+    }
+    const float lowest = -largest_of(-low), range = largest_of(high) - lowest;
+    *scale = range > 1e-30f ? range / 255.0f : 1.0f;
+    const float inverse = 1.0f / *scale;
+    const Floats zero_point = nearest(splat(-lowest * inverse));
+    *zero = static_cast<int32_t>(zero_point[0]);
+    typedef uint8_t Bytes __attribute__((vector_size(16)));
+    for (i = 0; i < padded; i += LANES) {
+        Floats x = i + LANES <= count ? load(from + i) : load_part(from + i, count > i ? count - i : 0, 0.0f);
+        Floats q = nearest(x * splat(inverse)) + zero_point;
+        q = smaller(larger(q, splat(0.0f)), splat(255.0f));
+        Bytes narrow = __builtin_convertvector(whole(q), Bytes);
+        __builtin_memcpy(bytes + i, &narrow, sizeof narrow);
+    }
+}
+
+void normalise(const float* from, int count, const Norm& norm, float* to) {
+    float mean = 0.0f;
+    Floats total = splat(0.0f);
+    int i = 0;
+    if (!norm.only_scale) {
+        for (; i + LANES <= count; i += LANES) total += load(from + i);
+        if (i < count) total += load_part(from + i, count - i, 0.0f);
+        mean = sum_of(total) / static_cast<float>(count);
+    }
+    Floats squares = splat(0.0f);
+    for (i = 0; i + LANES <= count; i += LANES) {
+        Floats x = load(from + i) - splat(mean);
+        squares += x * x;
+    }
+    if (i < count) {
+        Floats x = load_part(from + i, count - i, mean) - splat(mean);
+        squares += x * x;
+    }
+    const float deviation = __builtin_sqrtf(sum_of(squares) / static_cast<float>(count) + norm.epsilon);
+    const Floats scale = splat(1.0f / deviation), centre = splat(mean);
+    for (i = 0; i < count; i += LANES) {
+        const int left = count - i;
+        const bool full = left >= LANES;
+        Floats x = full ? load(from + i) : load_part(from + i, left, 0.0f);
+        Floats y = (x - centre) * scale * (full ? load(norm.weight + i) : load_part(norm.weight + i, left, 0.0f));
+        if (norm.bias) y += full ? load(norm.bias + i) : load_part(norm.bias + i, left, 0.0f);
+        if (full) store(to + i, y);
+        else store_part(to + i, y, left);
+    }
+}
+
+void add(float* to, const float* from, int count) {
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) store(to + i, load(to + i) + load(from + i));
+    for (; i < count; ++i) to[i] += from[i];
+}
+
+void embed(const float* row, float scale, const float* position, int count, float* to) {
+    for (int i = 0; i < count; ++i) to[i] = row[i] * scale;
+    if (position) add(to, position, count);
+}
+
+// Each pair of features turned by its angle; `turns` holds cosine and sine of each pair.
+void rotate(float* heads, int num_heads, int head_dim, const float* turns) {
+    for (int head = 0; head < num_heads; ++head) {
+        float* x = heads + head * head_dim;
+        for (int i = 0; i < head_dim; i += 2) {
+            const float even = x[i], odd = x[i + 1], cosine = turns[i], sine = turns[i + 1];
+            x[i] = even * cosine - odd * sine;
+            x[i + 1] = even * sine + odd * cosine;
+        }
+    }
+}
+
+void gate(const float* inner, const float* gates, int count, float* to) {
+    for (int i = 0; i < count; i += LANES) {
+        const int left = count - i;
+        if (left >= LANES) store(to + i, silu(load(gates + i)) * load(inner + i));
+        else store_part(to + i, silu(load_part(gates + i, left, 0.0f)) * load_part(inner + i, left, 0.0f), left);
+    }
+}
+
+// scores -> weights that sum to one; the lanes behind `count` become zero.
+inline void softmax(float* scores, int count) {
+    const int padded = (count + LANES - 1) / LANES * LANES;
+    for (int t = count; t < padded; ++t) scores[t] = -__builtin_inff();
+    Floats most = load(scores), total = splat(0.0f);
+    for (int t = LANES; t < padded; t += LANES) most = larger(most, load(scores + t));
+    const Floats largest = splat(largest_of(most));
+    for (int t = 0; t < padded; t += LANES) {
+        Floats x = exponential(load(scores + t) - largest);
+        total += x;
+        store(scores + t, x);
+    }
+    const Floats inverse = splat(1.0f / sum_of(total));
+    for (int t = 0; t < padded; t += LANES) store(scores + t, load(scores + t) * inverse);
+}
+
+// Four sums at once, each by the tree of `sum_of`.
+inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
+    const Eight a8 = low_half(a) + high_half(a), b8 = low_half(b) + high_half(b);
+    const Eight c8 = low_half(c) + high_half(c), d8 = low_half(d) + high_half(d);
+    const Four a4 = low_half(a8) + high_half(a8), b4 = low_half(b8) + high_half(b8);
+    const Four c4 = low_half(c8) + high_half(c8), d4 = low_half(d8) + high_half(d8);
+    const Four ab_low = __builtin_shufflevector(a4, b4, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a4, b4, 2, 6, 3, 7);
+    const Four cd_low = __builtin_shufflevector(c4, d4, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c4, d4, 2, 6, 3, 7);
+    const Four ab = ab_low + ab_high, cd = cd_low + cd_high; // 0 + 2 and 1 + 3 of each
+    return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+}
+
+// Keys and values are kept as float32 or as bfloat16, the upper half of one.
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+inline Floats load_kept(const float* from) { return load(from); }
+inline Floats load_kept(const uint16_t* from) {
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    Words bits = __builtin_convertvector(halves, Words) << 16;
+    Floats x;
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+template <class Kept> inline Floats load_kept_part(const Kept* from, int count) {
+    Kept all[LANES] = {};
+    for (int i = 0; i < count; ++i) all[i] = from[i];
+    return load_kept(all);
+}
+
+// Round to bfloat16, halves to even.
+void halve(const float* from, int count, uint16_t* to) {
+    for (int i = 0; i < count; i += LANES) {
+        const int left = count - i;
+        Floats x = left >= LANES ? load(from + i) : load_part(from + i, left, 0.0f);
+        Words bits;
+        __builtin_memcpy(&bits, &x, sizeof bits);
+        Halves halves = __builtin_convertvector((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16, Halves);
+        __builtin_memcpy(to + i, &halves, (left >= LANES ? LANES : left) * sizeof(uint16_t));
+    }
+}
+
+// How one head's query meets four keys, while the next four are fetched.
+template <class Kept>
+inline void meet_four(const float* query, const Kept* const keys[4], const Kept* const next[4], int head, int head_dim,
+                      float scale, float* scores) {
+    Floats sums[4] = {splat(0.0f), splat(0.0f), splat(0.0f), splat(0.0f)};
+    const long first = static_cast<long>(head) * head_dim;
+    for (int i = 0; i < head_dim; i += LANES) {
+        const int left = head_dim - i;
+        const Floats q = left >= LANES ? load(query + first + i) : load_part(query + first + i, left, 0.0f);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) {
+            const Kept* key = keys[k] + first + i;
+            sums[k] += q * (left >= LANES ? load_kept(key) : load_kept_part(key, left));
+            __builtin_prefetch(next[k] + first + i);
+        }
+    }
+    const Four found = four_sums(sums[0], sums[1], sums[2], sums[3]) * Four{scale, scale, scale, scale};
+    __builtin_memcpy(scores, &found, sizeof found);
+}
+
+// Add four values of one head, by their weights, to what was there before.
+template <class Kept>
+inline void weigh_four(const Kept* const values[4], const Kept* const next[4], const float* weights, int head, int head_dim,
+                       bool fresh, float* to) {
+    const long first = static_cast<long>(head) * head_dim;
+    for (int i = 0; i < head_dim; i += LANES) {
+        const int left = head_dim - i;
+        const bool full = left >= LANES;
+        float* place = to + first + i;
+        Floats sum = fresh ? splat(0.0f) : full ? load(place) : load_part(place, left, 0.0f);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) {
+            const Kept* value = values[k] + first + i;
+            sum += splat(weights[k]) * (full ? load_kept(value) : load_kept_part(value, left));
+            __builtin_prefetch(next[k] + first + i);
+        }
+        if (full) store(place, sum);
+        else store_part(place, sum, left);
+    }
+}
+
+// Where the four positions from t lie; behind the last, where it lies.
+template <class Kept> inline void find_rows(const Attended& a, int t, const Kept* from, const Kept** rows) {
+    for (int i = 0; i < 4; ++i) rows[i] = from + a.offsets[t + i < a.count ? t + i : a.count - 1];
+}
+
+// All heads of one query. Keys and values are gone through position by position, as they lie in memory. The last four
+// may hold a position twice: softmax gives what stands behind the count no weight.
+template <class Kept> inline void attend_to(const float* query, const Attended& a, float* scores, float* to) {
+    const Kept *rows[4], *next[4], *keys = static_cast<const Kept*>(a.keys), *values = keys + a.value_shift;
+    find_rows(a, 0, keys, next);
+    for (int t = 0; t < a.count; t += 4) {
+        for (int i = 0; i < 4; ++i) rows[i] = next[i];
+        const bool last = t + 4 >= a.count;
+        find_rows(a, last ? 0 : t + 4, last ? values : keys, next);
+        for (int head = 0; head < a.num_heads; ++head)
+            meet_four(query, rows, next, head, a.head_dim, a.scale, scores + head * a.room + t);
+    }
+    for (int head = 0; head < a.num_heads; ++head) softmax(scores + head * a.room, a.count);
+    for (int t = 0; t < a.count; t += 4) {
+        for (int i = 0; i < 4; ++i) rows[i] = next[i];
+        find_rows(a, t + 4, values, next);
+        for (int head = 0; head < a.num_heads; ++head)
+            weigh_four(rows, next, scores + head * a.room + t, head, a.head_dim, t == 0, to);
+    }
+}
+
+void attend(const float* query, const Attended& a, float* scores, float* to) {
+    if (a.halves) attend_to<uint16_t>(query, a, scores, to);
+    else attend_to<float>(query, a, scores, to);
+}
+
+void scan(const float* logits, int count, float* largest, float* sum) {
+    const float nothing = -__builtin_inff();
+    Floats most = splat(nothing), total = splat(0.0f);
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) most = larger(load(logits + i), most);
+    if (i < count) most = larger(load_part(logits + i, count - i, nothing), most);
+    *largest = largest_of(most);
+    const Floats centre = splat(*largest);
+    for (i = 0; i + LANES <= count; i += LANES) total += exponential(load(logits + i) - centre);
+    if (i < count) total += exponential(load_part(logits + i, count - i, nothing) - centre);
+    *sum = sum_of(total);
+}
+
+inline void insert(float value, int32_t token, Candidate* best, int keep) {
+    int place = keep;
+    while (place > 0 && (value > best[place - 1].value || (value == best[place - 1].value && token < best[place - 1].token)))
+        --place;
+    if (place == keep) return;
+    for (int i = keep - 1; i > place; --i) best[i] = best[i - 1];
+    best[place] = Candidate{value, token};
+}
+
+void choose(const float* logits, int count, int32_t first_token, Candidate* best, int keep) {
+    const float nothing = -__builtin_inff();
+    constexpr int BLOCK = 4 * LANES;
+    for (int i = 0; i < count; i += BLOCK) {
+        const int left = count - i < BLOCK ? count - i : BLOCK;
+        if (left == BLOCK) {
+            Floats most = larger(larger(load(logits + i), load(logits + i + LANES)),
+                                 larger(load(logits + i + 2 * LANES), load(logits + i + 3 * LANES)));
+            if (!(largest_of(most) >= best[keep - 1].value)) continue;
+        }
+        for (int j = i; j < i + left; ++j)
+            if (logits[j] > nothing && logits[j] >= best[keep - 1].value)
+                insert(logits[j], first_token + j, best, keep);
+    }
+}

@@ -1,0 +1,59 @@
+// Beam search with the rules of heedful/decoding/beam.py; a beam of one is greedy search.
+#pragma once
+
+#include "decoder.h"
+#include "native.h"
+
+namespace heedful {
+
+class Search {
+  public:
+    Search(const Model& model, const Kernels& kernels, Pool& pool)
+        : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool), memory_(model, kernels) {}
+    void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
+    void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);
+
+  private:
+    struct Hypothesis {
+        float score = 0; // the log-probability so far; while finished, after the length penalty
+        std::vector<int32_t> tokens;
+        std::vector<float> log_probs;
+        std::vector<long> places; // in the cache, one more than tokens: the step being taken
+    };
+    struct Sentence {
+        int max_length = 0;
+        std::vector<Hypothesis> live, finished;
+        std::vector<int32_t> prefix;
+        bool settled = false;
+    };
+    struct Continuation {
+        float score, log_prob;
+        int32_t token;
+        int parent;
+    };
+
+    void check(const HeedfulSettings& settings, const HeedfulSentences& sentences) const;
+    void check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const;
+    void begin(const HeedfulSentences& given);
+    void ask(int step);
+    void advance(Sentence& sentence, int index, const std::vector<Answer>& answers, size_t& row, int step);
+    void gather(const Sentence& sentence, const std::vector<Answer>& answers, size_t& row, int step);
+    void collect(Sentence& sentence, int step);
+    bool is_settled(const Sentence& sentence) const;
+    int32_t forced(const Sentence& sentence, int step) const;
+    void ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& banned) const;
+    double penalty(double length) const;
+    void write(const Sentence& sentence, int index, HeedfulResults& results) const;
+
+    const Model& model_;
+    Encoder encoder_;
+    Decoder decoder_;
+    Memory memory_;
+    HeedfulSettings settings_{};
+    std::vector<Sentence> sentences_;
+    std::vector<Asking> asking_;
+    std::vector<Continuation> continuations_;
+    std::vector<Hypothesis> next_;
+};
+
+} // namespace heedful

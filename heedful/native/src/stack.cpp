@@ -1,0 +1,85 @@
+#include "stack.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace heedful {
+
+void Stack::open(long num_rows) {
+    const Shape& shape = model_.shape;
+    const long inner = model_.inner();
+    num_rows_ = num_rows;
+    width_ = padded(shape.d_model, TILE);
+    narrow_stride_ = padded(std::max<long>(shape.d_model, inner), TILE);
+    wide_stride_ = padded(std::max<long>(3 * inner, model_.feed_forward_inputs()), TILE);
+    const long widest = padded(std::max({static_cast<long>(shape.d_model), inner, static_cast<long>(shape.d_ff)}), TILE);
+    x_ = x_room_.room(num_rows * width_);
+    wide_ = wide_room_.room(num_rows * wide_stride_);
+    narrow_ = narrow_room_.room(num_rows * narrow_stride_);
+    values_ = value_room_.room(num_rows * widest);
+    rows_.values = values_;
+    rows_.value_stride = widest;
+    rows_.byte_stride = padded(widest, 64) + 64; // rows a power of two apart would share few places of the cache
+    rows_.bytes = byte_room_.room(num_rows * rows_.byte_stride);
+    rows_.scales = scale_room_.room(num_rows);
+    rows_.zeros = zero_room_.room(num_rows);
+}
+
+void Stack::start(long row, const float* table, const float* positions, int32_t token, long position) {
+    const long width = model_.shape.d_model;
+    kernels_.embed(table + token * width, model_.shape.embedding_scale, positions ? positions + position * width : nullptr,
+                   model_.shape.d_model, x(row));
+}
+
+void Stack::offer(long row, const float* values, int count) {
+    if (model_.shape.int8)
+        kernels_.quantise(values, count, static_cast<int>(padded(count, STEP)), rows_.bytes + row * rows_.byte_stride,
+                          rows_.scales + row, rows_.zeros + row);
+    else if (values != values_ + row * rows_.value_stride)
+        std::memcpy(values_ + row * rows_.value_stride, values, count * sizeof(float));
+}
+
+void Stack::offer_stream(long row, const Norm* before) {
+    float* values = x(row);
+    if (before) {
+        values = values_ + row * rows_.value_stride;
+        kernels_.normalise(x(row), model_.shape.d_model, *before, values);
+    }
+    offer(row, values, model_.shape.d_model);
+}
+
+void Stack::join(long row, const Norm& after) {
+    kernels_.add(x(row), narrow(row), model_.shape.d_model);
+    if (!model_.shape.norm_before) kernels_.normalise(x(row), model_.shape.d_model, after, x(row));
+}
+
+void Stack::multiply(const Linear& linear, float* to, long stride, int activation) {
+    constexpr long ROWS = 8 * MOST_ROWS;
+    const long row_blocks = (num_rows_ + ROWS - 1) / ROWS;
+    const long wanted = std::max(1L, 8L * pool_.size() / row_blocks);
+    const long tiles = std::max(1L, std::min<long>(8, linear.num_tiles / wanted));
+    const long column_blocks = (linear.num_tiles + tiles - 1) / tiles;
+    pool_.each(row_blocks * column_blocks, [&](long unit, int) {
+        const long row = unit / column_blocks * ROWS, tile = unit % column_blocks * tiles;
+        const Block block = {row, std::min(row + ROWS, num_rows_), static_cast<int>(tile),
+                             static_cast<int>(std::min<long>(tile + tiles, linear.num_tiles))};
+        kernels_.multiply(linear, rows_, block, to + row * stride + tile * TILE, stride, activation);
+    });
+}
+
+void Stack::feed_forward(const FeedForward& layer, const Norm* next) {
+    const Shape& shape = model_.shape;
+    const bool gated = shape.activation == SWIGLU;
+    multiply(layer.input, wide_, wide_stride_, gated ? NO_ACTIVATION : shape.activation);
+    each_row([&](long row, int) {
+        if (gated) kernels_.gate(wide(row), wide(row) + shape.d_ff, shape.d_ff, wide(row));
+        offer(row, wide(row), shape.d_ff);
+    });
+    multiply(layer.output, narrow_, narrow_stride_);
+    each_row([&](long row, int) {
+        join(row, layer.norm);
+        offer_stream(row, next);
+    });
+}
+
+} // namespace heedful

@@ -1,0 +1,61 @@
+// What encoder and decoder share: rows of the residual stream on their way through linear layers and norms.
+#pragma once
+
+#include "buffer.h"
+#include "model.h"
+#include "pool.h"
+
+namespace heedful {
+
+class Stack {
+  public:
+    Stack(const Model& model, const Kernels& kernels, Pool& pool) : model_(model), kernels_(kernels), pool_(pool) {}
+
+  protected:
+    // Make room for this many rows.
+    void open(long num_rows);
+
+    // work(row, thread) for each row; few rows are not worth the other threads' attention.
+    template <class Work> void each_row(Work&& work) {
+        if (num_rows_ < 4) {
+            for (long row = 0; row < num_rows_; ++row) work(row, 0);
+        } else {
+            const long grain = num_rows_ < 32 ? 1 : 4;
+            pool_.each((num_rows_ + grain - 1) / grain, [&](long unit, int thread) {
+                for (long row = unit * grain; row < (unit + 1) * grain && row < num_rows_; ++row) work(row, thread);
+            });
+        }
+    }
+
+    float* x(long row) const { return x_ + row * width_; }
+    float* wide(long row) const { return wide_ + row * wide_stride_; }
+    float* narrow(long row) const { return narrow_ + row * narrow_stride_; }
+
+    void start(long row, const float* table, const float* positions, int32_t token, long position);
+    // Hand a row of numbers to the next linear layer.
+    void offer(long row, const float* values, int count);
+    // Hand the row of the residual stream to the next linear layer, through a norm where there is one.
+    void offer_stream(long row, const Norm* before);
+    // Add a sublayer's output to the stream, with the norm that follows it where there is one.
+    void join(long row, const Norm& after);
+    void multiply(const Linear& linear, float* to, long stride, int activation = NO_ACTIVATION);
+    // The feed-forward sublayer over rows that were offered; its output is joined and offered on through `next`.
+    void feed_forward(const FeedForward& layer, const Norm* next);
+
+    const Norm* if_before(const Norm& norm) const { return model_.shape.norm_before ? &norm : nullptr; }
+
+    const Model& model_;
+    const Kernels& kernels_;
+    Pool& pool_;
+    long num_rows_ = 0, width_ = 0, wide_stride_ = 0, narrow_stride_ = 0;
+    float *x_ = nullptr, *wide_ = nullptr, *narrow_ = nullptr;
+    Rows rows_; // what the next linear layer is given
+
+  private:
+    Buffer<float> x_room_, wide_room_, narrow_room_, value_room_, scale_room_;
+    Buffer<uint8_t> byte_room_;
+    Buffer<int32_t> zero_room_;
+    float* values_ = nullptr;
+};
+
+} // namespace heedful

@@ -1,0 +1,66 @@
+// The file of weights, mapped into memory and believed only after every byte and bound has been checked.
+//
+//   0    magic, version, number of tensors, size of the file, two checksums over all that follows byte 64
+//   64   fingerprint of the model it was made from
+//   96   Shape
+//   192  one entry a tensor: name, kind, rows, columns, place
+//   …    the tensors, each beginning at a multiple of 64 bytes
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace heedful {
+
+struct Error : std::runtime_error { // something a user can put right
+    using std::runtime_error::runtime_error;
+};
+
+// What the model is, as far as computing needs to know.
+struct Shape {
+    int32_t d_model, d_ff, num_heads, head_dim, num_encoder_layers, num_decoder_layers;
+    int32_t source_vocab_size, target_vocab_size, max_length;
+    int32_t norm_before, only_scale, has_final_norm; // norm placement, RMSNorm, a norm after each stack
+    int32_t rotary, activation, int8, tied_embedding;
+    int32_t spare[4];
+    float norm_epsilon, attention_scale, embedding_scale, spare_float;
+};
+
+enum Kind : uint32_t { FLOAT = 0, INT8 = 1, INT32 = 2 };
+
+struct Entry {
+    char name[64];
+    uint32_t kind, rows, columns, spare;
+    uint64_t offset, bytes;
+};
+
+class WeightFile {
+  public:
+    explicit WeightFile(const std::string& path);
+    ~WeightFile();
+    WeightFile(const WeightFile&) = delete;
+    WeightFile& operator=(const WeightFile&) = delete;
+
+    const Shape& shape() const { return shape_; }
+    bool has(const std::string& name) const { return find(name) != nullptr; }
+    // The tensor of this name, which must be of this kind and size.
+    const void* tensor(const std::string& name, Kind kind, long rows, long columns) const;
+    const float* floats(const std::string& name, long rows, long columns) const {
+        return static_cast<const float*>(tensor(name, FLOAT, rows, columns));
+    }
+
+  private:
+    const Entry* find(const std::string& name) const;
+    void check();
+    [[noreturn]] void damaged(const std::string& how) const;
+
+    std::string path_;
+    const unsigned char* bytes_ = nullptr;
+    size_t size_ = 0;
+    uint32_t num_tensors_ = 0;
+    Shape shape_{};
+};
+
+} // namespace heedful

@@ -1,0 +1,32 @@
+"""Compile the native engine while heedful is installed; without a compiler all else is installed all the same."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+# Loaded by its path: the package itself need not be importable while it is built.
+spec = importlib.util.spec_from_file_location("compiling", Path(__file__).parent / "heedful/native/compiling.py")
+compiling = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(compiling)
+
+
+class BuildEngine(build_ext):
+    """Compile the library with flags of its own for each file; a failure is told and does not stop the install."""
+
+    def build_extension(self, ext: Extension) -> None:
+        target = Path(self.get_ext_fullpath(ext.name)).resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # an older one must not stay where a new one cannot be made
+        problem = compiling.compile_engine(target)
+        if problem is not None:
+            print(f"heedful: the native engine was left out: {problem}", file=sys.stderr)
+
+
+sources = [path.relative_to(Path(__file__).parent.resolve()).as_posix() for path in compiling.source_files()]
+setup(
+    ext_modules=[Extension(f"heedful.native.{compiling.NAME}", sources, optional=True)],
+    cmdclass={"build_ext": BuildEngine},
+)

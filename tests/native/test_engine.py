@@ -1,0 +1,205 @@
+"""The native engine against torch: the same numbers in float32, close ones in int8, and the same search."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from native_models import (
+    BOS,
+    SPECIAL,
+    engine_of,
+    random_model,
+    random_sources,
+    small_config,
+    torch_logits,
+    torch_search,
+)
+
+from heedful.config import DecodingConfig, ModelConfig
+from heedful.errors import ConfigError, DecodingError
+from heedful.native import NativeEngine, available
+
+pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
+
+OPTIONS = [
+    {},
+    {"norm_placement": "pre"},
+    {"norm_placement": "post", "final_norm": True},
+    {"norm_placement": "pre", "final_norm": False},
+    {"norm": "rms", "activation": "swiglu"},
+    {"activation": "gelu", "positions": "learned"},
+    {"positions": "rotary", "norm_placement": "pre", "activation": "swiglu"},
+    {"attention_scoring": "dot", "bias": False},
+    {"tying": "target", "source_vocab_size": 50},
+    {"tying": "none", "source_vocab_size": 50, "num_encoder_layers": 3, "num_decoder_layers": 1},
+    {"d_model": 36, "d_ff": 50, "num_heads": 3, "head_dim": 10, "source_vocab_size": 71, "target_vocab_size": 71},
+    {"d_model": 128, "d_ff": 256, "num_heads": 1, "positions": "rotary"},
+    {"target_vocab_size": 1100, "tying": "target"},
+]
+named = [",".join(f"{key}={value}" for key, value in options.items()) or "paper" for options in OPTIONS]
+SOURCE = [5, 9, 44, 17, 4, 30, 3]
+TARGET = [BOS, 8, 12, 33, 41, 6, 6, 21, 60, 11]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=named)
+def test_logits_in_float32_are_those_of_torch(options: dict[str, object], tmp_path: Path) -> None:
+    model = random_model(small_config(**options))
+    expected = torch_logits(model, SOURCE, TARGET)
+    found = engine_of(model, tmp_path, precision="float32").logits(SOURCE, TARGET)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=named)
+def test_logits_in_int8_are_close(options: dict[str, object], tmp_path: Path) -> None:
+    model = random_model(small_config(**options))
+    expected = torch_logits(model, SOURCE, TARGET)
+    found = engine_of(model, tmp_path, precision="int8").logits(SOURCE, TARGET)
+    assert np.linalg.norm(found - expected) < 0.04 * np.linalg.norm(expected)
+    assert not np.array_equal(found, expected)
+
+
+SEARCHES = [
+    DecodingConfig(method="greedy"),
+    DecodingConfig(method="greedy", min_length=6, no_repeat_ngram=2),
+    DecodingConfig(beam_size=1),
+    DecodingConfig(beam_size=4),
+    DecodingConfig(beam_size=4, num_best=4, length_penalty="average", length_penalty_alpha=1.0),
+    DecodingConfig(beam_size=5, num_best=3, length_penalty="none"),
+    DecodingConfig(beam_size=3, num_best=2, min_length=4, no_repeat_ngram=2),
+    DecodingConfig(beam_size=40, num_best=8, length_penalty_alpha=1.2),
+]
+
+
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda c: f"{c.method}{c.beam_size}-{c.num_best}-{c.length_penalty}")
+def test_the_search_in_float32_finds_what_ours_finds(config: DecodingConfig, tmp_path: Path) -> None:
+    model = random_model(small_config(tying="none"), seed=3)
+    sources = random_sources(12)
+    max_lengths = [min(3 + 2 * len(source), 30) for source in sources]
+    max_lengths[0] = 0  # nothing but the end
+    prefix = [[], [7, 8], *[[] for _ in sources[2:]]]
+    max_lengths[1] = 5
+    expected = torch_search(model, sources, config, max_lengths, prefix)
+    engine = engine_of(model, tmp_path, precision="float32")
+    found = engine.translate_ids(sources, config, SPECIAL, max_lengths=max_lengths, prefix=prefix)
+    assert [[h.tokens for h in hypotheses] for hypotheses in found] == [[h.tokens for h in hyps] for hyps in expected]
+    pairs = zip(chain.from_iterable(found), chain.from_iterable(expected), strict=True)
+    for ours, theirs in pairs:
+        assert ours.finished == theirs.finished
+        np.testing.assert_allclose(ours.token_log_probs, theirs.token_log_probs, atol=5e-5)
+        np.testing.assert_allclose([ours.log_prob, ours.score], [theirs.log_prob, theirs.score], atol=2e-4)
+
+
+def test_int8_mostly_chooses_the_same_tokens(tmp_path: Path) -> None:
+    model = random_model(small_config(d_model=64, d_ff=128), seed=2)
+    sources, config = random_sources(60), DecodingConfig(method="greedy")
+    limits = [12] * len(sources)
+    expected = torch_search(model, sources, config, limits)
+    found = engine_of(model, tmp_path, precision="int8").translate_ids(sources, config, SPECIAL, max_lengths=limits)
+    same = [ours[0].tokens[:6] == theirs[0].tokens[:6] for ours, theirs in zip(found, expected, strict=True)]
+    assert np.mean(same) > 0.6
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("config", [DecodingConfig(method="greedy"), DecodingConfig(beam_size=4, num_best=2)])
+def test_a_sentence_is_translated_alike_alone_and_in_any_company(
+    precision: str, config: DecodingConfig, tmp_path: Path
+) -> None:
+    model = random_model(small_config(target_vocab_size=1300, tying="target"), seed=5)
+    sources = random_sources(120, longest=20)
+    limits = [len(source) + 5 for source in sources]
+    engine = engine_of(model, tmp_path, precision=precision)
+    together = engine.translate_ids(sources, config, SPECIAL, max_lengths=limits)
+    alone = [
+        engine.translate_ids([s], config, SPECIAL, max_lengths=[m])[0] for s, m in zip(sources, limits, strict=True)
+    ]
+    assert together == alone
+    small = dataclasses.replace(config, tokens_per_batch=200)  # many batches, by workers side by side
+    assert engine.translate_ids(sources, small, SPECIAL, max_lengths=limits) == together
+    with pytest.raises(DecodingError, match="vocabulary"):
+        engine.translate_ids([*sources, [99_999]], small, SPECIAL, max_lengths=[*limits, 5])
+    order = np.random.default_rng(1).permutation(len(sources)).tolist()
+    shuffled = engine.translate_ids(
+        [sources[i] for i in order], config, SPECIAL, max_lengths=[limits[i] for i in order]
+    )
+    assert shuffled == [together[i] for i in order]
+
+
+def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
+    from heedful.native.library import kernel_names
+
+    model = random_model(
+        small_config(
+            d_model=80, num_heads=5, activation="swiglu", norm_placement="pre", target_vocab_size=1300, tying="target"
+        )
+    )
+    sources = random_sources(30, longest=20)
+    limits = [len(source) + 5 for source in sources]
+    config = DecodingConfig(beam_size=3, num_best=3)
+    first = engine_of(model, tmp_path, precision="int8", num_threads=1).translate_ids(
+        sources, config, SPECIAL, max_lengths=limits
+    )
+    for kernels in kernel_names():
+        for num_threads in (1, 2, 5):
+            engine = engine_of(model, tmp_path, precision="int8", num_threads=num_threads, kernels=kernels)
+            assert engine.kernels == kernels
+            assert engine.translate_ids(sources, config, SPECIAL, max_lengths=limits) == first
+            engine.close()
+
+
+def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
+    engine = engine_of(random_model(small_config()), tmp_path, precision="int8")
+
+    def translate(
+        source: list[int], config: DecodingConfig | None = None, limit: int = 5, prefix: tuple[int, ...] = ()
+    ):
+        return engine.translate_ids(
+            [source], config or DecodingConfig(), SPECIAL, max_lengths=[limit], prefix=[list(prefix)]
+        )
+
+    assert translate([3])[0][0].tokens[-1] == 3
+    assert engine.translate_ids([], DecodingConfig(), SPECIAL, max_lengths=[]) == []
+    for source in ([70], [-1], [2**31 - 1], [2**40], [-(2**31)]):
+        with pytest.raises(DecodingError, match="vocabulary"):
+            translate(source)
+    for source, limit in (([], 5), ([4] * 41, 5), ([4], 40), ([4], -1), ([4], 2**31 - 1)):
+        with pytest.raises(DecodingError, match="tokens"):
+            translate(source, limit=limit)
+    with pytest.raises(DecodingError, match="prefix"):
+        translate([4, 3], limit=2, prefix=(5, 6, 7))
+    with pytest.raises(DecodingError, match="token 99 is not in the vocabulary"):
+        translate([4, 3], prefix=(99,))
+    with pytest.raises(ConfigError, match="sampling"):
+        translate([4], DecodingConfig(method="sampling"))
+    with pytest.raises(DecodingError, match="equally many"):
+        engine.translate_ids([[4]], DecodingConfig(), SPECIAL, max_lengths=[])
+    with pytest.raises(ConfigError, match="no avx4096 kernels"):
+        NativeEngine(engine.path, kernels="avx4096")
+    engine.close()
+    with pytest.raises(DecodingError, match="closed"):
+        translate([4])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"architecture": "recurrent"},
+        {"architecture": "convolutional"},
+        {"norm": "batch"},
+        {"attention_scoring": "additive"},
+        {"key_dim": 4},
+    ],
+    ids=str,
+)
+def test_what_it_cannot_compute_is_refused_by_name(options: dict[str, object]) -> None:
+    from heedful.native.convert import check_supported
+
+    config: ModelConfig = small_config(**options)
+    name, value = next(iter(options.items()))
+    with pytest.raises(ConfigError, match=f"model.{name}={value}"):
+        check_supported(config)
+    check_supported(small_config())
+    check_supported(small_config(key_dim=8))

@@ -1,0 +1,62 @@
+"""Every instruction set adds the same products to the same integers, as numpy does."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_int32, c_uint8
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from heedful.native import available
+from heedful.native.library import kernel_names, load_library
+from heedful.native.packing import STEP, TILE, pack, pack_bytes, padded
+
+pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
+
+
+def dot(kernels: str, rows: np.ndarray, packed: np.ndarray) -> np.ndarray:
+    sums = np.full((len(rows), TILE), -1, dtype=np.int32)
+    pointer, groups = rows.ctypes.data_as(POINTER(c_uint8)), packed.shape[1] // 4
+    there = sums.ctypes.data_as(POINTER(c_int32))
+    weights = ctypes.c_void_p(packed.ctypes.data)
+    assert load_library().heedful_dot(kernels.encode(), pointer, rows.strides[0], len(rows), weights, groups, there)
+    return sums
+
+
+def test_portable_kernels_run_everywhere() -> None:
+    assert kernel_names()[-1] == "portable"
+    assert load_library().heedful_kernels(b"no such") == b""
+
+
+@given(num_rows=some.integers(1, 12), steps=some.integers(1, 40), gap=some.integers(0, 3), seed=some.integers(0, 1000))
+def test_all_kernels_give_the_same_integers(num_rows: int, steps: int, gap: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    inputs = steps * STEP
+    room = random.integers(0, 256, (num_rows, inputs + gap), dtype=np.uint8)
+    weights = random.integers(-127, 128, (TILE, inputs), dtype=np.int8)
+    rows = room[:, :inputs]
+    expected = rows.astype(np.int64) @ weights.T.astype(np.int64)
+    for kernels in kernel_names():
+        np.testing.assert_array_equal(dot(kernels, rows, pack_bytes(weights)), expected, err_msg=kernels)
+
+
+@pytest.mark.parametrize(("byte", "weight"), [(255, 127), (255, -127), (255, -128), (0, 127)])
+def test_no_sum_is_cut_at_its_extremes(byte: int, weight: int) -> None:
+    rows, weights = np.full((12, 2048), byte, dtype=np.uint8), np.full((TILE, 2048), weight, dtype=np.int8)
+    for kernels in kernel_names():
+        assert (dot(kernels, rows, pack_bytes(weights)) == 2048 * byte * weight).all(), kernels
+
+
+@pytest.mark.parametrize("shape", [(32, 16), (1, 1), (70, 33), (31, 100)])
+def test_packing_loses_nothing_but_the_rounding(shape: tuple[int, int]) -> None:
+    weight = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    parts = pack(weight, None, int8=True)
+    rows, columns = padded(shape[0], TILE), padded(shape[1], STEP)
+    tiles = parts["weights"].reshape(rows // TILE, columns // 4, TILE, 4).transpose(0, 2, 1, 3).reshape(rows, columns)
+    found = tiles[: shape[0], : shape[1]] * parts["scales"][0, : shape[0], None]
+    assert (np.abs(found - weight) <= parts["scales"][0, : shape[0], None] * 0.5001).all()
+    assert (parts["sums"][0] == tiles.sum(axis=1)).all()
+    assert not tiles[shape[0] :].any() and not tiles[:, shape[1] :].any()

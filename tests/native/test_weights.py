@@ -1,0 +1,183 @@
+"""The file of native weights: made once beside the model, made again when the model changes, never believed damaged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from native_models import SPECIAL, random_model, random_sources, small_config, torch_search, weight_file
+
+from heedful.checkpoint import save_model
+from heedful.config import Config, DecodingConfig, TokenizerConfig
+from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.native import NativeEngine, available
+from heedful.native.convert import native_weights, read_weights
+from heedful.text.tokenizer import Tokenizer, train_tokenizer
+
+pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return weight_file(
+        random_model(small_config()), tmp_path_factory.mktemp("file") / "a.bin", precision="int8"
+    ).read_bytes()
+
+
+def refusal(data: bytes, folder: Path) -> str:
+    path = folder / "damaged.bin"
+    path.write_bytes(data)
+    with pytest.raises(ModelDirectoryError) as caught:
+        NativeEngine(path, num_threads=1)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_file_cut_short_anywhere_is_refused(intact: bytes, tmp_path: Path) -> None:
+    for length in [0, 1, 63, 64, 191, 192, 1000, *range(64, len(intact), len(intact) // 20), len(intact) - 1]:
+        assert "damaged" in refusal(intact[:length], tmp_path)
+    assert "full size" in refusal(intact + bytes(64), tmp_path)
+
+
+def test_a_single_flipped_bit_is_seen(intact: bytes, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    places = {*range(0, 192, 5), *random.integers(0, len(intact), 150).tolist()}
+    for place in places:
+        damaged = bytearray(intact)
+        damaged[place] ^= 1 << int(random.integers(8))
+        assert "damaged" in refusal(bytes(damaged), tmp_path), place
+
+
+def test_wrong_contents_with_right_checksums_are_refused(intact: bytes, tmp_path: Path) -> None:
+    """As if someone had made the file on purpose: every number of the shape and the list changed in turn."""
+    random, config = np.random.default_rng(2), DecodingConfig()
+    refused = 0
+    for place in [*range(96, 160, 4), *range(192, 192 + 96 * 12, 4)]:
+        forged = bytearray(intact)
+        forged[place : place + 4] = random.integers(0, 2**32, dtype=np.uint32).tobytes()
+        path = tmp_path / "forged.bin"
+        path.write_bytes(with_checksums(forged))
+        try:
+            engine = NativeEngine(path, num_threads=1)
+        except ModelDirectoryError as error:
+            assert "damaged" in str(error)
+            refused += 1
+        else:  # what stands behind a name's end, and spare fields, may change without harm
+            assert len(engine.translate_ids([[5, 6, 3]], config, SPECIAL, max_lengths=[5])[0]) == 1
+            engine.close()
+    assert refused > 150
+
+
+def with_checksums(data: bytearray) -> bytes:
+    words = np.frombuffer(bytes(data[64:]), dtype=np.uint64)
+    sums = words.sum(dtype=np.uint64), (words * np.arange(1, len(words) + 1, dtype=np.uint64)).sum(dtype=np.uint64)
+    data[24:40] = np.array(sums, dtype=np.uint64).tobytes()
+    return bytes(data)
+
+
+def test_what_is_no_file_of_weights_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelDirectoryError, match="cannot read"):
+        NativeEngine(tmp_path / "nothing.bin")
+    with pytest.raises(ModelDirectoryError, match="not a file"):
+        NativeEngine(tmp_path)
+
+
+@pytest.fixture
+def directory(tmp_path: Path, tokenizer: Tokenizer) -> Path:
+    return saved(tmp_path / "model", tokenizer)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    lines = [f"sentence {i} about word{i % 7} and thing{i % 5}" for i in range(200)]
+    return train_tokenizer(zip(lines, lines, strict=True), TokenizerConfig(vocab_size=300))
+
+
+def saved(place: Path, tokenizer: Tokenizer, *, seed: int = 1, dtype: torch.dtype | None = None) -> Path:
+    size = tokenizer.source_vocab_size
+    model = random_model(small_config(source_vocab_size=size, target_vocab_size=size), seed=seed)
+    save_model(place, weights=model, config=Config(model=model.config), tokenizer=tokenizer, dtype=dtype)
+    return place
+
+
+def test_the_file_is_kept_beside_the_model_and_follows_it(directory: Path, tokenizer: Tokenizer) -> None:
+    path = native_weights(directory)
+    assert path == directory / "native-int8.bin"
+    first, made = path.read_bytes(), path.stat().st_mtime_ns
+    assert native_weights(directory) == path and path.stat().st_mtime_ns == made
+    path.write_bytes(first[:-64])
+    assert native_weights(directory).read_bytes() == first
+    saved(directory, tokenizer, seed=2)
+    assert native_weights(directory).read_bytes() != first
+    assert not [name for name in os.listdir(directory) if name.startswith(".native")]
+
+
+def test_a_directory_that_cannot_be_written_leaves_the_users_cache(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (directory / "native-int8.bin").mkdir()  # in the way, even for root
+    path = native_weights(directory)
+    assert path.parent == tmp_path / "cache/heedful/native"
+    assert native_weights(directory) == path
+    NativeEngine(path).close()
+
+
+def test_weights_are_read_as_they_were_saved(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    from safetensors.torch import load_file
+
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        path = saved(tmp_path / str(dtype), tokenizer, dtype=dtype) / "model.safetensors"
+        expected = load_file(path)
+        found = read_weights(path, path)
+        assert found.keys() == expected.keys()
+        assert all(np.array_equal(found[name], tensor.float().numpy()) for name, tensor in expected.items())
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    model = random_model(small_config())
+    with torch.no_grad():
+        model.encoder.layers[0].feed_forward.inner.weight[0, 0] = torch.nan
+    with pytest.raises(ModelDirectoryError, match=r"encoder\.layers\.0\.feed_forward\.inner\.weight"):
+        weight_file(model, tmp_path / "a.bin", precision="int8")
+
+
+def test_a_model_directory_is_translated_without_torch(directory: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from types import SimpleNamespace as Special\n"
+        "from heedful.config import DecodingConfig; from heedful.native import NativeEngine\n"
+        f"engine = NativeEngine.load({str(directory)!r}, precision='float32')\n"
+        "special = Special(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))\n"
+        "found = engine.translate_ids([[9, 8, 7, 3]], DecodingConfig(), special, max_lengths=[9])\n"
+        "assert 'torch' not in sys.modules; print(found[0][0].tokens)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    from heedful.checkpoint import load_model
+
+    expected = torch_search(load_model(directory).model, [[9, 8, 7, 3]], DecodingConfig(), [9])
+    assert done.stdout.strip() == str(expected[0][0].tokens)
+
+
+def test_unknown_precisions_are_refused(directory: Path) -> None:
+    with pytest.raises(ConfigError, match="int8, float32"):
+        NativeEngine.load(directory, precision="int4")
+
+
+def test_what_is_found_does_not_depend_on_who_asks_at_the_same_time(directory: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    engine = NativeEngine.load(directory)
+    sources, config = random_sources(8), DecodingConfig(beam_size=2)
+
+    def translate(_: int) -> object:
+        return engine.translate_ids(sources, config, SPECIAL, max_lengths=[10] * 8)
+
+    with ThreadPoolExecutor(4) as workers:
+        found = list(workers.map(translate, range(12)))
+    assert all(one == found[0] for one in found)
