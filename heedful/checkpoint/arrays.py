@@ -33,15 +33,17 @@ class ModelArrays:
     details: Mapping[str, Any]
 
 
-def load_arrays(directory: str | Path) -> ModelArrays:
-    """Verify a model directory and read it, without torch."""
+def load_arrays(directory: str | Path, *, with_weights: bool = True) -> ModelArrays:
+    """Verify a model directory and read it, without torch; of the rest alone, if it is asked for without weights."""
 
     def read(files: Files) -> ModelArrays:
-        files.check(name for name in files.entries if name != CARD)
+        left = {CARD} if with_weights else {CARD, WEIGHTS}
+        files.check(name for name in files.entries if name not in left)
         config, details, _ = read_record(files)
         tokenizer = load_tokenizer(files)
         check_vocabularies(config, tokenizer, str(files.directory))
-        return ModelArrays(read_weights(files.paths[WEIGHTS], files.directory / WEIGHTS), config, tokenizer, details)
+        weights = read_weights(files.paths[WEIGHTS], files.directory / WEIGHTS) if with_weights else {}
+        return ModelArrays(weights, config, tokenizer, details)
 
     return files_of.steady(directory, read)
 

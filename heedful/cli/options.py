@@ -63,9 +63,10 @@ Licence = Annotated[str | None, typer.Option(help="Licence for the model card.")
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the configuration as YAML, train nothing.")]
 Seed = Annotated[int | None, typer.Option(help="Fixes everything that is drawn at random.")]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.")]
-Engine = Annotated[str | None, typer.Option(metavar="NAME", help="auto, torch or ctranslate2.")]
+Engine = Annotated[str | None, typer.Option(metavar="NAME", help="auto, torch, native or ctranslate2.")]
 Quantization = Annotated[
-    str | None, typer.Option(metavar="TYPE", help="Of --engine ctranslate2: type of the weights, such as int8.")
+    str | None,
+    typer.Option(metavar="TYPE", help="Of --engine native or ctranslate2: type of the weights, such as int8."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 ModelDirectory = Annotated[

@@ -62,18 +62,27 @@ class Translator:
     ) -> Translator:
         """The translator of a model directory, with the settings saved there.
 
-        `engine`: "torch" can do everything; "ctranslate2" also reads what `heedful export` wrote; "auto" takes torch,
-        or CTranslate2 for what was exported for it.
-        `quantization`: how CTranslate2 keeps the weights, such as "int8"; None: in float32, or as they were exported.
+        `engine`: "torch" can do everything; "native" is int8 on CPUs; "ctranslate2" also reads what `heedful export`
+        wrote; "auto" takes torch, or CTranslate2 for what was exported for it.
+        `quantization`: how the weights are kept, such as "int8"; None: for native int8, for CTranslate2 float32, or as
+        they were exported.
         """
-        if choose_engine(engine, exported=(Path(path) / RECORD).is_file()) == "ctranslate2":
+        chosen = choose_engine(engine, exported=(Path(path) / RECORD).is_file())
+        where: Any = None
+        model: object
+        if chosen == "ctranslate2":
             from heedful.decoding.engines.ctranslate2_engine import load_engine
 
             model, loaded = load_engine(path, device=device, quantization=quantization)
-            where: Any = None
+        elif chosen == "native":
+            from heedful.decoding.engines.native_engine import load_native
+
+            model, loaded = load_native(path, device=device, quantization=quantization)
         else:
             if quantization is not None:
-                raise ConfigError(f"quantization={quantization}: the engine torch has none; use engine ctranslate2.")
+                raise ConfigError(
+                    f"quantization={quantization}: the engine torch has none; use engine native or ctranslate2."
+                )
             model, loaded, where = load_torch(path, device)
         typical = loaded.details.get("lengths", {}).get("source_p99")
         return cls(

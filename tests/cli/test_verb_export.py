@@ -37,7 +37,7 @@ def test_refusals_are_one_message(inside: Inside, model: Path) -> None:
     inside(*ctranslate2, "--json", "--align", "1 2").refused("ctranslate2", "alignment")
     inside(*ctranslate2, "--prefix", "1", "1 2").refused("target prefix")
     inside(*ctranslate2, "--method", "sampling", "1 2").refused("method=sampling")
-    inside("translate", "-m", model, "--engine", "onnx", "1 2").refused("onnx", "torch, ctranslate2")
+    inside("translate", "-m", model, "--engine", "onnx", "1 2").refused("onnx", "torch, native, ctranslate2")
     inside("export", "--to", "ctranslate", "-m", model, "-o", "out").refused("did you mean 'ctranslate2'")
 
 

@@ -11,7 +11,7 @@ from heedful.config import DecodingConfig, nearest
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.errors import ConfigError
 
-ENGINES = ("auto", "torch", "ctranslate2")
+ENGINES = ("auto", "torch", "native", "ctranslate2")
 MakeRule = Callable[[Sequence[str], Sequence[int], Any], Any]
 """(sentences, longest length allowed for each, device) -> a `Rule` that their translations must keep."""
 

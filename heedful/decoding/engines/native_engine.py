@@ -1,0 +1,61 @@
+"""The native engine as an engine of the translator: int8 on CPUs, without torch, the same bits in any batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from heedful.checkpoint.arrays import ModelArrays, load_arrays
+from heedful.config import DecodingConfig
+from heedful.decoding.engines.interface import Job, MakeRule, Outcome
+from heedful.decoding.hypothesis import Hypothesis
+from heedful.decoding.special_tokens import special_tokens
+from heedful.errors import ConfigError
+from heedful.native import NativeEngine, available
+from heedful.native.convert import PRECISIONS
+from heedful.text.tokenizer import Tokenizer
+
+
+class Native:
+    """A model that the native engine has mapped into memory."""
+
+    def __init__(self, engine: NativeEngine, tokenizer: Tokenizer, *, max_length: int) -> None:
+        self.engine, self.max_length, self.special = engine, max_length, special_tokens(tokenizer)
+
+    def decode(
+        self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
+    ) -> dict[Job, Outcome]:
+        """Search for all jobs; what is found for one does not depend on the others."""
+        for name, asked in (("alignment", align), ("a rule over the tokens", make_rule is not None)):
+            if asked:
+                raise ConfigError(f"the engine native cannot do {name}; use engine torch.")
+        found = self.engine.translate_ids(
+            [job.source for job in jobs],
+            config,
+            self.special,
+            max_lengths=[job.max_length for job in jobs],
+            prefix=[job.prefix for job in jobs],
+        )
+        return {
+            job: Outcome([Hypothesis(**vars(one)) for one in hypotheses], None)
+            for job, hypotheses in zip(jobs, found, strict=True)
+        }
+
+
+def load_native(
+    path: str | Path, *, device: str = "auto", quantization: str | None = None
+) -> tuple[Native, ModelArrays]:
+    """The engine of a model directory, and what belongs to the model, without its weights."""
+    if device not in ("auto", "cpu"):
+        raise ConfigError(
+            f"device: the engine native runs on CPUs, not on {device!r}; use auto, cpu or another engine."
+        )
+    if quantization not in (None, *PRECISIONS):
+        known = " and ".join(PRECISIONS)
+        raise ConfigError(f"quantization={quantization}: the engine native has {known}.")
+    found = available()
+    if not found:
+        raise ConfigError(f"the engine native is not there: {found.reason} Use engine torch.")
+    arrays = load_arrays(path, with_weights=False)
+    engine = NativeEngine.load(path, precision=quantization or "int8")
+    return Native(engine, arrays.tokenizer, max_length=arrays.config.model.max_length), arrays
