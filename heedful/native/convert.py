@@ -7,7 +7,6 @@ means that it is made again. Where the model directory cannot be written, it is 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from heedful.checkpoint import directory as files_of
+from heedful.checkpoint.arrays import read_weights
 from heedful.checkpoint.directory import CONFIG, WEIGHTS, Files
 from heedful.checkpoint.model import read_record
-from heedful.checkpoint.weights import read_header
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.native.packing import Floats, pack
@@ -197,29 +196,3 @@ class _Conversion:
 def named(name: str, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors of a linear layer under its name."""
     return {f"{name}.{end}": part for end, part in parts.items()}
-
-
-def read_weights(path: Path, shown_as: Path) -> dict[str, Floats]:
-    """All tensors of a safetensors file as float32, read without torch."""
-    shapes = read_header(path, shown_as)
-    raw = np.memmap(path, dtype=np.uint8, mode="r")
-    length = int.from_bytes(raw[:8].tobytes(), "little")
-    header = json.loads(raw[8 : 8 + length].tobytes())
-    weights = {}
-    for name, (dtype, shape) in shapes.items():
-        first, last = header[name]["data_offsets"]
-        piece = raw[8 + length + first : 8 + length + last]
-        try:
-            weights[name] = as_float32(piece, dtype).reshape(shape)
-        except (ValueError, KeyError):
-            raise ModelDirectoryError(
-                f"{shown_as}: {name} is damaged, or {dtype} is no type of real numbers."
-            ) from None
-    return weights
-
-
-def as_float32(piece: np.ndarray, dtype: str) -> Floats:
-    """The numbers of some bytes, of a type that safetensors names."""
-    if dtype == "BF16":
-        return (piece.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return piece.view({"F32": np.float32, "F16": np.float16, "F64": np.float64}[dtype]).astype(np.float32, copy=False)

@@ -13,10 +13,11 @@ import torch
 from native_models import SPECIAL, random_model, random_sources, small_config, torch_search, weight_file
 
 from heedful.checkpoint import save_model
+from heedful.checkpoint.arrays import read_weights
 from heedful.config import Config, DecodingConfig, TokenizerConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.native import NativeEngine, available
-from heedful.native.convert import native_weights, read_weights
+from heedful.native.convert import native_weights
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from heedful.model.attention import MultiHeadAttention
 from heedful.model.fast.attention import Memory, memory_of_layers, row_attention
 from heedful.model.fast.gradients import Gradients
 from heedful.model.fast.operations import Chance, add_norm, branch, embed, feed_forward, product, scaled_loss
+from heedful.model.fast.sentences import PackedRows
 from heedful.model.kernels.sides import Rows
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.norms import LayerNorm
@@ -44,26 +45,6 @@ def can_be_fast(config: ModelConfig, width: int) -> bool:
         and width <= LONGEST_ROW
         and config.target_vocab_size <= LARGEST_VOCABULARY
     )
-
-
-@runtime_checkable
-class PackedRows(Protocol):
-    """The parts of a batch that the model sees."""
-
-    @property
-    def source(self) -> Tensor: ...
-    @property
-    def source_segments(self) -> Tensor: ...
-    @property
-    def source_positions(self) -> Tensor: ...
-    @property
-    def target_input(self) -> Tensor: ...
-    @property
-    def target_output(self) -> Tensor: ...
-    @property
-    def target_segments(self) -> Tensor: ...
-    @property
-    def target_positions(self) -> Tensor: ...
 
 
 class Losses(NamedTuple):
