@@ -65,7 +65,7 @@ class Translator:
         `engine`: "torch" can do everything; "native" is int8 on CPUs; "ctranslate2" also reads what `heedful export`
         wrote; "auto" takes torch, or CTranslate2 for what was exported for it.
         `quantization`: how the weights are kept, such as "int8"; None: for native int8, for CTranslate2 float32, or as
-        they were exported.
+        they were exported. torch has "float32" and "bfloat16", in which it also computes; None: as they were saved.
         """
         chosen = choose_engine(engine, exported=(Path(path) / RECORD).is_file())
         where: Any = None
@@ -79,11 +79,7 @@ class Translator:
 
             model, loaded = load_native(path, device=device, quantization=quantization)
         else:
-            if quantization is not None:
-                raise ConfigError(
-                    f"quantization={quantization}: the engine torch has none; use engine native or ctranslate2."
-                )
-            model, loaded, where = load_torch(path, device)
+            model, loaded, where = load_torch(path, device, quantization)
         typical = loaded.details.get("lengths", {}).get("source_p99")
         return cls(
             model,
@@ -238,13 +234,19 @@ class Translator:
         )
 
 
-def load_torch(path: str | Path, device: str) -> tuple[Any, Any, Any]:
+def load_torch(path: str | Path, device: str, quantization: str | None) -> tuple[Any, Any, Any]:
     """A model ready on its device, all that belongs to it, and the device."""
+    if quantization not in (None, "float32", "bfloat16"):
+        raise ConfigError(
+            f"quantization={quantization}: the engine torch has float32 and bfloat16; use engine native or ctranslate2."
+        )
+    import torch
+
     from heedful.build import resolve_device
     from heedful.checkpoint import load_model
 
     where = resolve_device(device)
-    loaded = load_model(path, device=where)
+    loaded = load_model(path, device=where, dtype=getattr(torch, quantization) if quantization else None)
     return loaded.model, loaded, where
 
 

@@ -66,8 +66,8 @@ def choose_plainly(slots: Slots, slot: int, end: int) -> None:
     slots.scores[slot] = torch.tensor(scores)
     worst, best = numbers[4 * slots.room.num_best - 4], slots.scores[slot, 0]
     settled = worst > -torch.inf if beams == 1 else best / slots.penalties[longest + 1] <= worst
-    slots.done[slot] = bool(settled) or bool(best == -torch.inf) or step >= longest
-    slots.steps[slot] = step + 1
+    done = bool(settled) or bool(best == -torch.inf) or step >= longest
+    slots.done[slot], slots.steps[slot] = done, step if done else step + 1
 
 
 def candidates(slots: Slots, slot: int, end: int) -> list[tuple[float, int, int, float]]:

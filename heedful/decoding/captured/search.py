@@ -28,7 +28,14 @@ SHARE = 0.5
 """Of the free memory that one session may take."""
 
 
-def obstacle(model: object, config: DecodingConfig, make_rule: MakeRule | None, special: SpecialTokens) -> str | None:
+def obstacle(
+    model: object,
+    jobs: Sequence[Job],
+    config: DecodingConfig,
+    *,
+    make_rule: MakeRule | None,
+    special: SpecialTokens,
+) -> str | None:
     """Why the captured search cannot do this, or None if it can."""
     if type(model) is not Transformer:
         return f"{type(model).__name__} is no Transformer of ours"
@@ -45,6 +52,8 @@ def obstacle(model: object, config: DecodingConfig, make_rule: MakeRule | None, 
     forbidden = len({special.pad_id, special.bos_id, special.eos_id, *special.forbidden})
     if model.config.target_vocab_size - forbidden < 2 * config.beam_size:
         return "a vocabulary smaller than the candidates of a step"
+    if any(max(len(job.source), job.max_length + 1) > model.max_length for job in jobs):
+        return "sentences longer than model.max_length"
     return None
 
 

@@ -52,7 +52,7 @@ class TorchEngine:
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
     ) -> dict[Job, Outcome]:
         """Search for all jobs: in the slots of a captured search where that fits, else batch by batch."""
-        if self._is_captured(config, make_rule):
+        if self._is_captured(jobs, config, make_rule):
             with evaluating(self.model):
                 return self._decode_captured(jobs, config, align=align)
         rows = {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
@@ -80,10 +80,10 @@ class TorchEngine:
                 outcomes.update(zip(members, map(Outcome, found, attention), strict=True))
         return outcomes
 
-    def _is_captured(self, config: DecodingConfig, make_rule: MakeRule | None) -> bool:
+    def _is_captured(self, jobs: Sequence[Job], config: DecodingConfig, make_rule: MakeRule | None) -> bool:
         """Whether the captured search is wanted and fits; asked for by name, it is refused with the reason."""
         wanted = self.device.type == "cuda" if self.captured is None else self.captured
-        reason = obstacle(self.model, config, make_rule, self.special) if wanted else None
+        reason = obstacle(self.model, jobs, config, make_rule=make_rule, special=self.special) if wanted else None
         if reason is not None and self.captured:
             raise ConfigError(f"the captured search cannot do {reason}; leave the choice of search to the engine.")
         return wanted and reason is None

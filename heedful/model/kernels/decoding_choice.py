@@ -160,11 +160,7 @@ def _choose(
     of_special = (tl.load(special_at, mask=there & may, other=float("-inf")) - top) - log_sum
     special_keys = _key(alive + of_special, beam * vocabulary + special)
     own, known = record + slot.to(tl.int64) * words, index < NUM_BEST
-    done_score = tl.load(own + index * 4, mask=known, other=0).to(tl.float32, bitcast=True)
-    done_score = tl.where(known, done_score, float("-inf"))
-    done_length = tl.load(own + index * 4 + 1, mask=known, other=0)
-    done_parent = tl.load(own + index * 4 + 2, mask=known, other=0)
-    done_log_prob = tl.load(own + index * 4 + 3, mask=known, other=0)
+    done_score, done_length, done_parent, done_log_prob = _finished(own, index, known)
     live_score = tl.full((B,), float("-inf"), dtype=tl.float32)
     live_token, live_parent = tl.zeros((B,), dtype=tl.int32), tl.zeros((B,), dtype=tl.int32)
     live_log_prob = tl.zeros((B,), dtype=tl.float32)
@@ -193,9 +189,7 @@ def _choose(
         taken += tl.where(goes_on, 1, 0)
     _remember(own, index, known, done_score.to(tl.int32, bitcast=True), done_length, done_parent, done_log_prob)
     past = own + NUM_BEST * 4 + (step * BEAMS + beam) * 3
-    tl.store(past, live_token, mask=there)
-    tl.store(past + 1, live_parent, mask=there)
-    tl.store(past + 2, live_log_prob.to(tl.int32, bitcast=True), mask=there)
+    _note(past, there, live_token, live_parent, live_log_prob.to(tl.int32, bitcast=True))
     if BEAMS > 1:
         _hand_down(ancestry, row, live_parent, step, room, BEAMS, B, BLOCK)
     tl.store(newest + row + beam, live_token, mask=there)
@@ -203,8 +197,24 @@ def _choose(
     worst = tl.sum(tl.where(index == NUM_BEST - 1, done_score, 0.0), axis=0)
     longest = tl.load(limits + slot * 4)
     settled = _settled(live_score, longest, worst, penalties, BEAMS) | (step >= longest)
-    tl.store(steps + slot, step + 1)
+    tl.store(steps + slot, tl.where(settled, step, step + 1))
     tl.store(done + slot, tl.where(settled, 1, 0))
+
+
+@triton.jit
+def _finished(own, index, known):
+    """The n-best list so far: scores, lengths, parents, and the bits of the log-probabilities of the ends."""
+    score = tl.load(own + index * 4, mask=known, other=0).to(tl.float32, bitcast=True)
+    length = tl.load(own + index * 4 + 1, mask=known, other=0)
+    parent = tl.load(own + index * 4 + 2, mask=known, other=0)
+    return tl.where(known, score, float("-inf")), length, parent, tl.load(own + index * 4 + 3, mask=known, other=0)
+
+
+@triton.jit
+def _note(past, there, token, parent, log_prob):
+    tl.store(past, token, mask=there)
+    tl.store(past + 1, parent, mask=there)
+    tl.store(past + 2, log_prob, mask=there)
 
 
 @triton.jit
@@ -251,7 +261,7 @@ def choose(
     steps: Tensor, limits: Tensor, forced: Tensor, done: Tensor, newest: Tensor, scores: Tensor,
     ancestry: Tensor, record: Tensor, penalties: Tensor, *, end: int, num_best: int,
 ) -> None:  # fmt: skip
-    """Go one step on with every sentence that is not done: new beams, finished hypotheses, ancestry, and whether done."""
+    """Go one step on with every sentence that is not done."""
     num_slots, beams = scores.shape
     _, chunks, candidates = best_logits.shape
     _choose[(num_slots,)](
