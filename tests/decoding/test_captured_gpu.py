@@ -15,7 +15,7 @@ from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.model.transformer import Transformer
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
 CUDA = torch.device("cuda")
 BOTH_TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 WIDE = ModelConfig(
@@ -115,7 +115,7 @@ def test_tiles_change_no_bit_of_a_product(dtype: torch.dtype) -> None:
 def test_flags_of_sentences_that_just_entered_are_not_those_of_sentences_that_left() -> None:
     model, jobs = wide_model(torch.float32, tying="none"), wide_jobs(150)
     engine = TorchEngine(model, SPECIAL, device=CUDA, captured=True)
-    few = DecodingConfig(beam_size=2, tokens_per_batch=2 * 30 * 8)
+    few = DecodingConfig(beam_size=2, tokens_per_batch=2 * 45 * 8)
     many = DecodingConfig(beam_size=2, tokens_per_batch=1 << 20)
     assert found_by(engine, jobs, few) == found_by(engine, jobs, many)
     assert engine._search is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from heedful.model.kernels.decoding_sizes import QUERIES
 SIZES = (64, 256, 1024, 4096, 16_384)
 """Tokens that are read together: as few of these as hold them."""
 
+NOTHING = (0, 0, -1, 0, -1, 0)
+"""What the sections that are staged hold where there is no token, sentence or tile."""
+
 
 class Reader:
     """The encoder for one number of tokens, recorded."""
@@ -29,9 +33,9 @@ class Reader:
         self.num_sentences = min(slots.room.slots, size)
         num_tiles = size // QUERIES + self.num_sentences
         widths = [size, size, size, 3 * num_tiles, self.num_sentences, 4 * self.num_sentences]
-        self.nothing = np.zeros(sum(widths), dtype=np.int32)
-        self.sections = np.split(np.arange(len(self.nothing)), np.cumsum(widths)[:-1])
-        self.nothing[self.sections[2]] = self.nothing[self.sections[4]] = -1
+        self.begins = np.cumsum([0, *widths[:-1]])
+        self.nothing = np.concatenate([np.full(width, fill) for width, fill in zip(widths, NOTHING, strict=True)])
+        self.nothing = self.nothing.astype(np.int32)
         self.staged = torch.from_numpy(self.nothing.copy()).to(device)
         tokens, positions, places, tiles, numbers, settings = self.staged.split(widths)
         rows = make_rows(weights, size)
@@ -46,21 +50,24 @@ class Reader:
     def read(self, jobs: Sequence[Job], numbers: Sequence[int], *, min_length: int) -> None:
         """Let these jobs begin in the slots of these numbers."""
         packed, room = self.nothing.copy(), self.slots.room
-        tokens, positions, places, tiles, slots, settings = (packed[section] for section in self.sections)
-        begin = num_tiles = 0
-        table = tiles.reshape(-1, 3)
-        for index, (job, number) in enumerate(zip(jobs, numbers, strict=True)):
-            length = len(job.source)
-            here = slice(begin, begin + length)
-            tokens[here], positions[here] = job.source, np.arange(length)
-            places[here] = number * room.source + np.arange(length)
-            for first in range(0, length, QUERIES):
-                table[num_tiles] = begin, length, first
-                num_tiles += 1
-            slots[index] = number
-            settings[4 * index : 4 * index + 4] = job.max_length, min_length, length, len(job.prefix)
-            begin += length
-        whole = torch.from_numpy(np.concatenate([tokens, positions, places, table.ravel(), slots, settings]))
+        lengths = np.array([len(job.source) for job in jobs])
+        begins, total = np.cumsum(lengths) - lengths, int(lengths.sum())
+        positions = np.arange(total) - np.repeat(begins, lengths)
+        parts = -(-lengths // QUERIES)
+        firsts = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)) * QUERIES
+        tiles = np.stack([np.repeat(begins, parts), np.repeat(lengths, parts), firsts], axis=1)
+        limits = [(job.max_length, min_length, len(job.source), len(job.prefix)) for job in jobs]
+        filled = (
+            np.fromiter(chain.from_iterable(job.source for job in jobs), np.int32, total),
+            positions,
+            np.repeat(np.array(numbers) * room.source, lengths) + positions,
+            tiles.ravel(),
+            np.array(numbers),
+            np.array(limits).ravel(),
+        )
+        for begin, values in zip(self.begins, filled, strict=True):
+            packed[begin : begin + len(values)] = values
+        whole = torch.from_numpy(packed)
         self.staged.copy_(whole.pin_memory() if self.staged.is_cuda else whole, non_blocking=True)
         self._force(jobs, numbers)
         self.replayed()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.util
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from threading import Lock
+from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
 
 from heedful.config import DecodingConfig
 from heedful.decoding.captured.encoding import SIZES
@@ -58,8 +61,20 @@ def obstacle(
 
 
 def obstacle_in_model(model: Transformer) -> str | None:
-    """What of the model has no kernel."""
-    parameter, config = next(model.parameters()), model.config
+    """What of the model has no kernel. Asked before every search, so that the answer is kept."""
+    parameter = next(model.parameters())
+    kind = (parameter.dtype, parameter.device)
+    if known.get(model, (None, None))[0] != kind:
+        known[model] = kind, look_through(model, parameter)
+    return known[model][1]
+
+
+known: WeakKeyDictionary[Transformer, tuple[tuple[torch.dtype, torch.device], str | None]] = WeakKeyDictionary()
+
+
+def look_through(model: Transformer, parameter: Tensor) -> str | None:
+    """The same, found out."""
+    config = model.config
     if config.norm == "batch":
         return "model.norm=batch"
     if config.attention_scoring == "additive":
@@ -79,8 +94,8 @@ class CapturedSearch:
     """The sessions of one model. One search runs at a time; other threads wait for it."""
 
     def __init__(self, model: Transformer, special: SpecialTokens) -> None:
-        self.model, self.special = model, special
-        self.weights, self.versions = collect(model), versions_of(model)
+        self.model, self.special, self.parameters = model, special, list(model.parameters())
+        self.weights, self.versions = collect(model), versions_of(self.parameters)
         self.sessions: OrderedDict[Room, Session] = OrderedDict()
         self.lock = Lock()
 
@@ -88,7 +103,8 @@ class CapturedSearch:
     def search(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
         """The best hypotheses of every job, whatever else is among the jobs."""
         found: list[list[Hypothesis]] = [[] for _ in jobs]
-        with self.lock:
+        device = self.weights.output.device
+        with self.lock, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             self._refresh()
             for members in by_room(jobs):
                 chosen = [jobs[index] for index in members]
@@ -98,7 +114,7 @@ class CapturedSearch:
 
     def _refresh(self) -> None:
         """Follow the model's weights where they were changed since; recordings read the same tensors as before."""
-        if (versions := versions_of(self.model)) == self.versions:
+        if (versions := versions_of(self.parameters)) == self.versions:
             return
         fresh = collect(self.model)
         if versions[1::2] != self.versions[1::2]:  # other tensors than before
@@ -155,8 +171,6 @@ def target_room(job: Job) -> int:
     return max(SHORTEST_ROOM, 1 << (job.max_length + 1).bit_length())
 
 
-def versions_of(model: Transformer) -> tuple[int, ...]:
-    """Numbers that change when the weights do."""
-    return tuple(
-        number for one in model.parameters() for number in (0 if one.is_inference() else one._version, one.data_ptr())
-    )
+def versions_of(parameters: Sequence[Tensor]) -> tuple[int, ...]:
+    """Numbers that change when the weights do: of each tensor how often it was changed, and where it is."""
+    return tuple(number for one in parameters for number in (0 if one.is_inference() else one._version, one.data_ptr()))
