@@ -20,6 +20,8 @@ from heedful.model.kernels.decoding_sizes import PART
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "swiglu": 3}
 PRECISION = "ieee"
 """How float32 is multiplied: exactly."""
+SUMS = 128
+"""Most sums that a thread can keep at hand: of a part and of all parts, of SwiGLU's two matrices."""
 
 
 class Tile(NamedTuple):
@@ -50,7 +52,7 @@ def _activated(total, gate, ACTIVATION: tl.constexpr):
     return total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])  # else code, and with it the order of sums, might depend on it
 def _product(
     x, weight, bias, output, places, num_rows, width, depth,
     PARTS: tl.constexpr, SPREAD: tl.constexpr, EVEN: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_PLACES: tl.constexpr,
@@ -121,8 +123,9 @@ def product(
     parts, tile = triton.cdiv(depth, PART), tile or tile_for(num_rows, x.dtype)
     # A depth below a whole part needs no part of 512: zeros beyond it would add nothing.
     part = min(PART, triton.cdiv(depth, tile.depth) * tile.depth)
-    # Sums of a part and of all parts together would not fit beside each other in a wide tile.
-    columns = tile.columns if parts == 1 or spread else min(tile.columns, 64)
+    columns, sums = tile.columns, (2 if activation == "swiglu" else 1) * (1 if parts == 1 or spread else 2)
+    while tile.rows * columns * sums > SUMS * 32 * tile.warps and columns > 16:
+        columns //= 2
     grid = (triton.cdiv(num_rows, tile.rows), triton.cdiv(width, columns), parts if spread else 1)
     _product[grid](
         x, weight, bias if bias is not None else weight, output, places if places is not None else x,

@@ -26,7 +26,7 @@ def _embed(
     tl.store(output + place, x.to(output.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])  # else code, and with it the order of sums, might depend on it
 def _join(
     stream, parts, bias, weight, shift, output, num_rows, width, epsilon,
     PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, NORM: tl.constexpr, HAS_SHIFT: tl.constexpr, AFTER: tl.constexpr,
