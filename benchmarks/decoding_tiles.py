@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from kernels import microseconds
 
+from heedful.model.kernels import decoding_product
 from heedful.model.kernels.decoding_product import Tile, product
 from heedful.model.kernels.decoding_sizes import num_parts
 
@@ -43,7 +44,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="1,64,256,2048")
     parser.add_argument("--float32", action="store_true")
+    parser.add_argument("--precision", default="ieee", help="how float32 is multiplied: ieee, tf32x3 or tf32")
     chosen = parser.parse_args()
+    decoding_product.PRECISION = chosen.precision
     dtype = torch.float32 if chosen.float32 else torch.bfloat16
     print("| rows | product | " + "tile (rows, columns, depth, warps, stages): µs, fastest first |\n|---:|---|---|")
     for rows in (int(number) for number in chosen.rows.split(",")):

@@ -334,7 +334,7 @@ def read_tasks(text: str | None, device: torch.device) -> list[Task]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="base")
-    parser.add_argument("--systems", default="captured,captured-float32,native,readable,marian,marian-static,naive")
+    parser.add_argument("--systems", default="captured,captured-float32,native,readable,marian,naive")
     parser.add_argument("--tasks", help="such as 1x1,64x4: sentences times beams")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each system in each round")

@@ -29,6 +29,8 @@ SESSIONS = 4
 """Sessions that are kept: each holds memory of its own."""
 SHARE = 0.5
 """Of the free memory that one session may take."""
+known: WeakKeyDictionary[Transformer, tuple[tuple[torch.dtype, torch.device], str | None]] = WeakKeyDictionary()
+"""Obstacles in models, as they were when last looked for: with weights of this type, on this device."""
 
 
 def obstacle(
@@ -69,9 +71,6 @@ def obstacle_in_model(model: Transformer) -> str | None:
     return known[model][1]
 
 
-known: WeakKeyDictionary[Transformer, tuple[tuple[torch.dtype, torch.device], str | None]] = WeakKeyDictionary()
-
-
 def look_through(model: Transformer, parameter: Tensor) -> str | None:
     """The same, found out."""
     config = model.config
@@ -97,6 +96,7 @@ class CapturedSearch:
         self.model, self.special, self.parameters = model, special, list(model.parameters())
         self.weights, self.versions = collect(model), versions_of(self.parameters)
         self.sessions: OrderedDict[Room, Session] = OrderedDict()
+        self.most_slots = SLOTS[-1]
         self.lock = Lock()
 
     @torch.inference_mode()
@@ -108,9 +108,22 @@ class CapturedSearch:
             self._refresh()
             for members in by_room(jobs):
                 chosen = [jobs[index] for index in members]
-                for index, hypotheses in zip(members, self._session(chosen, config).run(chosen, config), strict=True):
+                for index, hypotheses in zip(members, self._run(chosen, config), strict=True):
                     found[index] = hypotheses
         return found
+
+    def _run(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
+        """Search in one session; with fewer slots where the memory is not enough."""
+        while True:
+            try:
+                return self._session(jobs, config).run(jobs, config)
+            except torch.OutOfMemoryError:
+                slots = self._room(jobs, config).slots
+                if slots == 1:
+                    raise
+                self.most_slots = SLOTS[SLOTS.index(slots) - 1]
+            self.sessions.clear()
+            torch.cuda.empty_cache()
 
     def _refresh(self) -> None:
         """Follow the model's weights where they were changed since; recordings read the same tensors as before."""
@@ -139,7 +152,7 @@ class CapturedSearch:
         beams = config.beam_size if config.method == "beam" else 1
         mean = sum(len(job.source) for job in jobs) / len(jobs)
         allowed = max(1, int(config.tokens_per_batch / (max(mean, 16) * beams)))
-        fitting = [count for count in SLOTS if count <= allowed]
+        fitting = [count for count in SLOTS if count <= min(allowed, self.most_slots)]
         count = next((count for count in fitting if count >= len(jobs)), fitting[-1])
         target, source = target_room(jobs[0]), source_room(jobs[0])
         while True:

@@ -35,10 +35,10 @@ class Session:
 
     def __init__(self, weights: Weights, room: Room, special: SpecialTokens) -> None:
         self.weights, self.room, self.special = weights, room, special
-        self.slots = make_slots(weights, room, allowed_tokens(weights, special))
+        self.slots = slots = make_slots(weights, room, allowed_tokens(weights, special))
         self.device, rows = weights.output.device, make_rows(weights, room.rows)
-        self.flags = Flags(self.slots.done)
-        self.step = Replayed(lambda: decode_step(weights, self.slots, rows, end=special.eos_id), self.device)
+        self.flags = Flags(slots.done)
+        self.step = Replayed(lambda: decode_step(weights, slots, rows, end=special.eos_id), self.device)
         self.readers: dict[int, Reader] = {}
         self.launched = 0
 
@@ -112,19 +112,23 @@ def trace_back(record: np.ndarray, room: Room, end: int) -> list[list[tuple[list
     finished = record[:, : 4 * room.num_best].reshape(-1, room.num_best, 4)
     scores, end_log_probs = (np.ascontiguousarray(finished[:, :, part]).view(np.float32) for part in (0, 3))
     sentence, place = np.nonzero(scores > -np.inf)
-    past = record[:, 4 * room.num_best :].reshape(-1, room.target, room.beams, 3)
+    past = record[:, 4 * room.num_best :].reshape(-1, 3)
+    token_at, parent_at, bits_at = (np.ascontiguousarray(past[:, part]) for part in range(3))
     lengths, beam = finished[sentence, place, 1], finished[sentence, place, 2]
-    tokens = np.full((len(sentence), room.target), end, dtype=np.int32)
-    log_probs = np.zeros((len(sentence), room.target), dtype=np.float32)
-    log_probs[np.arange(len(sentence)), lengths - 1] = end_log_probs[sentence, place]
-    for position in range(int(lengths.max(initial=0)) - 2, -1, -1):
+    longest = int(lengths.max(initial=1))
+    tokens = np.full((longest, len(sentence)), end, dtype=np.int32)
+    bits = np.zeros((longest, len(sentence)), dtype=np.int32)
+    for position in range(longest - 2, -1, -1):
         inside = lengths - 2 >= position
-        token, parent, bits = np.moveaxis(past[sentence, position, beam], 1, 0)
-        tokens[inside, position] = token[inside]
-        log_probs[inside, position] = np.ascontiguousarray(bits).view(np.float32)[inside]
-        beam = np.where(inside, parent, beam)
+        at = (sentence * room.target + position) * room.beams + beam
+        tokens[position] = np.where(inside, token_at[at], end)
+        bits[position] = bits_at[at]
+        beam = np.where(inside, parent_at[at], beam)
+    log_probs = np.ascontiguousarray(bits.T).view(np.float32)
+    log_probs[np.arange(len(sentence)), lengths - 1] = end_log_probs[sentence, place]
     lists: list[list[tuple[list[int], list[float]]]] = [[] for _ in record]
-    for number, length, ids, numbers in zip(sentence, lengths, tokens.tolist(), log_probs.tolist(), strict=True):
+    rows = zip(sentence.tolist(), lengths.tolist(), tokens.T.tolist(), log_probs.tolist(), strict=True)
+    for number, length, ids, numbers in rows:
         lists[number].append((ids[:length], numbers[:length]))
     return lists
 

@@ -40,9 +40,7 @@ def _attend_past(
 ):  # fmt: skip
     row, head = tl.program_id(0), tl.program_id(1)
     slot = row // BEAMS
-    if tl.load(done + slot) != 0:
-        return
-    step = tl.load(steps + slot)
+    idle, step = tl.load(done + slot) != 0, tl.load(steps + slot)
     d, e = tl.arange(0, KEY_PLACES), tl.arange(0, VALUE_PLACES)
     d_there, e_there = d < KEY, e < VALUE
     kind = cache.dtype.element_ty
@@ -50,6 +48,8 @@ def _attend_past(
     q = _turned(here + head * KEY, d, d_there, step, cosines, sines, KEY, ROTARY).to(kind).to(tl.float32) * scale
     k = _turned(here + (num_heads + head) * KEY, d, d_there, step, cosines, sines, KEY, ROTARY).to(kind)
     v = tl.load(here + 2 * num_heads * KEY + head * VALUE + e, mask=e_there, other=0.0)
+    if idle:  # asked this late so that all loads are on their way together
+        return
     width = num_heads * (KEY + VALUE)
     of_keys, of_values = head * KEY, num_heads * KEY + head * VALUE
     own = cache + (row.to(tl.int64) * room + step) * width
@@ -83,13 +83,13 @@ def _attend_memory(
     KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PLACES: tl.constexpr, VALUE_PLACES: tl.constexpr,
 ):  # fmt: skip
     slot, head = tl.program_id(0), tl.program_id(1)
-    if tl.load(done + slot) != 0:
-        return
-    length = tl.load(limits + slot * 4 + 2)
+    idle, length = tl.load(done + slot) != 0, tl.load(limits + slot * 4 + 2)
     beam, d, e = tl.arange(0, BEAM_PLACES), tl.arange(0, KEY_PLACES), tl.arange(0, VALUE_PLACES)
     row = slot * BEAMS + beam
     q_at = queries + (row * num_heads + head)[:, None] * KEY + d[None, :]
     q = tl.load(q_at, mask=(beam < BEAMS)[:, None] & (d < KEY)[None, :], other=0.0).to(tl.float32) * scale
+    if idle:
+        return
     largest = tl.full((BEAM_PLACES,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((BEAM_PLACES,), dtype=tl.float32)
     o = tl.zeros((BEAM_PLACES, VALUE_PLACES), dtype=tl.float32)
@@ -173,7 +173,7 @@ def attend_memory(
     value_dim, places = output.shape[1] // num_heads, triton.next_power_of_2(beams)
     _attend_memory[(memory.shape[0], num_heads)](
         queries, memory, limits, done, output, offset, memory.shape[2], memory.shape[1], num_heads, scale,
-        BEAMS=beams, BEAM_PLACES=places, BLOCK=MEMORY // places, KEY=key_dim, VALUE=value_dim,
+        BEAMS=beams, BEAM_PLACES=places, BLOCK=min(MEMORY // places, 32), KEY=key_dim, VALUE=value_dim,
         KEY_PLACES=triton.next_power_of_2(key_dim), VALUE_PLACES=triton.next_power_of_2(value_dim),
         num_warps=MEMORY_WARPS,
     )  # fmt: skip
