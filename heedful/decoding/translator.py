@@ -246,6 +246,11 @@ def load_torch(path: str | Path, device: str, quantization: str | None) -> tuple
     from heedful.checkpoint import load_model
 
     where = resolve_device(device)
+    if quantization == "bfloat16" and where.type != "cuda":
+        raise ConfigError(
+            f"quantization=bfloat16: the engine torch computes in it on GPUs, not on {where.type}; "
+            f"use float32, or engine native, which is int8."
+        )
     loaded = load_model(path, device=where, dtype=getattr(torch, quantization) if quantization else None)
     return loaded.model, loaded, where
 
