@@ -18,6 +18,7 @@ class Gradients:
     def __init__(self) -> None:
         self.given: dict[int, tuple[Tensor, Tensor]] = {}
         self.drawn: dict[int, tuple[Tensor, list[Tensor], list[Tensor]]] = {}
+        self.passed: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def give(self, owners: Sequence[Tensor], gradient: Tensor) -> None:
         """The gradient of some weights that stand behind each other in one matrix or vector."""
@@ -32,8 +33,14 @@ class Gradients:
         all_tokens.append(tokens.flatten())
         parts.append(gradient.flatten(0, -2))
 
+    def give_through(self, owner: Tensor, bias: Tensor, weight: Tensor) -> None:
+        """The gradient of a vector that reaches every row as `weight` times it, to which `bias` is added there."""
+        self.passed.append((owner, bias, weight))
+
     def hand_over(self) -> None:
         """Add everything to the owners' gradients."""
+        for owner, bias, weight in self.passed:
+            self.give([owner], self.given[id(bias)][1] @ weight.detach())
         for table, tokens, parts in self.drawn.values():
             rows = torch.ops.aten.embedding_dense_backward(
                 torch.cat(parts), torch.cat(tokens), table.shape[0], -1, False
@@ -47,6 +54,7 @@ class Gradients:
         """Drop what was given, also by a backward pass that did not come to its end."""
         self.given.clear()
         self.drawn.clear()
+        self.passed.clear()
 
 
 def joined(weights: Sequence[Tensor]) -> Tensor:
@@ -71,3 +79,12 @@ def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
 
         return kernel.summed(partial, dtype)
     return partial.sum(dim=0).to(dtype).flatten()
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """Sum over the rows of (rows, columns), in the type of x."""
+    if x.is_cuda:
+        from heedful.model.kernels import partial_sums as kernel
+
+        return kernel.summed(kernel.column_sums(x), x.dtype)
+    return x.sum(dim=0)

@@ -173,30 +173,41 @@ def product(x: Tensor, weights: Sequence[Tensor], gradients: Gradients) -> Tenso
     return branch(x, weights, gradients)[1]
 
 
-def branch(x: Tensor, weights: Sequence[Tensor], gradients: Gradients) -> tuple[Tensor, Tensor]:
-    """x once more, for the residual sum, and x Wᵀ.
+def branch(
+    x: Tensor, weights: Sequence[Tensor], gradients: Gradients, biases: Sequence[Tensor] = ()
+) -> tuple[Tensor, Tensor]:
+    """x once more, for the residual sum, and x Wᵀ + b, where the gradients of b are left to what comes next.
 
     The gradients of both meet inside the matrix product of the backward pass instead of in a sum of their own. So what
     is done with the first result must give a gradient that nobody else holds: `add_norm` does.
     """
-    same, y = _Branch.apply(x, weights, gradients)  # type: ignore[no-untyped-call]
+    same, y = _Branch.apply(x, weights, gradients, biases)  # type: ignore[no-untyped-call]
     return same, y
 
 
 class _Branch(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, owners: Sequence[Tensor], gradients: Gradients) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, owners: Sequence[Tensor], gradients: Gradients, biases: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         weight = joined(owners)
         ctx.gradients, ctx.owners = gradients, owners
         ctx.save_for_backward(x, weight)
-        return x.view_as(x), x @ weight.t()
+        return x.view_as(x), with_bias(x, weight, biases)
 
     @staticmethod
     def backward(ctx: Any, d_same: Tensor | None, d_y: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         ctx.gradients.give(ctx.owners, d_y.flatten(0, -2).t() @ x.flatten(0, -2))
-        return _met(d_same, d_y, weight), None, None
+        return _met(d_same, d_y, weight), None, None, None
+
+
+def with_bias(x: Tensor, weight: Tensor, biases: Sequence[Tensor]) -> Tensor:
+    """x Wᵀ + b, where b is made of some vectors behind each other, or not there."""
+    if not biases:
+        return x @ weight.t()
+    return torch.addmm(joined(biases), x.flatten(0, -2), weight.t()).view(*x.shape[:-1], -1)
 
 
 def feed_forward(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor, gradients: Gradients) -> tuple[Tensor, Tensor]:

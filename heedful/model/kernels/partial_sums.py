@@ -1,4 +1,4 @@
-"""The last step of a sum over rows: from partial sums in fp32, which many programs left, to one row of another type."""
+"""Sums over rows: partial ones in fp32, each by a program of its own, and from those to one row of another type."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS, ROWS, WARPS = 16, 512, 8
+ROWS_AT_ONCE, TURNS, WIDTH = 8, 16, 512
+"""Of a long sum: a program takes so many rows at a time, so often, and so many columns."""
 
 
 @triton.jit
@@ -31,3 +33,29 @@ def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
         partial, output, num_rows, width, TURNS=triton.cdiv(num_rows, ROWS), ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS
     )
     return output
+
+
+@triton.jit
+def _column_sums(
+    x, partial, num_rows, width, stride, TURNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    block, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for turn in range(TURNS):
+        row = (block * TURNS + turn) * ROWS + tl.arange(0, ROWS)
+        inside = (row < num_rows)[:, None] & (column < width)[None, :]
+        total += tl.load(x + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0).to(
+            tl.float32
+        )
+    tl.store(partial + block * width + column, tl.sum(total, axis=0), mask=column < width)
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """Partial sums over the rows of (rows, columns), whose columns lie side by side: (programs, columns)."""
+    (num_rows, width), columns = x.shape, min(WIDTH, triton.next_power_of_2(x.shape[1]))
+    blocks = triton.cdiv(num_rows, ROWS_AT_ONCE * TURNS)
+    partial = torch.empty(blocks, width, device=x.device, dtype=torch.float32)
+    _column_sums[(blocks, triton.cdiv(width, columns))](
+        x, partial, num_rows, width, x.stride(0), TURNS=TURNS, ROWS=ROWS_AT_ONCE, COLUMNS=columns, num_warps=4
+    )
+    return partial
