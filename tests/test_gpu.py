@@ -23,8 +23,8 @@ from heedful.decoding.constraints import SpecialTokens
 from heedful.errors import TrainingError
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
 from heedful.model.fast.attention import memory_of_layers, row_attention
-from heedful.model.fast.gradients import Gradients, column_sums
-from heedful.model.fast.operations import Chance, add_norm, branch, embed, feed_forward, scaled_loss
+from heedful.model.fast.gradients import Gradients
+from heedful.model.fast.operations import Chance, add_norm, branch, column_sums, embed, feed_forward, scaled_loss
 from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
 from heedful.training import background
@@ -240,7 +240,14 @@ def test_sums_over_rows_are_right_also_of_a_part_of_the_columns(
     torch.manual_seed(1)
     x = torch.randn(rows, 3 * columns, device=CUDA, dtype=dtype)[:, columns : 2 * columns]
     expected = x.double().sum(dim=0)
-    torch.testing.assert_close(column_sums(x).double(), expected, rtol=tolerance, atol=tolerance * rows**0.5)
+    owners = [torch.zeros(columns, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3)]
+    for _ in range(2):  # the second time side by side
+        for owner in owners:
+            owner.grad = None
+            column_sums(x, owner, GRADIENTS)
+        GRADIENTS.hand_over()
+        for owner in owners:
+            torch.testing.assert_close(owner.grad.double(), expected, rtol=tolerance, atol=tolerance * rows**0.5)
 
 
 @BOTH_TYPES

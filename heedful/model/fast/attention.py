@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from heedful.model.fast.gradients import Gradients, column_sums, joined
-from heedful.model.fast.operations import with_bias
+from heedful.model.fast.gradients import Gradients, joined
+from heedful.model.fast.operations import column_sums, with_bias
 from heedful.model.kernels.sides import Rows, Sides
 from heedful.model.masks import causal_mask, segment_mask
 
@@ -158,8 +158,8 @@ def _give_biases(biases: Biases, d_query: Tensor, gradients: Gradients) -> None:
     The key's adds the same to all scores of a query, which softmax does not see. The value's comes out as it is, since
     weights sum to one, and goes through the output matrix to where the output's bias is added.
     """
-    gradients.give([biases.query], column_sums(d_query[:, :, 0].flatten(2).flatten(0, 1)))
-    gradients.give([biases.key], torch.zeros_like(biases.key))
+    column_sums(d_query[:, :, 0].flatten(2).flatten(0, 1), biases.query, gradients)
+    gradients.give([biases.key], gradients.nothing(biases.key))
     gradients.give_through(biases.value, biases.output, biases.weight)
 
 
