@@ -8,8 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS, ROWS, WARPS = 16, 512, 8
-ROWS_AT_ONCE, TURNS, WIDTH = 8, 16, 512
-"""Of a long sum: a program takes so many rows at a time, so often, and so many columns."""
+ROWS_EACH, WIDTH = 32, 512
+"""Of a long sum: a program takes so many rows, all at once so that the memory is kept busy, and so many columns."""
 
 
 @triton.jit
@@ -37,28 +37,22 @@ def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @triton.jit
-def _column_sums(
-    x, partial, num_rows, width, stride, TURNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):  # fmt: skip
+def _column_sums(x, partial, num_rows, width, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     block, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for turn in range(TURNS):
-        row = (block * TURNS + turn) * ROWS + tl.arange(0, ROWS)
-        inside = (row < num_rows)[:, None] & (column < width)[None, :]
-        total += tl.load(x + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0).to(
-            tl.float32
-        )
-    tl.store(partial + block * width + column, tl.sum(total, axis=0), mask=column < width)
+    row = block * ROWS + tl.arange(0, ROWS)
+    inside = (row < num_rows)[:, None] & (column < width)[None, :]
+    taken = tl.load(x + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0)
+    tl.store(partial + block * width + column, tl.sum(taken.to(tl.float32), axis=0), mask=column < width)
 
 
 def programs(num_rows: int) -> int:
     """How many programs share a sum over so many rows."""
-    return int(triton.cdiv(num_rows, ROWS_AT_ONCE * TURNS))
+    return int(triton.cdiv(num_rows, ROWS_EACH))
 
 
 def column_sums(x: Tensor, partial: Tensor) -> None:
     """Write partial sums over the rows of (rows, columns), whose columns lie side by side: (programs, columns)."""
     (num_rows, width), columns = x.shape, min(WIDTH, triton.next_power_of_2(x.shape[1]))
     _column_sums[(len(partial), triton.cdiv(width, columns))](
-        x, partial, num_rows, width, x.stride(0), TURNS=TURNS, ROWS=ROWS_AT_ONCE, COLUMNS=columns, num_warps=4
+        x, partial, num_rows, width, x.stride(0), ROWS=ROWS_EACH, COLUMNS=columns, num_warps=4
     )

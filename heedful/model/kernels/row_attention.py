@@ -15,9 +15,9 @@ from torch import Tensor
 
 from heedful.model.kernels.sides import Rows, Sides
 
-QUERIES, WARPS = 64, 4
+QUERIES, WARPS = 128, 8
 """Queries that are looked at together in the forward pass, and the warps that do it."""
-QUERIES_BACKWARD, WARPS_BACKWARD = 16, 4
+QUERIES_BACKWARD, WARPS_BACKWARD = 32, 4
 LOG2_E = 1.4426950408889634
 
 
