@@ -27,6 +27,8 @@ class FlatAdam:
         self.counts = torch.zeros(len(learning), device=device)
         self.betas = torch.tensor(optimizer.defaults["betas"], device=device, dtype=torch.float64)
         self.one = torch.ones((), device=device)
+        self.gradient = torch.zeros_like(twin.flat)
+        self.rooms = layout.views(self.gradient)
         views = (self.counts.unbind(), *map(layout.views, self.moments))
         for parameter, *own in zip(learning, *views, strict=True):
             known: dict[str, Any] = optimizer.state[parameter]
@@ -34,6 +36,17 @@ class FlatAdam:
                 if name in known:
                     view.copy_(known[name])
                 known[name] = view
+
+    @torch.no_grad()
+    def gather(self) -> Tensor:
+        """The twin's gradients side by side, as the weights lie; those that were not made there are copied."""
+        parameters = self.twin.parameters
+        given = [(room, one.grad) for room, one in zip(self.rooms, parameters, strict=True) if one.grad is not None]
+        elsewhere = [(room, grad) for room, grad in given if grad.data_ptr() != room.data_ptr()]
+        torch._foreach_copy_([room for room, _ in elsewhere], [grad for _, grad in elsewhere])
+        for parameter in parameters:
+            parameter.grad = None
+        return self.gradient
 
     @torch.no_grad()
     def update(self, gradient: Tensor, skipped: Tensor, factor: Tensor | None) -> None:

@@ -75,9 +75,10 @@ class TrainingStep:
         self.twin = Twin(model, torch.bfloat16) if bf16 and fast and can_have_twin(model) else None
         self.autocast = bf16 and self.twin is None
         self.computing = model if self.twin is None else self.twin.model
-        self.adam = (
-            FlatAdam(self.optimizer, self.twin) if self.twin is not None and can_be_flat(self.optimizer) else None
-        )
+        self.adam: FlatAdam | None = None
+        if self.twin is not None and can_be_flat(self.optimizer):
+            self.adam = FlatAdam(self.optimizer, self.twin)
+            self.gradients.expect(self.twin.parameters, self.adam.rooms)
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
         if fast:
             if device.index is not None:
@@ -140,7 +141,7 @@ class TrainingStep:
         if not self.computing.training:
             self.computing.train()
         loss_sum = self._differentiate(batch)
-        gradient = adam.twin.gather()
+        gradient = adam.gather()
         norm = torch.linalg.vector_norm(gradient, dtype=torch.float32)
         skipped = ~(torch.isfinite(norm) & torch.isfinite(loss_sum))
         limit = self.config.clip_norm

@@ -23,7 +23,6 @@ class Twin:
         self.parameters, self.learning = list(self.model.parameters()), list(model.parameters())
         self.flat = lay_side_by_side(self.parameters)
         self.weights = [parameter.detach() for parameter in self.parameters]
-        self.gradient: Tensor | None = None
         self.seen: list[int] = []
 
     @torch.no_grad()
@@ -37,20 +36,6 @@ class Twin:
         if now != self.seen:
             self.refresh()
             self.seen = now
-
-    @torch.no_grad()
-    def gather(self) -> Tensor:
-        """The twin's gradients laid side by side as its weights are; they are forgotten where they were."""
-        if self.gradient is None:
-            self.gradient = torch.zeros_like(self.flat)
-            self.gradients = Layout(self.parameters).views(self.gradient)
-        given = [
-            (to, one.grad) for to, one in zip(self.gradients, self.parameters, strict=True) if one.grad is not None
-        ]
-        torch._foreach_copy_([to for to, _ in given], [grad for _, grad in given])
-        for parameter in self.parameters:
-            parameter.grad = None
-        return self.gradient
 
     @torch.no_grad()
     def hand_over(self) -> None:

@@ -73,6 +73,7 @@ def test_updates_are_those_of_the_usual_step(
         fast.computing = fast.twin.model
     if flat:
         fast.adam = FlatAdam(fast.optimizer, fast.twin)
+        fast.gradients.expect(fast.twin.parameters, fast.adam.rooms)
     usual.rows_per_microbatch = fast.rows_per_microbatch = rows
     for seed, width in enumerate((12, 12, 10)):
         batch = with_an_empty_row(random_batch(4, width=width, seed=seed))
@@ -87,6 +88,7 @@ def flat_step(monkeypatch: pytest.MonkeyPatch) -> TrainingStep:
     step = fast_step(monkeypatch, epsilon=1e-4)
     step.twin = Twin(step.model, torch.float32)
     step.computing, step.adam = step.twin.model, FlatAdam(step.optimizer, step.twin)
+    step.gradients.expect(step.twin.parameters, step.adam.rooms)
     return step
 
 

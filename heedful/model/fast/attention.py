@@ -91,7 +91,7 @@ class _MemoryOfLayers(Function):
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
         memory, weight = ctx.saved_tensors
         d_sides = ctx.shared.whole.flatten(2)  # what autograd brings are parts of it
-        ctx.gradients.give(ctx.owners, d_sides.flatten(0, 1).t() @ memory.flatten(0, 1))
+        ctx.gradients.give_product(ctx.owners, d_sides, memory)
         return d_sides @ weight, None, None, None, None, None
 
 

@@ -52,6 +52,8 @@ class Gradients:
         self.passed: list[tuple[Tensor, Tensor, Tensor]] = []
         self.sums: dict[tuple[int, int], _Sums] = {}
         self.zeros: dict[tuple[torch.Size, torch.dtype, torch.device], Tensor] = {}
+        self.rooms: dict[int, Tensor] = {}
+        """By the `id` of a weight, where its gradient is wanted."""
 
     def give(self, owners: Sequence[Tensor], gradient: Tensor) -> None:
         """The gradient of some weights that stand behind each other in one matrix or vector."""
@@ -59,6 +61,17 @@ class Gradients:
             before = self.given.get(id(owner))
             new = part.view_as(owner)
             self.given[id(owner)] = (owner, new if before is None else before[1] + new)
+
+    def give_product(self, owners: Sequence[Tensor], d_y: Tensor, x: Tensor) -> None:
+        """The gradient of the matrices behind each other that made (…, M) of (…, N)."""
+        d_y, x = d_y.flatten(0, -2), x.flatten(0, -2)
+        rooms = [self.rooms[id(owner)] for owner in owners if id(owner) in self.rooms and id(owner) not in self.given]
+        whole = lie_side_by_side(rooms) if len(rooms) == len(owners) else None
+        self.give(owners, torch.mm(d_y.t(), x) if whole is None else torch.mm(d_y.t(), x, out=whole))
+
+    def expect(self, owners: Sequence[Tensor], rooms: Sequence[Tensor]) -> None:
+        """From now on write gradients of these weights into these tensors where that saves a copy."""
+        self.rooms = {id(owner): room for owner, room in zip(owners, rooms, strict=True)}
 
     def give_rows(self, table: Tensor, tokens: Tensor, gradient: Tensor) -> None:
         """The gradient (…, D) of the rows that tokens (…) drew from a table."""
@@ -114,16 +127,22 @@ class Gradients:
 
 def joined(weights: Sequence[Tensor]) -> Tensor:
     """Matrices or vectors behind each other; without a copy when they already lie so in memory."""
-    first = weights[0].detach()
-    if len(weights) == 1:
+    whole = lie_side_by_side(weights)
+    return torch.cat([one.detach() for one in weights]) if whole is None else whole
+
+
+def lie_side_by_side(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Tensors that lie behind each other in memory as one; None where they do not."""
+    first = tensors[0].detach()
+    if len(tensors) == 1:
         return first
     memory, end = first.untyped_storage().data_ptr(), first.data_ptr()
-    for weight in weights:
-        is_next = weight.data_ptr() == end and weight.untyped_storage().data_ptr() == memory
-        if not is_next or not weight.is_contiguous():
-            return torch.cat([one.detach() for one in weights])
-        end += weight.numel() * weight.element_size()
-    shape = (sum(weight.shape[0] for weight in weights), *first.shape[1:])
+    for tensor in tensors:
+        is_next = tensor.data_ptr() == end and tensor.untyped_storage().data_ptr() == memory
+        if not is_next or not tensor.is_contiguous():
+            return None
+        end += tensor.numel() * tensor.element_size()
+    shape = (sum(tensor.shape[0] for tensor in tensors), *first.shape[1:])
     return first.as_strided(shape, first.stride())
 
 

@@ -199,7 +199,7 @@ class _Branch(Function):
     @staticmethod
     def backward(ctx: Any, d_same: Tensor | None, d_y: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        ctx.gradients.give(ctx.owners, d_y.flatten(0, -2).t() @ x.flatten(0, -2))
+        ctx.gradients.give_product(ctx.owners, d_y, x)
         return _met(d_same, d_y, weight), None, None, None
 
 
@@ -232,7 +232,7 @@ class _FeedForward(Function):
         x, hidden = ctx.saved_tensors
         inner, bias, outer = ctx.owners
         d_flat = d_y.flatten(0, -2).contiguous()
-        ctx.gradients.give([outer], d_flat.t() @ hidden)
+        ctx.gradients.give_product([outer], d_flat, hidden)
         if hidden.is_cuda:
             from heedful.model.kernels import feed_forward as kernel
 
@@ -241,7 +241,7 @@ class _FeedForward(Function):
         else:
             d_hidden = (d_flat @ outer) * (hidden > 0)
             ctx.gradients.partial([bias], 1).copy_(d_hidden.sum(dim=0))
-        ctx.gradients.give([inner], d_hidden.t() @ x.flatten(0, -2))
+        ctx.gradients.give_product([inner], d_hidden, x)
         return _met(d_same, d_hidden.view(*d_y.shape[:-1], -1), inner), None, None, None, None
 
 
