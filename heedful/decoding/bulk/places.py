@@ -74,7 +74,7 @@ def most_of_use(path: str, portion_lines: int) -> int:
 
 def device_kind(engine: str, device: str) -> str:
     """The kind of device that a name stands for with this engine: cpu, cuda or mps."""
-    if engine == "native":
+    if engine == "native" or device == "cpu":
         return "cpu"
     if engine == "ctranslate2":
         from heedful.decoding.engines.ctranslate2_engine import ctranslate2_device, import_ctranslate2

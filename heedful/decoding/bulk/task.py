@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +68,15 @@ class Task:
 
         saved, files = identify_model(self.model)
         config = to_mapping(from_mapping(DecodingConfig, {**to_mapping(saved), **self.search}, "decoding"))
-        plain = {key: value for key, value in asdict(self).items() if key not in ("model", "search")}
         return {
             "heedful": __version__,
-            **plain,
-            "engine": self.engine_name(),
-            "device": device,
             "model": files,
+            "engine": self.engine_name(),
+            "quantization": self.quantization,
+            "device": device,
+            "target_language": self.target_language,
+            "prefix": self.prefix,
+            "align": self.align,
+            "json": self.as_json,
             "decoding": {key: value for key, value in config.items() if key != NO_MATTER},
         }

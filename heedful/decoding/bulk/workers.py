@@ -180,6 +180,12 @@ def main() -> None:
             answer = [b"{}", task.write(texts, translate(texts))]
         except HeedfulError as error:
             answer = [json.dumps({"error": type(error).__name__, "message": str(error)}).encode()]
+        except RuntimeError as error:
+            if type(error).__name__ != "OutOfMemoryError":
+                raise
+            advice = "use a smaller decoding.tokens_per_batch, which may change between runs, or fewer --workers"
+            message = f"{place} has not enough memory; {advice}."
+            answer = [json.dumps({"error": "DecodingError", "message": message}).encode()]
         send(results, answer)
 
 

@@ -114,9 +114,9 @@ def test_a_byte_order_mark_is_no_text_and_a_bad_line_has_its_number(tmp_path: Pa
 
 
 def test_a_damaged_file_gives_what_is_before_the_damage(tmp_path: Path) -> None:
-    data = b"".join(os.urandom(8).hex().encode() + b"\n" for _ in range(20000))
+    data = b"".join(os.urandom(400).hex().encode() + b"\n" for _ in range(3000))
     (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-10000])
-    portions = list(read_portions(str(tmp_path / "a.gz"), 1000))
+    portions = list(read_portions(str(tmp_path / "a.gz"), 100))
     assert len(portions) > 2 and portions[-1].damage and not any(p.damage for p in portions[:-1])
     assert data.startswith(b"".join(line for p in portions for line in p.lines))
 
@@ -375,7 +375,7 @@ def test_the_ends_of_a_file(tmp_path: Path, data: bytes, lines: int) -> None:
 
 
 def test_damage_in_the_part_of_another_shard_stops_this_one_too(tmp_path: Path) -> None:
-    data = b"".join(os.urandom(8).hex().encode() + b"\n" for _ in range(20000))
+    data = b"".join(os.urandom(400).hex().encode() + b"\n" for _ in range(3000))
     (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-10000])
     number = list(read_portions(str(tmp_path / "a.gz"), 100))[-1].number
     for index in (number % 2 + 1, (number + 1) % 2 + 1):
