@@ -1,11 +1,11 @@
 """Whole files: memory against their length, and lines a second against the number of workers.
 
     python benchmarks/bulk.py -m model -i text.en --sizes 100000 1000000 --engines native
-    python benchmarks/bulk.py -m model -i text.en --sizes 4096 --engines torch ctranslate2 native --workers 1 2 --repeat 3
+    python benchmarks/bulk.py -m model -i text.en --sizes 4096 --engines torch native --workers 1 2 --repeat 3
 
 A text of each size is made by going round the given lines, a running number behind each, so that no two are equal. The
-program runs as users run it, `heedful translate -i FILE -o FILE`. Memory is the highest resident set of the program and of its
-largest worker. Settings are interleaved, and all repeats are shown.
+program runs as users run it, `heedful translate -i FILE -o FILE`. Memory is the highest resident set of the program
+and of its largest worker. Settings are interleaved, and all repeats are shown.
 """
 
 from __future__ import annotations
@@ -89,9 +89,7 @@ def main() -> None:
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="Further flags of translate; last.")
     args = parser.parse_args()
     print(f"# Whole files, {time.strftime('%Y-%m-%d')}\n")
-    print(
-        "| lines | engine | --workers | seconds, start included | lines/s | program, peak MB | largest worker, peak MB |"
-    )
+    print("| lines | engine | --workers | seconds, with start | lines/s | program, peak MB | largest worker, peak MB |")
     print("|---:|---|---:|---:|---:|---:|---:|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for size in args.sizes:

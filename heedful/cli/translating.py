@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from heedful.cli import options
-from heedful.cli.bulk import is_bulk, translate_bulk
+from heedful.cli.bulk import WholeFile, is_bulk, translate_bulk
 from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
 from heedful.errors import ConfigError
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from heedful.decoding.hypothesis import Translation
 
 LINES_AT_ONCE = 1024
+SEARCH_FLAGS = (
+    "method beam_size num_best length_penalty length_penalty_alpha max_length min_length no_repeat_ngram "
+    "temperature top_k top_p seed split"
+).split()
+"""Flags that are keys of the section decoding."""
 
 
 def translate(
@@ -65,25 +70,11 @@ def translate(
     A file into a file goes on where it was stopped, by the same command.
     Every key of the section decoding is also a flag: --decoding.max_extra_length=20.
     """
-    search = search_settings(
-        settings,
-        method=method,
-        beam_size=beam_size,
-        num_best=num_best,
-        length_penalty=length_penalty,
-        length_penalty_alpha=length_penalty_alpha,
-        max_length=max_length,
-        min_length=min_length,
-        no_repeat_ngram=no_repeat_ngram,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        split=split,
-    )
+    flags = dict(locals())
+    search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
     check_request(words, input_file, output, search, as_json=as_json, align=align)
-    for_files = {"--workers": num_workers, "--portion": portion_lines, "--shard": shard, "--overwrite": overwrite}
-    refuse_without_files(for_files, words, input_file, output)
+    whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite)
+    whole.refuse_without_files(None if words else input_file, output)
     directory = model_directory(model)
     if not words and input_file is None and sys.stdin.isatty():
         print("Type lines to translate; Ctrl-D ends.", file=sys.stderr)
@@ -99,24 +90,13 @@ def translate(
         as_json=as_json,
         search=search,
     )
-    if is_bulk(input_file, output):
-        assert input_file is not None
-        assert output is not None
-        translate_bulk(
-            task,
-            input_file,
-            output,
-            device=device or "auto",
-            num_workers=num_workers or 0,
-            portion_lines=portion_lines,
-            shard=shard,
-            overwrite=overwrite,
-        )
+    if input_file and output and is_bulk(input_file, output):
+        translate_bulk(task, input_file, output, whole)
         return
-    translate_texts = task.load(device or "auto")
+    run = task.load(whole.device)
     chunks = iter([_readable(words)]) if words else chunks_of(input_file)
     with destination(output) as file, progress(wanted=output is not None or not sys.stdout.isatty()) as tell:
-        write_translations(chunks, translate_texts, file, tell, as_json=as_json, one_line=not words)
+        write_translations(chunks, run, file, tell, as_json=as_json, one_line=not words)
 
 
 def check_request(
@@ -136,15 +116,6 @@ def check_request(
     if not as_json and align:
         raise ConfigError("--align has no place in a line of translation; add --json.")
     refuse_same_file(output, input_file)
-
-
-def refuse_without_files(
-    flags: Mapping[str, object], words: Sequence[str] | None, input_file: str | None, output: Path | None
-) -> None:
-    """What is for whole files needs a file on both sides: a pipe cannot be divided or gone on with."""
-    for flag, value in flags.items():
-        if value not in (None, False) and (words or not is_bulk(input_file, output)):
-            raise ConfigError(f"{flag} is for whole files; give -i FILE and -o FILE, not a pipe, a device or words.")
 
 
 def write_translations(

@@ -1,4 +1,4 @@
-"""`translate -i FILE -o FILE` and `merge`: the program killed and started again, divided, and told what it cannot do."""
+"""`translate -i FILE -o FILE` and `merge`: the program killed and started again, divided, and what it refuses."""
 
 from __future__ import annotations
 
@@ -85,7 +85,10 @@ def test_killed_again_and_again_the_output_is_that_of_one_run(
     output, record = tmp_path / f"out{ending}", tmp_path / f"out{ending}.record.json"
     seen = 0
     for _ in range(kills):
-        with running(command(model, text, tmp_path / "out", *flags), lambda: lines_of(record) > seen + 8) as program:
+        enough = seen + 8
+        with running(
+            command(model, text, tmp_path / "out", *flags), lambda least=enough: lines_of(record) > least
+        ) as program:
             program.send_signal(signal.SIGKILL)
             program.wait()
         assert not output.exists()
@@ -156,6 +159,8 @@ def test_shards_merged_are_the_whole(inside: Inside, model: Path, text: Path, tm
     assert merged.code == 0 and merged.out == "" and "299 lines" in merged.error
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
     inside("merge", "out", "-i", "whole").refused("whole", "not the text")
+    (tmp_path / "cut.partial").write_text("1 2\n")
+    inside("translate", *flags, "-i", "cut.partial", "-o", "cut").refused("cut.partial", "input")
     inside("merge", "nothing").refused("nothing", "--shard")
 
 

@@ -23,7 +23,7 @@ from heedful.decoding.bulk.places import Place, choose_places, most_of_use, usab
 from heedful.decoding.bulk.portions import read_portions
 from heedful.decoding.bulk.record import Made, Record, differences, load_record
 from heedful.decoding.bulk.run import Step, translate_file
-from heedful.decoding.bulk.shards import Shard, find_shards, parse_shard
+from heedful.decoding.bulk.shards import WHOLE, Shard, find_shards, parse_shard
 from heedful.decoding.bulk.task import Task
 from heedful.decoding.hypothesis import Translation, empty_translation
 from heedful.errors import ConfigError, CorpusError, DecodingError, HeedfulError
@@ -65,7 +65,7 @@ def shout(
     text: Path, output: Path, *, shard: Shard | None = None, size: int = 3, overwrite: bool = False, **identity: Any
 ) -> Heard:
     """Run the whole path without a model."""
-    heard, part = Heard(), shard or Shard()
+    heard, part = Heard(), shard or WHOLE
     made = Made({"model": {"weights": "1"}, **identity}, size, str(part))
     path = part.file(output)
     places = [Place("cpu")]
@@ -134,12 +134,12 @@ def test_shards_divide_the_lines_among_them(total: int, size: int, count: int) -
 
 @pytest.mark.parametrize("wrong", ["0/4", "5/4", "3", "a/b", "1/0", "-1/4", "1/2/3", ""])
 def test_a_shard_is_i_of_n(wrong: str) -> None:
-    assert parse_shard("3/16") == Shard(3, 16) and parse_shard(None) == Shard()
+    assert parse_shard("3/16") == Shard(3, 16) and parse_shard(None) == WHOLE
     with pytest.raises(ConfigError, match="--shard"):
         parse_shard(wrong)
 
 
-@pytest.mark.parametrize("count", [2, 3, 9])
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
 def test_merged_shards_are_the_whole(text: Path, tmp_path: Path, count: int) -> None:
     whole, output = tmp_path / "whole", tmp_path / "out"
     shout(text, whole)
@@ -234,7 +234,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None]
     yield kill_at
 
 
-@pytest.mark.parametrize("shard", [Shard(), Shard(2, 3)])
+@pytest.mark.parametrize("shard", [WHOLE, Shard(2, 3)])
 def test_killed_at_any_moment_and_started_again_the_output_is_the_same(
     text: Path, tmp_path: Path, killed_at: Callable[[int | None], None], shard: Shard
 ) -> None:
@@ -255,7 +255,7 @@ def test_killed_at_any_moment_and_started_again_the_output_is_the_same(
         shout(text, tmp_path / "out", shard=shard)
         assert output.read_bytes() == whole.read_bytes()
         assert not partial_of(output).exists()
-        assert record_of(output).exists() == (shard.count > 1)
+        assert record_of(output).exists() == (shard != WHOLE)
         moments += 1
     assert moments > 8
 
@@ -289,13 +289,13 @@ def test_another_text_or_making_is_refused_until_told_to_begin_anew(text: Path, 
     output, good = tmp_path / "out", text.read_bytes()
     stopped_after_nine_lines(text, output)
     kept = partial_of(output).read_bytes()[: len(kept_lines(output, 9))]
-    with pytest.raises(DecodingError, match="beams none, not 4; .*--overwrite"):
+    with pytest.raises(DecodingError, match=r"beams none, not 4; .*--overwrite"):
         shout(text, output, beams=4)
     with pytest.raises(DecodingError, match="portion_lines 3, not 4"):
         shout(text, output, size=4)
     for changed in (good.replace(b"line 2\n", b"line zwei\n"), good[:20]):
         text.write_bytes(changed)
-        with pytest.raises(CorpusError, match="first 9 lines .*--overwrite"):
+        with pytest.raises(CorpusError, match=r"first 9 lines .*--overwrite"):
             shout(text, output)
     assert partial_of(output).read_bytes() == kept
     text.write_bytes(good.replace(b"line 20", b"line zwanzig") + b"and more")  # nothing of this was translated yet

@@ -67,7 +67,7 @@ def translate_file(
     listener: Listener,
 ) -> Record:
     """Translate a file, or a shard of it, into `output`, or go on with what an earlier run left there."""
-    with open_output(output, made, overwrite=overwrite, keep_record=shard.count > 1) as out:
+    with open_output(output, made, overwrite=overwrite, keep_record=not shard.is_whole) as out:
         passage = Passage(input_file, made.portion_lines, shard, out.record)
         if out.record.input_portions:
             listener.goes_on(out.record)

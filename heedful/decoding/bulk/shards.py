@@ -19,14 +19,16 @@ class Shard:
 
     index: int = 1
     count: int = 1
+    is_whole: bool = False
+    """Whether nothing was divided: the output itself is written, and nothing need be merged."""
 
     def has(self, portion: int) -> bool:
         """Whether the portion of this number, from 0, is its own."""
         return portion % self.count == self.index - 1
 
     def file(self, output: Path) -> Path:
-        """Where it is written: the output itself if there is only one."""
-        if self.count == 1:
+        """Where it is written."""
+        if self.is_whole:
             return output
         return output.with_name(f"{output.name}.part-{self.index:04d}-of-{self.count:04d}")
 
@@ -40,10 +42,13 @@ class Shard:
         return f"{self.index}/{self.count}"
 
 
+WHOLE = Shard(is_whole=True)
+
+
 def parse_shard(text: str | None) -> Shard:
     """The shard that "3/16" names; None: the whole."""
     if text is None:
-        return Shard()
+        return WHOLE
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise ConfigError(f"--shard {text}: give it as i/n with i from 1 to n, such as 3/16.")

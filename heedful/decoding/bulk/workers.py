@@ -164,8 +164,8 @@ def _end_of(code: int) -> str:
 def main() -> None:
     """Be a worker: the first message is what to do and where, each after it texts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the one that started this ends it
-    results = sys.stdout.buffer
-    sys.stdout = sys.stderr  # what anything prints must not get between the lines
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what any library prints must not get between the lines
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, requests), daemon=True).start()
     described = json.loads(requests.get())
