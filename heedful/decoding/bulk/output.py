@@ -58,6 +58,18 @@ class Output:
         if not self.keep_record:
             record_of(self.path).unlink(missing_ok=True)
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Let an error of the work inside tell where to find what was done before it."""
+        try:
+            yield
+        except BaseException as error:
+            if record_of(self.path).exists():
+                error.add_note(f"What was done so far is in {self.partial}; the same command goes on from there.")
+            elif self.partial.stat().st_size:
+                error.add_note(f"What was done so far is in {self.partial}.")
+            raise
+
     def _record(self, portion: Portion | None, *, num_lines: int, finished: bool) -> None:
         os.fsync(self.file.fileno())
         if portion is not None:
@@ -85,11 +97,9 @@ def record_of(path: Path) -> Path:
 
 @contextmanager
 def open_output(path: Path, made: Made, *, overwrite: bool, keep_record: bool) -> Iterator[Output]:
-    """The partial output, cut to what its record tells of; a new one if there is no record, or for `overwrite`.
-
-    After an error what was written stays.
-    """
-    with locked(partial_of(path)) as file:
+    """The partial output, cut to what its record tells of; a new one if there is no record, or for `overwrite`."""
+    partial = partial_of(path)
+    with locked(partial) as file:
         try:
             if overwrite:
                 record_of(path).unlink(missing_ok=True)
@@ -99,23 +109,16 @@ def open_output(path: Path, made: Made, *, overwrite: bool, keep_record: bool) -
             is_named = record.finished and not size and path.exists() and path.stat().st_size == record.bytes
             if size < record.bytes and not is_named:
                 raise DecodingError(
-                    f"{partial_of(path)} has {size:,} bytes where {record_of(path).name} tells of {record.bytes:,}; "
+                    f"{partial} has {size:,} bytes where {record_of(path).name} tells of {record.bytes:,}; "
                     f"add --overwrite to begin anew."
                 )
             if not is_named:
                 file.truncate(record.bytes)
                 file.seek(record.bytes)
             yield Output(path, file, record, keep_record, is_named)
-            if is_named:
-                partial_of(path).unlink()  # it was made for the lock alone
-        except BaseException as error:
-            if not partial_of(path).exists() or not partial_of(path).stat().st_size:
-                partial_of(path).unlink(missing_ok=True)
-            elif record_of(path).exists():
-                error.add_note(f"What was done so far is in {partial_of(path)}; the same command goes on from there.")
-            else:
-                error.add_note(f"What was done so far is in {partial_of(path)}.")
-            raise
+        finally:
+            if partial.exists() and not partial.stat().st_size:  # nothing but the lock was there
+                partial.unlink()
 
 
 def refuse_other(path: Path, record: Record, made: Made) -> None:

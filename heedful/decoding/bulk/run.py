@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -68,15 +68,13 @@ def translate_file(
 ) -> Record:
     """Translate a file, or a shard of it, into `output`, or go on with what an earlier run left there."""
     with open_output(output, made, overwrite=overwrite, keep_record=not shard.is_whole) as out:
-        passage = Passage(input_file, made.portion_lines, shard, out.record)
+        passage = Passage(input_file, made.portion_lines, out.record)
         if out.record.input_portions:
             listener.goes_on(out.record)
-        portions = passage.own_portions(listener)
-        if out.record.finished:
-            deque(portions, maxlen=0)  # nothing comes: the text is only compared with that of then
-        else:
-            with Workers(task, places, input_file) as workers:
-                for done in workers.in_order(portions):
+            listener.begins(Step(out.record.lines, passage.go_past()))
+        if not out.record.finished:
+            with out.kept(), Workers(task, places, input_file) as workers:
+                for done in workers.in_order(passage.portions_of(shard)):
                     out.append(done.lines)
                     if done.trouble:
                         raise done.trouble
@@ -89,35 +87,33 @@ def translate_file(
 class Passage:
     """The way through an input: past what is behind, then the portions of one shard, to the end."""
 
-    def __init__(self, path: str, portion_lines: int, shard: Shard, record: Record) -> None:
-        self.path, self.portion_lines, self.shard, self.record = path, portion_lines, shard, record
+    def __init__(self, path: str, portion_lines: int, record: Record) -> None:
+        self.path, self.record = path, record
         self.last: Portion | None = None
         """The last portion that was read, whosoever it is."""
+        self._portions = read_portions(path, portion_lines)
 
-    def own_portions(self, listener: Listener) -> Iterator[Portion]:
-        """The portions still to translate; one that is not our own only where nothing comes after it."""
-        behind = self.record.input_portions
-        for portion in read_portions(self.path, self.portion_lines):
+    def go_past(self) -> int:
+        """Read what was translated before, and make sure that it is still the same; returns the place in the file."""
+        for portion in islice(self._portions, self.record.input_portions):
             self.last = portion
-            if portion.number < behind:
-                self._check(portion)
-                if portion.number == behind - 1:
-                    listener.begins(Step(self.record.lines, portion.position))
-            elif self.record.finished:
-                raise self._changed()
-            elif self.shard.has(portion.number):
+            if portion.damage:
+                raise portion.damage
+        if self.last is None or self.last.number < self.record.input_portions - 1:
+            raise self._changed()
+        more = self.record.finished and next(self._portions, None) is not None
+        if more or self.last.digest != self.record.input_digest:
+            raise self._changed()
+        return self.last.position
+
+    def portions_of(self, shard: Shard) -> Iterator[Portion]:
+        """The portions still to translate; one of another shard only if nothing can be read after it, without lines."""
+        for portion in self._portions:
+            self.last = portion
+            if shard.has(portion.number):
                 yield portion
             elif portion.damage:
                 yield replace(portion, lines=[])
-        if behind and (self.last is None or self.last.number < behind - 1):
-            raise self._changed()
-
-    def _check(self, portion: Portion) -> None:
-        """The text behind must be that of the record."""
-        if portion.damage:
-            raise portion.damage
-        if portion.number == self.record.input_portions - 1 and portion.digest != self.record.input_digest:
-            raise self._changed()
 
     def _changed(self) -> CorpusError:
         return CorpusError(
