@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -75,7 +76,7 @@ def alive(process: int) -> bool:
 
 @pytest.mark.parametrize(
     ("flags", "kills"),
-    [(["--json", "--workers", 1], 3), (["--shard", "2/3", "--workers", 1], 1)],
+    [(["--json", "--workers", 1], 2), (["--shard", "2/3", "--workers", 1], 1)],
     ids=["json", "shard"],
 )
 def test_killed_again_and_again_the_output_is_that_of_one_run(
@@ -208,6 +209,21 @@ def test_what_cannot_be_meant(
     assert not list(tmp_path.glob("out*"))
 
 
+def test_a_disk_that_is_full_loses_nothing(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk."""
+    arguments = command(model, text, tmp_path / "out", "--workers", 1, "--json")[3:]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        ended = inside(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    ended.refused("large", "out.partial; the same command goes on")
+    assert 0 < lines_of(tmp_path / "out.record.json") < 299
+    assert inside(*arguments).code == 0
+    assert (tmp_path / "out").read_bytes().count(b"\n") == 299
+
+
 def test_an_error_about_a_text_names_its_line(inside: Inside, model: Path, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("1 2\n" * 9 + "1 2 3 " * 900 + "\n1\n")
     flags = ["-i", "in", "-o", "out", "--portion", 4, "--split", "never"]
@@ -222,3 +238,12 @@ def test_progress_is_lines_a_second_and_the_time_left(
     assert len(said) == 4 and said[0].startswith("3") and "  100 lines  " in said[0]
     assert said[2].startswith("100%  299 lines") and " lines/s" in said[2] and said[2].endswith("0:00 left")
     assert said[3].startswith("out: 299 lines; ")
+
+
+@pytest.mark.gpu
+def test_two_workers_share_a_gpu(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
+    flags = ["--method", "greedy", "--device", "cuda", "--portion", 50]
+    for workers in (1, 2):
+        ended = inside("translate", "-m", model, "-i", text, "-o", f"out{workers}", "--workers", workers, *flags)
+        assert ended.code == 0, ended.error
+    assert (tmp_path / "out1").read_bytes() == (tmp_path / "out2").read_bytes()

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 
-from heedful.decoding.bulk.output import locked, partial_of, record_of
+from heedful.decoding.bulk.output import locked, partial_of, record_of, write_all
 from heedful.decoding.bulk.portions import read_portions
 from heedful.decoding.bulk.record import Record, differences, load_record
 from heedful.decoding.bulk.shards import Shard, find_shards
@@ -34,9 +34,8 @@ def merge_shards(output: Path, *, input_file: str | None, tell: Callable[[int, i
         file.truncate(0)
         try:
             for lines, done in interleaved(output, shards, record):
-                file.writelines(lines)
+                write_all(file, b"".join(lines))
                 tell(done, record.input_lines)
-            file.flush()
             os.fsync(file.fileno())
             whole.replace(output)
         except BaseException:

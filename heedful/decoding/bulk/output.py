@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from heedful.decoding.bulk.portions import Portion
 from heedful.decoding.bulk.record import Made, Record, differences, load_record
@@ -28,7 +28,7 @@ class Output:
 
     path: Path
     """Its name once it is complete."""
-    file: BinaryIO
+    file: FileIO
     record: Record
     keep_record: bool
     """Whether the record stays beside the finished output, as that of a shard does for the merge."""
@@ -42,8 +42,7 @@ class Output:
 
     def append(self, lines: bytes) -> None:
         """Write lines that no record tells of yet."""
-        self.file.write(lines)
-        self.file.flush()
+        write_all(self.file, lines)
 
     def commit(self, portion: Portion) -> None:
         """Record that all up to this portion of the input is written."""
@@ -129,11 +128,11 @@ def refuse_other(path: Path, record: Record, made: Made) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[BinaryIO]:
+def locked(path: Path) -> Iterator[FileIO]:
     """A file, opened to be written by this process alone, as far as the file system can tell."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        with os.fdopen(descriptor, "r+b") as file:
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
             _lock(file, path)
             if not _is_still(path, file):
                 continue  # another run finished and gave it its name in between
@@ -141,7 +140,14 @@ def locked(path: Path) -> Iterator[BinaryIO]:
             return
 
 
-def _lock(file: BinaryIO, path: Path) -> None:
+def write_all(file: FileIO, content: bytes) -> None:
+    """Write without a buffer, which would fail a second time when a full disk's file is closed."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def _lock(file: FileIO, path: Path) -> None:
     try:
         import fcntl
     except ImportError:  # not on this system
@@ -156,7 +162,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
         return  # this file system has no locks
 
 
-def _is_still(path: Path, file: BinaryIO) -> bool:
+def _is_still(path: Path, file: FileIO) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
     return False
