@@ -1,10 +1,12 @@
 """Whether engines translate alike: each against torch in float32, on the same sentences, search by search.
 
-    heedful train --source examples/data/tatoeba.en --target examples/data/tatoeba.de --preset tiny --steps 1000 -o model
-    python benchmarks/engines_agree.py model examples/data/tatoeba-test.en examples/data/tatoeba-test.de --write 2026-11-15
+    heedful train --source examples/data/tatoeba.en --target examples/data/tatoeba.de \\
+        --preset tiny --steps 1000 -o model
+    python benchmarks/engines_agree.py model examples/data/tatoeba-test.en examples/data/tatoeba-test.de \\
+        --write 2026-11-15
 
-Counted are sentences whose translation differs from torch's, and the largest difference of `log_prob` where it does not;
-BLEU is that of each engine's translations. Engines that are not there are left out.
+Counted are sentences whose translation differs from torch's, and the largest difference of `log_prob` where it does
+not; BLEU is that of each engine's translations. Engines that are not there are left out.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def main() -> None:
     page = (
         f"# Do engines translate alike?\n\n{len(texts):,} sentences of {arguments.source.name}, on a CPU.\n\n"
         f"{markdown_table(heading, rows)}\n\n- machine: {processor()}, {os.cpu_count()} cores\n"
-        f"- versions: {', '.join(f'{name} {version}' for name, version in versions().items())}\n- command: `{command}`\n"
+        f"- versions: {', '.join(f'{name} {version}' for name, version in versions().items())}\n"
+        f"- command: `{command}`\n"
     )
     sys.stdout.write(page)
     if arguments.write:
