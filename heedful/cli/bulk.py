@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
 
     shard = parse_shard(whole.shard)
     target, engine = shard.file(output), task.engine_name()
+    task = replace(task, engine=engine)  # all workers have the engine that the record tells of
     refuse_no_place(target)
     if not Path(input_file).exists():
         raise CorpusError(f"{input_file}: there is no such file.")

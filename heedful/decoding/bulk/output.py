@@ -116,7 +116,7 @@ def open_output(path: Path, made: Made, *, overwrite: bool, keep_record: bool) -
                 file.seek(record.bytes)
             yield Output(path, file, record, keep_record, is_named)
         finally:
-            if partial.exists() and not partial.stat().st_size:  # nothing but the lock was there
+            if _is_still(partial, file) and not partial.stat().st_size:  # it was there for the lock alone
                 partial.unlink()
 
 
