@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.program import COMMAND, ENVIRONMENT, Inside
 
-GREEDY = ["--method", "greedy", "--device", "cpu", "--max-length", 8]
+GREEDY = ["--engine", "torch", "--method", "greedy", "--device", "cpu", "--max-length", 8]
 CHILDREN = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 
 
@@ -52,7 +52,7 @@ def running(arguments: list[str], until: Callable[[], bool]) -> Iterator[subproc
         end = time.monotonic() + 60
         while not until():
             assert program.poll() is None and time.monotonic() < end, program.communicate()
-            time.sleep(0.01)
+            time.sleep(0.005)
         yield program
     finally:
         program.kill()
