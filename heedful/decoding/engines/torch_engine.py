@@ -18,6 +18,8 @@ from heedful.decoding.scoring import alignment_weights, force
 from heedful.decoding.special_tokens import SpecialTokens
 from heedful.model.seq2seq import Seq2Seq
 
+EVEN_SIZES = {"cpu": 16, "cuda": 64}
+"""Sentences in a batch that always has as many."""
 SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
 
 
@@ -43,9 +45,11 @@ class TorchEngine:
         rows = {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
         outcomes: dict[Job, Outcome] = {}
         lengths = [len(job.source) for job in jobs]
-        divide = make_batches if config.fast else make_even_batches
+        sizes = {"tokens_per_batch": config.tokens_per_batch, "rows_per_sentence": rows}
+        even = EVEN_SIZES.get(self.device.type, EVEN_SIZES["cpu"])
+        batches = make_batches(lengths, **sizes) if config.fast else make_even_batches(lengths, **sizes, most=even)
         with evaluating(self.model):
-            for batch in divide(lengths, tokens_per_batch=config.tokens_per_batch, rows_per_sentence=rows):
+            for batch in batches:
                 members = [jobs[index] for index in batch]
                 width = 0 if config.fast else even_width(len(members[0].source))
                 sources = [job.source for job in members]
