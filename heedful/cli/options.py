@@ -117,7 +117,7 @@ Fast = Annotated[
     typer.Option(
         "--fast",
         rich_help_panel=SEARCH,
-        help="With torch: quicker, but last digits may depend on what else is translated.",
+        help="With torch on a CPU: quicker, but last digits may depend on what else is translated.",
     ),
 ]
 To = Annotated[

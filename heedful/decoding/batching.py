@@ -13,8 +13,8 @@ from torch import Tensor
 
 from heedful.shapes import Bool, Int
 
-EVEN_WIDTH = 16
-"""Tokens that the width of a batch is a multiple of where it must not depend on mates."""
+EVEN_SIZE, EVEN_WIDTH = 16, 16
+"""Where mates must have no part: sentences in a batch, and the tokens that its width is a multiple of."""
 LEAST_COUNTED = 16
 """Shorter sentences count as this many tokens: each row also costs logits over the whole vocabulary."""
 
@@ -31,10 +31,8 @@ def make_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per_sent
     return batches
 
 
-def make_even_batches(
-    lengths: Sequence[int], *, tokens_per_batch: int, rows_per_sentence: int, most: int
-) -> list[list[int]]:
-    """Indices of the sentences of each batch: always `most`, or fewer where `even_width` of their length is large.
+def make_even_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per_sentence: int) -> list[list[int]]:
+    """Indices of the sentences of each batch: always as many, or fewer where `even_width` of their length is large.
 
     Where too few are left, the first of a batch stands there again, and its copies are computed for nothing.
     """
@@ -43,7 +41,7 @@ def make_even_batches(
         by_width.setdefault(even_width(lengths[index]), []).append(index)
     batches: list[list[int]] = []
     for width, members in by_width.items():
-        size = max(1, min(most, tokens_per_batch // (width * rows_per_sentence)))
+        size = max(1, min(EVEN_SIZE, tokens_per_batch // (width * rows_per_sentence)))
         for start in range(0, len(members), size):
             batch = members[start : start + size]
             batches.append([*batch, *[batch[0]] * (size - len(batch))])

@@ -83,11 +83,11 @@ def test_fast_finds_the_same_but_for_last_digits() -> None:
 
 def test_the_size_of_an_even_batch_depends_on_its_width_alone() -> None:
     lengths = [3, 16, 17, 40, 5, 33, 100, 9]
-    batches = make_even_batches(lengths, tokens_per_batch=512, rows_per_sentence=2, most=6)
+    batches = make_even_batches(lengths, tokens_per_batch=512, rows_per_sentence=2)
     assert sorted({index for batch in batches for index in batch}) == list(range(len(lengths)))
     for batch in batches:
         widths = {even_width(lengths[index]) for index in batch}
         assert len(widths) == 1
-        assert len(batch) == max(1, min(6, 512 // (2 * widths.pop())))
-    assert make_even_batches([4], tokens_per_batch=8192, rows_per_sentence=1, most=6) == [[0] * 6]
-    assert make_even_batches([500], tokens_per_batch=100, rows_per_sentence=4, most=6) == [[0]]
+        assert len(batch) == max(1, min(16, 512 // (2 * widths.pop())))
+    assert make_even_batches([4], tokens_per_batch=8192, rows_per_sentence=1) == [[0] * 16]
+    assert make_even_batches([500], tokens_per_batch=100, rows_per_sentence=4) == [[0]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,8 +19,6 @@ from heedful.decoding.scoring import alignment_weights, force
 from heedful.decoding.special_tokens import SpecialTokens
 from heedful.model.seq2seq import Seq2Seq
 
-EVEN_SIZES = {"cpu": 16, "cuda": 64}
-"""Sentences in a batch that always has as many."""
 SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
 
 
@@ -41,13 +40,14 @@ class TorchEngine:
     def decode(
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
     ) -> dict[Job, Outcome]:
-        """Search for all jobs, batch by batch; unless `config.fast`, in batches whose shapes mates have no part in."""
+        """Search for all jobs, batch by batch; on a CPU in batches whose shapes mates have no part in, unless fast."""
         rows = {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
         outcomes: dict[Job, Outcome] = {}
         lengths = [len(job.source) for job in jobs]
+        if self.device.type != "cpu":
+            config = replace(config, fast=True)  # what even batches do for bits is shown for CPUs only
         sizes = {"tokens_per_batch": config.tokens_per_batch, "rows_per_sentence": rows}
-        even = EVEN_SIZES.get(self.device.type, EVEN_SIZES["cpu"])
-        batches = make_batches(lengths, **sizes) if config.fast else make_even_batches(lengths, **sizes, most=even)
+        batches = make_batches(lengths, **sizes) if config.fast else make_even_batches(lengths, **sizes)
         with evaluating(self.model):
             for batch in batches:
                 members = [jobs[index] for index in batch]
