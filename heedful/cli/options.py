@@ -112,6 +112,14 @@ Split = Annotated[
     str | None,
     typer.Option(metavar="WHEN", rich_help_panel=SEARCH, help="Split inputs into sentences: long, always or never."),
 ]
+Fast = Annotated[
+    bool | None,
+    typer.Option(
+        "--fast",
+        rich_help_panel=SEARCH,
+        help="With torch on a CPU: quicker, but last digits may depend on what else is translated.",
+    ),
+]
 To = Annotated[
     str | None,
     typer.Option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LINES_AT_ONCE = 1024
 SEARCH_FLAGS = (
     "method beam_size num_best length_penalty length_penalty_alpha max_length min_length no_repeat_ngram "
-    "temperature top_k top_p seed split"
+    "temperature top_k top_p seed split fast"
 ).split()
 """Flags that are keys of the section decoding."""
 
@@ -45,6 +45,7 @@ def translate(
     top_p: options.TopP = None,
     seed: options.SamplingSeed = None,
     split: options.Split = None,
+    fast: options.Fast = None,
     prefix: options.Prefix = None,
     align: options.Align = False,
     device: options.Device = None,
