@@ -386,7 +386,7 @@ class DecodingConfig:
     tokens_per_batch: int = 8192
     """Source tokens (times beam) decoded together."""
     fast: bool = False
-    """With torch on a CPU: quicker, but what is translated beside a sentence may change the last digits of its score."""
+    """With torch on a CPU: quicker, but what is translated beside it may change the last digits of a score."""
 
     def __post_init__(self) -> None:
         require_positive(self, "decoding", ("beam_size", "num_best", "max_length", "temperature", "tokens_per_batch"))
