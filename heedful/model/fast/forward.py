@@ -82,7 +82,7 @@ def fast_losses(
     After `backward`, the gradients of the weights are in `gradients`, for `hand_over`.
     """
     x = fast_hidden(model, rows, gradients)
-    logits = product(x, [_output_weight(model)], gradients).flatten(0, 1)
+    logits = product(x, [model.output_weight], gradients).flatten(0, 1)
     real = rows.target_segments > 0
     return Losses(*scaled_loss(logits, rows.target_output.flatten(), real.flatten(), scale, smoothing))
 
@@ -103,8 +103,7 @@ def fast_hidden(model: Transformer, rows: PackedRows, gradients: Gradients) -> T
         ]
     pre = model.config.norm_placement == "pre"
     memory = _stack(sublayers, model.encoder.norm, x, this, pre=pre)
-    table = model.source_embedding if model.target_embedding is None else model.target_embedding
-    y = _embed(model, table, model.target_positions, rows.target_input, rows.target_positions, this)
+    y = _embed(model, model.target_table, model.target_positions, rows.target_input, rows.target_positions, this)
     sublayers = []
     decoder_layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
     crossing = [layer.cross_attention for layer in decoder_layers]
@@ -226,10 +225,3 @@ class _FeedForward:
             return feed_forward(x, own.inner.weight, own.inner.bias, own.output.weight, self.gradients)
         inner = F.dropout(own.activated(x), own.dropout, own.training)
         return x, product(inner, [own.output.weight], self.gradients)
-
-
-def _output_weight(model: Transformer) -> Tensor:
-    if model.output is not None:
-        return model.output.weight
-    table = model.source_embedding if model.target_embedding is None else model.target_embedding
-    return table.weight
