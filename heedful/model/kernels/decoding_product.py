@@ -38,7 +38,7 @@ TILES = {
     torch.bfloat16: {64: Tile(16, 32, 64, 4, 6), 512: Tile(32, 64, 64, 4, 4), 1 << 30: Tile(64, 128, 64, 2, 3)},
     torch.float32: {64: Tile(16, 32, 32, 4, 3), 512: Tile(32, 64, 32, 4, 3), 1 << 30: Tile(64, 64, 16, 8, 3)},
 }
-"""By type and most rows. Found by measuring on an H200."""
+"""By type and most rows."""
 
 
 @triton.jit
