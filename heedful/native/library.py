@@ -73,7 +73,7 @@ def available() -> Availability:
 def kernel_names() -> list[str]:
     """The kernels that this processor can run, fastest first."""
     library = load_library()
-    names = ("avx512", "avxvnni", "avx2", "portable")
+    names = ("amx", "avx512", "avxvnni", "avx2", "portable")
     return [name for name in names if library.heedful_kernels(name.encode())]
 
 

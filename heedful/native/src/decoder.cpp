@@ -10,6 +10,7 @@ namespace {
 
 constexpr int CHUNK_TILES = 16; // of the vocabulary, looked through together
 constexpr int CHUNK = CHUNK_TILES * TILE;
+constexpr int CHUNK_STRIDE = CHUNK + 16; // rows a power of two apart would share few places of the cache
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 
 bool better(const Candidate& a, const Candidate& b) {
@@ -89,7 +90,7 @@ void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::ve
 
 const std::vector<Answer>& Decoder::answers(const std::vector<Asking>& asking, int keep) {
     const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
-    logits_.room(pool_.size() * num_rows_ * CHUNK);
+    logits_.room(pool_.size() * num_rows_ * CHUNK_STRIDE);
     partials_.room(2 * num_rows_ * chunks);
     Candidate* candidates = candidates_.room((pool_.size() + 1) * num_rows_ * keep);
     std::fill(candidates, candidates + (pool_.size() + 1) * num_rows_ * keep, Candidate{NOTHING, -1});
@@ -105,10 +106,10 @@ void Decoder::judge(const std::vector<Asking>& asking, long chunk, int thread, i
     const int first_tile = static_cast<int>(chunk) * CHUNK_TILES, end_tile = std::min(first_tile + CHUNK_TILES, output.num_tiles);
     const int first = first_tile * TILE, count = std::min(first + CHUNK, output.outputs) - first;
     const long chunks = (output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
-    float* logits = logits_.data() + thread * num_rows_ * CHUNK;
-    kernels_.multiply(output, rows_, {0, num_rows_, first_tile, end_tile}, logits, CHUNK, NO_ACTIVATION);
+    float* logits = logits_.data() + thread * num_rows_ * CHUNK_STRIDE;
+    kernels_.multiply(output, rows_, {0, num_rows_, first_tile, end_tile}, logits, CHUNK_STRIDE, NO_ACTIVATION);
     for (long row = 0; row < num_rows_; ++row) {
-        float* own = logits + row * CHUNK;
+        float* own = logits + row * CHUNK_STRIDE;
         float* partial = partials_.data() + 2 * (row * chunks + chunk);
         kernels_.scan(own, count, partial, partial + 1);
         const int32_t wanted = asking[row].wanted - first;

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "search.h"
 
@@ -74,6 +76,11 @@ int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, i
                     int32_t groups, int32_t* sums) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
     if (!found || rows < 1 || rows > heedful::MOST_ROWS) return 0;
-    found->dot(bytes, stride, rows, weights, groups, sums);
+    // Kernels may read and write whole blocks of rows.
+    std::vector<uint8_t> whole(heedful::MOST_ROWS * static_cast<size_t>(stride));
+    std::copy(bytes, bytes + rows * stride, whole.begin());
+    alignas(64) int32_t all[heedful::MOST_ROWS * heedful::TILE];
+    found->dot(whole.data(), stride, rows, weights, groups, true, all);
+    std::copy(all, all + rows * heedful::TILE, sums);
     return 1;
 }

@@ -42,20 +42,22 @@ inline void multiply_floats(const Linear& linear, const Rows& rows, long row, in
 void multiply(const Linear& linear, const Rows& rows, Block block, float* to, long stride, int activation) {
     const long tile_size = static_cast<long>(linear.padded_inputs) * TILE;
     alignas(64) int32_t sums[MOST_ROWS * TILE];
+    begin_products(block.end_row - block.first_row);
     for (int tile = block.first_tile; tile < block.end_tile; ++tile) {
         float* column = to + static_cast<long>(tile - block.first_tile) * TILE;
-        for (long row = block.first_row; row < block.end_row; row += MOST_ROWS) {
-            int count = block.end_row - row < MOST_ROWS ? static_cast<int>(block.end_row - row) : MOST_ROWS;
+        for (long row = block.first_row; row < block.end_row; row += ROWS_AT_ONCE) {
+            int count = block.end_row - row < ROWS_AT_ONCE ? static_cast<int>(block.end_row - row) : ROWS_AT_ONCE;
             float* place = column + (row - block.first_row) * stride;
             if (linear.floats) {
                 multiply_floats(linear, rows, row, count, tile, place, stride, activation);
                 continue;
             }
             dot(rows.bytes + row * rows.byte_stride, rows.byte_stride, count, linear.weights + tile * tile_size,
-                linear.padded_inputs / 4, sums);
+                linear.padded_inputs / 4, row == block.first_row, sums);
             finish_tile(linear, rows, row, count, static_cast<long>(tile) * TILE, sums, place, stride, activation);
         }
     }
+    end_products(block.end_row - block.first_row);
 }
 
 // x ≈ scale · (byte - zero), with 0 among the numbers that are met exactly.
