@@ -26,13 +26,18 @@ void Decoder::begin(const Memory& memory, long num_slots, long capacity) {
     long longest = capacity;
     for (const long* start = memory.starts; *start < memory.num_rows; ++start) longest = std::max(longest, start[1] - start[0]);
     scores_room_ = padded(longest, 16) + 16;
-    scores_.room(pool_.size() * model_.shape.num_heads * scores_room_);
+    scores_.room(pool_.size() * MOST_QUERIES * model_.shape.num_heads * scores_room_);
     offsets_.room(longest);
     for (long t = 0; t < longest; ++t) offsets_.data()[t] = t * memory.stride;
 }
 
 void Decoder::step(const std::vector<Asking>& asking) {
     open(static_cast<long>(asking.size()));
+    groups_.clear();
+    for (long first = 0, end = 0; first < num_rows_; first = end) { // hypotheses of a sentence attend to the same memory
+        while (end < num_rows_ && asking[end].sentence == asking[first].sentence) ++end;
+        group(first, end);
+    }
     const size_t last = model_.decoder.size() - 1;
     const Norm* final_norm = model_.shape.has_final_norm ? &model_.decoder_norm : nullptr;
     each_row([&](long row, int) {
@@ -59,7 +64,7 @@ void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vect
         cache_.put(first + ask.places[ask.position], wide(row) + inner, 2 * inner);
         const Attended attended = {cache_.at(first), cache_.halves(), ask.places,     ask.position + 1,     inner,
                                    shape.num_heads, shape.head_dim, shape.attention_scale, scores_room_};
-        kernels_.attend(wide(row), attended, scores_.data() + thread * shape.num_heads * scores_room_, narrow(row));
+        kernels_.attend(wide(row), 0, 1, attended, scores(thread), narrow(row), 0);
         offer(row, narrow(row), inner);
     });
     multiply(layer.self_output, narrow_, narrow_stride_);
@@ -73,13 +78,13 @@ void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::ve
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
     multiply(layer.cross_query, wide_, wide_stride_);
-    each_row([&](long row, int thread) {
-        const long* start = memory_->starts + asking[row].sentence;
+    each_group([&](Group group, int thread) {
+        const long* start = memory_->starts + asking[group.first].sentence;
         const Attended attended = {memory_->kept.at(memory_->place(index, start[0])), memory_->kept.halves(), offsets_.data(),
                                    static_cast<int>(start[1] - start[0]),           inner,
                                    shape.num_heads, shape.head_dim,                 shape.attention_scale, scores_room_};
-        kernels_.attend(wide(row), attended, scores_.data() + thread * shape.num_heads * scores_room_, narrow(row));
-        offer(row, narrow(row), inner);
+        kernels_.attend(wide(group.first), wide_stride_, group.count, attended, scores(thread), narrow(group.first), narrow_stride_);
+        for (long row = group.first; row < group.first + group.count; ++row) offer(row, narrow(row), inner);
     });
     multiply(layer.cross_output, narrow_, narrow_stride_);
     each_row([&](long row, int) {

@@ -38,6 +38,7 @@ class Decoder : Stack {
   private:
     // Room for keys and values of one token; the numbers more keep neighbours in different places of the cache.
     long entry() const { return padded(2 * model_.inner(), 16) + 32; }
+    float* scores(int thread) const { return scores_.data() + thread * MOST_QUERIES * model_.shape.num_heads * scores_room_; }
     void attend_self(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
     void attend_memory(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
     void judge(const std::vector<Asking>& asking, long chunk, int thread, int keep);

@@ -44,7 +44,9 @@ struct Norm {
     bool only_scale = false; // RMSNorm
 };
 
-// What one query row attends to: key t lies at keys + offsets[t], its value `value_shift` further on.
+constexpr int MOST_QUERIES = 4; // rows whose queries meet the same keys at once
+
+// What a row attends to: key t lies at keys + offsets[t], its value `value_shift` further on.
 struct Attended {
     const void* keys; // float32, or bfloat16 if `halves`
     bool halves;
@@ -75,7 +77,8 @@ struct Kernels {
     void (*rotate)(float* heads, int num_heads, int head_dim, const float* turns);
     void (*gate)(const float* inner, const float* gate, int count, float* to);
     void (*halve)(const float* from, int count, uint16_t* to); // to bfloat16
-    void (*attend)(const float* query, const Attended&, float* scores, float* to);
+    // Rows that attend to the same; `scores` has room for MOST_QUERIES times the heads.
+    void (*attend)(const float* queries, long query_stride, int count, const Attended&, float* scores, float* to, long to_stride);
     // The largest of some logits, and Σ exp(logit - largest).
     void (*scan)(const float* logits, int count, float* largest, float* sum);
     // Keep the best `keep` candidates, best first, of equal ones the lowest token.

@@ -69,11 +69,8 @@ inline Floats nearest(Floats x) {
 inline Ints whole(Floats x) { return __builtin_convertvector(x, Ints); }
 inline Floats real(Ints x) { return __builtin_convertvector(x, Floats); }
 
-// e^x to about one part in 10^7; 0 below -87.
-inline Floats exponential(Floats x) {
-    const Floats lowest = splat(-87.0f);
-    Ints vanishes = x < lowest;
-    x = smaller(larger(x, lowest), splat(88.0f));
+// e^x to about one part in 10^7, for x from -87 to 88.
+inline Floats bounded_exponential(Floats x) {
     Floats power = nearest(x * splat(1.44269504f));
     Floats rest = (x - power * splat(0.693359375f)) - power * splat(-2.12194440e-4f);
     Floats p = splat(1.9875691500e-4f);
@@ -86,8 +83,18 @@ inline Floats exponential(Floats x) {
     Ints bits = (whole(power) + splat_int(127)) << 23;
     Floats scale;
     __builtin_memcpy(&scale, &bits, sizeof scale);
-    return vanishes ? splat(0.0f) : p * scale;
+    return p * scale;
 }
+
+// e^x; 0 below -87.
+inline Floats exponential(Floats x) {
+    const Floats lowest = splat(-87.0f);
+    Ints vanishes = x < lowest;
+    return vanishes ? splat(0.0f) : bounded_exponential(smaller(larger(x, lowest), splat(88.0f)));
+}
+
+// e^x for x up to 0; what is too small to count in a sum that holds a 1 stays near 10^-38.
+inline Floats falling_exponential(Floats x) { return bounded_exponential(larger(x, splat(-87.0f))); }
 
 // x·Φ(x), with the error function to about 10^-7 (Abramowitz and Stegun 7.1.26).
 inline Floats gelu(Floats x) {

@@ -210,44 +210,75 @@ void halve(const float* from, int count, uint16_t* to) {
     }
 }
 
-// How one head's query meets four keys, while the next four are fetched.
-template <class Kept>
-inline void meet_four(const float* query, const Kept* const keys[4], const Kept* const next[4], int head, int head_dim,
-                      float scale, float* scores) {
-    Floats sums[4] = {splat(0.0f), splat(0.0f), splat(0.0f), splat(0.0f)};
-    const long first = static_cast<long>(head) * head_dim;
-    for (int i = 0; i < head_dim; i += LANES) {
-        const int left = head_dim - i;
-        const Floats q = left >= LANES ? load(query + first + i) : load_part(query + first + i, left, 0.0f);
+// Up to QUERIES rows that attend to the same positions; each is computed as it would be alone.
+struct Asked {
+    const float* queries;
+    long query_stride;
+    float* scores; // of each query and head
+    float* to;
+    long to_stride;
+};
+
+// How one head's queries meet four keys, while the next four are fetched.
+template <int QUERIES, class Kept>
+inline void meet_four(const Asked& asked, const Attended& a, const Kept* const keys[4], const Kept* const next[4], int head, int t) {
+    Floats sums[QUERIES][4];
+#pragma GCC unroll 4
+    for (int n = 0; n < QUERIES; ++n)
+        for (int k = 0; k < 4; ++k) sums[n][k] = splat(0.0f);
+    const long first = static_cast<long>(head) * a.head_dim;
+    for (int i = 0; i < a.head_dim; i += LANES) {
+        const int left = a.head_dim - i;
+        Floats q[QUERIES];
+#pragma GCC unroll 4
+        for (int n = 0; n < QUERIES; ++n) {
+            const float* query = asked.queries + n * asked.query_stride + first + i;
+            q[n] = left >= LANES ? load(query) : load_part(query, left, 0.0f);
+        }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const Kept* key = keys[k] + first + i;
-            sums[k] += q * (left >= LANES ? load_kept(key) : load_kept_part(key, left));
+            const Kept* place = keys[k] + first + i;
+            const Floats key = left >= LANES ? load_kept(place) : load_kept_part(place, left);
+#pragma GCC unroll 4
+            for (int n = 0; n < QUERIES; ++n) sums[n][k] += q[n] * key;
             __builtin_prefetch(next[k] + first + i);
         }
     }
-    const Four found = four_sums(sums[0], sums[1], sums[2], sums[3]) * Four{scale, scale, scale, scale};
-    __builtin_memcpy(scores, &found, sizeof found);
+#pragma GCC unroll 4
+    for (int n = 0; n < QUERIES; ++n) {
+        const Four found = four_sums(sums[n][0], sums[n][1], sums[n][2], sums[n][3]) * Four{a.scale, a.scale, a.scale, a.scale};
+        __builtin_memcpy(asked.scores + (n * a.num_heads + head) * a.room + t, &found, sizeof found);
+    }
 }
 
-// Add four values of one head, by their weights, to what was there before.
-template <class Kept>
-inline void weigh_four(const Kept* const values[4], const Kept* const next[4], const float* weights, int head, int head_dim,
-                       bool fresh, float* to) {
-    const long first = static_cast<long>(head) * head_dim;
-    for (int i = 0; i < head_dim; i += LANES) {
-        const int left = head_dim - i;
+// Add four values of one head, by each query's weights, to what was there before.
+template <int QUERIES, class Kept>
+inline void weigh_four(const Asked& asked, const Attended& a, const Kept* const values[4], const Kept* const next[4], int head, int t) {
+    const long first = static_cast<long>(head) * a.head_dim;
+    for (int i = 0; i < a.head_dim; i += LANES) {
+        const int left = a.head_dim - i;
         const bool full = left >= LANES;
-        float* place = to + first + i;
-        Floats sum = fresh ? splat(0.0f) : full ? load(place) : load_part(place, left, 0.0f);
+        Floats sums[QUERIES];
+#pragma GCC unroll 4
+        for (int n = 0; n < QUERIES; ++n) {
+            const float* place = asked.to + n * asked.to_stride + first + i;
+            sums[n] = t == 0 ? splat(0.0f) : full ? load(place) : load_part(place, left, 0.0f);
+        }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const Kept* value = values[k] + first + i;
-            sum += splat(weights[k]) * (full ? load_kept(value) : load_kept_part(value, left));
+            const Kept* place = values[k] + first + i;
+            const Floats value = full ? load_kept(place) : load_kept_part(place, left);
+#pragma GCC unroll 4
+            for (int n = 0; n < QUERIES; ++n)
+                sums[n] += splat(asked.scores[(n * a.num_heads + head) * a.room + t + k]) * value;
             __builtin_prefetch(next[k] + first + i);
         }
-        if (full) store(place, sum);
-        else store_part(place, sum, left);
+#pragma GCC unroll 4
+        for (int n = 0; n < QUERIES; ++n) {
+            float* place = asked.to + n * asked.to_stride + first + i;
+            if (full) store(place, sums[n]);
+            else store_part(place, sums[n], left);
+        }
     }
 }
 
@@ -256,30 +287,40 @@ template <class Kept> inline void find_rows(const Attended& a, int t, const Kept
     for (int i = 0; i < 4; ++i) rows[i] = from + a.offsets[t + i < a.count ? t + i : a.count - 1];
 }
 
-// All heads of one query. Keys and values are gone through position by position, as they lie in memory. The last four
+// All heads of some queries. Keys and values are gone through position by position, as they lie in memory. The last four
 // may hold a position twice: softmax gives what stands behind the count no weight.
-template <class Kept> inline void attend_to(const float* query, const Attended& a, float* scores, float* to) {
+template <int QUERIES, class Kept> inline void attend_to(const Asked& asked, const Attended& a) {
     const Kept *rows[4], *next[4], *keys = static_cast<const Kept*>(a.keys), *values = keys + a.value_shift;
     find_rows(a, 0, keys, next);
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
         const bool last = t + 4 >= a.count;
         find_rows(a, last ? 0 : t + 4, last ? values : keys, next);
-        for (int head = 0; head < a.num_heads; ++head)
-            meet_four(query, rows, next, head, a.head_dim, a.scale, scores + head * a.room + t);
+        for (int head = 0; head < a.num_heads; ++head) meet_four<QUERIES>(asked, a, rows, next, head, t);
     }
-    for (int head = 0; head < a.num_heads; ++head) softmax(scores + head * a.room, a.count);
+    for (int head = 0; head < QUERIES * a.num_heads; ++head) softmax(asked.scores + head * a.room, a.count);
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
         find_rows(a, t + 4, values, next);
-        for (int head = 0; head < a.num_heads; ++head)
-            weigh_four(rows, next, scores + head * a.room + t, head, a.head_dim, t == 0, to);
+        for (int head = 0; head < a.num_heads; ++head) weigh_four<QUERIES>(asked, a, rows, next, head, t);
     }
 }
 
-void attend(const float* query, const Attended& a, float* scores, float* to) {
-    if (a.halves) attend_to<uint16_t>(query, a, scores, to);
-    else attend_to<float>(query, a, scores, to);
+template <class Kept> inline void attend_all(Asked asked, int count, const Attended& a) {
+    while (count > 0) {
+        const int together = count >= 4 ? 4 : count >= 2 ? 2 : 1;
+        if (together == 4) attend_to<4, Kept>(asked, a);
+        else if (together == 2) attend_to<2, Kept>(asked, a);
+        else attend_to<1, Kept>(asked, a);
+        asked.queries += together * asked.query_stride;
+        asked.to += together * asked.to_stride;
+        count -= together;
+    }
+}
+
+void attend(const float* queries, long query_stride, int count, const Attended& a, float* scores, float* to, long to_stride) {
+    if (a.halves) attend_all<uint16_t>({queries, query_stride, scores, to, to_stride}, count, a);
+    else attend_all<float>({queries, query_stride, scores, to, to_stride}, count, a);
 }
 
 void scan(const float* logits, int count, float* largest, float* sum) {
@@ -290,8 +331,8 @@ void scan(const float* logits, int count, float* largest, float* sum) {
     if (i < count) most = larger(load_part(logits + i, count - i, nothing), most);
     *largest = largest_of(most);
     const Floats centre = splat(*largest);
-    for (i = 0; i + LANES <= count; i += LANES) total += exponential(load(logits + i) - centre);
-    if (i < count) total += exponential(load_part(logits + i, count - i, nothing) - centre);
+    for (i = 0; i + LANES <= count; i += LANES) total += falling_exponential(load(logits + i) - centre);
+    if (i < count) total += falling_exponential(load_part(logits + i, count - i, nothing) - centre);
     *sum = sum_of(total);
 }
 
