@@ -34,6 +34,7 @@ from heedful.decoding.batching import pad
 from heedful.decoding.constraints import SpecialTokens
 from heedful.model.transformer import Transformer
 from heedful.native import NativeEngine
+from heedful.native.engine import usable_cores
 from heedful.text.tokenizer import train_tokenizer
 
 VOCAB, LENGTH = 32_000, 25
@@ -170,7 +171,7 @@ def processor() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--keep", type=Path, help="where to write the model directory, or where it was written before")
     parser.add_argument("--ctranslate2", type=Path, help="the same model, exported for CTranslate2 in int8")
     parser.add_argument("--without-torch", action="store_true", help="leave torch out, which is slow")

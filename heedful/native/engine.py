@@ -19,7 +19,7 @@ import numpy as np
 from heedful.config import DecodingConfig
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
 from heedful.native.convert import native_weights
-from heedful.native.library import Results, Sentences, Settings, load_library
+from heedful.native.library import Pairs, Results, Sentences, Settings, load_library
 from heedful.native.weight_file import read_shape
 
 PENALTIES = {"none": 0, "paper": 1, "average": 2}
@@ -77,10 +77,14 @@ class NativeEngine:
     """A model's weights, mapped into memory, and threads to compute with; several callers take turns."""
 
     def __init__(self, path: str | Path, *, num_threads: int | None = None, kernels: str | None = None) -> None:
-        """Open a file of native weights. `kernels` names an instruction set; None: the processor's fastest."""
+        """Open a file of native weights.
+
+        `kernels` names an instruction set; None: the one that HEEDFUL_KERNELS names, or the processor's fastest.
+        """
+        kernels = kernels or os.environ.get("HEEDFUL_KERNELS")
         self.path = Path(path)
         self._library = _library()
-        self.num_threads = num_threads or len(os.sched_getaffinity(0))
+        self.num_threads = num_threads or usable_cores()
         self._kernel_name = kernels.encode() if kernels else None
         if kernels and not self._library.heedful_kernels(self._kernel_name):
             raise ConfigError(f"this processor has no {kernels} kernels.")
@@ -180,6 +184,31 @@ class NativeEngine:
         arguments = [argument for side in ids for argument in (_pointer(side, c_int32), len(side))]
         self._call(self._library.heedful_logits, self._together, *arguments, _pointer(result, c_float))
         return result
+
+    def align_ids(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """How much each step after a target token, the start token first, attends to each source token: (T, S) each.
+
+        The mean over the heads of the last decoder layer but one, as `heedful.decoding.scoring` does.
+        """
+        if len(sources) != len(targets):
+            raise DecodingError("sources and targets must be equally many.")
+        found: list[np.ndarray] = [np.empty((0, 0), dtype=np.float32)] * len(sources)
+        for batch in batches([len(source) for source in sources], DecodingConfig(method="greedy")):
+            source, source_starts = joined([sources[i] for i in batch])
+            target, target_starts = joined([targets[i] for i in batch])
+            sizes = np.diff(source_starts) * np.diff(target_starts)
+            whole = np.empty(int(sizes.sum()), dtype=np.float32)
+            pairs = Pairs(
+                count=len(batch),
+                source=_pointer(source, c_int32),
+                source_starts=_pointer(source_starts, c_int64),
+                target=_pointer(target, c_int32),
+                target_starts=_pointer(target_starts, c_int64),
+            )
+            self._call(self._library.heedful_align, self._together, pairs, _pointer(whole, c_float))
+            for i, part in zip(batch, np.split(whole, np.cumsum(sizes)[:-1]), strict=True):
+                found[i] = part.reshape(len(targets[i]), len(sources[i]))
+        return found
 
     def _translate(
         self,
@@ -283,6 +312,13 @@ def length_penalty(length: int, config: DecodingConfig) -> float:
     if config.length_penalty == "paper":
         return float(((length + 5.0) / 6.0) ** config.length_penalty_alpha)
     return float(length**config.length_penalty_alpha) if config.length_penalty == "average" else 1.0
+
+
+def usable_cores() -> int:
+    """The cores that this process may use; those of the machine where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _library() -> ctypes.CDLL:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 1
+INTERFACE_VERSION = 2
 
 
 class Settings(Structure):
@@ -35,6 +35,19 @@ class Sentences(Structure):
         ("prefix", POINTER(c_int32)),
         ("prefix_starts", POINTER(c_int64)),
         ("max_lengths", POINTER(c_int32)),
+    ]
+
+
+class Pairs(Structure):
+    """Sentences with their translations: `HeedfulPairs` of native.h."""
+
+    _fields_ = [
+        ("count", c_int32),
+        ("unused", c_int32),
+        ("source", POINTER(c_int32)),
+        ("source_starts", POINTER(c_int64)),
+        ("target", POINTER(c_int32)),
+        ("target_starts", POINTER(c_int64)),
     ]
 
 
@@ -106,6 +119,8 @@ def declare(library: ctypes.CDLL) -> None:
         *message,
     ]
     library.heedful_translate.restype = c_int32
+    library.heedful_align.argtypes = [c_void_p, POINTER(Pairs), POINTER(c_float), *message]
+    library.heedful_align.restype = c_int32
     ids = (POINTER(c_int32), c_int64)
     library.heedful_logits.argtypes = [c_void_p, *ids, *ids, POINTER(c_float), *message]
     library.heedful_logits.restype = c_int32

@@ -15,6 +15,7 @@ struct Asking {
     int position;
     int32_t wanted;              // a token whose logit is needed whatever it is
     std::vector<int32_t> banned; // tokens that may not be chosen
+    float* weights = nullptr;    // where to write how much it attends to each source token, the mean over heads
 };
 
 // What the model says of the next token: log-probabilities are logits less log_sum.
@@ -41,6 +42,7 @@ class Decoder : Stack {
     float* scores(int thread) const { return scores_.data() + thread * MOST_QUERIES * model_.shape.num_heads * scores_room_; }
     void attend_self(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
     void attend_memory(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
+    void show(float* to, int count, const float* scores) const;
     void judge(const std::vector<Asking>& asking, long chunk, int thread, int keep);
     void gather(long row, float* partials, int keep);
 

@@ -34,7 +34,7 @@ template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 1; }
+int32_t heedful_interface_version() { return 2; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
@@ -60,6 +60,14 @@ int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const H
     return guarded(message, room, [&] {
         std::lock_guard<std::mutex> turn(own.busy);
         own.search.run(*settings, *sentences, *results);
+    });
+}
+
+int32_t heedful_align(void* engine, const HeedfulPairs* pairs, float* to, char* message, int64_t room) {
+    Engine& own = *static_cast<Engine*>(engine);
+    return guarded(message, room, [&] {
+        std::lock_guard<std::mutex> turn(own.busy);
+        own.search.align(*pairs, to);
     });
 }
 
