@@ -40,10 +40,31 @@ inline Ints splat_int(int32_t x) { return Ints{x, x, x, x, x, x, x, x, x, x, x, 
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 
+#if defined(__clang__) || __GNUC__ >= 12
 inline Eight low_half(Floats x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7); }
 inline Eight high_half(Floats x) { return __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15); }
 inline Four low_half(Eight x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
 inline Four high_half(Eight x) { return __builtin_shufflevector(x, x, 4, 5, 6, 7); }
+// The first two lanes of both, or the last two, side by side.
+inline Four zip_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Four zip_high(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline Four join_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 1, 4, 5); }
+inline Four join_high(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 3, 6, 7); }
+#else
+template <class Half, class Whole> inline Half half_of(const Whole& x, int which) {
+    Half half;
+    __builtin_memcpy(&half, reinterpret_cast<const char*>(&x) + which * sizeof half, sizeof half);
+    return half;
+}
+inline Eight low_half(Floats x) { return half_of<Eight>(x, 0); }
+inline Eight high_half(Floats x) { return half_of<Eight>(x, 1); }
+inline Four low_half(Eight x) { return half_of<Four>(x, 0); }
+inline Four high_half(Eight x) { return half_of<Four>(x, 1); }
+inline Four zip_low(Four a, Four b) { return Four{a[0], b[0], a[1], b[1]}; }
+inline Four zip_high(Four a, Four b) { return Four{a[2], b[2], a[3], b[3]}; }
+inline Four join_low(Four a, Four b) { return Four{a[0], a[1], b[0], b[1]}; }
+inline Four join_high(Four a, Four b) { return Four{a[2], a[3], b[2], b[3]}; }
+#endif
 
 inline float sum_of(Floats x) {
     Eight eight = low_half(x) + high_half(x);

@@ -173,10 +173,8 @@ inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
     const Eight c8 = low_half(c) + high_half(c), d8 = low_half(d) + high_half(d);
     const Four a4 = low_half(a8) + high_half(a8), b4 = low_half(b8) + high_half(b8);
     const Four c4 = low_half(c8) + high_half(c8), d4 = low_half(d8) + high_half(d8);
-    const Four ab_low = __builtin_shufflevector(a4, b4, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a4, b4, 2, 6, 3, 7);
-    const Four cd_low = __builtin_shufflevector(c4, d4, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c4, d4, 2, 6, 3, 7);
-    const Four ab = ab_low + ab_high, cd = cd_low + cd_high; // 0 + 2 and 1 + 3 of each
-    return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    const Four ab = zip_low(a4, b4) + zip_high(a4, b4), cd = zip_low(c4, d4) + zip_high(c4, d4); // 0 + 2 and 1 + 3 of each
+    return join_low(ab, cd) + join_high(ab, cd);
 }
 
 // Keys and values are kept as float32 or as bfloat16, the upper half of one.
