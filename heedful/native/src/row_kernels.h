@@ -182,9 +182,14 @@ typedef uint16_t Halves __attribute__((vector_size(32)));
 
 inline Floats load_kept(const float* from) { return load(from); }
 inline Floats load_kept(const uint16_t* from) {
+#if defined(__AVX512F__) // the instruction itself, which compilers do not find
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+#else
     Halves halves;
     __builtin_memcpy(&halves, from, sizeof halves);
     Words bits = __builtin_convertvector(halves, Words) << 16;
+#endif
     Floats x;
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
@@ -203,7 +208,12 @@ void halve(const float* from, int count, uint16_t* to) {
         Floats x = left >= LANES ? load(from + i) : load_part(from + i, left, 0.0f);
         Words bits;
         __builtin_memcpy(&bits, &x, sizeof bits);
-        Halves halves = __builtin_convertvector((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16, Halves);
+        bits = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+#if defined(__AVX512F__)
+        const __m256i halves = _mm512_cvtepi32_epi16((__m512i)bits);
+#else
+        const Halves halves = __builtin_convertvector(bits, Halves);
+#endif
         __builtin_memcpy(to + i, &halves, (left >= LANES ? LANES : left) * sizeof(uint16_t));
     }
 }
