@@ -96,10 +96,13 @@ class NativeEngine:
         self._opening = threading.Lock()
         self.shape = read_shape(self.path)
 
-    def _open(self, num_threads: int) -> Any:
+    def _open(self, num_threads: int, *, beside: Any = None) -> Any:
         message = ctypes.create_string_buffer(1000)
-        path = os.fsencode(self.path)
-        handle = self._library.heedful_open(path, num_threads, self._kernel_name, message, len(message))
+        if beside is None:
+            path = os.fsencode(self.path)
+            handle = self._library.heedful_open(path, num_threads, self._kernel_name, message, len(message))
+        else:
+            handle = self._library.heedful_open_beside(beside, num_threads, message, len(message))
         if not handle:
             raise ModelDirectoryError(f"{_text(message)}.")
         return self._handles.keep(handle)
@@ -108,7 +111,7 @@ class NativeEngine:
         """For many batches: as many engines of one thread each, over the same weights, opened when first needed."""
         with self._opening:
             while len(self._apart) < self.num_threads:
-                self._apart.append(self._open(1))
+                self._apart.append(self._open(1, beside=self._together))
             return self._apart
 
     @classmethod

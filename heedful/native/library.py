@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 2
+INTERFACE_VERSION = 3
 
 
 class Settings(Structure):
@@ -113,6 +113,8 @@ def declare(library: ctypes.CDLL) -> None:
     library.heedful_kernels.argtypes, library.heedful_kernels.restype = [c_char_p], c_char_p
     library.heedful_open.argtypes = [c_char_p, c_int32, c_char_p, *message]
     library.heedful_open.restype = c_void_p
+    library.heedful_open_beside.argtypes = [c_void_p, c_int32, *message]
+    library.heedful_open_beside.restype = c_void_p
     library.heedful_close.argtypes, library.heedful_close.restype = [c_void_p], None
     library.heedful_translate.argtypes = [
         *(c_void_p, POINTER(Settings), POINTER(Sentences), POINTER(Results)),

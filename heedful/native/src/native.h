@@ -46,6 +46,8 @@ HEEDFUL_API int32_t heedful_interface_version();
 /* The name of the kernels that would be used, or "" where this processor cannot run those of that name. */
 HEEDFUL_API const char* heedful_kernels(const char* name);
 HEEDFUL_API void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t room);
+/* Another engine over the weights of one that is open; each may be closed before the other. */
+HEEDFUL_API void* heedful_open_beside(void* engine, int32_t num_threads, char* message, int64_t room);
 HEEDFUL_API void heedful_close(void* engine);
 HEEDFUL_API int32_t heedful_translate(void* engine, const HeedfulSettings*, const HeedfulSentences*, HeedfulResults*,
                                       char* message, int64_t room);
