@@ -34,7 +34,7 @@ from heedful.decoding.batching import pad
 from heedful.decoding.constraints import SpecialTokens
 from heedful.model.transformer import Transformer
 from heedful.native import NativeEngine
-from heedful.native.engine import usable_cores
+from heedful.native.cores import usable_cores
 from heedful.text.tokenizer import train_tokenizer
 
 VOCAB, LENGTH = 32_000, 25

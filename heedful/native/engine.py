@@ -19,12 +19,15 @@ import numpy as np
 from heedful.config import DecodingConfig
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
 from heedful.native.convert import native_weights
+from heedful.native.cores import usable_cores
 from heedful.native.library import Pairs, Results, Sentences, Settings, load_library
 from heedful.native.weight_file import read_shape
 
 PENALTIES = {"none": 0, "paper": 1, "average": 2}
 MOST_ROWS = 256
 """Hypotheses that are computed together; more would only fill the caches."""
+MOST_TOGETHER = 16
+"""Threads that compute one batch together; more would mostly wait for each other."""
 LEAST_COUNTED = 16
 """Shorter sentences count as this many tokens: each row also costs logits over the whole vocabulary."""
 
@@ -59,7 +62,7 @@ class Handles:
     """Engines that the library has opened and must close."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
+        self.library, self.process = library, os.getpid()
         self.opened: list[ctypes.c_void_p] = []
 
     def keep(self, handle: int) -> ctypes.c_void_p:
@@ -68,8 +71,8 @@ class Handles:
         return self.opened[-1]
 
     def close(self) -> None:
-        """Close them all."""
-        while self.opened:
+        """Close them all; a process that was forked off has not their threads and must not wait for them."""
+        while self.opened and os.getpid() == self.process:
             self.library.heedful_close(self.opened.pop())
 
 
@@ -91,7 +94,7 @@ class NativeEngine:
         self.kernels = str(self._library.heedful_kernels(self._kernel_name).decode())
         self._handles = Handles(self._library)
         self._finalizer = weakref.finalize(self, self._handles.close)
-        self._together = self._open(self.num_threads)
+        self._together = self._open(min(self.num_threads, MOST_TOGETHER))
         self._apart: list[Any] = []
         self._opening = threading.Lock()
         self.shape = read_shape(self.path)
@@ -315,13 +318,6 @@ def length_penalty(length: int, config: DecodingConfig) -> float:
     if config.length_penalty == "paper":
         return float(((length + 5.0) / 6.0) ** config.length_penalty_alpha)
     return float(length**config.length_penalty_alpha) if config.length_penalty == "average" else 1.0
-
-
-def usable_cores() -> int:
-    """The cores that this process may use; those of the machine where the system does not tell."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _library() -> ctypes.CDLL:
