@@ -87,9 +87,9 @@ class Translator:
 
             model, loaded = load_native(path, device=device, quantization=quantization)
         else:
-            if quantization is not None:
+            if quantization not in (None, "float32"):
                 raise ConfigError(
-                    f"quantization={quantization}: the engine torch has none; use engine native or ctranslate2."
+                    f"quantization={quantization}: the engine torch has float32 only; use engine native or ctranslate2."
                 )
             model, loaded, where = load_torch(path, device)
         return cls._of(model, loaded, where)

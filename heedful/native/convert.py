@@ -29,14 +29,14 @@ ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
 _in_memory: dict[bytes, Path] = {}
 
 
-def native_weights(directory: str | Path, *, precision: str = "int8") -> Path:
-    """The engine's file for a model directory, made now if it is not there or belongs to another model."""
+def native_weights(directory: str | Path, *, precision: str = "int8", anew: bool = False) -> Path:
+    """The engine's file for a model directory, made now if it is not there or belongs to another model, or if `anew`."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
-    return files_of.steady(directory, lambda files: _find_or_make(files, precision))
+    return files_of.steady(directory, lambda files: _find_or_make(files, precision, anew=anew))
 
 
-def _find_or_make(files: Files, precision: str) -> Path:
+def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
     files.check_size(WEIGHTS)
     config = read_record(files)[0].model
     check_supported(config)
@@ -44,7 +44,7 @@ def _find_or_make(files: Files, precision: str) -> Path:
     fingerprint = hashlib.sha256(told.encode()).digest()
     places = [files.directory / f"native-{precision}.bin", cache_directory() / f"{fingerprint.hex()[:32]}.bin"]
     for place in [*places, *([_in_memory[fingerprint]] if fingerprint in _in_memory else [])]:
-        if read_fingerprint(place) == fingerprint:
+        if not anew and read_fingerprint(place) == fingerprint:
             return _still_true(place, files)
     files.check([WEIGHTS])
     tensors = convert(config, read_weights(files.paths[WEIGHTS], files.directory / WEIGHTS), precision=precision)

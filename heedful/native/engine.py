@@ -128,7 +128,11 @@ class NativeEngine:
     ) -> NativeEngine:
         """The engine of a model directory; its weights are converted at the first time and then kept."""
         _library()  # without it nothing need be converted
-        return cls(native_weights(directory, precision=precision), num_threads=num_threads, kernels=kernels)
+        try:
+            return cls(native_weights(directory, precision=precision), num_threads=num_threads, kernels=kernels)
+        except ModelDirectoryError:  # what was kept is damaged, or the model itself is, which is told now
+            made = native_weights(directory, precision=precision, anew=True)
+            return cls(made, num_threads=num_threads, kernels=kernels)
 
     def close(self) -> None:
         """Let the weights and the threads go; the engine is of no use afterwards."""

@@ -84,7 +84,7 @@ def test_auto_is_native_on_cpus_and_torch_for_what_native_cannot_do(directory: P
     auto = Translator.load(directory, device="cpu")
     assert auto.engine_for() == ("native", "int8")
     assert auto.translate(TEXTS) == Translator.load(directory, engine="native").translate(TEXTS)
-    assert Translator.load(directory, device="cpu", quantization="float32").engine_for() == ("native", "float32")
+    assert Translator.load(directory, device="cpu", quantization="float32").engine_for() == ("torch", "float32")
     assert auto.engine_for(method="sampling") == ("torch", "float32")
     ours = Translator.load(directory, device="cpu", engine="torch")
     assert ours.engine_for() == ("torch", "float32")

@@ -175,9 +175,21 @@ def test_where_nothing_can_be_written_the_weights_stay_in_memory(
         raise PermissionError(13, "read only", str(path))
 
     monkeypatch.setattr("heedful.native.convert.write_weight_file", refuse)
+    monkeypatch.setattr("heedful.native.convert._in_memory", {})
     first, second = NativeEngine.load(directory), NativeEngine.load(directory)
     assert first.path == second.path and not list(directory.glob("native*"))
     np.testing.assert_array_equal(first.logits([5, 3], [2]), expected)
+
+
+def test_a_damaged_file_is_made_again(directory: Path) -> None:
+    engine = NativeEngine.load(directory)
+    expected, path = engine.logits([5, 3], [2]), engine.path
+    engine.close()
+    intact = path.read_bytes()
+    for damaged in (intact[:-1] + bytes([intact[-1] ^ 1]), intact[:500] + b"x" * 100 + intact[600:]):
+        path.write_bytes(damaged)
+        np.testing.assert_array_equal(NativeEngine.load(directory).logits([5, 3], [2]), expected)
+        assert path.read_bytes() == intact
 
 
 def test_weights_that_were_written_later_are_verified_again(directory: Path) -> None:

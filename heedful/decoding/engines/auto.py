@@ -56,6 +56,8 @@ def load_auto(
     """
     if device not in ("auto", "cpu") or not available() or (device == "auto" and has_gpu()):
         return None
+    if quantization == "float32":  # native has it for comparisons; torch is faster
+        return None
     try:
         check_supported(files_of.steady(path, read_record)[0].model)
     except ConfigError:
