@@ -131,6 +131,7 @@ def measure(runs: dict[str, Run], *, rounds: int) -> dict[str, dict[str, list[Sp
         sources = [[*random.integers(4, VOCAB, LENGTH - 1).tolist(), 3] for _ in range(task.batch)]
         for turn in range(rounds + 1):
             for name, run in runs.items():
+                time.sleep(0.3)  # until the threads of the one before no longer wait in a loop for more
                 start, core_start = time.perf_counter(), time.process_time()
                 for _ in range(task.repeats):
                     made = run(sources, task.beam)
