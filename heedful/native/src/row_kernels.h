@@ -353,18 +353,48 @@ inline void insert(float value, int32_t token, Candidate* best, int keep) {
     best[place] = Candidate{value, token};
 }
 
+// One bit for each of sixteen numbers that are at least `floor`.
+inline uint32_t lanes_from(const float* from, float floor) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(_mm512_loadu_ps(from), _mm512_set1_ps(floor), _CMP_GE_OQ);
+#elif defined(__AVX2__)
+    const __m256 least = _mm256_set1_ps(floor);
+    const int left = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(from), least, _CMP_GE_OQ));
+    const int right = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(from + 8), least, _CMP_GE_OQ));
+    return static_cast<uint32_t>(left) | static_cast<uint32_t>(right) << 8;
+#else
+    uint32_t found = 0;
+    for (int i = 0; i < LANES; ++i) found |= static_cast<uint32_t>(from[i] >= floor) << i;
+    return found;
+#endif
+}
+
+// A number that at least `keep` of the logits reach: each lane's largest is one of them.
+inline float reached_by(const float* logits, int count, int keep) {
+    const float nothing = -__builtin_inff();
+    if (keep > LANES) return nothing;
+    Floats most = splat(nothing);
+    for (int i = 0; i + LANES <= count; i += LANES) most = larger(load(logits + i), most);
+    float sorted[LANES + 1];
+    int filled = 0;
+    for (int lane = 0; lane < LANES; ++lane) {
+        int place = filled < keep ? filled++ : keep;
+        for (; place > 0 && sorted[place - 1] < most[lane]; --place) sorted[place] = sorted[place - 1];
+        sorted[place] = most[lane];
+    }
+    return sorted[keep - 1];
+}
+
 void choose(const float* logits, int count, int32_t first_token, Candidate* best, int keep) {
     const float nothing = -__builtin_inff();
-    constexpr int BLOCK = 4 * LANES;
-    for (int i = 0; i < count; i += BLOCK) {
-        const int left = count - i < BLOCK ? count - i : BLOCK;
-        if (left == BLOCK) {
-            Floats most = larger(larger(load(logits + i), load(logits + i + LANES)),
-                                 larger(load(logits + i + 2 * LANES), load(logits + i + 3 * LANES)));
-            if (!(largest_of(most) >= best[keep - 1].value)) continue;
-        }
-        for (int j = i; j < i + left; ++j)
-            if (logits[j] > nothing && logits[j] >= best[keep - 1].value)
-                insert(logits[j], first_token + j, best, keep);
-    }
+    float floor = best[keep - 1].token < 0 ? reached_by(logits, count, keep) : best[keep - 1].value;
+    auto offer = [&](int i) {
+        if (!(logits[i] > nothing && logits[i] >= best[keep - 1].value)) return;
+        insert(logits[i], first_token + i, best, keep);
+        if (best[keep - 1].value > floor) floor = best[keep - 1].value;
+    };
+    int i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (uint32_t lanes = lanes_from(logits + i, floor); lanes; lanes &= lanes - 1) offer(i + __builtin_ctz(lanes));
+    for (; i < count; ++i) offer(i);
 }
