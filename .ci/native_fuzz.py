@@ -31,7 +31,7 @@ HEAD = struct.Struct("<8sIIQQQ24x")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=8.0, help="how long to go on, the compiling not counted")
+    parser.add_argument("--seconds", type=float, default=6.0, help="how long to go on, the compiling not counted")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--whole", action="store_true", help="also the engine's tests, and a search for races")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)

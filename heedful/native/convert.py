@@ -30,7 +30,7 @@ _in_memory: dict[bytes, Path] = {}
 
 
 def native_weights(directory: str | Path, *, precision: str = "int8", anew: bool = False) -> Path:
-    """The engine's file for a model directory, made now if it is not there or belongs to another model, or if `anew`."""
+    """The engine's file for a model directory, made now if there is none for this model, or if `anew`."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
     return files_of.steady(directory, lambda files: _find_or_make(files, precision, anew=anew))
