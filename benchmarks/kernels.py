@@ -54,7 +54,6 @@ def cases() -> list[Case]:
     bias, weight, shift = (torch.randn(D_MODEL, **rows) for _ in range(3))
     seeds = torch.tensor([3], device="cuda")
     packed = torch.randn(ROWS, WIDTH, 3, HEADS, D_MODEL // HEADS, **rows)
-    biases = [torch.randn(D_MODEL, **rows) for _ in range(3)]
     segments = (1 + torch.arange(WIDTH, device="cuda") // 28).expand(ROWS, WIDTH).contiguous()
     mask = segments[:, None, :, None] == segments[:, None, None]
     logits = torch.randn(ROWS * WIDTH, VOCABULARY, **rows)
@@ -64,8 +63,8 @@ def cases() -> list[Case]:
     def plain_norm(x: Tensor, h: Tensor, bias: Tensor, weight: Tensor, shift: Tensor) -> Tensor:
         return F.layer_norm(x + F.dropout(h + bias, 0.1), (D_MODEL,), weight, shift)
 
-    def plain_attention(packed: Tensor, *biases: Tensor) -> Tensor:
-        q, k, v = (packed + torch.stack(biases).view(3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+    def plain_attention(packed: Tensor) -> Tensor:
+        q, k, v = packed.permute(2, 0, 3, 1, 4)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
 
     def plain_loss(logits: Tensor) -> Tensor:
@@ -83,11 +82,9 @@ def cases() -> list[Case]:
         ),
         Case(
             "self-attention",
-            lambda x, *added: row_attention(
-                x, None, added, (), Rows(segments, segments, False), (D_MODEL // HEADS) ** -0.5, GRADIENTS
-            ),
+            lambda x: row_attention(x, None, Rows(segments, segments, False), (D_MODEL // HEADS) ** -0.5, GRADIENTS),
             plain_attention,
-            [packed, *biases],
+            [packed],
             4 * stream,
             8 * stream,
         ),

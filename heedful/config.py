@@ -385,6 +385,8 @@ class DecodingConfig:
     """Split inputs into sentences: those longer than the model was trained on, all, or none."""
     tokens_per_batch: int = 8192
     """Source tokens (times beam) decoded together."""
+    fast: bool = False
+    """With torch on a CPU: quicker, but what is translated beside it may change the last digits of a score."""
 
     def __post_init__(self) -> None:
         require_positive(self, "decoding", ("beam_size", "num_best", "max_length", "temperature", "tokens_per_batch"))

@@ -172,7 +172,21 @@ def loaded_by(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "verb", ["", "train", "translate", "score", "evaluate", "prepare", "compare", "average", "export", "info", "paper"]
+    "verb",
+    [
+        "",
+        "train",
+        "translate",
+        "merge",
+        "score",
+        "evaluate",
+        "prepare",
+        "compare",
+        "average",
+        "export",
+        "info",
+        "paper",
+    ],
 )
 def test_help_answers_without_heavy_packages(verb: str) -> None:
     loaded = loaded_by("-m", "heedful", *([verb] if verb else []), "--help")

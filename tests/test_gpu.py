@@ -24,7 +24,7 @@ from heedful.errors import TrainingError
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
 from heedful.model.fast.attention import memory_of_layers, row_attention
 from heedful.model.fast.gradients import Gradients
-from heedful.model.fast.operations import Chance, add_norm, branch, embed, feed_forward, scaled_loss
+from heedful.model.fast.operations import Chance, add_norm, branch, column_sums, embed, feed_forward, scaled_loss
 from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
 from heedful.training import background
@@ -216,27 +216,38 @@ def test_the_attention_kernel_gives_what_plain_attention_gives(
 ) -> None:
     torch.manual_seed(1)
     own, other = (torch.randint(0, 4, (3, length)).sort(dim=1).values for length in (queries, keys))
-    biases = [leaf(128, dtype=dtype) for _ in range(3)]
     weights = [(leaf(128, 16, dtype=dtype) / 4).detach().requires_grad_() for _ in range(4)]
     flowing = [leaf(3, queries, 1, 4, 32, dtype=dtype), leaf(3, keys, 16, dtype=dtype)]
 
     def cross(query: Any, memory: Any, segments: Any, key_segments: Any, *weights: Any) -> list[torch.Tensor]:
         rows = Rows(segments, key_segments, False)
-        of_layers = memory_of_layers(memory, weights[:4], 4, GRADIENTS)
-        return [
-            row_attention(query, of_layer, weights[4:5], weights[5:], rows, 32**-0.5, GRADIENTS)
-            for of_layer in of_layers
-        ]
+        of_layers = memory_of_layers(memory, weights, [], 4, GRADIENTS)
+        return [row_attention(query, of_layer, rows, 32**-0.5, GRADIENTS) for of_layer in of_layers]
 
-    assert_kernel_equals_plain(cross, [*flowing, own, other, *weights, *biases], tolerance)
-    for added in (biases, []):
-        inside: list[Any] = [leaf(3, queries, 3, 4, 32, dtype=dtype), own, *added]
-        for causal in (True, False):
-            assert_kernel_equals_plain(
-                lambda x, s, *b, c=causal: [row_attention(x, None, b, (), Rows(s, s, c), 0.2, GRADIENTS)],
-                inside,
-                tolerance,
-            )
+    assert_kernel_equals_plain(cross, [*flowing, own, other, *weights], 2 * tolerance)
+    inside: list[Any] = [leaf(3, queries, 3, 4, 32, dtype=dtype), own]
+    for causal in (True, False):
+        assert_kernel_equals_plain(
+            lambda x, s, c=causal: [row_attention(x, None, Rows(s, s, c), 0.2, GRADIENTS)], inside, 2 * tolerance
+        )
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize(("rows", "columns"), [(25_600, 512), (300, 96), (1, 1024)])
+def test_sums_over_rows_are_right_also_of_a_part_of_the_columns(
+    dtype: torch.dtype, tolerance: float, rows: int, columns: int
+) -> None:
+    torch.manual_seed(1)
+    x = torch.randn(rows, 3 * columns, device=CUDA, dtype=dtype)[:, columns : 2 * columns]
+    expected = x.double().sum(dim=0)
+    owners = [torch.zeros(columns, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3)]
+    for _ in range(2):  # the second time side by side
+        for owner in owners:
+            owner.grad = None
+            column_sums(x, owner, GRADIENTS)
+        GRADIENTS.hand_over()
+        for owner in owners:
+            torch.testing.assert_close(owner.grad.double(), expected, rtol=tolerance, atol=tolerance * rows**0.5)
 
 
 @BOTH_TYPES

@@ -17,6 +17,7 @@ from heedful.cli.comparing import compare
 from heedful.cli.evaluating import evaluate
 from heedful.cli.exporting import export
 from heedful.cli.flags import Verb, similar_flag
+from heedful.cli.merging import merge
 from heedful.cli.models import average, info
 from heedful.cli.outcome import tell_error
 from heedful.cli.paper import paper
@@ -27,7 +28,7 @@ from heedful.cli.translating import translate
 from heedful.config import nearest
 from heedful.errors import HeedfulError
 
-VERBS = (train, translate, score, evaluate, prepare, compare, average, export, info)
+VERBS = (train, translate, merge, score, evaluate, prepare, compare, average, export, info)
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=True, pretty_exceptions_enable=False)

@@ -33,6 +33,7 @@ def evaluate(
     min_length: options.MinLength = None,
     no_repeat_ngram: options.NoRepeatNgram = None,
     split: options.Split = None,
+    fast: options.Fast = None,
     device: options.Device = None,
     engine: options.Engine = None,
     quantization: options.Quantization = None,
@@ -56,6 +57,7 @@ def evaluate(
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
         split=split,
+        fast=fast,
     )
     if source == target == "-":
         raise ConfigError("- (standard input) can stand for one file only.")

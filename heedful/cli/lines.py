@@ -89,6 +89,14 @@ def refuse_same_file(output: Path | None, *inputs: str | Path | None) -> None:
             raise ConfigError(f"-o {output} is also an input; choose another file to write.")
 
 
+def refuse_no_place(path: Path) -> None:
+    """A file to write needs a name of its own and a directory."""
+    if path.is_dir():
+        raise ConfigError(f"-o {path}: this is a directory; name a file to write.")
+    if not path.parent.is_dir():
+        raise ConfigError(f"-o {path}: there is no directory {path.parent}; make it first.")
+
+
 @contextmanager
 def destination(path: Path | None) -> Iterator[BinaryIO]:
     """Where lines are written: standard output, or a file that gets its name when it is complete.
@@ -100,10 +108,7 @@ def destination(path: Path | None) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
-    if path.is_dir():
-        raise ConfigError(f"-o {path}: this is a directory; name a file to write.")
-    if not path.parent.is_dir():
-        raise ConfigError(f"-o {path}: there is no directory {path.parent}; make it first.")
+    refuse_no_place(path)
     if path.exists() and not path.is_file():  # a pipe or a device cannot be renamed
         with naming(path), path.open("wb") as file:
             yield file

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-DATA, LANGUAGES, SEARCH, BUDGET = "Corpora", "Languages", "Search", "Budget"
+DATA, LANGUAGES, SEARCH, BUDGET, BULK = "Corpora", "Languages", "Search", "Budget", "Whole files (-i FILE -o FILE)"
 
 ConfigFile = Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="Settings; flags lay over them.")]
 Sources = Annotated[
@@ -112,9 +112,43 @@ Split = Annotated[
     str | None,
     typer.Option(metavar="WHEN", rich_help_panel=SEARCH, help="Split inputs into sentences: long, always or never."),
 ]
+Fast = Annotated[
+    bool | None,
+    typer.Option(
+        "--fast",
+        rich_help_panel=SEARCH,
+        help="With torch on a CPU: quicker, but last digits may depend on what else is translated.",
+    ),
+]
 To = Annotated[
     str | None,
     typer.Option(
         "--target-language", "--to", metavar="CODE", rich_help_panel=LANGUAGES, help="Language to translate into."
     ),
+]
+NumWorkers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", metavar="N", rich_help_panel=BULK, help="Processes; 0, the default: for all GPUs, or all cores."
+    ),
+]
+PortionLines = Annotated[
+    int | None,
+    typer.Option(
+        "--portion",
+        metavar="LINES",
+        min=1,
+        rich_help_panel=BULK,
+        help="Lines translated together and then saved; else 8192 on a GPU, 1024 on a CPU.",
+    ),
+]
+ShardOf = Annotated[
+    str | None,
+    typer.Option(
+        "--shard", metavar="I/N", rich_help_panel=BULK, help="Translate the I-th of N parts; see heedful merge."
+    ),
+]
+BeginAnew = Annotated[
+    bool,
+    typer.Option("--overwrite", rich_help_panel=BULK, help="Begin anew instead of going on with an unfinished output."),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from heedful.cli import options
+from heedful.cli.bulk import WholeFile, is_bulk, translate_bulk
 from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
 from heedful.errors import ConfigError
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from heedful.decoding.hypothesis import Translation
 
 LINES_AT_ONCE = 1024
-BREAKS_IN_JSON = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
-"""Characters that some readers take for the end of a line; JSON has another spelling for them."""
+SEARCH_FLAGS = (
+    "method beam_size num_best length_penalty length_penalty_alpha max_length min_length no_repeat_ngram "
+    "temperature top_k top_p seed split fast"
+).split()
+"""Flags that are keys of the section decoding."""
 
 
 def translate(
@@ -42,11 +45,16 @@ def translate(
     top_p: options.TopP = None,
     seed: options.SamplingSeed = None,
     split: options.Split = None,
+    fast: options.Fast = None,
     prefix: options.Prefix = None,
     align: options.Align = False,
     device: options.Device = None,
     engine: options.Engine = None,
     quantization: options.Quantization = None,
+    num_workers: options.NumWorkers = None,
+    portion_lines: options.PortionLines = None,
+    shard: options.ShardOf = None,
+    overwrite: options.BeginAnew = False,
     settings: options.Settings = None,
 ) -> None:
     """Translate text: exactly one line out for each line in.
@@ -54,43 +62,39 @@ def translate(
     \b
     heedful translate -m model "A sentence." "Another one."
     heedful translate -m model -i text.en -o text.de
+    heedful translate -m model -i corpus.en.xz -o corpus.de --shard 3/16
     cat text.en | heedful translate -m model | less
     heedful translate -m model --json --num-best 4 --align "A sentence."
     heedful translate -m model --method sampling --top-p 0.9 "A sentence."
     heedful translate -m model --engine ctranslate2 --quantization int8 "A sentence."
 
+    A file into a file goes on where it was stopped, by the same command.
     Every key of the section decoding is also a flag: --decoding.max_extra_length=20.
     """
-    search = search_settings(
-        settings,
-        method=method,
-        beam_size=beam_size,
-        num_best=num_best,
-        length_penalty=length_penalty,
-        length_penalty_alpha=length_penalty_alpha,
-        max_length=max_length,
-        min_length=min_length,
-        no_repeat_ngram=no_repeat_ngram,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        split=split,
-    )
+    flags = dict(locals())
+    search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
     check_request(words, input_file, output, search, as_json=as_json, align=align)
+    whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite)
+    whole.refuse_without_files(None if words else input_file, output)
     directory = model_directory(model)
     if not words and input_file is None and sys.stdin.isatty():
         print("Type lines to translate; Ctrl-D ends.", file=sys.stderr)
-    from heedful.decoding.translator import Translator
+    from heedful.decoding.bulk.task import Task
 
-    translator = Translator.load(directory, device=device or "auto", engine=engine or "auto", quantization=quantization)
-
-    def run(texts: Sequence[str]) -> list[Translation]:
-        prefixes = [prefix] * len(texts) if prefix else None
-        return translator.translate(
-            texts, target_language=target_language, target_prefix=prefixes, align=align, **search
-        )
-
+    task = Task(
+        model=str(directory),
+        engine=engine or "auto",
+        quantization=quantization,
+        target_language=target_language,
+        prefix=prefix,
+        align=align,
+        as_json=as_json,
+        search=search,
+    )
+    if input_file and output and is_bulk(input_file, output):
+        translate_bulk(task, input_file, output, whole)
+        return
+    run = task.load(whole.device)
     chunks = iter([_readable(words)]) if words else chunks_of(input_file)
     with destination(output) as file, progress(wanted=output is not None or not sys.stdout.isatty()) as tell:
         write_translations(chunks, run, file, tell, as_json=as_json, one_line=not words)
@@ -129,24 +133,12 @@ def write_translations(
         for start in range(0, len(chunk), LINES_AT_ONCE):
             texts = chunk[start : start + LINES_AT_ONCE]
             for text, translation in zip(texts, run(texts), strict=True):
-                line = to_json(text, translation) if as_json else translation.text
+                line = translation.to_json(text) if as_json else translation.text
                 if one_line:
                     line = line.replace("\r", " ").replace("\n", " ")
                 file.write(line.encode("utf-8", errors="replace") + b"\n")
             file.flush()
             tell(len(texts))
-
-
-def to_json(text: str, translation: Translation) -> str:
-    """Everything about a translation on one line; the alignment also in Pharaoh's notation."""
-    plain: dict[str, Any] = {"source": text, **translation.to_dict()}
-    plain.pop("attention", None)
-    if translation.alignment is not None:
-        plain["pharaoh"] = " ".join(f"{source}-{target}" for source, target in translation.alignment)
-    line = json.dumps(plain, ensure_ascii=False)
-    for character, spelled in BREAKS_IN_JSON.items():
-        line = line.replace(character, spelled)
-    return line
 
 
 def _readable(words: Sequence[str]) -> list[str]:

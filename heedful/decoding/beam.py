@@ -7,8 +7,9 @@ N that do not end live on.
 A sentence is settled when nothing alive can still enter its n-best list. A live hypothesis has log_prob ≤ 0, which only
 falls as it grows, while the length penalty never falls: whatever it becomes, its score is at most
 log_prob / penalty(longest length allowed). Once that is no better than the worst of a full n-best list, going on
-changes nothing. A beam of one stops at its first end: it is greedy search. Each sentence is settled by its own rule and
-leaves the batch then, so its batch mates have no part in its result.
+changes nothing. A beam of one stops at its first end: it is greedy search. Each sentence is settled by its own rule, so
+its batch mates have no part in its result. It leaves the batch then if the search shall be fast, and otherwise stays
+until all are settled, so that they have no part in the order of its sums either.
 """
 
 from __future__ import annotations
@@ -98,14 +99,15 @@ def search(
         live, parents = candidates.take(going_on), parents.gather(1, going_on)
 
         settled = is_settled(live, finished.scores[:, -1], constraints.max_lengths, config)
+        newly = [index for index in settled.nonzero()[:, 0].tolist() if not results[open_sentences[index]]]
+        ended = finished.select(torch.tensor(newly, dtype=torch.long, device=device))
+        for index, found in zip(newly, read_beams(ended), strict=True):
+            sentence = open_sentences[index]
+            results[sentence] = [read_hypothesis(*row, max_lengths[sentence], config, special) for row in found]
         keep = (~settled).nonzero()[:, 0]
-        if len(keep) < len(open_sentences):
-            leaving = settled.nonzero()[:, 0]
-            for index, found in zip(leaving.tolist(), read_beams(finished.select(leaving)), strict=True):
-                sentence = open_sentences[index]
-                results[sentence] = [read_hypothesis(*row, max_lengths[sentence], config, special) for row in found]
-            if len(keep) == 0:
-                break
+        if len(keep) == 0:
+            break
+        if config.fast and len(keep) < len(open_sentences):
             open_sentences = [open_sentences[index] for index in keep.tolist()]
             state.select(keep)
             live, finished, parents = live.select(keep), finished.select(keep), parents[keep]

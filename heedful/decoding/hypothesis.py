@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+BREAKS_IN_JSON = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
+"""Characters that some readers take for the end of a line; JSON has another spelling for them."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,17 @@ class Translation:
         if self.attention is not None:
             plain["attention"] = self.attention.tolist()
         return plain
+
+    def to_json(self, source: str) -> str:
+        """Everything about the translation of `source` on one line; the alignment also in Pharaoh's notation."""
+        plain: dict[str, Any] = {"source": source, **self.to_dict()}
+        plain.pop("attention", None)
+        if self.alignment is not None:
+            plain["pharaoh"] = " ".join(f"{source}-{target}" for source, target in self.alignment)
+        line = json.dumps(plain, ensure_ascii=False)
+        for character, spelled in BREAKS_IN_JSON.items():
+            line = line.replace(character, spelled)
+        return line
 
 
 def empty_translation(*, align: bool = False) -> Translation:

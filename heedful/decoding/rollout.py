@@ -32,7 +32,10 @@ def rollout(
     num_rows: int,
     choose: Choose,
 ) -> list[list[Hypothesis]]:
-    """`num_rows` independent hypotheses for every sentence, which leaves the batch when all of them have ended."""
+    """`num_rows` independent hypotheses for every sentence, which leaves the batch when all of them have ended.
+
+    Unless `config.fast`, none leaves before the last has ended, so that shapes do not depend on batch mates.
+    """
     device, num_sentences, num_steps = source.device, source.shape[0], max(max_lengths) + 1
     constraints = make_constraints(config, special, max_lengths=max_lengths, prefix=prefix, rule=rule, device=device)
     state = model.start(model.encode(source, source_mask), num_beams=num_rows, max_length=num_steps)
@@ -54,7 +57,7 @@ def rollout(
         remaining = (~ended[open_sentences].all(dim=1)).nonzero()[:, 0]
         if len(remaining) == 0:
             break
-        if len(remaining) < len(open_sentences):
+        if config.fast and len(remaining) < len(open_sentences):
             state.select(remaining)
             constraints, open_sentences = constraints.select(remaining), open_sentences[remaining]
             newest = newest.view(-1, num_rows)[remaining].flatten()

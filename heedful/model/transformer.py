@@ -114,6 +114,16 @@ class Transformer(nn.Module):
         """Longest source or target, in tokens, that the model accepts."""
         return self.config.max_length
 
+    @property
+    def target_table(self) -> nn.Embedding:
+        """The embedding of the target side, which may be that of the source side."""
+        return self.source_embedding if self.target_embedding is None else self.target_embedding
+
+    @property
+    def output_weight(self) -> Tensor:
+        """What projects on the vocabulary: by default the embedding matrix itself (section 3.4)."""
+        return self.target_table.weight if self.output is None else self.output.weight
+
     def use_attention(self, name: str) -> None:
         """Compute all attention the "fused" or the "explicit" way; the results are the same."""
         if name not in ATTENTION:
@@ -193,8 +203,7 @@ class Transformer(nn.Module):
         return self.encoder(x, segment_mask(segments, segments), positions, segments > 0)
 
     def _embed_target(self, target_input: Int[Tensor, "B T"], positions: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        table = self.source_embedding if self.target_embedding is None else self.target_embedding
-        return self._embed(table, self.target_positions, target_input, positions)
+        return self._embed(self.target_table, self.target_positions, target_input, positions)
 
     def _embed(
         self,
@@ -212,11 +221,7 @@ class Transformer(nn.Module):
         return F.dropout(x, self.embedding_dropout, self.training)
 
     def _logits(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
-        """Project on the vocabulary, by default with the embedding matrix itself (section 3.4)."""
-        if self.output is not None:
-            return self.output(x)
-        table = self.source_embedding if self.target_embedding is None else self.target_embedding
-        return F.linear(x, table.weight)
+        return F.linear(x, self.output_weight) if self.output is None else self.output(x)
 
 
 def counted(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:

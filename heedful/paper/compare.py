@@ -267,7 +267,8 @@ def measure(config: Config, ended: TrainingResult, prepared: Prepared, memory: M
 
     loaded = load_model(config.output, device=plan.device)
     pairs, sets = scored_sets(prepared)
-    translator = Translator(loaded.model, loaded.tokenizer, config.decoding, device=plan.device)
+    fast = replace(config.decoding, fast=True)
+    translator = Translator(loaded.model, loaded.tokenizer, fast, device=plan.device)
     decoded = decode(translator, pairs)
     scores = []
     for part in sets:

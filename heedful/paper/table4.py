@@ -229,7 +229,7 @@ def score_set(
     parser = Parser.load(output / "model", device=str(device), forced=way == "forced")
     roomy = device.type == "cuda" and _gpu_memory(device) > ROOMY_GPU
     config = parser.translator.config
-    settings = {"tokens_per_batch": 4 * config.tokens_per_batch} if roomy else {}
+    settings = {"tokens_per_batch": (4 if roomy else 1) * config.tokens_per_batch, "fast": True}
     with console.stages() as tell:
         stage = f"parsing {name} ({way} brackets)"
         guesses = parser.parse(

@@ -151,12 +151,17 @@ def open_file(path: str | Path) -> BinaryIO:
     """The bytes of a file, decompressed if its name ends in .gz or .xz."""
     if Path(path).is_dir():
         raise CorpusError(f"{path}: this is a directory; name a file in it.")
+    return decompressed(path, path)
+
+
+def decompressed(stored: BinaryIO | str | Path, path: str | Path) -> BinaryIO:
+    """The bytes of a file, or behind an open one, decompressed if its name (`path`) ends in .gz or .xz."""
     name = str(path).lower()
     if name.endswith(".gz"):
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb")), 1 << 20))
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.open(stored, "rb")), 1 << 20))
     if name.endswith(".xz"):
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, lzma.open(path, "rb")), 1 << 20))
-    return open(path, "rb", buffering=1 << 20)
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, lzma.open(stored, "rb")), 1 << 20))
+    return open(stored, "rb", buffering=1 << 20) if isinstance(stored, (str, Path)) else stored
 
 
 def _first_line(line: bytes, path: str | Path) -> bytes:

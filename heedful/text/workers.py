@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -120,7 +120,7 @@ class _Process:
         with self._lock:  # a thread may get here when the others have ended already, after an error
             if self._ended:
                 raise CorpusError("the worker processes have ended.")
-            self._process = self._process or _start()
+            self._process = self._process or start_module("heedful.text.workers", {"OMP_NUM_THREADS": "1"})
             return self._process
 
     def ask(self, work: Work, chunk: Chunk) -> Arrays:
@@ -131,10 +131,10 @@ class _Process:
         try:
             if self._work is not work:
                 described = {"name": work.name, "fields": asdict(work)}  # type: ignore[call-overload]
-                _send(process.stdin, [json.dumps(described).encode()])
+                send(process.stdin, [json.dumps(described).encode()])
                 self._work = work
-            _send(process.stdin, [struct.pack("<q", chunk.first_number), *map(b"\n".join, chunk.files)])
-            answer = _receive(process.stdout)
+            send(process.stdin, [struct.pack("<q", chunk.first_number), *map(b"\n".join, chunk.files)])
+            answer = receive(process.stdout)
         except OSError:
             answer = []
         if not answer:
@@ -164,22 +164,24 @@ class _Process:
                 pipe.close()  # type: ignore[union-attr]
 
 
-def _start() -> subprocess.Popen[bytes]:
+def start_module(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process that runs a module of this package and is spoken to through pipes; `environment` is laid over ours."""
     package = Path(heedful.errors.__file__).parent.parent
     path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "heedful.text.workers"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    laid_over = {**os.environ, "PYTHONPATH": path, **environment}
+    command = [sys.executable, "-P", "-m", module]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=laid_over)
 
 
-def _send(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
+def send(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
+    """Write a message, which has one part or more."""
     pipe.write(struct.pack(f"<q{len(parts)}q", len(parts), *map(len, parts)))
     for part in parts:
         pipe.write(part)
     pipe.flush()
 
 
-def _receive(pipe: IO[bytes]) -> list[bytes]:
+def receive(pipe: IO[bytes]) -> list[bytes]:
     """The parts of a message, or none at the end of the pipe (also one in the midst of a message)."""
     start = pipe.read(8)
     count = struct.unpack("<q", start)[0] if len(start) == 8 else 0
@@ -207,7 +209,7 @@ def main() -> None:
     requests, results = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # what anything prints must not get between the arrays
     gc.disable()  # chunks make no cycles, only very many small lists, which would be looked through again and again
-    while message := _receive(requests):
+    while message := receive(requests):
         if len(message) == 1:
             work = _work(json.loads(message[0]))
             continue
@@ -216,10 +218,10 @@ def main() -> None:
         try:
             arrays = work(chunk)
         except HeedfulError as error:
-            _send(results, [json.dumps({"error": type(error).__name__, "message": str(error)}).encode()])
+            send(results, [json.dumps({"error": type(error).__name__, "message": str(error)}).encode()])
             continue
         dtypes = json.dumps({"dtypes": [array.dtype.str for array in arrays]}).encode()
-        _send(results, [dtypes, *(array.tobytes() for array in arrays)])
+        send(results, [dtypes, *(array.tobytes() for array in arrays)])
 
 
 if __name__ == "__main__":

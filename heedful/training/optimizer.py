@@ -68,7 +68,9 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, t
     for name, parameter in model.named_parameters():
         saved = {moment: tensors[f"{moment}.{name}"] for moment in MOMENTS if f"{moment}.{name}" in tensors}
         for moment, tensor in saved.items():
-            if moment == "step":
+            if moment in optimizer.state[parameter]:
+                local(optimizer.state[parameter][moment]).copy_(tensor)
+            elif moment == "step":
                 optimizer.state[parameter][moment] = tensor.to(parameter.device, copy=True)
             else:
                 optimizer.state[parameter][moment] = torch.empty_like(parameter, requires_grad=False)

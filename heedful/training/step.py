@@ -23,6 +23,7 @@ from heedful.model.fast.on_cpu import can_run_on_cpu
 from heedful.model.transformer import Transformer
 from heedful.training.caches import is_compiled
 from heedful.training.distributed import World, is_divided, whole, without_sending
+from heedful.training.flat_adam import FlatAdam, can_be_flat
 from heedful.training.loss import disagreement, smoothed_cross_entropy
 from heedful.training.on_cores import OnCores
 from heedful.training.optimizer import build_optimizer, set_learning_rate
@@ -74,6 +75,10 @@ class TrainingStep:
         self.twin = Twin(model, torch.bfloat16) if bf16 and fast and can_have_twin(model) else None
         self.autocast = bf16 and self.twin is None
         self.computing = model if self.twin is None else self.twin.model
+        self.adam: FlatAdam | None = None
+        if self.twin is not None and can_be_flat(self.optimizer):
+            self.adam = FlatAdam(self.optimizer, self.twin)
+            self.gradients.expect(self.twin.parameters, self.adam.rooms)
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
         if fast:
             if device.index is not None:
@@ -107,6 +112,8 @@ class TrainingStep:
         """Update the weights by the mean gradient over the step's real target tokens: so many on all ranks together."""
         self.num_tokens.fill_(num_tokens / self.world.size)  # gradients are averaged over the ranks
         set_learning_rate(self.optimizer, learning_rate)
+        if self.adam is not None:
+            self.adam.twin.keep_up()
         return StepResult(*(tensor.clone() for tensor in self.update(batch)))
 
     def _update_here(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,6 +121,8 @@ class TrainingStep:
 
     def _update(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """One whole update on the device, without waiting for it."""
+        if self.adam is not None and batch.num_rows <= (self.rows_per_microbatch or batch.num_rows):
+            return self._update_at_once(batch, self.adam)
         statistics = [buffer.clone() for buffer in self.buffers]
         loss_sum = self.world.sum(self._accumulate(batch))
         self.world.average(self.buffers)
@@ -125,6 +134,18 @@ class TrainingStep:
         self._apply(skipped)
         for buffer, before in zip(self.buffers, statistics, strict=True):  # BatchNorm's
             buffer.copy_(torch.where(skipped, before, buffer))
+        return loss_sum, norm, skipped
+
+    def _update_at_once(self, batch: Batch, adam: FlatAdam) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for one microbatch and a twin that is kept up: its gradients are never summed in another type."""
+        if not self.computing.training:
+            self.computing.train()
+        loss_sum = self._differentiate(batch)
+        gradient = adam.gather()
+        norm = torch.linalg.vector_norm(gradient, dtype=torch.float32)
+        skipped = ~(torch.isfinite(norm) & torch.isfinite(loss_sum))
+        limit = self.config.clip_norm
+        adam.update(gradient, skipped, None if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0))
         return loss_sum, norm, skipped
 
     def _accumulate(self, batch: Batch, *, alone: bool = False) -> Tensor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 ALIGNED = 64  # numbers: matrix products like to begin at round addresses
 
@@ -19,14 +20,22 @@ class Twin:
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self.model = copy.deepcopy(model).to(dtype)
-        lay_side_by_side(self.model)
-        self.weights = [parameter.detach() for parameter in self.model.parameters()]
         self.parameters, self.learning = list(self.model.parameters()), list(model.parameters())
+        self.flat = lay_side_by_side(self.parameters)
+        self.weights = [parameter.detach() for parameter in self.parameters]
+        self.seen: list[int] = []
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Take over the weights as they are now."""
         torch._foreach_copy_(self.weights, [parameter.detach() for parameter in self.learning])
+
+    def keep_up(self) -> None:
+        """Take over the weights if anyone but the kernels of our own changed them since the last call."""
+        now = [parameter._version for parameter in self.learning]
+        if now != self.seen:
+            self.refresh()
+            self.seen = now
 
     @torch.no_grad()
     def hand_over(self) -> None:
@@ -53,16 +62,30 @@ def can_have_twin(model: nn.Module) -> bool:
     return not any(True for _ in model.buffers())
 
 
-@torch.no_grad()
-def lay_side_by_side(model: nn.Module) -> None:
-    """Put all matrices, then all vectors, into one stretch of memory in their order.
+class Layout:
+    """Where tensors stand in one stretch of memory: all matrices, then all vectors, each kind in its order.
 
     Query, key and value of a layer then are one matrix for those who want it so, without a copy.
     """
-    parameters = sorted(model.parameters(), key=lambda parameter: parameter.dim() < 2)
-    sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in parameters]
-    flat = parameters[0].new_empty(sum(sizes))
-    for parameter, part in zip(parameters, flat.split(sizes), strict=True):
-        part = part[: parameter.numel()].view_as(parameter)
-        part.copy_(parameter)
-        parameter.data = part
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.shapes, self.starts, self.size = [tensor.shape for tensor in tensors], [0] * len(tensors), 0
+        for index in sorted(range(len(tensors)), key=lambda index: tensors[index].dim() < 2):
+            self.starts[index] = self.size
+            self.size += -(-tensors[index].numel() // ALIGNED) * ALIGNED
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """The tensors that stand in it, in the order in which they were given."""
+        places = zip(self.starts, self.shapes, strict=True)
+        return [flat[start : start + shape.numel()].view(shape) for start, shape in places]
+
+
+@torch.no_grad()
+def lay_side_by_side(parameters: Sequence[Tensor]) -> Tensor:
+    """Move parameters into one stretch of memory, which is returned; between them there are zeros."""
+    layout = Layout(parameters)
+    flat = parameters[0].new_zeros(layout.size)
+    for parameter, place in zip(parameters, layout.views(flat), strict=True):
+        place.copy_(parameter)
+        parameter.data = place
+    return flat

@@ -12,6 +12,7 @@ import torch
 
 from heedful.checkpoint import save_model
 from heedful.config import Config, ModelConfig, TokenizerConfig
+from heedful.decoding.bulk.task import Task
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
@@ -90,6 +91,13 @@ def test_auto_is_native_on_cpus_and_torch_for_what_native_cannot_do(directory: P
     assert ours.engine_for() == ("torch", "float32")
     drawn = {"method": "sampling", "seed": 3}
     assert auto.translate(TEXTS[:3], **drawn) == ours.translate(TEXTS[:3], **drawn)
+
+
+def test_a_whole_file_has_one_engine_that_is_told(directory: Path) -> None:
+    assert Task(str(directory)).engine_name("cpu") == "native"
+    assert Task(str(directory), search={"method": "sampling"}).engine_name("cpu") == "torch"
+    assert Task(str(directory), quantization="float32").engine_name("cpu") == "torch"
+    assert Task(str(directory), engine="torch").engine_name("cpu") == "torch"
 
 
 def test_auto_is_torch_where_native_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -120,9 +121,10 @@ def test_greedy_follows_the_best_token_and_ties_go_to_the_lowest_id():
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("fast", [True, False])
 @given(seed=st.integers(0, 10**6), ids=sources, max_length=st.integers(1, 6))
-def test_batched_equals_alone(method, seed, ids, max_length):
-    model, config = TableModel(seed=seed), SETTINGS[method]
+def test_batched_equals_alone(method, fast, seed, ids, max_length):
+    model, config = TableModel(seed=seed), replace(SETTINGS[method], fast=fast)
     limits = [max_length + index for index in range(len(ids))]
     together = search(model, ids, config, max_lengths=limits)
     alone = [search(model, [one], config, max_lengths=[limit])[0] for one, limit in zip(ids, limits, strict=True)]
@@ -240,8 +242,9 @@ def test_cached_beam_on_the_transformer_equals_naive_uncached_beam(changes, beam
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_batched_equals_alone_on_the_transformer(method):
-    model, config = tiny_transformer(), SETTINGS[method]
+@pytest.mark.parametrize("fast", [True, False])
+def test_batched_equals_alone_on_the_transformer(method, fast):
+    model, config = tiny_transformer(), replace(SETTINGS[method], fast=fast)
     ids = [[5, 6, 7, EOS], [9, EOS], [3, 3, 8, 4, 10, EOS], [4, 4, EOS]]
     together = search(model, ids, config, max_lengths=[9, 4, 12, 5])
     for one, limit, hypotheses in zip(ids, [9, 4, 12, 5], together, strict=True):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.config import ModelConfig
-from heedful.model.fast.attention import memory_of_layers, row_attention
+from heedful.model.fast.attention import Biases, memory_of_layers, row_attention
 from heedful.model.fast.forward import can_be_fast, fast_hidden, fast_losses
 from heedful.model.fast.gradients import Gradients
 from heedful.model.fast.operations import (
@@ -205,25 +205,51 @@ def test_both_gradients_of_a_branch_meet() -> None:
 
 
 @pytest.mark.parametrize("length", [4, 6])
-@pytest.mark.parametrize("biased", [True, False])
-def test_the_gradient_of_attention_is_right_also_where_nothing_may_be_seen(length: int, biased: bool) -> None:
+def test_the_gradient_of_attention_is_right_also_where_nothing_may_be_seen(length: int) -> None:
     torch.manual_seed(3)
     segments = torch.tensor([[1, 1, 3, 2, 0], [1, 2, 0, 0, 0]])
     keys = torch.tensor([[1, 1, 2, 2, 2, 0], [1, 1, 1, 2, 2, 2]])[:, :length]
 
-    def across(query: Tensor, memory: Tensor, key: Tensor, value: Tensor, *biases: Tensor) -> list[Tensor]:
-        (of_layer,) = memory_of_layers(memory, [key, value], 2, GRADIENTS)
-        return [row_attention(query, of_layer, biases[:1], biases[1:], Rows(segments, keys, False), 0.5, GRADIENTS)]
+    def across(query: Tensor, memory: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+        (of_layer,) = memory_of_layers(memory, [key, value], [], 2, GRADIENTS)
+        return [row_attention(query, of_layer, Rows(segments, keys, False), 0.5, GRADIENTS)]
 
-    def inside(packed: Tensor, *biases: Tensor) -> list[Tensor]:
-        return [row_attention(packed, None, biases, (), Rows(segments, segments, True), 0.5, GRADIENTS)]
+    def inside(packed: Tensor) -> list[Tensor]:
+        return [row_attention(packed, None, Rows(segments, segments, True), 0.5, GRADIENTS)]
 
-    weights = [doubles(8, 3), doubles(8, 3), *([doubles(8) for _ in range(3)] if biased else [])]
-    flowing = [doubles(2, 5, 1, 2, 4), doubles(2, length, 3)]
+    flowing, weights = [doubles(2, 5, 1, 2, 4), doubles(2, length, 3)], [doubles(8, 3), doubles(8, 3)]
     assert_gradients(across, flowing, weights)
     (seen,) = across(*flowing, *weights)
     assert (seen[0, 4] == 0).all() and (seen[:, 0] != 0).all()
-    assert_gradients(inside, [doubles(2, 5, 3, 2, 4)], [doubles(8) for _ in range(3)] if biased else [])
+    assert_gradients(inside, [doubles(2, 5, 3, 2, 4)], [])
+
+
+@pytest.mark.parametrize("crossing", [True, False])
+def test_the_biases_around_attention_get_their_gradients_without_a_sum_of_their_own(crossing: bool) -> None:
+    """Seen are all tokens here: what nobody sees has no gradient in a model, which is what this builds on."""
+    torch.manual_seed(3)
+    rows = Rows(torch.tensor([[1, 1, 2, 2, 2], [1, 2, 2, 2, 2]]), torch.tensor([[1, 1, 2, 2], [1, 1, 2, 2]]), False)
+
+    def around(x: Tensor, memory: Tensor, *given: Tensor) -> list[Tensor]:
+        query, key, value, output, *vectors = given
+        biases = Biases(*vectors, output)
+        if crossing:
+            _, packed = branch(x, [query], GRADIENTS, vectors[:1])
+            (of_layer,) = memory_of_layers(memory, [key, value], vectors[1:3], 2, GRADIENTS)
+            values = row_attention(packed.unflatten(2, (1, 2, 4)), of_layer, rows, 0.5, GRADIENTS, biases)
+        else:
+            _, packed = branch(x, [query, key, value], GRADIENTS, vectors[:3])
+            inside = Rows(rows.query_segments, rows.query_segments, True)
+            values = row_attention(packed.unflatten(2, (3, 2, 4)), None, inside, 0.5, GRADIENTS, biases)
+        y, norm = product(values.flatten(2), [output], GRADIENTS), torch.arange(1.0, 4.0).double()
+        return [add_norm(x, y, vectors[3], norm, norm, Chance(torch.tensor([1]), 0, 0.0), 1e-5, GRADIENTS)[1]]
+
+    weights = [*(doubles(8, 3) for _ in range(3)), doubles(3, 8), *(doubles(size) for size in (8, 8, 8, 3))]
+    flowing = [doubles(2, 5, 3), doubles(2, 4, 3)]
+    if crossing:
+        assert_gradients(around, flowing, weights)
+    else:
+        assert_gradients(lambda x, *given: around(x, x, *given), flowing[:1], weights)
 
 
 def test_the_gradient_that_comes_with_the_loss_is_that_of_the_plain_one() -> None:

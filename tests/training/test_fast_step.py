@@ -16,6 +16,8 @@ from heedful.data.batch import Batch
 from heedful.data.stream import worst_batch
 from heedful.errors import TrainingError
 from heedful.training import step as steps
+from heedful.training.flat_adam import FlatAdam, can_be_flat
+from heedful.training.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from heedful.training.step import TrainingStep, wants_fast
 from heedful.training.twin import Twin
 
@@ -46,7 +48,7 @@ def with_an_empty_row(batch: Batch) -> Batch:
 
 
 @pytest.mark.parametrize("rows", [None, 2])
-@pytest.mark.parametrize("with_twin", [True, False])
+@pytest.mark.parametrize(("with_twin", "flat"), [(True, True), (True, False), (False, False)])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -58,7 +60,7 @@ def with_an_empty_row(batch: Batch) -> Batch:
     ids=str,
 )
 def test_updates_are_those_of_the_usual_step(
-    monkeypatch: pytest.MonkeyPatch, rows: int | None, with_twin: bool, changes: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, rows: int | None, with_twin: bool, flat: bool, changes: dict[str, Any]
 ) -> None:
     shape = replace(SHAPE, **changes)
     settings: dict[str, Any] = {"label_smoothing": 0.1, "clip_norm": 0.5, "epsilon": 1e-4}
@@ -69,6 +71,9 @@ def test_updates_are_those_of_the_usual_step(
     if with_twin:
         fast.twin = Twin(fast.model, torch.float32)
         fast.computing = fast.twin.model
+    if flat:
+        fast.adam = FlatAdam(fast.optimizer, fast.twin)
+        fast.gradients.expect(fast.twin.parameters, fast.adam.rooms)
     usual.rows_per_microbatch = fast.rows_per_microbatch = rows
     for seed, width in enumerate((12, 12, 10)):
         batch = with_an_empty_row(random_batch(4, width=width, seed=seed))
@@ -77,6 +82,51 @@ def test_updates_are_those_of_the_usual_step(
         torch.testing.assert_close(one.gradient_norm, other.gradient_norm, rtol=1e-4, atol=0)
     for (name, ours), theirs in zip(fast.model.named_parameters(), usual.model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5, msg=name)
+
+
+def flat_step(monkeypatch: pytest.MonkeyPatch) -> TrainingStep:
+    step = fast_step(monkeypatch, epsilon=1e-4)
+    step.twin = Twin(step.model, torch.float32)
+    step.computing, step.adam = step.twin.model, FlatAdam(step.optimizer, step.twin)
+    step.gradients.expect(step.twin.parameters, step.adam.rooms)
+    return step
+
+
+def test_moments_that_lie_side_by_side_are_saved_and_taken_up_again_like_any_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other, plain = (flat_step(monkeypatch), flat_step(monkeypatch), fast_step(monkeypatch, epsilon=1e-4))
+    batches = [random_batch(4, width=12, seed=seed) for seed in range(4)]
+    for batch in batches[:2]:
+        one(batch, batch.num_tokens, 1e-3)
+    moments = {name: tensor.clone() for name, tensor in optimizer_tensors(one.optimizer, one.model).items()}
+    assert moments["step.encoder.layers.0.self_attention.query.weight"] == 2
+    for step in (other, plain):
+        step.model.load_state_dict(one.model.state_dict())  # the twin has to notice
+        load_optimizer_tensors(step.optimizer, step.model, moments)
+    for batch in batches[2:]:
+        for step in (one, other, plain):
+            step(batch, batch.num_tokens, 1e-3)
+    for parameter, same, usual in zip(*(step.model.parameters() for step in (one, other, plain)), strict=True):
+        assert torch.equal(parameter, same)
+        torch.testing.assert_close(parameter, usual, rtol=0, atol=1e-6)
+    assert one.twin is not None and torch.equal(one.twin.flat, one.adam.weights)
+
+
+def test_an_update_that_is_not_finite_changes_no_weight_and_no_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, batch = flat_step(monkeypatch), random_batch(4, width=12)
+    step(batch, batch.num_tokens, 1e-3)
+    assert step.adam is not None
+    tensors = (step.adam.weights, step.adam.twin.flat, *step.adam.moments, step.adam.counts)
+    before = [tensor.clone() for tensor in tensors]
+    assert step(batch, 0, 1e-3).skipped  # a mean over no tokens
+    assert all(torch.equal(now, then) for now, then in zip(tensors, before, strict=True))
+    assert not step(batch, batch.num_tokens, 1e-3).skipped
+
+
+def test_only_adam_alone_and_without_decay_is_made_flat() -> None:
+    for settings, expected in (({}, True), ({"weight_decay": 0.1}, False), ({"optimizer": "muon"}, False)):
+        assert can_be_flat(build_optimizer(build(SHAPE), TrainingConfig(device="cpu", **settings))) is expected
 
 
 def test_it_is_the_default_in_bf16_where_its_operations_are_made_for_model_and_loss() -> None:

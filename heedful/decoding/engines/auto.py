@@ -54,16 +54,23 @@ def load_auto(
 
     `load_torch(device)` makes torch's engine for the same model.
     """
-    if device not in ("auto", "cpu") or not available() or (device == "auto" and has_gpu()):
-        return None
-    if quantization == "float32":  # native has it for comparisons; torch is faster
-        return None
-    try:
-        check_supported(files_of.steady(path, read_record)[0].model)
-    except ConfigError:
+    if not is_native(path, device=device, quantization=quantization):
         return None
     native, arrays = load_native(path, device="cpu", quantization=quantization)
     return Auto(native, lambda: load_torch("cpu")), arrays
+
+
+def is_native(path: str | Path, *, device: str, quantization: str | None) -> bool:
+    """Whether "auto" is native for this model, on this device, but for searches that only torch can do."""
+    if device not in ("auto", "cpu") or not available() or (device == "auto" and has_gpu()):
+        return False
+    if quantization == "float32":  # native has it for comparisons; torch is faster
+        return False
+    try:
+        check_supported(files_of.steady(path, read_record)[0].model)
+    except ConfigError:
+        return False
+    return True
 
 
 def has_gpu() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
-from heedful.decoding.batching import make_batches, pad
+from heedful.decoding.batching import even_width, make_batches, make_even_batches, pad
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.scoring import alignment_weights, force
@@ -39,16 +40,20 @@ class TorchEngine:
     def decode(
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
     ) -> dict[Job, Outcome]:
-        """Search for all jobs, batch by batch."""
+        """Search for all jobs, batch by batch; on a CPU in batches whose shapes mates have no part in, unless fast."""
         rows = {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
         outcomes: dict[Job, Outcome] = {}
         lengths = [len(job.source) for job in jobs]
+        if self.device.type != "cpu":
+            config = replace(config, fast=True)  # what even batches do for bits is shown for CPUs only
+        sizes = {"tokens_per_batch": config.tokens_per_batch, "rows_per_sentence": rows}
+        batches = make_batches(lengths, **sizes) if config.fast else make_even_batches(lengths, **sizes)
         with evaluating(self.model):
-            for batch in make_batches(lengths, tokens_per_batch=config.tokens_per_batch, rows_per_sentence=rows):
+            for batch in batches:
                 members = [jobs[index] for index in batch]
-                source, source_mask = pad(
-                    [job.source for job in members], pad_id=self.special.pad_id, device=self.device
-                )
+                width = 0 if config.fast else even_width(len(members[0].source))
+                sources = [job.source for job in members]
+                source, source_mask = pad(sources, pad_id=self.special.pad_id, device=self.device, width=width)
                 max_lengths = [job.max_length for job in members]
                 rule = make_rule([job.text for job in members], max_lengths, self.device) if make_rule else None
                 found = SEARCHES[config.method](

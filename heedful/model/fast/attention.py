@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from heedful.model.fast.gradients import Gradients, joined, summed
+from heedful.model.fast.gradients import Gradients, joined
+from heedful.model.fast.operations import column_sums, with_bias
 from heedful.model.kernels.sides import Rows, Sides
 from heedful.model.masks import causal_mask, segment_mask
 
@@ -41,12 +42,30 @@ class Memory(NamedTuple):
     layer: int
 
 
-def memory_of_layers(memory: Tensor, weights: Sequence[Tensor], num_heads: int, gradients: Gradients) -> list[Memory]:
-    """Keys and values of the memory for all layers by one matrix product; `weights` are key and value of each layer."""
+class Biases(NamedTuple):
+    """The biases around an attention, and the matrix that its result goes through.
+
+    Tokens that see nothing must have no gradient: in rows, these are the ones that fill them up.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output: Tensor
+    weight: Tensor
+
+
+def memory_of_layers(
+    memory: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], num_heads: int, gradients: Gradients
+) -> list[Memory]:
+    """Keys and values of the memory for all layers by one matrix product; `weights` are key and value of each layer.
+
+    The gradients of the biases are left to `row_attention`.
+    """
     layers = len(weights) // 2
     shape = (*memory.shape[:2], layers, 2, num_heads, weights[0].shape[0] // num_heads)
     shared = SharedGradient(memory.new_empty(0))
-    sides = _MemoryOfLayers.apply(memory, weights, shape, shared, gradients)  # type: ignore[no-untyped-call]
+    sides = _MemoryOfLayers.apply(memory, weights, biases, shape, shared, gradients)  # type: ignore[no-untyped-call]
     return [Memory(one, shared, layer) for layer, one in enumerate(sides)]
 
 
@@ -56,6 +75,7 @@ class _MemoryOfLayers(Function):
         ctx: Any,
         memory: Tensor,
         owners: Sequence[Tensor],
+        biases: Sequence[Tensor],
         shape: tuple[int, ...],
         shared: SharedGradient,
         gradients: Gradients,
@@ -63,7 +83,7 @@ class _MemoryOfLayers(Function):
         weight = joined(owners)
         ctx.owners, ctx.shared, ctx.gradients = owners, shared, gradients
         ctx.save_for_backward(memory, weight)
-        whole = (memory @ weight.t()).view(shape)
+        whole = with_bias(memory, weight, biases).view(shape)
         shared.like = whole
         return whole.unbind(2)
 
@@ -71,26 +91,20 @@ class _MemoryOfLayers(Function):
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
         memory, weight = ctx.saved_tensors
         d_sides = ctx.shared.whole.flatten(2)  # what autograd brings are parts of it
-        ctx.gradients.give(ctx.owners, d_sides.flatten(0, 1).t() @ memory.flatten(0, 1))
-        return d_sides @ weight, None, None, None, None
+        ctx.gradients.give_product(ctx.owners, d_sides, memory)
+        return d_sides @ weight, None, None, None, None, None
 
 
 def row_attention(
-    query: Tensor,
-    memory: Memory | None,
-    query_bias: Sequence[Tensor],
-    sides_bias: Sequence[Tensor],
-    rows: Rows,
-    scale: float,
-    gradients: Gradients,
+    query: Tensor, memory: Memory | None, rows: Rows, scale: float, gradients: Gradients, biases: Biases | None = None
 ) -> Tensor:
     """Attention of (B, Q, n, H, Dh) to keys and values of a memory; gives (B, Q, H, Dh).
 
-    Self-attention has no memory: a token's three vectors are then its query, key and value. Biases are n or 2 vectors,
-    or none, and get their gradients through `gradients`.
+    Self-attention has no memory: a token's three vectors are then its query, key and value. `biases` are in all of them
+    already, and get their gradients here through `gradients`.
     """
     result: Tensor = _RowAttention.apply(
-        query, memory and memory.sides, query_bias, sides_bias, rows, scale, gradients, memory and memory[1:]
+        query, memory and memory.sides, rows, scale, gradients, biases, memory and memory[1:]
     )  # type: ignore[no-untyped-call]
     return result
 
@@ -101,53 +115,52 @@ class _RowAttention(Function):
         ctx: Any,
         query: Tensor,
         sides: Tensor | None,
-        query_owners: Sequence[Tensor],
-        sides_owners: Sequence[Tensor],
         rows: Rows,
         scale: float,
         gradients: Gradients,
+        biases: Biases | None,
         room: tuple[SharedGradient, int] | None,
     ) -> Tensor:
-        query_bias, sides_bias = (
-            joined(owners).view(-1, *query.shape[3:]) if owners else None for owners in (query_owners, sides_owners)
-        )
-        taken, biases = _heads_first(query, sides), _biases(query_bias, sides_bias)
+        taken = _heads_first(query, sides)
         output = query.new_empty(query.shape[0], query.shape[1], *query.shape[3:])
         if query.is_cuda:
             from heedful.model.kernels import row_attention as kernel
 
-            logarithms = kernel.forward(taken, biases, rows, output.transpose(1, 2), scale)
+            logarithms = kernel.forward(taken, rows, output.transpose(1, 2), scale)
         else:
-            q, k, v = _with_biases(taken, biases)
-            scores = _scores(q, k, rows, scale)
+            scores = _scores(taken.query, taken.key, rows, scale)
             logarithms = torch.logsumexp(scores, dim=-1)
-            output.copy_((_weights(scores, logarithms) @ v).transpose(1, 2))
-        ctx.rows, ctx.scale, ctx.gradients, ctx.owners = rows, scale, gradients, (query_owners, sides_owners)
-        ctx.room = room
-        ctx.save_for_backward(query, sides, query_bias, sides_bias, output, logarithms)
+            output.copy_((_weights(scores, logarithms) @ taken.value).transpose(1, 2))
+        ctx.rows, ctx.scale, ctx.gradients, ctx.biases, ctx.room = rows, scale, gradients, biases, room
+        ctx.save_for_backward(query, sides, output, logarithms)
         return output
 
     @staticmethod
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
-        query, sides, query_bias, sides_bias, output, logarithms = ctx.saved_tensors
+        query, sides, output, logarithms = ctx.saved_tensors
         d_query, d_sides = torch.empty_like(query), None if ctx.room is None else ctx.room[0].part(ctx.room[1])
-        by_query, by_sides = (
-            None if one is None else one.new_empty(query.shape[0], *one.shape, dtype=logarithms.dtype)
-            for one in (query_bias, sides_bias)
-        )
-        taken, biases = _heads_first(query, sides), _biases(query_bias, sides_bias)
-        d_taken, d_biases = _heads_first(d_query, d_sides), _biases(by_query, by_sides, dim=1)
+        taken, d_taken = _heads_first(query, sides), _heads_first(d_query, d_sides)
         gradient, kept = d_output.contiguous().transpose(1, 2), (output.transpose(1, 2), logarithms)
         if query.is_cuda:
             from heedful.model.kernels import row_attention as kernel
 
-            kernel.backward(taken, biases, ctx.rows, kept, gradient, d_taken, d_biases, ctx.scale)
+            kernel.backward(taken, ctx.rows, kept, gradient, d_taken, ctx.scale)
         else:
-            _plain_backward(_with_biases(taken, biases), ctx.rows, kept, gradient, d_taken, d_biases, ctx.scale)
-        for owners, sums in zip(ctx.owners, (by_query, by_sides), strict=True):
-            if sums is not None:
-                ctx.gradients.give(owners, summed(sums, query.dtype))
-        return d_query, d_sides, None, None, None, None, None, None
+            _plain_backward(taken, ctx.rows, kept, gradient, d_taken, ctx.scale)
+        if ctx.biases is not None:
+            _give_biases(ctx.biases, d_query, ctx.gradients)
+        return d_query, d_sides, None, None, None, None, None
+
+
+def _give_biases(biases: Biases, d_query: Tensor, gradients: Gradients) -> None:
+    """Their gradients, of which only the query's takes a sum over all tokens.
+
+    The key's adds the same to all scores of a query, which softmax does not see. The value's comes out as it is, since
+    weights sum to one, and goes through the output matrix to where the output's bias is added.
+    """
+    column_sums(d_query[:, :, 0].flatten(2).flatten(0, 1), biases.query, gradients)
+    gradients.give([biases.key], gradients.nothing(biases.key))
+    gradients.give_through(biases.value, biases.output, biases.weight)
 
 
 def _heads_first(query: Tensor, sides: Tensor | None) -> Sides:
@@ -156,21 +169,7 @@ def _heads_first(query: Tensor, sides: Tensor | None) -> Sides:
     return Sides(*(one.transpose(1, 2) for one in (query[:, :, 0], others[:, :, -2], others[:, :, -1])))
 
 
-def _biases(query_bias: Tensor | None, sides_bias: Tensor | None, dim: int = 0) -> Sides | None:
-    """Views of the three biases, (H, Dh) each, or of their sums in each row."""
-    if query_bias is None:
-        return None
-    others = query_bias if sides_bias is None else sides_bias
-    return Sides(query_bias.select(dim, 0), others.select(dim, -2), others.select(dim, -1))
-
-
 # ---------------------------------------------------------------------- the plain form
-
-
-def _with_biases(taken: Sides, biases: Sides | None) -> Sides:
-    if biases is None:
-        return taken
-    return Sides(*(one + bias[:, None] for one, bias in zip(taken, biases, strict=True)))
 
 
 def _scores(query: Tensor, key: Tensor, rows: Rows, scale: float) -> Tensor:
@@ -186,13 +185,7 @@ def _weights(scores: Tensor, logarithms: Tensor) -> Tensor:
 
 
 def _plain_backward(
-    taken: Sides,
-    rows: Rows,
-    kept: tuple[Tensor, Tensor],
-    gradient: Tensor,
-    gradients: Sides,
-    d_biases: Sides | None,
-    scale: float,
+    taken: Sides, rows: Rows, kept: tuple[Tensor, Tensor], gradient: Tensor, gradients: Sides, scale: float
 ) -> None:
     """Write all gradients where they belong."""
     (q, k, v), (output, logarithms) = taken, kept
@@ -202,6 +195,3 @@ def _plain_backward(
     gradients.query.copy_(d_scores @ k)
     gradients.key.copy_(d_scores.transpose(-2, -1) @ q)
     gradients.value.copy_(weights.transpose(-2, -1) @ gradient)
-    if d_biases is not None:
-        for bias, one in zip(d_biases, gradients, strict=True):
-            bias.copy_(one.sum(dim=2))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from heedful.config import ModelConfig
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.fast.attention import Memory, memory_of_layers, row_attention
+from heedful.model.fast.attention import Biases, Memory, memory_of_layers, row_attention
 from heedful.model.fast.gradients import Gradients
 from heedful.model.fast.operations import Chance, add_norm, branch, embed, feed_forward, product, scaled_loss
 from heedful.model.fast.sentences import PackedRows
@@ -82,7 +82,7 @@ def fast_losses(
     After `backward`, the gradients of the weights are in `gradients`, for `hand_over`.
     """
     x = fast_hidden(model, rows, gradients)
-    logits = product(x, [_output_weight(model)], gradients).flatten(0, 1)
+    logits = product(x, [model.output_weight], gradients).flatten(0, 1)
     real = rows.target_segments > 0
     return Losses(*scaled_loss(logits, rows.target_output.flatten(), real.flatten(), scale, smoothing))
 
@@ -103,13 +103,13 @@ def fast_hidden(model: Transformer, rows: PackedRows, gradients: Gradients) -> T
         ]
     pre = model.config.norm_placement == "pre"
     memory = _stack(sublayers, model.encoder.norm, x, this, pre=pre)
-    table = model.source_embedding if model.target_embedding is None else model.target_embedding
-    y = _embed(model, table, model.target_positions, rows.target_input, rows.target_positions, this)
+    y = _embed(model, model.target_table, model.target_positions, rows.target_input, rows.target_positions, this)
     sublayers = []
     decoder_layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
     crossing = [layer.cross_attention for layer in decoder_layers]
-    sides = [matrix for cross in crossing for matrix in (cross.key.weight, cross.value.weight)]
-    memories = memory_of_layers(memory, sides, crossing[0].num_heads, gradients)
+    sides = [side for cross in crossing for side in (cross.key, cross.value)]
+    matrices, biases = [side.weight for side in sides], [side.bias for side in sides]
+    memories = memory_of_layers(memory, matrices, biases, crossing[0].num_heads, gradients)
     for decoder_layer, of_layer in zip(decoder_layers, memories, strict=True):
         attention, cross = decoder_layer.self_attention, decoder_layer.cross_attention
         inner = decoder_layer.feed_forward
@@ -182,15 +182,17 @@ class _SelfAttention:
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         own = self.attention
         parts = (own.query, own.key, own.value)
-        x, packed = branch(x, [part.weight for part in parts], self.gradients)
-        packed, biases = packed.unflatten(-1, (3, own.num_heads, -1)), [part.bias for part in parts]
+        matrices, biases = [part.weight for part in parts], [part.bias for part in parts]
+        x, packed = branch(x, matrices, self.gradients, () if own.rotary else biases)
+        packed = packed.unflatten(-1, (3, own.num_heads, -1))
         if own.rotary:
-            packed, biases = self._turned(packed, biases), []
-        values = row_attention(packed, None, biases, (), self.rows, own.scoring.scale, self.gradients)
+            packed = self._turned(packed, biases)
+        given = None if own.rotary else _biases(own)
+        values = row_attention(packed, None, self.rows, own.scoring.scale, self.gradients, given)
         return x, product(values.flatten(2), [own.output.weight], self.gradients)
 
     def _turned(self, packed: Tensor, biases: Sequence[Tensor]) -> Tensor:
-        """With biases and rotary positions, which the operation does not know."""
+        """With rotary positions, through which the gradients of the biases have to go."""
         packed = packed + torch.stack(tuple(biases)).view(3, packed.shape[3], -1)
         turned = [rotate(packed[:, :, i].transpose(1, 2), self.positions).transpose(1, 2) for i in (0, 1)]
         return torch.stack((*turned, packed[:, :, 2]), dim=2)
@@ -202,12 +204,15 @@ class _CrossAttention:
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         own = self.attention
-        x, query = branch(x, [own.query.weight], self.gradients)
-        query, biases = query.unflatten(-1, (1, own.num_heads, -1)), [own.key.bias, own.value.bias]
-        values = row_attention(
-            query, self.memory, [own.query.bias], biases, self.rows, own.scoring.scale, self.gradients
-        )
+        x, query = branch(x, [own.query.weight], self.gradients, [own.query.bias])
+        query = query.unflatten(-1, (1, own.num_heads, -1))
+        values = row_attention(query, self.memory, self.rows, own.scoring.scale, self.gradients, _biases(own))
         return x, product(values.flatten(2), [own.output.weight], self.gradients)
+
+
+def _biases(attention: MultiHeadAttention) -> Biases:
+    query, key, value, output = attention.query, attention.key, attention.value, attention.output
+    return Biases(query.bias, key.bias, value.bias, output.bias, output.weight)
 
 
 class _FeedForward:
@@ -220,10 +225,3 @@ class _FeedForward:
             return feed_forward(x, own.inner.weight, own.inner.bias, own.output.weight, self.gradients)
         inner = F.dropout(own.activated(x), own.dropout, own.training)
         return x, product(inner, [own.output.weight], self.gradients)
-
-
-def _output_weight(model: Transformer) -> Tensor:
-    if model.output is not None:
-        return model.output.weight
-    table = model.source_embedding if model.target_embedding is None else model.target_embedding
-    return table.weight

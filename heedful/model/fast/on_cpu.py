@@ -37,7 +37,7 @@ def add_gradient(model: Transformer, group: Group, scale: float, *, smoothing: f
     """Add the gradient of `scale` times the label-smoothed loss to the parameters; returns the sum of losses."""
     run = _Run(model, group, seed)
     hidden = run.decode(run.encode())
-    loss_sum, gradient = _loss(hidden.detach(), _output_matrix(model), group.target_output, scale, smoothing)
+    loss_sum, gradient = _loss(hidden.detach(), model.output_weight, group.target_output, scale, smoothing)
     hidden.backward(gradient)
     return loss_sum
 
@@ -79,8 +79,7 @@ class _Run:
 
     def decode(self, memory: Tensor) -> Tensor:
         model, group = self.model, self.group
-        table = model.source_embedding if model.target_embedding is None else model.target_embedding
-        x = self.embed(table, model.target_positions, group.target_input, group.target_positions)
+        x = self.embed(model.target_table, model.target_positions, group.target_input, group.target_positions)
         for layer in model.decoder.layers:
             x = self.decoder_layer(cast(DecoderLayer, layer), x, memory)
         return x if model.decoder.norm is None else _normal(x, model.decoder.norm)
@@ -173,12 +172,6 @@ def _normal(x: Tensor, norm: nn.Module) -> Tensor:
 def _turned(x: Tensor, positions: Tensor, num_heads: int) -> Tensor:
     heads = x.view(1, x.shape[0], num_heads, -1).transpose(1, 2)
     return rotate(heads, positions[None]).transpose(1, 2).reshape(x.shape)
-
-
-def _output_matrix(model: Transformer) -> Tensor:
-    if model.output is not None:
-        return model.output.weight
-    return (model.source_embedding if model.target_embedding is None else model.target_embedding).weight
 
 
 # ---------------------------------------------------------------------- operations

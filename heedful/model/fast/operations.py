@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from heedful.model.fast.gradients import Gradients, joined, summed
+from heedful.model.fast.gradients import Gradients, joined
 
 _32_BITS = 0xFFFFFFFF
 
@@ -149,9 +149,9 @@ class _AddNorm(Function):
             from heedful.model.kernels import add_norm as kernel
 
             seeds, call, dropout = ctx.chance
-            statistics = (mean, scale)
-            d_x, d_h, partial = kernel.backward(
-                total, weight, seeds, statistics, d_total, d_output, call=call, dropout=dropout
+            statistics, partial = (mean, scale), ctx.gradients.partial(ctx.owners, kernel.programs(total))
+            d_x, d_h = kernel.backward(
+                total, weight, seeds, statistics, d_total, d_output, partial, call=call, dropout=dropout
             )
         else:
             normal = (total - mean) * scale
@@ -160,8 +160,8 @@ class _AddNorm(Function):
             d_x = (scaled - level - normal * along) * scale
             d_x = d_x.clone() if d_total is None else d_x + d_total
             d_h = dropped_out(d_x, ctx.chance).clone()
-            partial = torch.stack((d_h, d_output * normal, d_output), dim=-2).flatten(0, -3)
-        ctx.gradients.give(ctx.owners, summed(partial, total.dtype))
+            by_token = torch.stack((d_h, d_output * normal, d_output), dim=-2).flatten(0, -3)
+            ctx.gradients.partial(ctx.owners, 1).copy_(by_token.sum(dim=0).flatten())
         return d_x, d_h, None, None, None, None, None, None
 
 
@@ -173,30 +173,41 @@ def product(x: Tensor, weights: Sequence[Tensor], gradients: Gradients) -> Tenso
     return branch(x, weights, gradients)[1]
 
 
-def branch(x: Tensor, weights: Sequence[Tensor], gradients: Gradients) -> tuple[Tensor, Tensor]:
-    """x once more, for the residual sum, and x Wᵀ.
+def branch(
+    x: Tensor, weights: Sequence[Tensor], gradients: Gradients, biases: Sequence[Tensor] = ()
+) -> tuple[Tensor, Tensor]:
+    """x once more, for the residual sum, and x Wᵀ + b, where the gradients of b are left to what comes next.
 
     The gradients of both meet inside the matrix product of the backward pass instead of in a sum of their own. So what
     is done with the first result must give a gradient that nobody else holds: `add_norm` does.
     """
-    same, y = _Branch.apply(x, weights, gradients)  # type: ignore[no-untyped-call]
+    same, y = _Branch.apply(x, weights, gradients, biases)  # type: ignore[no-untyped-call]
     return same, y
 
 
 class _Branch(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, owners: Sequence[Tensor], gradients: Gradients) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, owners: Sequence[Tensor], gradients: Gradients, biases: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         weight = joined(owners)
         ctx.gradients, ctx.owners = gradients, owners
         ctx.save_for_backward(x, weight)
-        return x.view_as(x), x @ weight.t()
+        return x.view_as(x), with_bias(x, weight, biases)
 
     @staticmethod
     def backward(ctx: Any, d_same: Tensor | None, d_y: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        ctx.gradients.give(ctx.owners, d_y.flatten(0, -2).t() @ x.flatten(0, -2))
-        return _met(d_same, d_y, weight), None, None
+        ctx.gradients.give_product(ctx.owners, d_y, x)
+        return _met(d_same, d_y, weight), None, None, None
+
+
+def with_bias(x: Tensor, weight: Tensor, biases: Sequence[Tensor]) -> Tensor:
+    """x Wᵀ + b, where b is made of some vectors behind each other, or not there."""
+    if not biases:
+        return x @ weight.t()
+    return torch.addmm(joined(biases), x.flatten(0, -2), weight.t()).view(*x.shape[:-1], -1)
 
 
 def feed_forward(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor, gradients: Gradients) -> tuple[Tensor, Tensor]:
@@ -221,15 +232,16 @@ class _FeedForward(Function):
         x, hidden = ctx.saved_tensors
         inner, bias, outer = ctx.owners
         d_flat = d_y.flatten(0, -2).contiguous()
-        ctx.gradients.give([outer], d_flat.t() @ hidden)
+        ctx.gradients.give_product([outer], d_flat, hidden)
         if hidden.is_cuda:
             from heedful.model.kernels import feed_forward as kernel
 
-            d_hidden, partial = kernel.backward(d_flat, outer, hidden)
+            partial = ctx.gradients.partial([bias], kernel.programs(hidden))
+            d_hidden = kernel.backward(d_flat, outer, hidden, partial)
         else:
-            d_hidden = partial = (d_flat @ outer) * (hidden > 0)
-        ctx.gradients.give([bias], summed(partial, bias.dtype))
-        ctx.gradients.give([inner], d_hidden.t() @ x.flatten(0, -2))
+            d_hidden = (d_flat @ outer) * (hidden > 0)
+            ctx.gradients.partial([bias], 1).copy_(d_hidden.sum(dim=0))
+        ctx.gradients.give_product([inner], d_hidden, x)
         return _met(d_same, d_hidden.view(*d_y.shape[:-1], -1), inner), None, None, None, None
 
 
@@ -240,6 +252,16 @@ def _met(d_same: Tensor | None, d_y: Tensor, weight: Tensor) -> Tensor:
     d_x = d_same.contiguous()
     d_x.flatten(0, -2).addmm_(d_y.flatten(0, -2), weight)
     return d_x
+
+
+def column_sums(x: Tensor, owner: Tensor, gradients: Gradients) -> None:
+    """Give a vector the sum over the rows of (rows, columns) as its gradient."""
+    if x.is_cuda:
+        from heedful.model.kernels import partial_sums as kernel
+
+        kernel.column_sums(x, gradients.partial([owner], kernel.programs(len(x))))
+    else:
+        gradients.partial([owner], 1).copy_(x.sum(dim=0))
 
 
 # ---------------------------------------------------------------------- loss

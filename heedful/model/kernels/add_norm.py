@@ -124,25 +124,30 @@ def backward(
     statistics: tuple[Tensor, Tensor],
     d_total: Tensor | None,
     d_output: Tensor,
+    partial: Tensor,
     *,
     call: int,
     dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x and h, and those of bias, weight and shift as partial sums, (programs, 3, width)."""
+) -> tuple[Tensor, Tensor]:
+    """Gradients of x and h; writes those of bias, weight and shift as partial sums, (programs, 3 · width)."""
     width = total.shape[-1]
     num_rows = total.numel() // width
     d_x, d_h = torch.empty_like(total), torch.empty_like(total)
     rows, block, warps = _tiling(width, ROWS_BACKWARD)
-    blocks = triton.cdiv(num_rows, rows)
-    programs = min(PROGRAMS, blocks)
-    partial = torch.empty(programs, 3, width, device=total.device, dtype=torch.float32)
-    _add_norm_backward[(programs,)](
+    turns = triton.cdiv(triton.cdiv(num_rows, rows), len(partial))
+    _add_norm_backward[(len(partial),)](
         total, weight, seeds, *statistics, d_output if d_total is None else d_total, d_output, d_x, d_h, partial,
         num_rows, width, call, *dropped(dropout),
-        DROPOUT=dropout > 0, HAS_TOTAL=d_total is not None, TURNS=triton.cdiv(blocks, programs),
+        DROPOUT=dropout > 0, HAS_TOTAL=d_total is not None, TURNS=turns,
         ROWS=rows, WIDTH=block, num_warps=warps,
     )  # fmt: skip
-    return d_x, d_h, partial
+    return d_x, d_h
+
+
+def programs(total: Tensor) -> int:
+    """How many programs share the backward pass."""
+    rows, _, _ = _tiling(total.shape[-1], ROWS_BACKWARD)
+    return int(min(PROGRAMS, triton.cdiv(total.numel() // total.shape[-1], rows)))
 
 
 def _tiling(width: int, rows: int) -> tuple[int, int, int]:

@@ -1,7 +1,7 @@
 """Label-smoothed cross-entropy and its gradient in one Triton kernel, so that logits are never written in fp32.
 
 A program takes a token's logits over the whole vocabulary, block by block, twice: for the sum of the softmax, then for
-the gradient. The second look finds them in the chip's cache, and many small programs keep the memory busy.
+the gradient. The second look finds them in the chip's cache, which is told to keep them until then and no longer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LANES, GROUPS, WARPS = 1024, 2, 4
+LANES, GROUPS, WARPS = 2048, 2, 8
 """A block is so many lanes, each with so many logits: powers of e are costly, and a lane's largest is kept by group."""
 
 
@@ -21,6 +21,7 @@ def _cross_entropy(
     BLOCKS: tl.constexpr, GROUPS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
+    at = logits + row * vocabulary
     label = tl.load(labels + row)
     real = tl.load(counted + row) != 0
     column = tl.arange(0, GROUPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
@@ -30,7 +31,7 @@ def _cross_entropy(
     for block in range(BLOCKS):  # each lane for itself, joined after the loop
         here = block * (GROUPS * LANES) + column
         there = (here < vocabulary) & real
-        scores = tl.load(logits + row * vocabulary + here, mask=there, other=float("-inf")).to(tl.float32)
+        scores = tl.load(at + here, mask=there, other=float("-inf"), eviction_policy="evict_last").to(tl.float32)
         new = tl.maximum(largest, tl.max(scores, axis=0))
         shift = tl.where(new == float("-inf"), 0.0, new)
         total = total * tl.exp(largest - shift) + tl.sum(tl.exp(scores - shift[None, :]), axis=0)
@@ -39,7 +40,7 @@ def _cross_entropy(
     top = tl.where(real, tl.max(largest, axis=0), 0.0)
     sum_of_all = tl.sum(of_all, axis=0)
     normaliser = tl.where(real, tl.sum(total * tl.exp(largest - top), axis=0), 1.0)
-    of_label = tl.load(logits + row * vocabulary + label, mask=real, other=0.0).to(tl.float32)
+    of_label = tl.load(at + label, mask=real, other=0.0).to(tl.float32)
     loss = top + tl.log(normaliser) - (1 - smoothing) * of_label - smoothing / vocabulary * sum_of_all
     tl.store(losses + row, tl.where(real, loss, 0.0))
     factor = tl.where(real, tl.load(scale), 0.0)
@@ -47,10 +48,13 @@ def _cross_entropy(
     for block in range(BLOCKS):
         here = block * (GROUPS * LANES) + column
         there = here < vocabulary
-        scores = tl.load(logits + row * vocabulary + here, mask=there & real, other=float("-inf")).to(tl.float32)
+        scores = tl.load(at + here, mask=there & real, other=float("-inf"), eviction_policy="evict_first").to(
+            tl.float32
+        )
         d_scores = tl.exp(scores - top) * share - everywhere
         d_scores = tl.where(here == label, d_scores - (1 - smoothing) * factor, d_scores)
-        tl.store(gradient + row * vocabulary + here, d_scores.to(gradient.dtype.element_ty), mask=there)
+        d_scores = d_scores.to(gradient.dtype.element_ty)
+        tl.store(gradient + row * vocabulary + here, d_scores, mask=there, eviction_policy="evict_first")
 
 
 def forward(logits: Tensor, labels: Tensor, counted: Tensor, scale: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

@@ -50,18 +50,21 @@ def _feed_forward_backward(
     tl.store(partial + row_block * width + column, tl.sum(d, axis=0), mask=column < width)
 
 
-def backward(d_output: Tensor, weight: Tensor, inner: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient of what went into ReLU, (rows, width), and partial sums of it by column, (blocks, width).
+def programs(inner: Tensor) -> int:
+    """Into how many blocks the rows are divided."""
+    return int(triton.cdiv(len(inner), ROWS))
+
+
+def backward(d_output: Tensor, weight: Tensor, inner: Tensor, partial: Tensor) -> Tensor:
+    """Gradient of what went into ReLU, (rows, width); writes partial sums of it by column, (blocks, width).
 
     Given is the gradient of what the outer matrix (depth, width) made of it.
     """
     (num_rows, width), depth = inner.shape, weight.shape[0]
     d_inner = torch.empty_like(inner)
-    blocks = triton.cdiv(num_rows, ROWS)
-    partial = torch.empty(blocks, width, device=inner.device, dtype=torch.float32)
-    _feed_forward_backward[(blocks * triton.cdiv(width, COLUMNS),)](
+    _feed_forward_backward[(len(partial) * triton.cdiv(width, COLUMNS),)](
         d_output, weight, inner, d_inner, partial, num_rows, width, depth,
         TURNS=triton.cdiv(depth, DEPTH), EVEN=depth % DEPTH == 0, TOGETHER=TOGETHER,
         ROWS=ROWS, COLUMNS=COLUMNS, DEPTH=DEPTH, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
-    return d_inner, partial
+    return d_inner

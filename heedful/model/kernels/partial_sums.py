@@ -1,4 +1,4 @@
-"""The last step of a sum over rows: from partial sums in fp32, which many programs left, to one row of another type."""
+"""Sums over rows: partial ones in fp32, each by a program of its own, and from those to one row of another type."""
 
 from __future__ import annotations
 
@@ -8,26 +8,51 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS, ROWS, WARPS = 16, 512, 8
+ROWS_EACH, WIDTH = 32, 512
+"""Of a long sum: a program takes so many rows, all at once so that the memory is kept busy, and so many columns."""
 
 
 @triton.jit
 def _partial_sums(
     partial, output, num_rows, width, TURNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    which, column = tl.program_id(1), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    partial += which.to(tl.int64) * num_rows * width
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for turn in range(TURNS):
         row = turn * ROWS + tl.arange(0, ROWS)
         inside = (row < num_rows)[:, None] & (column < width)[None, :]
         total += tl.load(partial + row[:, None] * width + column[None, :], mask=inside, other=0.0)
-    tl.store(output + column, tl.sum(total, axis=0).to(output.dtype.element_ty), mask=column < width)
+    tl.store(output + which * width + column, tl.sum(total, axis=0).to(output.dtype.element_ty), mask=column < width)
 
 
 def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
-    """Sum over the first dimension, as one long row."""
-    num_rows, width = partial.shape[0], partial.numel() // partial.shape[0]
-    output = torch.empty(width, device=partial.device, dtype=dtype)
-    _partial_sums[(triton.cdiv(width, COLUMNS),)](
+    """Sum over the second of three dimensions."""
+    number, num_rows, width = partial.shape
+    output = torch.empty(number, width, device=partial.device, dtype=dtype)
+    _partial_sums[(triton.cdiv(width, COLUMNS), number)](
         partial, output, num_rows, width, TURNS=triton.cdiv(num_rows, ROWS), ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS
     )
     return output
+
+
+@triton.jit
+def _column_sums(x, partial, num_rows, width, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    block, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    row = block * ROWS + tl.arange(0, ROWS)
+    inside = (row < num_rows)[:, None] & (column < width)[None, :]
+    taken = tl.load(x + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0)
+    tl.store(partial + block * width + column, tl.sum(taken.to(tl.float32), axis=0), mask=column < width)
+
+
+def programs(num_rows: int) -> int:
+    """How many programs share a sum over so many rows."""
+    return int(triton.cdiv(num_rows, ROWS_EACH))
+
+
+def column_sums(x: Tensor, partial: Tensor) -> None:
+    """Write partial sums over the rows of (rows, columns), whose columns lie side by side: (programs, columns)."""
+    (num_rows, width), columns = x.shape, min(WIDTH, triton.next_power_of_2(x.shape[1]))
+    _column_sums[(len(partial), triton.cdiv(width, columns))](
+        x, partial, num_rows, width, x.stride(0), ROWS=ROWS_EACH, COLUMNS=columns, num_warps=4
+    )

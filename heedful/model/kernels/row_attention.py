@@ -3,7 +3,7 @@
 Rows are at most 128 tokens wide, so scores never leave the chip and softmax needs no second look. Who may attend to
 whom is worked out from the segments, which is less to read than a mask. Queries, keys, values and what comes out are
 (B, H, length, Dh) in any order in memory, so that nothing has to be copied between the matrix products before and
-after; their biases are added here, and their gradients summed here, row by row.
+after.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from heedful.model.kernels.sides import Rows, Sides
 
-QUERIES, WARPS = 64, 4
+QUERIES, WARPS = 128, 8
 """Queries that are looked at together in the forward pass, and the warps that do it."""
-QUERIES_BACKWARD, WARPS_BACKWARD = 16, 4
+QUERIES_BACKWARD, WARPS_BACKWARD = 32, 4
 LOG2_E = 1.4426950408889634
 
 
@@ -30,17 +30,10 @@ def _block(base, row, head, strides, first, length, LENGTH: tl.constexpr, DIM: t
 
 
 @triton.jit
-def _of_bias(k, bias, head, scale, DIM: tl.constexpr):
-    """What the queries' bias adds to the scores of each key. Adding it to the queries would cost a detour."""
-    added = tl.load(bias + head * DIM + tl.arange(0, DIM)).to(tl.float32)
-    return tl.sum(k.to(tl.float32) * added[None, :], axis=1) * scale
-
-
-@triton.jit
 def _row_attention_forward(
-    query, key, value, query_bias, value_bias, query_segments, key_segments, output, logarithms,
+    query, key, value, query_segments, key_segments, output, logarithms,
     query_strides, key_strides, value_strides, output_strides, num_queries, num_keys, num_heads, scale,
-    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, Q: tl.constexpr, K: tl.constexpr, DIM: tl.constexpr,
+    CAUSAL: tl.constexpr, Q: tl.constexpr, K: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
     head, row, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * Q
     q_at, q_there = _block(query, row, head, query_strides, first, num_queries, Q, DIM)
@@ -55,8 +48,6 @@ def _row_attention_forward(
     if CAUSAL:
         allowed = allowed & (place[:, None] >= key_place[None, :])
     scores = tl.dot(q, tl.trans(k)) * scale
-    if HAS_BIAS:
-        scores += _of_bias(k, query_bias, head, scale, DIM)[None, :]
     scores = tl.where(allowed, scores, float("-inf"))
     largest = tl.max(scores, axis=1)
     shift = tl.where(largest == float("-inf"), 0.0, largest)  # queries without keys have weights of zero
@@ -64,9 +55,6 @@ def _row_attention_forward(
     total = tl.sum(weights, axis=1)
     seen = total > 0.0
     o = tl.dot(weights.to(v.dtype), v) / tl.where(seen, total, 1.0)[:, None]
-    if HAS_BIAS:
-        added = tl.load(value_bias + head * DIM + tl.arange(0, DIM)).to(tl.float32)
-        o += tl.where(seen[:, None], added[None, :], 0.0)
     o_at, o_there = _block(output, row, head, output_strides, first, num_queries, Q, DIM)
     tl.store(o_at, o.to(output.dtype.element_ty), mask=o_there)
     kept = tl.where(seen, shift + tl.log2(tl.where(seen, total, 1.0)), float("inf"))
@@ -75,26 +63,21 @@ def _row_attention_forward(
 
 @triton.jit
 def _row_attention_backward(
-    query, key, value, query_bias, value_bias, query_segments, key_segments, output, logarithms,
-    d_output, d_query, d_key, d_value, d_query_bias, d_key_bias, d_value_bias,
+    query, key, value, query_segments, key_segments, output, logarithms,
+    d_output, d_query, d_key, d_value,
     query_strides, key_strides, value_strides, output_strides, d_output_strides,
-    d_query_strides, d_key_strides, d_value_strides, query_bias_stride, key_bias_stride,
+    d_query_strides, d_key_strides, d_value_strides,
     num_queries, num_keys, num_heads, scale, d_scale,
-    HAS_BIAS: tl.constexpr, CAUSAL: tl.constexpr, TURNS: tl.constexpr,
-    Q: tl.constexpr, K: tl.constexpr, DIM: tl.constexpr,
+    CAUSAL: tl.constexpr, TURNS: tl.constexpr, Q: tl.constexpr, K: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
     head, row = tl.program_id(0), tl.program_id(1)
     k_at, k_there = _block(key, row, head, key_strides, 0, num_keys, K, DIM)
     v_at, v_there = _block(value, row, head, value_strides, 0, num_keys, K, DIM)
     k, v = tl.load(k_at, mask=k_there, other=0.0), tl.load(v_at, mask=v_there, other=0.0)
-    key_place, feature = tl.arange(0, K), tl.arange(0, DIM)
+    key_place = tl.arange(0, K)
     other = tl.load(key_segments + row * num_keys + key_place, mask=key_place < num_keys, other=0)
     dk = tl.zeros((K, DIM), dtype=tl.float32)
     dv = tl.zeros((K, DIM), dtype=tl.float32)
-    of_keys = tl.zeros((K,), dtype=tl.float32)
-    of_bias = tl.zeros((K,), dtype=tl.float32)
-    if HAS_BIAS:
-        of_bias = _of_bias(k, query_bias, head, scale, DIM)
     for turn in range(TURNS):
         first = turn * Q
         place = first + tl.arange(0, Q)
@@ -106,14 +89,12 @@ def _row_attention_backward(
         known = (row * num_heads + head) * num_queries + place
         logarithm = tl.load(logarithms + known, mask=place < num_queries, other=float("inf"))
         own = tl.load(query_segments + row * num_queries + place, mask=place < num_queries, other=-1)
-        if HAS_BIAS:
-            o -= tl.load(value_bias + head * DIM + feature).to(tl.float32)[None, :]
         inner = tl.sum(g.to(tl.float32) * o, axis=1)
         # Keys by queries: as they come out of the product, weights and gradients are what the next products take.
         allowed = (other[:, None] == own[None, :]) & (other > 0)[:, None]
         if CAUSAL:
             allowed = allowed & (place[None, :] >= key_place[:, None])
-        scores = tl.dot(k, tl.trans(q)) * scale + of_bias[:, None]
+        scores = tl.dot(k, tl.trans(q)) * scale
         weights = tl.where(allowed, tl.exp2(scores - logarithm[None, :]), 0.0)
         dv += tl.dot(weights.to(g.dtype), g)
         d_scores = (weights * (tl.dot(v, tl.trans(g)) - inner[None, :]) * d_scale).to(q.dtype)
@@ -121,68 +102,42 @@ def _row_attention_backward(
         dq = tl.dot(tl.trans(d_scores), k)
         q_at, q_there = _block(d_query, row, head, d_query_strides, first, num_queries, Q, DIM)
         tl.store(q_at, dq.to(d_query.dtype.element_ty), mask=q_there)
-        if HAS_BIAS:
-            of_keys += tl.sum(d_scores.to(tl.float32), axis=1)
-    if HAS_BIAS:
-        dk += of_keys[:, None] * tl.load(query_bias + head * DIM + feature).to(tl.float32)[None, :]
     k_at, k_there = _block(d_key, row, head, d_key_strides, 0, num_keys, K, DIM)
     tl.store(k_at, dk.to(d_key.dtype.element_ty), mask=k_there)
     v_at, v_there = _block(d_value, row, head, d_value_strides, 0, num_keys, K, DIM)
     tl.store(v_at, dv.to(d_value.dtype.element_ty), mask=v_there)
-    if HAS_BIAS:  # sums over queries, worked out over keys: sum dq = sum (sum d_scores) k; weights sum to one, so
-        place = head * DIM + feature  # that sum dv is the sum of the gradients of all queries that see something
-        of_query = tl.sum(of_keys[:, None] * k.to(tl.float32), axis=0)
-        tl.store(d_query_bias + row * query_bias_stride + place, of_query)
-        tl.store(d_key_bias + row * key_bias_stride + place, tl.zeros((DIM,), dtype=tl.float32))
-        tl.store(d_value_bias + row * key_bias_stride + place, tl.sum(dv, axis=0))
 
 
-def forward(sides: Sides, biases: Sides | None, rows: Rows, output: Tensor, scale: float) -> Tensor:
-    """Write what each query gets; return log2 of the sum of its weights before they are normalised, for backward.
-
-    A key's bias adds the same to all scores of a query, so softmax does not see it, and its gradient is zero. The
-    value's bias comes out as it is, since weights sum to one.
-    """
+def forward(sides: Sides, rows: Rows, output: Tensor, scale: float) -> Tensor:
+    """Write what each query gets; return log2 of the sum of its weights before they are normalised, for backward."""
     query, key, _ = sides
     num_queries, num_keys = query.shape[2], key.shape[2]
     logarithms = torch.empty(query.shape[:3], device=query.device, dtype=torch.float32)
     block = min(QUERIES, _power(num_queries))
-    added = (sides if biases is None else biases)[::2]
     _row_attention_forward[(query.shape[1], query.shape[0], triton.cdiv(num_queries, block))](
-        *sides, *added, rows.query_segments, rows.key_segments, output, logarithms,
+        *sides, rows.query_segments, rows.key_segments, output, logarithms,
         *(_strides(side) for side in sides), _strides(output), num_queries, num_keys, query.shape[1], scale * LOG2_E,
-        HAS_BIAS=biases is not None, CAUSAL=rows.causal, Q=block, K=_power(num_keys), DIM=query.shape[3],
+        CAUSAL=rows.causal, Q=block, K=_power(num_keys), DIM=query.shape[3],
         num_warps=WARPS if block * num_keys > 64 * 64 else 4,
     )  # fmt: skip
     return logarithms
 
 
 def backward(
-    sides: Sides,
-    biases: Sides | None,
-    rows: Rows,
-    kept: tuple[Tensor, Tensor],
-    d_output: Tensor,
-    gradients: Sides,
-    bias_gradients: Sides | None,
-    scale: float,
+    sides: Sides, rows: Rows, kept: tuple[Tensor, Tensor], d_output: Tensor, gradients: Sides, scale: float
 ) -> None:
-    """Write the gradients of queries, keys and values, and for each row those of their biases, (B, H, Dh) each.
-
-    The weights are computed once more rather than kept.
-    """
+    """Write the gradients of queries, keys and values. The weights are computed once more rather than kept."""
     query, key, _ = sides
     output, logarithms = kept
     num_queries, num_keys = query.shape[2], key.shape[2]
     block = min(QUERIES_BACKWARD, _power(num_queries))
-    added, d_biases = (sides if biases is None else biases)[::2], bias_gradients or gradients
     _row_attention_backward[(query.shape[1], query.shape[0])](
-        *sides, *added, rows.query_segments, rows.key_segments, output, logarithms,
-        d_output, *gradients, *d_biases,
+        *sides, rows.query_segments, rows.key_segments, output, logarithms,
+        d_output, *gradients,
         *(_strides(side) for side in sides), _strides(output), _strides(d_output),
-        *(_strides(side) for side in gradients), d_biases.query.stride(0), d_biases.key.stride(0),
+        *(_strides(side) for side in gradients),
         num_queries, num_keys, query.shape[1], scale * LOG2_E, scale,
-        HAS_BIAS=biases is not None, CAUSAL=rows.causal, TURNS=triton.cdiv(num_queries, block),
+        CAUSAL=rows.causal, TURNS=triton.cdiv(num_queries, block),
         Q=block, K=_power(num_keys), DIM=query.shape[3],
         num_warps=WARPS_BACKWARD if block * num_keys > 64 * 64 else 4,
     )  # fmt: skip

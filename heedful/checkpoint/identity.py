@@ -1,0 +1,20 @@
+"""Which model a directory holds: the checksums of all files that its translations depend on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heedful.checkpoint.arrays import load_arrays
+from heedful.checkpoint.ctranslate2_format import RECORD, read_exported
+from heedful.checkpoint.directory import CARD, locate, parse_json
+from heedful.config import DecodingConfig
+
+
+def identify_model(directory: str | Path) -> tuple[DecodingConfig, dict[str, str]]:
+    """The settings of the search that are saved with a model (or an exported one), and SHA-256 by file."""
+    place = Path(directory)
+    if (place / RECORD).is_file():
+        decoding = read_exported(place).config.decoding
+        return decoding, dict(parse_json(place / RECORD, (place / RECORD).read_bytes())["files"])
+    decoding = load_arrays(place, with_weights=False).config.decoding
+    return decoding, {name: entry.sha256 for name, entry in locate(place).entries.items() if name != CARD}

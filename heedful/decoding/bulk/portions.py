@@ -1,0 +1,88 @@
+"""A text file in portions of a fixed number of lines, each with what tells later whether the file is still the same.
+
+The boundaries depend on the number of lines alone. So a run that goes on after a kill, or one shard of many, translates
+the very same portions as a run that does everything at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from heedful.errors import CorpusError
+from heedful.text.corpus import decompressed
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Neighbouring lines of a file."""
+
+    number: int
+    """Its place in the file, from 0."""
+    first_line: int
+    """Number of its first line in the file, from 1."""
+    lines: list[bytes]
+    """The lines as they stand there, with their ends."""
+    digest: str
+    """SHA-256 of the whole text up to the end of this portion, decompressed."""
+    position: int
+    """How far the reader is in the file as it lies on the disk, in bytes."""
+    damage: CorpusError | None = None
+    """Why nothing can be read after these lines."""
+
+    @property
+    def last_line(self) -> int:
+        """Number of its last line in the file; before the first if it has none."""
+        return self.first_line + len(self.lines) - 1
+
+    def texts(self, path: str) -> tuple[list[str], CorpusError | None]:
+        """The lines as text, up to the first that is none, and the error to raise after these."""
+        texts: list[str] = []
+        for number, line in enumerate(self.lines, start=self.first_line):
+            plain = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+            try:
+                texts.append(plain.removesuffix(b"\n").removesuffix(b"\r").decode())
+            except UnicodeDecodeError:
+                error = CorpusError(f"{path}:{number}: this line is not UTF-8; convert the text (see `iconv`).")
+                return texts, error
+        return texts, self.damage
+
+
+def read_portions(path: str, size: int) -> Iterator[Portion]:
+    """All lines of a file, plain, .gz or .xz, in portions of `size` lines, of which the last may have fewer.
+
+    A file that cannot be read to its end gives all lines before the damage.
+    """
+    if Path(path).is_dir():
+        raise CorpusError(f"{path}: this is a directory; name a file in it.")
+    digest = hashlib.sha256()
+    number, first_line = 0, 1
+    try:
+        with open(path, "rb", buffering=1 << 20) as stored, decompressed(stored, path) as file:
+            while True:
+                lines, damage = _take(file.readline, size, path)
+                digest.update(b"".join(lines))
+                if lines or damage:
+                    yield Portion(number, first_line, lines, digest.hexdigest(), stored.tell(), damage)
+                if damage or len(lines) < size:
+                    return
+                number, first_line = number + 1, first_line + size
+    except FileNotFoundError:
+        raise CorpusError(f"{path}: there is no such file.") from None
+
+
+def _take(read: Callable[[], bytes], count: int, path: str) -> tuple[list[bytes], CorpusError | None]:
+    lines: list[bytes] = []
+    try:
+        while len(lines) < count and (line := read()):
+            lines.append(line)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        damage = f"{path}: cannot be read: {error}. The file is damaged, cut off or not readable."
+        return lines, CorpusError(damage)
+    return lines, None

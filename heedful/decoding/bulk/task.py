@@ -1,0 +1,89 @@
+"""What is done with every line of a file: plain data, so that it can be sent to a process and kept in a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heedful.checkpoint.ctranslate2_format import RECORD
+from heedful.checkpoint.identity import identify_model
+from heedful.config import DecodingConfig, from_mapping, to_mapping
+from heedful.decoding.engines.interface import choose_engine
+from heedful.decoding.hypothesis import Translation
+
+NO_MATTER = "tokens_per_batch"
+"""The setting that may change between a run and the one that goes on with it: it says how much memory is used."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model, an engine to run it, and the way to search."""
+
+    model: str
+    engine: str = "auto"
+    quantization: str | None = None
+    target_language: str | None = None
+    prefix: str | None = None
+    """What each translation begins with."""
+    align: bool = False
+    as_json: bool = False
+    """Write everything about a translation, not its text alone."""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that differ from those saved with the model."""
+
+    def load(self, device: str) -> Callable[[Sequence[str]], list[Translation]]:
+        """The function that translates; the model is loaded."""
+        from heedful.decoding.translator import Translator
+
+        translator = Translator.load(self.model, device=device, engine=self.engine, quantization=self.quantization)
+
+        def translate(texts: Sequence[str]) -> list[Translation]:
+            return translator.translate(
+                texts,
+                target_language=self.target_language,
+                target_prefix=[self.prefix] * len(texts) if self.prefix else None,
+                align=self.align,
+                **self.search,
+            )
+
+        return translate
+
+    def engine_name(self, device: str = "auto") -> str:
+        """The engine that will run the model; "auto" is decided."""
+        chosen = choose_engine(self.engine, exported=(Path(self.model) / RECORD).is_file())
+        if chosen != "auto":
+            return chosen
+        from heedful.decoding.engines.auto import is_native
+
+        method = self.search.get("method", identify_model(self.model)[0].method)
+        is_one = method != "sampling" and is_native(self.model, device=device, quantization=self.quantization)
+        return "native" if is_one else "torch"
+
+    def write(self, texts: Sequence[str], translations: Sequence[Translation]) -> bytes:
+        """One line for each text, whatever is in it."""
+        lines = []
+        for text, translation in zip(texts, translations, strict=True):
+            line = translation.to_json(text) if self.as_json else translation.text
+            lines.append(line.replace("\r", " ").replace("\n", " ").encode("utf-8", errors="replace") + b"\n")
+        return b"".join(lines)
+
+    def identity(self, device: str) -> dict[str, Any]:
+        """All that the translations depend on, beside the text; `device` is the kind of device that was chosen."""
+        from heedful import __version__
+
+        saved, files = identify_model(self.model)
+        config = to_mapping(from_mapping(DecodingConfig, {**to_mapping(saved), **self.search}, "decoding"))
+        return {
+            "heedful": __version__,
+            "model": files,
+            "engine": self.engine_name(),
+            "quantization": self.quantization,
+            "device": device,
+            "target_language": self.target_language,
+            "prefix": self.prefix,
+            "align": self.align,
+            "json": self.as_json,
+            "decoding": {key: value for key, value in config.items() if key != NO_MATTER},
+        }

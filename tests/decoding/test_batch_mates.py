@@ -1,0 +1,93 @@
+"""What a sentence is translated beside changes no bit of it, unless the search shall be fast."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from heedful.build import build_model
+from heedful.config import DecodingConfig, ModelConfig
+from heedful.decoding.batching import even_width, make_even_batches
+from heedful.decoding.engines.interface import Job, Outcome
+from heedful.decoding.engines.torch_engine import TorchEngine
+from heedful.decoding.special_tokens import SpecialTokens
+
+EOS, VOCABULARY = 3, 60
+SPECIAL = SpecialTokens(pad_id=0, bos_id=2, eos_id=EOS, forbidden=(1,))
+SHAPE: dict[str, Any] = {
+    "source_vocab_size": VOCABULARY,
+    "target_vocab_size": VOCABULARY,
+    "d_model": 48,
+    "d_ff": 80,
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 2,
+    "max_length": 128,
+}
+
+
+def make_jobs(count: int) -> list[Job]:
+    """Sentences of 1 to 40 tokens, some with a prefix, and limits of their own."""
+    draw = random.Random(5)
+    jobs = []
+    for number in range(count):
+        length = draw.randint(1, 40)
+        source = (*(draw.randrange(4, VOCABULARY) for _ in range(length)), EOS)
+        prefix = (draw.randrange(4, VOCABULARY),) if number % 7 == 0 else ()
+        jobs.append(Job(source, prefix, str(number), max_length=draw.randint(2, 15)))
+    return jobs
+
+
+def bits(outcome: Outcome) -> list[tuple[list[int], list[float], float]]:
+    return [(found.tokens, found.token_log_probs, found.score) for found in outcome.hypotheses]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"beam_size": 4, "num_best": 2}, {"method": "greedy"}, {"method": "sampling", "num_best": 2}],
+    ids=lambda settings: settings.get("method", "beam"),
+)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm_placement": "post", "positions": "rotary", "norm": "rms"},
+        {"architecture": "recurrent", "num_heads": 1},
+    ],
+    ids=["pre", "rotary", "recurrent"],
+)
+def test_no_bit_of_a_sentence_depends_on_its_mates(settings: dict[str, Any], changes: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    engine = TorchEngine(build_model(ModelConfig(**{**SHAPE, **changes})).eval(), SPECIAL)
+    config, jobs = DecodingConfig(**settings), make_jobs(40)
+    expected = engine.decode(jobs, config, align=False, make_rule=None)
+    order = random.Random(1).sample(jobs, len(jobs))
+    starts = [0, 1, 4, 11, 27, len(order)]  # alone, and in parts of several sizes
+    for start, end in pairwise(starts):
+        found = engine.decode(order[start:end], config, align=False, make_rule=None)
+        for job in order[start:end]:
+            assert bits(found[job]) == bits(expected[job])
+
+
+def test_fast_finds_the_same_but_for_last_digits() -> None:
+    torch.manual_seed(1)
+    engine, jobs = TorchEngine(build_model(ModelConfig(**SHAPE)).eval(), SPECIAL), make_jobs(40)
+    slow, fast = (engine.decode(jobs, DecodingConfig(fast=fast), align=False, make_rule=None) for fast in (False, True))
+    for job in jobs:
+        assert slow[job].hypotheses[0].tokens == fast[job].hypotheses[0].tokens
+        assert slow[job].hypotheses[0].score == pytest.approx(fast[job].hypotheses[0].score, abs=1e-5)
+
+
+def test_the_size_of_an_even_batch_depends_on_its_width_alone() -> None:
+    lengths = [3, 16, 17, 40, 5, 33, 100, 9]
+    batches = make_even_batches(lengths, tokens_per_batch=512, rows_per_sentence=2)
+    assert sorted({index for batch in batches for index in batch}) == list(range(len(lengths)))
+    for batch in batches:
+        widths = {even_width(lengths[index]) for index in batch}
+        assert len(widths) == 1
+        assert len(batch) == max(1, min(16, 512 // (2 * widths.pop())))
+    assert make_even_batches([4], tokens_per_batch=8192, rows_per_sentence=1) == [[0] * 16]
+    assert make_even_batches([500], tokens_per_batch=100, rows_per_sentence=4) == [[0]]
