@@ -57,7 +57,6 @@ class TrainingStep:
         on_gpu, bf16 = device.type == "cuda", uses_bf16(config, device)
         too_old = on_gpu and config.compile is None and torch.cuda.get_device_capability(device) < OLDEST_FOR_TRITON
         self.is_compiled = getattr(model, "compiles", True) and is_compiled(config, on_gpu=on_gpu) and not too_old
-        self.gradients = Gradients()
         self.on_cores: OnCores | None = None
         plain_cpu = device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop)
         wanted = plain_cpu and config.fast_step is not False
@@ -71,7 +70,7 @@ class TrainingStep:
     def _compute(self, *, fast: bool) -> None:
         """From now on compute by the fast step, or by the usual one."""
         model, device, bf16 = self.model, self.device, uses_bf16(self.config, self.device)
-        self.is_fast = fast
+        self.is_fast, self.gradients = fast, Gradients()
         self.twin = Twin(model, torch.bfloat16) if bf16 and fast and can_have_twin(model) else None
         self.autocast = bf16 and self.twin is None
         self.computing = model if self.twin is None else self.twin.model
@@ -182,9 +181,19 @@ class TrainingStep:
         else:
             loss_sum = self.loss(part.twice() if self.config.r_drop else part)
             scaled = loss_sum / self.num_tokens
-        scaled.backward()
-        self.gradients.hand_over()
+        try:
+            scaled.backward()
+            self.gradients.hand_over()
+        except BaseException:
+            self._forget_gradients()  # else those that were made would be in the next update
+            raise
         return loss_sum.detach()
+
+    def _forget_gradients(self) -> None:
+        """Drop all gradients of weights, also of a backward pass that did not come to its end."""
+        for parameter in (*self.parameters, *self.computing.parameters()):
+            parameter.grad = None
+        self.gradients.forget()
 
     def _apply(self, skipped: Tensor) -> None:
         """Adam's update, unless a number was not finite. Fused Adam takes the flag on the device, without waiting."""
@@ -262,9 +271,7 @@ class TrainingStep:
                 if not self.is_fast:
                     raise
                 self._leave_fast(error)
-        for parameter in (*self.parameters, *self.computing.parameters()):
-            parameter.grad = None
-        self.gradients.forget()
+        self._forget_gradients()
         del moments
         if self.is_compiled:
             torch.compiler.reset()  # what was compiled for this size is of no more use
