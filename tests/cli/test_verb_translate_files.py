@@ -165,6 +165,16 @@ def test_shards_merged_are_the_whole(inside: Inside, model: Path, text: Path, tm
     inside("merge", "nothing").refused("nothing", "--shard")
 
 
+def test_the_command_that_removes_merged_shards_removes_nothing_else(
+    inside: Inside, model: Path, text: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "* of mine"
+    assert inside("translate", "-m", model, "-i", text, "-o", output, *GREEDY, "--shard", "1/1").code == 0
+    told = inside("merge", output).error
+    subprocess.run(told[told.index("rm ") :], shell=True, check=True)
+    assert sorted(tmp_path.iterdir()) == [output, text]
+
+
 def test_what_has_changed_since_is_named(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
     good = text.read_bytes().split(b"\n")
     text.write_bytes(b"\n".join([*good[:240], b"\xff", *good[241:]]))
