@@ -206,6 +206,7 @@ def test_what_has_changed_since_is_named(inside: Inside, model: Path, text: Path
         (["-i", "in", "-o", "out", "--shard", "3/2"], ["--shard 3/2", "3/16"]),
         (["-i", "in", "-o", "out", "--portion", 0], ["--portion"]),
         (["-i", "in", "-o", "out", "--workers", -1], ["--workers -1"]),
+        (["-i", "in", "-o", "out", "--engine", "native", "--device", "cuda"], ["native runs on CPUs, not on 'cuda'"]),
         (["-i", "missing", "-o", "out"], ["missing", "no such file"]),
         (["-i", ".", "-o", "out"], [".", "directory"]),
         (["-i", "in", "-o", "no/out"], ["no directory no"]),

@@ -485,6 +485,8 @@ def test_places_of_workers_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [place.visible_gpu for place in places("auto", wanted=4)] == ["0", "1", "2", "0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a, 5,7")
     assert visible_gpus("torch", "cuda") == ["GPU-a", "5", "7"] and str(places("auto")[1]) == "cuda 5"
+    with pytest.raises(ConfigError, match="'cuda:3' is not available"):
+        visible_gpus("torch", "cuda:3")
 
 
 def test_a_short_file_needs_few_workers(tmp_path: Path) -> None:
