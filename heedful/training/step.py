@@ -139,6 +139,7 @@ class TrainingStep:
         """The same for one microbatch and a twin that is kept up: its gradients are never summed in another type."""
         if not self.computing.training:
             self.computing.train()
+        self._forget_gradients()
         loss_sum = self._differentiate(batch)
         gradient = adam.gather()
         norm = torch.linalg.vector_norm(gradient, dtype=torch.float32)
@@ -154,8 +155,7 @@ class TrainingStep:
         """
         if not self.computing.training:  # asking one module is quicker than telling all
             self.computing.train()
-        for parameter in self.parameters:
-            parameter.grad = None
+        self._forget_gradients()
         if self.twin is not None:
             self.twin.refresh()
         total = torch.zeros((), device=self.device)
@@ -185,13 +185,13 @@ class TrainingStep:
             scaled.backward()
             self.gradients.hand_over()
         except BaseException:
-            self._forget_gradients()  # else those that were made would be in the next update
+            self._forget_gradients()  # whoever goes on needs the memory
             raise
         return loss_sum.detach()
 
     def _forget_gradients(self) -> None:
-        """Drop all gradients of weights, also of a backward pass that did not come to its end."""
-        for parameter in (*self.parameters, *self.computing.parameters()):
+        """Drop all gradients of weights, also those that an update left which did not come to its end."""
+        for parameter in (*self.parameters, *(self.twin.parameters if self.twin is not None else ())):
             parameter.grad = None
         self.gradients.forget()
 

@@ -136,16 +136,22 @@ def test_after_an_update_that_is_not_finite_come_finite_ones(monkeypatch: pytest
         assert step(batch, batch.num_tokens, 1e-3).skipped == skipped
 
 
+@pytest.mark.parametrize("broken_at", ["give_rows", "hand_over"])
+@pytest.mark.parametrize("rows", [None, 2])
 @pytest.mark.parametrize("flat", [False, True])
-def test_what_a_backward_pass_left_that_failed_is_in_no_update(monkeypatch: pytest.MonkeyPatch, flat: bool) -> None:
+def test_what_a_step_left_that_failed_is_in_no_update(
+    monkeypatch: pytest.MonkeyPatch, flat: bool, rows: int | None, broken_at: str
+) -> None:
     one, other = ((flat_step if flat else fast_step)(monkeypatch) for _ in range(2))
+    one.rows_per_microbatch = other.rows_per_microbatch = rows
     batch = random_batch(4, width=12)
 
     def failing(*_: object) -> None:
         raise RuntimeError("in the middle")
 
     with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="in the middle"):
-        broken.setattr(Gradients, "give_rows", failing)
+        failing_class = Twin if broken_at == "hand_over" and flat and rows else Gradients
+        broken.setattr(failing_class, broken_at, failing)
         one(batch, batch.num_tokens, 1e-3)
     norms = [step(batch, batch.num_tokens, 1e-3).gradient_norm for step in (one, other)]
     assert torch.equal(*norms)
