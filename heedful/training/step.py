@@ -174,8 +174,8 @@ class TrainingStep:
         if self.on_cores is not None and not self.on_cores.is_watched:
             return self.on_cores(part, 1 / self.num_tokens.item())
         model = self.computing
-        width, plain_loss = part.target_input.shape[1], not self.config.r_drop
-        if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width):
+        (rows, width), plain_loss = part.target_input.shape, not self.config.r_drop
+        if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width, rows):
             smoothing = self.config.label_smoothing
             scaled, loss_sum = fast_losses(model, part, 1 / self.num_tokens, self.gradients, smoothing=smoothing)
         else:
