@@ -112,7 +112,7 @@ class TrainingStep:
         self.num_tokens.fill_(num_tokens / self.world.size)  # gradients are averaged over the ranks
         set_learning_rate(self.optimizer, learning_rate)
         if self.adam is not None:
-            self.adam.twin.keep_up()
+            self.adam.keep_up()
         return StepResult(*(tensor.clone() for tensor in self.update(batch)))
 
     def _update_here(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

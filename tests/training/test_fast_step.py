@@ -157,6 +157,15 @@ def test_what_a_step_left_that_failed_is_in_no_update(
     assert torch.equal(*norms)
 
 
+def test_weights_that_someone_moved_in_memory_go_on_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, moved, batch = flat_step(monkeypatch), flat_step(monkeypatch), random_batch(4, width=12)
+    for _ in range(3):
+        moved.model.double().float()
+        for step in (one, moved):
+            step(batch, batch.num_tokens, 1e-3)
+    assert all(torch.equal(*both) for both in zip(one.model.parameters(), moved.model.parameters(), strict=True))
+
+
 def test_where_it_is_left_no_memory_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     step = flat_step(monkeypatch)
     step._compute(fast=False)
