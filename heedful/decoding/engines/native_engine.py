@@ -62,10 +62,7 @@ def load_native(
     path: str | Path, *, device: str = "auto", quantization: str | None = None
 ) -> tuple[Native, ModelArrays]:
     """The engine of a model directory, and what belongs to the model, without its weights."""
-    if device not in ("auto", "cpu"):
-        raise ConfigError(
-            f"device: the engine native runs on CPUs, not on {device!r}; use auto, cpu or another engine."
-        )
+    refuse_device(device)
     if quantization not in (None, *PRECISIONS):
         known = " and ".join(PRECISIONS)
         raise ConfigError(f"quantization={quantization}: the engine native has {known}.")
@@ -75,3 +72,9 @@ def load_native(
     arrays = load_arrays(path, with_weights=False)
     engine = NativeEngine.load(path, precision=quantization or "int8")
     return Native(engine, arrays.tokenizer, max_length=arrays.config.model.max_length), arrays
+
+
+def refuse_device(name: str) -> None:
+    """It runs on CPUs alone."""
+    if name not in ("auto", "cpu"):
+        raise ConfigError(f"device: the engine native runs on CPUs, not on {name!r}; use auto, cpu or another engine.")
