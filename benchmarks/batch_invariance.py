@@ -3,7 +3,8 @@
     python benchmarks/batch_invariance.py model examples/data/tatoeba.en --count 10000 --write 2026-11-15
 
 All sentences at once in their order are the measure. Then they are shuffled, put into smaller batches, sent in portions
-of random size and one by one; the native engine also runs on one thread and on each instruction set of the processor.
+of random size; the native engine also gets them one by one, and runs on one thread and on each instruction set of the
+processor. With `--engine torch` the last rows are those of `decoding.fast`, which promises nothing of the kind.
 Counted are sentences whose text differs, and those that differ in any bit: tokens, log-probabilities and scores of all
 hypotheses.
 """
@@ -76,11 +77,13 @@ def companies(
         return translator.translate(texts, **settings, **more)
 
     yield "shuffled", shuffled(texts, run, seed=1)
-    yield "shuffled, batches of 1,000 tokens", shuffled(texts, lambda t: run(t, tokens_per_batch=1000), seed=2)
     yield "shuffled, portions of 1 to 64", in_portions(texts, run, most=64, seed=3)
-    yield "each alone", in_portions(texts, run, most=1, seed=4)
     if not native:
+        yield "fast", run(texts, fast=True)
+        yield "fast, shuffled, portions of 1 to 64", in_portions(texts, lambda t: run(t, fast=True), most=64, seed=3)
         return
+    yield "shuffled, batches of 1,000 tokens", shuffled(texts, lambda t: run(t, tokens_per_batch=1000), seed=2)
+    yield "each alone", in_portions(texts, run, most=1, seed=4)
     translator = load(num_threads=1)
     yield "shuffled, one thread", shuffled(texts, run, seed=5)
     for name in kernel_names():
@@ -118,11 +121,15 @@ def main() -> None:
     load = loader(chosen.model, chosen.engine, chosen.quantization)
     rows = []
     for search, settings in SEARCHES.items():
+        began = time.perf_counter()
         expected = load().translate(texts, **settings)
+        rows.append([search, "all at once, in their order", "", "", f"{time.perf_counter() - began:.0f}"])
+        began = time.perf_counter()
         for company, found in companies(texts, load, settings, native=chosen.engine == "native"):
-            pairs = list(zip(expected, found, strict=True))
-            texts_differ = sum(one.text != other.text for one, other in pairs)
-            rows.append([search, company, f"{texts_differ:,}", f"{sum(one != other for one, other in pairs):,}"])
+            seconds, pairs = time.perf_counter() - began, list(zip(expected, found, strict=True))
+            counts = [sum(one.text != other.text for one, other in pairs), sum(one != other for one, other in pairs)]
+            rows.append([search, company, *(f"{count:,}" for count in counts), f"{seconds:.0f}"])
+            began = time.perf_counter()
             print(f"{time.strftime('%H:%M:%S')} {' | '.join(rows[-1])}", file=sys.stderr, flush=True)
     name, weights = load().engine_for()
     command = shlex.join(["python", "benchmarks/batch_invariance.py", *sys.argv[1:]])
@@ -130,14 +137,15 @@ def main() -> None:
         f"# Does a sentence's translation depend on its batch mates?\n\n"
         f"Engine {name}, weights {weights}: {len(texts):,} sentences of {chosen.source.name}, each compared with its "
         f"translation when all are translated at once.\n\n"
-        f"{markdown_table(['search', 'company', 'other text', 'any other bit'], rows)}\n\n"
+        f"{markdown_table(['search', 'company', 'other text', 'any other bit', 'seconds'], rows)}\n\n"
         f"- machine: {processor()}, {os.cpu_count()} cores\n"
         f"- versions: {', '.join(f'{package} {version}' for package, version in versions().items())}\n"
         f"- command: `{command}`\n"
     )
     sys.stdout.write(page)
     if chosen.write:
-        path = ROOT / "benchmarks" / "results" / f"batch_invariance_{chosen.write}_cpu.md"
+        kind = "" if name == "native" else f"_{name}"
+        path = ROOT / "benchmarks" / "results" / f"batch_invariance_{chosen.write}{kind}_cpu.md"
         path.write_text(page, encoding="utf-8")
 
 
