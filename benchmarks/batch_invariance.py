@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import lzma
-import os
 import random
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,11 +22,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from heedful.card import versions
+from provenance import provenance
+
 from heedful.decoding.hypothesis import Translation
 from heedful.decoding.translator import Translator
 from heedful.native.library import kernel_names
-from heedful.paper.experiment import processor
 from heedful.paper.markdown import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -132,15 +130,12 @@ def main() -> None:
             began = time.perf_counter()
             print(f"{time.strftime('%H:%M:%S')} {' | '.join(rows[-1])}", file=sys.stderr, flush=True)
     name, weights = load().engine_for()
-    command = shlex.join(["python", "benchmarks/batch_invariance.py", *sys.argv[1:]])
     page = (
         f"# Does a sentence's translation depend on its batch mates?\n\n"
         f"Engine {name}, weights {weights}: {len(texts):,} sentences of {chosen.source.name}, each compared with its "
         f"translation when all are translated at once.\n\n"
         f"{markdown_table(['search', 'company', 'other text', 'any other bit', 'seconds'], rows)}\n\n"
-        f"- machine: {processor()}, {os.cpu_count()} cores\n"
-        f"- versions: {', '.join(f'{package} {version}' for package, version in versions().items())}\n"
-        f"- command: `{command}`\n"
+        f"{provenance()}"
     )
     sys.stdout.write(page)
     if chosen.write:
