@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -18,10 +17,10 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from heedful.card import versions
+from provenance import provenance
+
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.paper.experiment import processor
 from heedful.paper.markdown import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,15 +111,12 @@ def main() -> None:
         for point in shown
     ]
     heading = ["length penalty", "beam", "BLEU", "95 %", "length, as a share of the reference's", "sentences/s"]
-    command = shlex.join(["python", "benchmarks/beam_quality.py", *sys.argv[1:]])
     name = f"beam_quality_{arguments.write}_{arguments.engine}"
     picture = f"![BLEU over the beam size]({name}.png)\n\n" if arguments.write else ""
     page = (
         f"# Beam size and length penalty\n\n{len(texts):,} sentences of {arguments.source.name}, engine "
         f"{arguments.engine}.\n\n{picture}{markdown_table(heading, rows)}\n\n"
-        f"- BLEU: {points[0].signature}\n- machine: {processor()}, {os.cpu_count()} cores\n"
-        f"- versions: {', '.join(f'{name} {version}' for name, version in versions().items())}\n"
-        f"- command: `{command}`\n"
+        f"- BLEU: {points[0].signature}\n{provenance()}"
     )
     sys.stdout.write(page)
     if arguments.write:

@@ -12,20 +12,18 @@ not; BLEU is that of each engine's translations. Engines that are not there are 
 from __future__ import annotations
 
 import argparse
-import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from heedful.card import versions
+from provenance import provenance
+
 from heedful.decoding.hypothesis import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.evaluation.score import score
-from heedful.paper.experiment import processor
 from heedful.paper.markdown import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,12 +69,9 @@ def main() -> None:
             bleu = score([one.text for one in found], references, metrics=["bleu"])[0].value
             rows.append([engine, kind, name, f"{differ:,}", f"{apart:.4f}", f"{bleu:.2f}"])
     heading = ["engine", "weights", "search", "differ from torch", "largest difference of `log_prob`", "BLEU"]
-    command = shlex.join(["python", "benchmarks/engines_agree.py", *sys.argv[1:]])
     page = (
         f"# Do engines translate alike?\n\n{len(texts):,} sentences of {arguments.source.name}, on a CPU.\n\n"
-        f"{markdown_table(heading, rows)}\n\n- machine: {processor()}, {os.cpu_count()} cores\n"
-        f"- versions: {', '.join(f'{name} {version}' for name, version in versions().items())}\n"
-        f"- command: `{command}`\n"
+        f"{markdown_table(heading, rows)}\n\n{provenance()}"
     )
     sys.stdout.write(page)
     if arguments.write:

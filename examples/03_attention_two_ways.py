@@ -14,7 +14,7 @@ import heedful
 
 SHADES = " ░▒▓█"
 
-translator = heedful.Translator.load(Path("runs/reverse-digits/model"), device="cpu")
+translator = heedful.Translator.load(Path("runs/reverse-digits/model"), device="cpu", engine="torch")
 model, tokenizer = translator.model, translator.tokenizer
 assert isinstance(model, heedful.Transformer)
 

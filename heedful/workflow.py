@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.config import Config, DataConfig, read_request, settle, to_mapping
 from heedful.errors import ConfigError, CorpusError
@@ -422,6 +422,16 @@ def device_name(device: torch.device) -> str:
 # ---------------------------------------------------------------------- scoring a model
 
 
+class Evaluated(NamedTuple):
+    """Translations of a test set, their scores, and who translated: the scores are those of that engine."""
+
+    texts: list[str]
+    scores: list[Score]
+    engine: str
+    weights: str
+    """How the engine keeps the weights: native's int8 may score a little less than float32."""
+
+
 def evaluate(
     model: str | Path,
     sources: Sequence[str],
@@ -432,7 +442,7 @@ def evaluate(
     quantization: str | None = None,
     target_language: str | None = None,
     **settings: Any,
-) -> tuple[list[str], list[Score]]:
+) -> Evaluated:
     """Translate sources with a model directory and score the translations; `settings` as for `Translator.translate`."""
     from heedful.decoding.translator import Translator
     from heedful.evaluation.score import score
@@ -442,4 +452,5 @@ def evaluate(
     translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
     translations = translator.translate(sources, target_language=target_language, **settings)
     texts = [translation.text for translation in translations]
-    return texts, score(texts, references, target_language=target_language or translator.target_language)
+    scores = score(texts, references, target_language=target_language or translator.target_language)
+    return Evaluated(texts, scores, *translator.engine_for(**settings))

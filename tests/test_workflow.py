@@ -494,7 +494,7 @@ def test_models_that_do_not_average(
 
 
 def test_evaluating_a_model(finished: tuple[Path, workflow.TrainingResult]) -> None:
-    texts, scores = workflow.evaluate(finished[0], ["red cat", "two dog"], ["RED CAT", "TWO DOG"], device="cpu")
+    texts, scores, *_ = workflow.evaluate(finished[0], ["red cat", "two dog"], ["RED CAT", "TWO DOG"], device="cpu")
     assert len(texts) == 2
     assert {score.name for score in scores} >= {"BLEU", "chrF2"}
     with pytest.raises(heedful.HeedfulError, match="2 sources but 1 references"):

@@ -54,7 +54,7 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
     from heedful.decoding.bulk.shards import parse_shard
 
     shard = parse_shard(whole.shard)
-    target, engine = shard.file(output), task.engine_name()
+    target, engine = shard.file(output), task.engine_name(whole.device)
     task = replace(task, engine=engine)  # all workers have the engine that the record tells of
     refuse_no_place(target)
     if not Path(input_file).exists():

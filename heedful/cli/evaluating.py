@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.lines import destination, read_text, refuse_same_file
 from heedful.cli.scoring import print_scores
 from heedful.errors import ConfigError, CorpusError
+
+if TYPE_CHECKING:
+    from heedful.workflow import Evaluated
 
 
 def evaluate(
@@ -69,7 +73,7 @@ def evaluate(
     from heedful import workflow
 
     with Console(stderr=True, quiet=not sys.stderr.isatty()).status(f"translating {len(sources):,} lines"):
-        texts, scores = workflow.evaluate(
+        found = workflow.evaluate(
             directory,
             sources,
             references,
@@ -81,5 +85,18 @@ def evaluate(
         )
     if output is not None:
         with destination(output) as file:
-            file.writelines(text.replace("\n", " ").encode("utf-8", errors="replace") + b"\n" for text in texts)
-    print_scores(scores, as_json=as_json, model=str(directory), num_sentences=len(texts))
+            file.writelines(text.replace("\n", " ").encode("utf-8", errors="replace") + b"\n" for text in found.texts)
+    tell(found, directory, as_json=as_json)
+
+
+def tell(found: Evaluated, directory: Path, *, as_json: bool) -> None:
+    """Print the scores, and who translated: the scores are those of that engine."""
+    if not as_json:
+        print(f"Translated by the engine {found.engine}, weights {found.weights}.", file=sys.stderr)
+    told = {
+        "model": str(directory),
+        "num_sentences": len(found.texts),
+        "engine": found.engine,
+        "weights": found.weights,
+    }
+    print_scores(found.scores, as_json=as_json, **told)

@@ -113,17 +113,25 @@ def destination(path: Path | None) -> Iterator[BinaryIO]:
         with naming(path), path.open("wb") as file:
             yield file
         return
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        with naming(path), partial.open("wb") as file:
-            yield file
-        partial.replace(path)
-    except BaseException as error:
-        if partial.exists() and partial.stat().st_size:
-            error.add_note(f"What was done so far is in {partial}.")
-        elif partial.exists():
-            partial.unlink()
-        raise
+    from heedful.decoding.bulk.output import locked, partial_of, record_of
+
+    partial, record = partial_of(path), record_of(path)
+    if record.exists():
+        raise ConfigError(
+            f"{partial} is a whole file's translation that can be gone on with; finish it by its own command, "
+            f"take it and {record.name} away, or choose another output."
+        )
+    with locked(partial):
+        try:
+            with naming(path), partial.open("wb") as file:
+                yield file
+            partial.replace(path)
+        except BaseException as error:
+            if partial.exists() and partial.stat().st_size:
+                error.add_note(f"What was done so far is in {partial}.")
+            elif partial.exists():
+                partial.unlink()
+            raise
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -43,4 +44,4 @@ def merge(
             before = done
 
         lines = merge_shards(output, input_file=input_file, tell=told)
-    console.note(f"{output}: {lines:,} lines. The shards may go: rm {output}.part-*")
+    console.note(f"{output}: {lines:,} lines. The shards may go: rm {shlex.quote(str(output))}.part-*")

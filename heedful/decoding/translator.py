@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,20 @@ class Translator:
         """The translator of a model directory, with the settings saved there.
 
         `engine`: "torch" can do everything; "native" is int8 on CPUs; "ctranslate2" also reads what `heedful export`
-        wrote; "auto" takes torch, or CTranslate2 for what was exported for it.
+        wrote; "auto" takes native on CPUs, torch on GPUs and for what native cannot do, CTranslate2 for what was
+        exported for it. `engine_for` tells which it is.
         `quantization`: how the weights are kept, such as "int8"; None: for native int8, for CTranslate2 float32, or as
         they were exported. torch has "float32" and "bfloat16", in which it also computes; None: as they were saved.
         """
         chosen = choose_engine(engine, exported=(Path(path) / RECORD).is_file())
         where: Any = None
         model: object
+        if chosen == "auto":
+            from heedful.decoding.engines.auto import load_auto
+
+            found = load_auto(path, device=device, quantization=quantization, load_torch=partial(torch_engine_of, path))
+            if found is not None:
+                return cls._of(*found)
         if chosen == "ctranslate2":
             from heedful.decoding.engines.ctranslate2_engine import load_engine
 
@@ -80,15 +88,31 @@ class Translator:
             model, loaded = load_native(path, device=device, quantization=quantization)
         else:
             model, loaded, where = load_torch(path, device, quantization)
+        return cls._of(model, loaded, where)
+
+    @classmethod
+    def _of(cls, model: object, loaded: Any, device: Any = None) -> Translator:
         typical = loaded.details.get("lengths", {}).get("source_p99")
         return cls(
             model,
             loaded.tokenizer,
             loaded.config.decoding,
-            device=where,
+            device=device,
             usual_length=max(int(typical), SHORTEST_USUAL_LENGTH) if typical else None,
             target_language=loaded.config.data.target_language,
         )
+
+    def engine_for(self, **settings: Any) -> tuple[str, str]:
+        """The name of the engine that translates with these settings, and how it keeps the weights."""
+        from heedful.decoding.engines.auto import Auto
+
+        engine: Any = self.engine
+        if isinstance(engine, Auto):
+            engine = engine.engine_for(self._search_settings(settings), self.make_rule)
+        return getattr(engine, "name", "torch"), getattr(engine, "weights", "float32")
+
+    def _search_settings(self, settings: Mapping[str, Any]) -> DecodingConfig:
+        return from_mapping(DecodingConfig, {**to_mapping(self.config), **settings}, "decoding")
 
     def translate(
         self,
@@ -106,7 +130,7 @@ class Translator:
         such as `beam_size=8`, `num_best=4`, `method="sampling"`.
         """
         self._check_texts(texts, target_prefix, target_language)
-        config = from_mapping(DecodingConfig, {**to_mapping(self.config), **settings}, "decoding")
+        config = self._search_settings(settings)
         rule = SplitRule(
             split=config.split,
             usual_length=self.usual_length,
@@ -195,9 +219,7 @@ class Translator:
         return 1 if self.tokenizer.tags else 0
 
     def _torch_engine(self, model: object, device: Any) -> Engine:
-        from heedful.decoding.engines.torch_engine import TorchEngine
-
-        return TorchEngine(model, self.special, device=device, num_tags=self._num_tags)  # type: ignore[arg-type]
+        return make_torch_engine(model, self.tokenizer, device)
 
     def _assemble(
         self, segments: list[Segment], jobs: list[Job], outcomes: list[Outcome], config: DecodingConfig, *, align: bool
@@ -253,6 +275,19 @@ def load_torch(path: str | Path, device: str, quantization: str | None) -> tuple
         )
     loaded = load_model(path, device=where, dtype=getattr(torch, quantization) if quantization else None)
     return loaded.model, loaded, where
+
+
+def make_torch_engine(model: Any, tokenizer: Tokenizer, device: Any) -> Engine:
+    """Torch's engine for a model on its device."""
+    from heedful.decoding.engines.torch_engine import TorchEngine
+
+    return TorchEngine(model, special_tokens(tokenizer), device=device, num_tags=1 if tokenizer.tags else 0)
+
+
+def torch_engine_of(path: str | Path, device: str) -> Engine:
+    """Torch's engine for a model directory."""
+    model, loaded, where = load_torch(path, device)
+    return make_torch_engine(model, loaded.tokenizer, where)
 
 
 def one_line(text: str) -> str:

@@ -5,6 +5,7 @@
     packing.py       matrices as the kernels read them
     convert.py       from a model directory to that file, kept beside the model
     library.py       the compiled library through ctypes
+    cores.py         how many cores this process may use
     engine.py        NativeEngine: ids in, hypotheses out
     src/             the engine itself
 

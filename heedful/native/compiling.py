@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +25,7 @@ KERNEL_FLAGS = {
     "kernels_avx2.cpp": "-mavx2".split(),
     "kernels_avxvnni.cpp": "-mavx2 -mavxvnni".split(),
     "kernels_avx512.cpp": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni".split(),
+    "kernels_amx.cpp": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni".split(),
 }
 """Only kernels are compiled for instructions that not every processor has; which may run is asked at run time."""
 
@@ -41,20 +43,34 @@ def source_files() -> list[Path]:
     return [path for path in sorted(SOURCES.glob("*.cpp")) if on_x86 or path.name not in KERNEL_FLAGS]
 
 
-def compile_engine(target: Path, *, extra_flags: tuple[str, ...] = ()) -> str | None:
-    """Compile the library to `target`, which appears whole or not at all; return what went wrong, or None."""
+def compile_engine(target: Path, *, extra_flags: tuple[str, ...] = (), strict: bool = False) -> str | None:
+    """Compile the library to `target`, which appears whole or not at all; return what went wrong, or None.
+
+    Kernels that an older compiler does not know are left out, with a note, unless `strict`.
+    """
     compiler = find_compiler()
     if os.name == "nt":
         return "the native engine needs a Unix system"
     if compiler is None:
         return "there is no C++ compiler; install g++ or clang, or name one in CXX"
     with tempfile.TemporaryDirectory() as folder:
-        commands = []
-        for path in source_files():
-            flags = [*FLAGS, *KERNEL_FLAGS.get(path.name, []), *extra_flags]
-            commands.append([compiler, *flags, "-c", str(path), "-o", str(Path(folder, path.stem + ".o"))])
+
+        def compile_one(path: Path) -> str | None:
+            flags = [*FLAGS, *KERNEL_FLAGS.get(path.name, []), *without, *extra_flags]
+            return _run([compiler, *flags, "-c", str(path), "-o", str(Path(folder, path.stem + ".o"))])
+
+        without: list[str] = []
+        kernels = [path for path in source_files() if path.name in KERNEL_FLAGS]
+        others = [path for path in source_files() if path.name not in KERNEL_FLAGS]
         with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
-            problem = next(filter(None, workers.map(_run, commands)), None)
+            found = dict(zip(kernels, workers.map(compile_one, kernels), strict=True))
+            failed = {path: said for path, said in found.items() if said}
+            if strict and failed:
+                return next(iter(failed.values()))
+            for path, said in failed.items():
+                sys.stderr.write(f"heedful: {path.stem} left out: {said}\n")
+            without += [f"-DWITHOUT_{path.stem.upper()}" for path in failed]
+            problem = next(filter(None, workers.map(compile_one, others)), None)
         objects = sorted(map(str, Path(folder).glob("*.o")))
         library = Path(folder, "engine.so")
         problem = problem or _run([compiler, "-shared", "-pthread", *extra_flags, *objects, "-o", str(library)])

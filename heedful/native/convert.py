@@ -1,11 +1,13 @@
 """From a model directory to the native engine's weights, which are kept beside the model for the next time.
 
 The file carries a fingerprint of the model it was made from. Another fingerprint, another version or a wrong size
-means that it is made again. Where the model directory cannot be written, it is kept in the user's cache directory.
+means that it is made again. Where the model directory cannot be written, it is kept in the user's cache directory;
+where neither can, in memory, for as long as the process lives.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Mapping
@@ -20,44 +22,65 @@ from heedful.checkpoint.model import read_record
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.native.packing import Floats, pack
-from heedful.native.weight_file import VERSION, Shape, read_fingerprint, write_weight_file
+from heedful.native.weight_file import VERSION, Shape, parts_of, read_fingerprint, write_weight_file
 
 PRECISIONS = ("int8", "float32")
 ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
+_in_memory: dict[bytes, Path] = {}
 
 
-def native_weights(directory: str | Path, *, precision: str = "int8") -> Path:
-    """The engine's file for a model directory, made now if it is not there or belongs to another model."""
+def native_weights(directory: str | Path, *, precision: str = "int8", anew: bool = False) -> Path:
+    """The engine's file for a model directory, made now if there is none for this model, or if `anew`."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
-    return files_of.steady(directory, lambda files: _find_or_make(files, precision))
+    return files_of.steady(directory, lambda files: _find_or_make(files, precision, anew=anew))
 
 
-def _find_or_make(files: Files, precision: str) -> Path:
+def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
     files.check_size(WEIGHTS)
     config = read_record(files)[0].model
     check_supported(config)
     told = f"{VERSION} {precision} {files.entries[WEIGHTS].sha256} {files.entries[CONFIG].sha256}"
     fingerprint = hashlib.sha256(told.encode()).digest()
     places = [files.directory / f"native-{precision}.bin", cache_directory() / f"{fingerprint.hex()[:32]}.bin"]
-    for place in places:
-        if read_fingerprint(place) == fingerprint:
-            return place
+    for place in [*places, *([_in_memory[fingerprint]] if fingerprint in _in_memory else [])]:
+        if not anew and read_fingerprint(place) == fingerprint:
+            return _still_true(place, files)
     files.check([WEIGHTS])
     tensors = convert(config, read_weights(files.paths[WEIGHTS], files.directory / WEIGHTS), precision=precision)
     shape = shape_of(config, int8=precision == "int8")
-    problem: OSError | None = None
     for place in places:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             write_weight_file(place, fingerprint=fingerprint, shape=shape, tensors=tensors)
-        except OSError as error:
-            problem = problem or error
-        else:
-            return place
-    raise ModelDirectoryError(
-        f"{places[0]}: cannot keep the engine's weights here ({problem}), nor in {places[1].parent}."
-    )
+        except OSError:
+            continue
+        return place
+    try:
+        return _in_memory.setdefault(fingerprint, write_to_memory(fingerprint, shape, tensors))
+    except (OSError, AttributeError) as error:  # AttributeError: only Linux has files in memory
+        raise ModelDirectoryError(
+            f"{places[0]}: the engine's weights can be kept neither here, nor in {places[1].parent}, nor in memory "
+            f"({error}); make one of them writable."
+        ) from None
+
+
+def _still_true(place: Path, files: Files) -> Path:
+    """The engine's file as it is; first the weights are verified again if they were written after it."""
+    if files.paths[WEIGHTS].stat().st_mtime_ns > place.stat().st_mtime_ns:
+        files.check([WEIGHTS])
+        with contextlib.suppress(OSError):
+            os.utime(place)
+    return place
+
+
+def write_to_memory(fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarray]) -> Path:
+    """The file as one without a name, which lives as long as the process."""
+    number = os.memfd_create("heedful-native")
+    with open(number, "wb", closefd=False) as file:
+        for part in parts_of(fingerprint=fingerprint, shape=shape, tensors=tensors):
+            file.write(part)
+    return Path(f"/proc/self/fd/{number}")
 
 
 def cache_directory() -> Path:

@@ -19,12 +19,15 @@ import numpy as np
 from heedful.config import DecodingConfig
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
 from heedful.native.convert import native_weights
-from heedful.native.library import Results, Sentences, Settings, load_library
+from heedful.native.cores import usable_cores
+from heedful.native.library import Pairs, Results, Sentences, Settings, load_library
 from heedful.native.weight_file import read_shape
 
 PENALTIES = {"none": 0, "paper": 1, "average": 2}
 MOST_ROWS = 256
 """Hypotheses that are computed together; more would only fill the caches."""
+MOST_TOGETHER = 16
+"""Threads that compute one batch together; more would mostly wait for each other."""
 LEAST_COUNTED = 16
 """Shorter sentences count as this many tokens: each row also costs logits over the whole vocabulary."""
 
@@ -59,7 +62,7 @@ class Handles:
     """Engines that the library has opened and must close."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
+        self.library, self.process = library, os.getpid()
         self.opened: list[ctypes.c_void_p] = []
 
     def keep(self, handle: int) -> ctypes.c_void_p:
@@ -68,8 +71,8 @@ class Handles:
         return self.opened[-1]
 
     def close(self) -> None:
-        """Close them all."""
-        while self.opened:
+        """Close them all; a process that was forked off has not their threads and must not wait for them."""
+        while self.opened and os.getpid() == self.process:
             self.library.heedful_close(self.opened.pop())
 
 
@@ -77,25 +80,32 @@ class NativeEngine:
     """A model's weights, mapped into memory, and threads to compute with; several callers take turns."""
 
     def __init__(self, path: str | Path, *, num_threads: int | None = None, kernels: str | None = None) -> None:
-        """Open a file of native weights. `kernels` names an instruction set; None: the processor's fastest."""
+        """Open a file of native weights.
+
+        `kernels` names an instruction set; None: the one that HEEDFUL_KERNELS names, or the processor's fastest.
+        """
+        kernels = kernels or os.environ.get("HEEDFUL_KERNELS")
         self.path = Path(path)
         self._library = _library()
-        self.num_threads = num_threads or len(os.sched_getaffinity(0))
+        self.num_threads = num_threads or usable_cores()
         self._kernel_name = kernels.encode() if kernels else None
         if kernels and not self._library.heedful_kernels(self._kernel_name):
             raise ConfigError(f"this processor has no {kernels} kernels.")
         self.kernels = str(self._library.heedful_kernels(self._kernel_name).decode())
         self._handles = Handles(self._library)
         self._finalizer = weakref.finalize(self, self._handles.close)
-        self._together = self._open(self.num_threads)
+        self._together = self._open(min(self.num_threads, MOST_TOGETHER))
         self._apart: list[Any] = []
         self._opening = threading.Lock()
         self.shape = read_shape(self.path)
 
-    def _open(self, num_threads: int) -> Any:
+    def _open(self, num_threads: int, *, beside: Any = None) -> Any:
         message = ctypes.create_string_buffer(1000)
-        path = os.fsencode(self.path)
-        handle = self._library.heedful_open(path, num_threads, self._kernel_name, message, len(message))
+        if beside is None:
+            path = os.fsencode(self.path)
+            handle = self._library.heedful_open(path, num_threads, self._kernel_name, message, len(message))
+        else:
+            handle = self._library.heedful_open_beside(beside, num_threads, message, len(message))
         if not handle:
             raise ModelDirectoryError(f"{_text(message)}.")
         return self._handles.keep(handle)
@@ -104,7 +114,7 @@ class NativeEngine:
         """For many batches: as many engines of one thread each, over the same weights, opened when first needed."""
         with self._opening:
             while len(self._apart) < self.num_threads:
-                self._apart.append(self._open(1))
+                self._apart.append(self._open(1, beside=self._together))
             return self._apart
 
     @classmethod
@@ -118,7 +128,11 @@ class NativeEngine:
     ) -> NativeEngine:
         """The engine of a model directory; its weights are converted at the first time and then kept."""
         _library()  # without it nothing need be converted
-        return cls(native_weights(directory, precision=precision), num_threads=num_threads, kernels=kernels)
+        try:
+            return cls(native_weights(directory, precision=precision), num_threads=num_threads, kernels=kernels)
+        except ModelDirectoryError:  # what was kept is damaged, or the model itself is, which is told now
+            made = native_weights(directory, precision=precision, anew=True)
+            return cls(made, num_threads=num_threads, kernels=kernels)
 
     def close(self) -> None:
         """Let the weights and the threads go; the engine is of no use afterwards."""
@@ -180,6 +194,31 @@ class NativeEngine:
         arguments = [argument for side in ids for argument in (_pointer(side, c_int32), len(side))]
         self._call(self._library.heedful_logits, self._together, *arguments, _pointer(result, c_float))
         return result
+
+    def align_ids(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """How much each step after a target token, the start token first, attends to each source token: (T, S) each.
+
+        The mean over the heads of the last decoder layer but one, as `heedful.decoding.scoring` does.
+        """
+        if len(sources) != len(targets):
+            raise DecodingError("sources and targets must be equally many.")
+        found: list[np.ndarray] = [np.empty((0, 0), dtype=np.float32)] * len(sources)
+        for batch in batches([len(source) for source in sources], DecodingConfig(method="greedy")):
+            source, source_starts = joined([sources[i] for i in batch])
+            target, target_starts = joined([targets[i] for i in batch])
+            sizes = np.diff(source_starts) * np.diff(target_starts)
+            whole = np.empty(int(sizes.sum()), dtype=np.float32)
+            pairs = Pairs(
+                count=len(batch),
+                source=_pointer(source, c_int32),
+                source_starts=_pointer(source_starts, c_int64),
+                target=_pointer(target, c_int32),
+                target_starts=_pointer(target_starts, c_int64),
+            )
+            self._call(self._library.heedful_align, self._together, pairs, _pointer(whole, c_float))
+            for i, part in zip(batch, np.split(whole, np.cumsum(sizes)[:-1]), strict=True):
+                found[i] = part.reshape(len(targets[i]), len(sources[i]))
+        return found
 
     def _translate(
         self,

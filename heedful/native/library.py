@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 1
+INTERFACE_VERSION = 3
 
 
 class Settings(Structure):
@@ -35,6 +35,19 @@ class Sentences(Structure):
         ("prefix", POINTER(c_int32)),
         ("prefix_starts", POINTER(c_int64)),
         ("max_lengths", POINTER(c_int32)),
+    ]
+
+
+class Pairs(Structure):
+    """Sentences with their translations: `HeedfulPairs` of native.h."""
+
+    _fields_ = [
+        ("count", c_int32),
+        ("unused", c_int32),
+        ("source", POINTER(c_int32)),
+        ("source_starts", POINTER(c_int64)),
+        ("target", POINTER(c_int32)),
+        ("target_starts", POINTER(c_int64)),
     ]
 
 
@@ -73,7 +86,7 @@ def available() -> Availability:
 def kernel_names() -> list[str]:
     """The kernels that this processor can run, fastest first."""
     library = load_library()
-    names = ("avx512", "avxvnni", "avx2", "portable")
+    names = ("amx", "avx512", "avxvnni", "avx2", "portable")
     return [name for name in names if library.heedful_kernels(name.encode())]
 
 
@@ -100,12 +113,16 @@ def declare(library: ctypes.CDLL) -> None:
     library.heedful_kernels.argtypes, library.heedful_kernels.restype = [c_char_p], c_char_p
     library.heedful_open.argtypes = [c_char_p, c_int32, c_char_p, *message]
     library.heedful_open.restype = c_void_p
+    library.heedful_open_beside.argtypes = [c_void_p, c_int32, *message]
+    library.heedful_open_beside.restype = c_void_p
     library.heedful_close.argtypes, library.heedful_close.restype = [c_void_p], None
     library.heedful_translate.argtypes = [
         *(c_void_p, POINTER(Settings), POINTER(Sentences), POINTER(Results)),
         *message,
     ]
     library.heedful_translate.restype = c_int32
+    library.heedful_align.argtypes = [c_void_p, POINTER(Pairs), POINTER(c_float), *message]
+    library.heedful_align.restype = c_int32
     ids = (POINTER(c_int32), c_int64)
     library.heedful_logits.argtypes = [c_void_p, *ids, *ids, POINTER(c_float), *message]
     library.heedful_logits.restype = c_int32

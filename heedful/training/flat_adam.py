@@ -22,6 +22,7 @@ class FlatAdam:
         layout, learning = Layout(twin.learning), twin.learning
         self.optimizer, self.twin = optimizer, twin
         self.weights = lay_side_by_side(learning)
+        self.places = layout.views(self.weights)
         self.moments = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
         device = self.weights.device
         self.counts = torch.zeros(len(learning), device=device)
@@ -36,6 +37,16 @@ class FlatAdam:
                 if name in known:
                     view.copy_(known[name])
                 known[name] = view
+
+    @torch.no_grad()
+    def keep_up(self) -> None:
+        """Before an update: take over weights that were changed, or moved in memory, by anyone else."""
+        for parameter, place in zip(self.twin.learning, self.places, strict=True):
+            if parameter.data_ptr() != place.data_ptr():  # another step of the same model, or `model.to`
+                place.copy_(parameter)
+                parameter.data = place
+                self.twin.seen = []
+        self.twin.keep_up()
 
     @torch.no_grad()
     def gather(self) -> Tensor:

@@ -57,7 +57,6 @@ class TrainingStep:
         on_gpu, bf16 = device.type == "cuda", uses_bf16(config, device)
         too_old = on_gpu and config.compile is None and torch.cuda.get_device_capability(device) < OLDEST_FOR_TRITON
         self.is_compiled = getattr(model, "compiles", True) and is_compiled(config, on_gpu=on_gpu) and not too_old
-        self.gradients = Gradients()
         self.on_cores: OnCores | None = None
         plain_cpu = device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop)
         wanted = plain_cpu and config.fast_step is not False
@@ -71,7 +70,7 @@ class TrainingStep:
     def _compute(self, *, fast: bool) -> None:
         """From now on compute by the fast step, or by the usual one."""
         model, device, bf16 = self.model, self.device, uses_bf16(self.config, self.device)
-        self.is_fast = fast
+        self.is_fast, self.gradients = fast, Gradients()
         self.twin = Twin(model, torch.bfloat16) if bf16 and fast and can_have_twin(model) else None
         self.autocast = bf16 and self.twin is None
         self.computing = model if self.twin is None else self.twin.model
@@ -113,7 +112,7 @@ class TrainingStep:
         self.num_tokens.fill_(num_tokens / self.world.size)  # gradients are averaged over the ranks
         set_learning_rate(self.optimizer, learning_rate)
         if self.adam is not None:
-            self.adam.twin.keep_up()
+            self.adam.keep_up()
         return StepResult(*(tensor.clone() for tensor in self.update(batch)))
 
     def _update_here(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,6 +139,7 @@ class TrainingStep:
         """The same for one microbatch and a twin that is kept up: its gradients are never summed in another type."""
         if not self.computing.training:
             self.computing.train()
+        self._forget_gradients()
         loss_sum = self._differentiate(batch)
         gradient = adam.gather()
         norm = torch.linalg.vector_norm(gradient, dtype=torch.float32)
@@ -155,8 +155,7 @@ class TrainingStep:
         """
         if not self.computing.training:  # asking one module is quicker than telling all
             self.computing.train()
-        for parameter in self.parameters:
-            parameter.grad = None
+        self._forget_gradients()
         if self.twin is not None:
             self.twin.refresh()
         total = torch.zeros((), device=self.device)
@@ -175,16 +174,26 @@ class TrainingStep:
         if self.on_cores is not None and not self.on_cores.is_watched:
             return self.on_cores(part, 1 / self.num_tokens.item())
         model = self.computing
-        width, plain_loss = part.target_input.shape[1], not self.config.r_drop
-        if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width):
+        (rows, width), plain_loss = part.target_input.shape, not self.config.r_drop
+        if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width, rows):
             smoothing = self.config.label_smoothing
             scaled, loss_sum = fast_losses(model, part, 1 / self.num_tokens, self.gradients, smoothing=smoothing)
         else:
             loss_sum = self.loss(part.twice() if self.config.r_drop else part)
             scaled = loss_sum / self.num_tokens
-        scaled.backward()
-        self.gradients.hand_over()
+        try:
+            scaled.backward()
+            self.gradients.hand_over()
+        except BaseException:
+            self._forget_gradients()  # whoever goes on needs the memory
+            raise
         return loss_sum.detach()
+
+    def _forget_gradients(self) -> None:
+        """Drop all gradients of weights, also those that an update left which did not come to its end."""
+        for parameter in (*self.parameters, *(self.twin.parameters if self.twin is not None else ())):
+            parameter.grad = None
+        self.gradients.forget()
 
     def _apply(self, skipped: Tensor) -> None:
         """Adam's update, unless a number was not finite. Fused Adam takes the flag on the device, without waiting."""
@@ -262,9 +271,7 @@ class TrainingStep:
                 if not self.is_fast:
                     raise
                 self._leave_fast(error)
-        for parameter in (*self.parameters, *self.computing.parameters()):
-            parameter.grad = None
-        self.gradients.forget()
+        self._forget_gradients()
         del moments
         if self.is_compiled:
             torch.compiler.reset()  # what was compiled for this size is of no more use

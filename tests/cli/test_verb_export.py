@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from heedful.native import available
 from tests.cli.program import ENVIRONMENT, Corpus, Inside
 from tests.cli.test_verb_translate import ODD_LINES
 
@@ -26,8 +28,10 @@ def test_every_engine_translates_alike_also_what_is_odd(inside: Inside, model: P
 
 def test_evaluate_takes_an_engine(inside: Inside, model: Path, corpus: Corpus) -> None:
     files = ["-s", corpus.test_source, "-t", corpus.test_target]
-    expected = inside("evaluate", "-m", model, *files)
-    assert expected.code == 0
+    expected = inside("evaluate", "-m", model, *files, "--engine", "torch")
+    assert expected.code == 0 and "engine torch, weights float32" in expected.error
+    told = json.loads(inside("evaluate", "-m", model, *files, "--engine", "ctranslate2", "--json").out)
+    assert (told["engine"], told["weights"]) == ("ctranslate2", "float32")
     assert inside("evaluate", "-m", model, *files, "--engine", "ctranslate2").out == expected.out
     assert inside("evaluate", "-m", model, *files, "--engine", "ctranslate2", "--quantization", "int8").code == 0
 
@@ -41,8 +45,11 @@ def test_refusals_are_one_message(inside: Inside, model: Path) -> None:
     inside("export", "--to", "ctranslate", "-m", model, "-o", "out").refused("did you mean 'ctranslate2'")
 
 
-def test_translating_with_ctranslate2_needs_no_torch(inside: Inside, model: Path) -> None:
-    arguments = ["translate", "-m", str(model), "--engine", "ctranslate2", "1 2 3", "4 5"]
+@pytest.mark.parametrize("engine", ["ctranslate2", "native", "auto"])
+def test_translating_without_torch_s_engine_needs_no_torch(inside: Inside, model: Path, engine: str) -> None:
+    if engine != "ctranslate2" and not available():
+        pytest.skip(available().reason)
+    arguments = ["translate", "-m", str(model), "--engine", engine, "1 2 3", "4 5"]
     code = f"import sys; sys.modules['torch'] = None; from heedful.cli import run; sys.exit(run({arguments!r}))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=ENVIRONMENT | extra_path(), capture_output=True, encoding="utf-8", check=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from heedful.decoding.bulk.output import locked
 from tests.cli.program import COMMAND, ENVIRONMENT, Inside
 
 GREEDY = ["--engine", "torch", "--method", "greedy", "--device", "cpu", "--max-length", 8]
@@ -165,6 +166,33 @@ def test_shards_merged_are_the_whole(inside: Inside, model: Path, text: Path, tm
     inside("merge", "nothing").refused("nothing", "--shard")
 
 
+def test_the_command_that_removes_merged_shards_removes_nothing_else(
+    inside: Inside, model: Path, text: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "* of mine"
+    assert inside("translate", "-m", model, "-i", text, "-o", output, *GREEDY, "--shard", "1/1").code == 0
+    told = inside("merge", output).error
+    subprocess.run(told[told.index("rm ") :], shell=True, check=True)
+    assert sorted(tmp_path.iterdir()) == [output, text]
+
+
+def test_text_from_a_pipe_does_not_write_over_what_can_be_gone_on_with(
+    inside: Inside, model: Path, tmp_path: Path
+) -> None:
+    text, flags = tmp_path / "in", ["translate", "-m", model, *GREEDY, "-o", "out"]
+    text.write_bytes(b"1 2\n3 4\n\xff\n")
+    inside(*flags, "-i", text, "--portion", 1).refused("in:3")
+    done = (tmp_path / "out.partial").read_bytes()
+    inside(*flags, given=b"5 6\n" * 9).refused("out.partial", "its own command")
+    assert (tmp_path / "out.partial").read_bytes() == done and done.count(b"\n") == 2
+    for path in tmp_path.glob("out*"):
+        path.unlink()
+    with locked(tmp_path / "out.partial") as file:
+        file.write(b"of another run\n")
+        inside(*flags, given=b"5 6\n").refused("another run is writing it")
+        assert (tmp_path / "out.partial").read_bytes() == b"of another run\n"
+
+
 def test_what_has_changed_since_is_named(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
     good = text.read_bytes().split(b"\n")
     text.write_bytes(b"\n".join([*good[:240], b"\xff", *good[241:]]))
@@ -196,6 +224,7 @@ def test_what_has_changed_since_is_named(inside: Inside, model: Path, text: Path
         (["-i", "in", "-o", "out", "--shard", "3/2"], ["--shard 3/2", "3/16"]),
         (["-i", "in", "-o", "out", "--portion", 0], ["--portion"]),
         (["-i", "in", "-o", "out", "--workers", -1], ["--workers -1"]),
+        (["-i", "in", "-o", "out", "--engine", "native", "--device", "cuda"], ["native runs on CPUs, not on 'cuda'"]),
         (["-i", "missing", "-o", "out"], ["missing", "no such file"]),
         (["-i", ".", "-o", "out"], [".", "directory"]),
         (["-i", "in", "-o", "no/out"], ["no directory no"]),

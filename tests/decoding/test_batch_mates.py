@@ -72,6 +72,17 @@ def test_no_bit_of_a_sentence_depends_on_its_mates(settings: dict[str, Any], cha
             assert bits(found[job]) == bits(expected[job])
 
 
+@pytest.mark.parametrize("align", [False, True])
+def test_no_sentence_is_filled_up_beyond_what_the_model_takes(align: bool) -> None:
+    engine = TorchEngine(
+        build_model(ModelConfig(**{**SHAPE, "positions": "learned", "max_length": 20})).eval(), SPECIAL
+    )
+    jobs = [Job((*(4 + place for place in range(length - 1)), EOS), (), "", max_length=8) for length in (17, 20)]
+    together = engine.decode(jobs, DecodingConfig(), align=align, make_rule=None)
+    for job in jobs:
+        assert bits(engine.decode([job], DecodingConfig(), align=align, make_rule=None)[job]) == bits(together[job])
+
+
 def test_fast_finds_the_same_but_for_last_digits() -> None:
     torch.manual_seed(1)
     engine, jobs = TorchEngine(build_model(ModelConfig(**SHAPE)).eval(), SPECIAL), make_jobs(40)

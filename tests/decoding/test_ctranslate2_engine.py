@@ -137,7 +137,7 @@ def learn_to_reverse(model: Transformer, tokenizer) -> None:
 
 @pytest.fixture(scope="module")
 def ours(directory: Path) -> Translator:
-    return Translator.load(directory, device="cpu")
+    return Translator.load(directory, device="cpu", engine="torch")
 
 
 @pytest.fixture(scope="module")

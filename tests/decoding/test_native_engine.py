@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from heedful.checkpoint import save_model
 from heedful.config import Config, ModelConfig, TokenizerConfig
+from heedful.decoding.bulk.task import Task
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
-from heedful.native import available
+from heedful.native import Availability, available
 from heedful.text.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
@@ -23,20 +26,22 @@ TEXTS = [" ".join(random.Random(number).choices("abcdefgh", k=number % 9 + 1)) f
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_of(tmp_path_factory.mktemp("native") / "model")
+
+
+def model_of(path: Path, **options: Any) -> Path:
     """A model that knows nothing, but decides clearly."""
-    folder = tmp_path_factory.mktemp("native")
     tokenizer = train_tokenizer([(text, text) for text in TEXTS], TokenizerConfig(byte_fallback=False))
     size = tokenizer.target_vocab_size
     torch.manual_seed(3)
     config = ModelConfig(
         source_vocab_size=size, target_vocab_size=size, d_model=32, d_ff=64, num_heads=2,
-        num_encoder_layers=2, num_decoder_layers=1, max_length=40,
+        num_encoder_layers=2, num_decoder_layers=1, max_length=40, **options,
     )  # fmt: skip
     model = Transformer(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2.0)
-    path = folder / "model"
     save_model(path, weights=model, config=Config(model=config), tokenizer=tokenizer)
     return path
 
@@ -61,10 +66,68 @@ def test_in_int8_a_sentence_has_the_same_bits_alone_and_among_others(directory: 
     assert native.translate(TEXTS[5:6])[0] == together[TEXTS[5]]
 
 
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_alignments_are_those_of_torch(directory: Path, kind: str) -> None:
+    native = Translator.load(directory, engine="native", quantization=kind)
+    aligned = native.translate(TEXTS, align=True)
+    for found, plain in zip(aligned, native.translate(TEXTS), strict=True):
+        assert (found.text, found.score) == (plain.text, plain.score)
+    ours = Translator.load(directory, device="cpu", engine="torch").translate(TEXTS, align=True)
+    same = [pair for pair in zip(aligned, ours, strict=True) if pair[0].tokens == pair[1].tokens]
+    assert len(same) == len(TEXTS) if kind == "float32" else len(same) > len(TEXTS) / 2
+    for found, other in same:
+        near = 1e-5 if kind == "float32" else 0.1
+        np.testing.assert_allclose(found.attention, other.attention, atol=near)
+    np.testing.assert_array_equal(native.translate(TEXTS[4:5], align=True)[0].attention, aligned[4].attention)
+
+
+def test_auto_is_native_on_cpus_and_torch_for_what_native_cannot_do(directory: Path) -> None:
+    auto = Translator.load(directory, device="cpu")
+    assert auto.engine_for() == ("native", "int8")
+    assert auto.translate(TEXTS) == Translator.load(directory, engine="native").translate(TEXTS)
+    assert Translator.load(directory, device="cpu", quantization="float32").engine_for() == ("torch", "float32")
+    assert auto.engine_for(method="sampling") == ("torch", "float32")
+    ours = Translator.load(directory, device="cpu", engine="torch")
+    assert ours.engine_for() == ("torch", "float32")
+    drawn = {"method": "sampling", "seed": 3}
+    assert auto.translate(TEXTS[:3], **drawn) == ours.translate(TEXTS[:3], **drawn)
+
+
+def test_a_whole_file_has_one_engine_that_is_told(directory: Path) -> None:
+    assert Task(str(directory)).engine_name("cpu") == "native"
+    assert Task(str(directory), search={"method": "sampling"}).engine_name("cpu") == "torch"
+    assert Task(str(directory), quantization="float32").engine_name("cpu") == "torch"
+    assert Task(str(directory), engine="torch").engine_name("cpu") == "torch"
+
+
+def test_auto_is_torch_where_native_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model_of(tmp_path / "additive", attention_scoring="additive")
+    auto = Translator.load(tmp_path / "additive", device="cpu")
+    assert auto.engine_for() == ("torch", "float32") and auto.translate(TEXTS[:2])
+    with pytest.raises(ConfigError, match="attention_scoring=additive"):
+        Translator.load(tmp_path / "additive", engine="native")
+    with pytest.raises(ConfigError, match="quantization=int8"):
+        Translator.load(tmp_path / "additive", device="cpu", quantization="int8")
+    assert not list(tmp_path.glob("additive/native*"))
+    model_of(tmp_path / "plain")
+    monkeypatch.setattr("heedful.decoding.engines.auto.has_gpu", lambda: True)
+    assert Translator.load(tmp_path / "plain", device="cpu").engine_for()[0] == "native"
+    assert Translator.load(tmp_path / "plain").engine_for()[0] == "torch"
+    monkeypatch.undo()
+    missing = Availability("it was not compiled", usable=False)
+    for place in ("auto", "native_engine"):
+        monkeypatch.setattr(f"heedful.decoding.engines.{place}.available", lambda: missing)
+    assert Translator.load(tmp_path / "plain", device="cpu").engine_for()[0] == "torch"
+    with pytest.raises(ConfigError, match="not compiled"):
+        Translator.load(tmp_path / "plain", engine="native")
+
+
 def test_what_it_cannot_do_is_refused_by_name(directory: Path) -> None:
     native = Translator.load(directory, engine="native")
-    with pytest.raises(ConfigError, match="alignment"):
-        native.translate(TEXTS[:1], align=True)
+    native.make_rule = lambda texts, max_lengths, device: None
+    with pytest.raises(ConfigError, match="rule over the tokens"):
+        native.translate(TEXTS[:1])
+    native.make_rule = None
     with pytest.raises(ConfigError, match="sampling"):
         native.translate(TEXTS[:1], method="sampling")
     with pytest.raises(ConfigError, match="cuda"):

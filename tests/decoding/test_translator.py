@@ -292,7 +292,7 @@ def test_load_gives_the_saved_model_and_settings(tmp_path, transformer, tokenize
     )
     details = {"lengths": {"source_p99": 40}}
     save_model(tmp_path / "model", weights=transformer, config=config, tokenizer=tokenizer, details=details)
-    translator = Translator.load(tmp_path / "model", device="cpu")
+    translator = Translator.load(tmp_path / "model", device="cpu", engine="torch")
     assert (translator.usual_length, translator.longest, translator.target_language) == (40, 64, "de")
     expected = Translator(transformer, tokenizer, config.decoding).translate(["the cat", "und"])
     assert translator.translate(["the cat", "und"]) == expected

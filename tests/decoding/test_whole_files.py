@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.decoding.bulk import output as output_module
+from heedful.decoding.bulk import workers as workers_module
 from heedful.decoding.bulk.merging import merge_shards
 from heedful.decoding.bulk.output import locked, open_output, partial_of, record_of
 from heedful.decoding.bulk.places import Place, choose_places, most_of_use, usable_cores, visible_gpus
@@ -338,6 +339,52 @@ def test_a_finished_shard_is_not_done_again(text: Path, tmp_path: Path) -> None:
     assert shout(text, output, shard=shard, overwrite=True).steps
 
 
+def test_lines_added_to_an_empty_file_are_seen_by_its_finished_shards(tmp_path: Path) -> None:
+    empty, shard = tmp_path / "empty", Shard(1, 2)
+    empty.touch()
+    shout(empty, tmp_path / "out", shard=shard)
+    assert shout(empty, tmp_path / "out", shard=shard).went_on[0].finished
+    empty.write_text("a line\n")
+    with pytest.raises(CorpusError, match="the text has changed"):
+        shout(empty, tmp_path / "out", shard=shard)
+
+
+def test_a_shard_under_the_name_of_another_is_not_merged(text: Path, tmp_path: Path) -> None:
+    output, shards = tmp_path / "out", [Shard(1, 2), Shard(2, 2)]
+    for shard in shards:
+        shout(text, output, shard=shard, size=4)
+    first, second = (shard.file(output) for shard in shards)
+    first.write_bytes(second.read_bytes())
+    record_of(first).write_bytes(record_of(second).read_bytes())
+    with pytest.raises(DecodingError, match="1/2 is 2/2 under another name"):
+        merge_shards(output, input_file=None, tell=lambda done, total: None)
+
+
+def test_no_more_workers_are_started_than_there_are_portions(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+
+    class Process:
+        def __init__(self, name: str, task: Task, place: Place) -> None:
+            started.append(name)
+
+        def __enter__(self) -> Process:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def ask(self, texts: Sequence[str]) -> bytes:
+            return "".join(f"{text}\n" for text in texts).encode()
+
+    monkeypatch.setattr(workers_module, "_Process", Process)
+    for size, expected in ((10, 3), (1, 5)):
+        started.clear()
+        with workers_module.Workers(Task("m"), [Place("cpu")] * 5, str(text)) as workers:
+            lines = b"".join(done.lines for done in workers.in_order(read_portions(str(text), size)))
+        assert lines == text.read_bytes()
+        assert started == [f"worker {number} of 5 (cpu)" for number in range(1, expected + 1)]
+
+
 def test_a_finished_output_is_replaced_only_when_the_new_one_is_complete(text: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.write_text("old")
@@ -438,6 +485,8 @@ def test_places_of_workers_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [place.visible_gpu for place in places("auto", wanted=4)] == ["0", "1", "2", "0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a, 5,7")
     assert visible_gpus("torch", "cuda") == ["GPU-a", "5", "7"] and str(places("auto")[1]) == "cuda 5"
+    with pytest.raises(ConfigError, match="'cuda:3' is not available"):
+        visible_gpus("torch", "cuda:3")
 
 
 def test_a_short_file_needs_few_workers(tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ def test_what_the_operations_are_not_made_for_is_known(changes: dict[str, Any]) 
 
 def test_rows_wider_than_a_kernel_are_left_to_the_readable_model() -> None:
     assert can_be_fast(SHAPE, 128) and not can_be_fast(SHAPE, 129)
+    wide = replace(SHAPE, d_ff=1 << 14)  # rows · 128 · 2¹⁴ places have to be counted in 32 bits
+    assert can_be_fast(wide, 128, 1023) and not can_be_fast(wide, 128, 1024)
 
 
 def doubles(*shape: int) -> Tensor:

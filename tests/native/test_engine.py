@@ -108,7 +108,7 @@ def test_int8_mostly_chooses_the_same_tokens(tmp_path: Path) -> None:
 def test_a_sentence_is_translated_alike_alone_and_in_any_company(
     precision: str, config: DecodingConfig, tmp_path: Path
 ) -> None:
-    model = random_model(small_config(target_vocab_size=1300, tying="target"), seed=5)
+    model = random_model(small_config(d_model=80, num_heads=5, target_vocab_size=1300, tying="target"), seed=5)
     sources = random_sources(120, longest=20)
     limits = [len(source) + 5 for source in sources]
     engine = engine_of(model, tmp_path, precision=precision)

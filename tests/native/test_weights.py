@@ -165,6 +165,46 @@ def test_a_model_directory_is_translated_without_torch(directory: Path) -> None:
     assert done.stdout.strip() == str(expected[0][0].tokens)
 
 
+def test_where_nothing_can_be_written_the_weights_stay_in_memory(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = NativeEngine.load(directory).logits([5, 3], [2])
+    (directory / "native-int8.bin").unlink()
+
+    def refuse(path: Path, **rest: object) -> None:
+        raise PermissionError(13, "read only", str(path))
+
+    monkeypatch.setattr("heedful.native.convert.write_weight_file", refuse)
+    monkeypatch.setattr("heedful.native.convert._in_memory", {})
+    first, second = NativeEngine.load(directory), NativeEngine.load(directory)
+    assert first.path == second.path and not list(directory.glob("native*"))
+    np.testing.assert_array_equal(first.logits([5, 3], [2]), expected)
+
+
+def test_a_damaged_file_is_made_again(directory: Path) -> None:
+    engine = NativeEngine.load(directory)
+    expected, path = engine.logits([5, 3], [2]), engine.path
+    engine.close()
+    intact = path.read_bytes()
+    for damaged in (intact[:-1] + bytes([intact[-1] ^ 1]), intact[:500] + b"x" * 100 + intact[600:]):
+        path.write_bytes(damaged)
+        np.testing.assert_array_equal(NativeEngine.load(directory).logits([5, 3], [2]), expected)
+        assert path.read_bytes() == intact
+
+
+def test_weights_that_were_written_later_are_verified_again(directory: Path) -> None:
+    path = NativeEngine.load(directory).path
+    weights = directory / "model.safetensors"
+    os.utime(weights, ns=(path.stat().st_mtime_ns + 10**9,) * 2)
+    assert NativeEngine.load(directory).path == path
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    os.utime(weights, ns=(path.stat().st_mtime_ns + 10**9,) * 2)
+    with pytest.raises(ModelDirectoryError, match="safetensors"):
+        NativeEngine.load(directory)
+
+
 def test_unknown_precisions_are_refused(directory: Path) -> None:
     with pytest.raises(ConfigError, match="int8, float32"):
         NativeEngine.load(directory, precision="int4")

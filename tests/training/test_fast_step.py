@@ -15,6 +15,7 @@ from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.stream import worst_batch
 from heedful.errors import TrainingError
+from heedful.model.fast.gradients import Gradients
 from heedful.training import step as steps
 from heedful.training.flat_adam import FlatAdam, can_be_flat
 from heedful.training.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
@@ -84,8 +85,8 @@ def test_updates_are_those_of_the_usual_step(
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5, msg=name)
 
 
-def flat_step(monkeypatch: pytest.MonkeyPatch) -> TrainingStep:
-    step = fast_step(monkeypatch, epsilon=1e-4)
+def flat_step(monkeypatch: pytest.MonkeyPatch, **training: Any) -> TrainingStep:
+    step = fast_step(monkeypatch, epsilon=1e-4, **training)
     step.twin = Twin(step.model, torch.float32)
     step.computing, step.adam = step.twin.model, FlatAdam(step.optimizer, step.twin)
     step.gradients.expect(step.twin.parameters, step.adam.rooms)
@@ -122,6 +123,53 @@ def test_an_update_that_is_not_finite_changes_no_weight_and_no_moment(monkeypatc
     assert step(batch, 0, 1e-3).skipped  # a mean over no tokens
     assert all(torch.equal(now, then) for now, then in zip(tensors, before, strict=True))
     assert not step(batch, batch.num_tokens, 1e-3).skipped
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_after_an_update_that_is_not_finite_come_finite_ones(monkeypatch: pytest.MonkeyPatch, flat: bool) -> None:
+    step, batch = (flat_step if flat else fast_step)(monkeypatch, clip_norm=1.0), random_batch(4, width=12)
+    weight = step.model.encoder.layers[0].feed_forward.inner.weight
+    before = weight.detach().clone()
+    for values, skipped in ((torch.full_like(before, torch.nan), True), (before, False)):
+        with torch.no_grad():
+            weight.copy_(values)
+        assert step(batch, batch.num_tokens, 1e-3).skipped == skipped
+
+
+@pytest.mark.parametrize("broken_at", ["give_rows", "hand_over"])
+@pytest.mark.parametrize("rows", [None, 2])
+@pytest.mark.parametrize("flat", [False, True])
+def test_what_a_step_left_that_failed_is_in_no_update(
+    monkeypatch: pytest.MonkeyPatch, flat: bool, rows: int | None, broken_at: str
+) -> None:
+    one, other = ((flat_step if flat else fast_step)(monkeypatch) for _ in range(2))
+    one.rows_per_microbatch = other.rows_per_microbatch = rows
+    batch = random_batch(4, width=12)
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("in the middle")
+
+    with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="in the middle"):
+        failing_class = Twin if broken_at == "hand_over" and flat and rows else Gradients
+        broken.setattr(failing_class, broken_at, failing)
+        one(batch, batch.num_tokens, 1e-3)
+    norms = [step(batch, batch.num_tokens, 1e-3).gradient_norm for step in (one, other)]
+    assert torch.equal(*norms)
+
+
+def test_weights_that_someone_moved_in_memory_go_on_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, moved, batch = flat_step(monkeypatch), flat_step(monkeypatch), random_batch(4, width=12)
+    for _ in range(3):
+        moved.model.double().float()
+        for step in (one, moved):
+            step(batch, batch.num_tokens, 1e-3)
+    assert all(torch.equal(*both) for both in zip(one.model.parameters(), moved.model.parameters(), strict=True))
+
+
+def test_where_it_is_left_no_memory_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = flat_step(monkeypatch)
+    step._compute(fast=False)
+    assert not step.gradients.rooms
 
 
 def test_only_adam_alone_and_without_decay_is_made_flat() -> None:

@@ -86,6 +86,8 @@ def finished_record(output: Path, shard: Shard) -> Record:
         raise DecodingError(f"{shard} has no {record_of(path).name}")
     if record is None or not path.exists():
         raise DecodingError(f"{shard} is {'not finished' if partial_of(path).exists() else 'missing'}")
+    if record.made.shard != str(shard):
+        raise DecodingError(f"{shard} is {record.made.shard} under another name")
     size = path.stat().st_size
     lines = shard.num_lines(record.input_lines, record.made.portion_lines)
     if size != record.bytes:

@@ -74,6 +74,10 @@ def most_of_use(path: str, portion_lines: int) -> int:
 
 def device_kind(engine: str, device: str) -> str:
     """The kind of device that a name stands for with this engine: cpu, cuda or mps."""
+    if engine == "native":
+        from heedful.decoding.engines.native_engine import refuse_device
+
+        refuse_device(device)
     if engine == "native" or device == "cpu":
         return "cpu"
     if engine == "ctranslate2":
@@ -98,6 +102,8 @@ def visible_gpus(engine: str, device: str) -> list[str]:
         count = torch.cuda.device_count()
     gpus = named[:count] if len(named) >= count else [str(index) for index in range(count)]
     _, _, number = device.partition(":")
+    if number and int(number) >= len(gpus):
+        raise ConfigError(f"device: {device!r} is not available on this machine; use auto or cpu.")
     return [gpus[int(number)]] if number else gpus
 
 

@@ -69,7 +69,7 @@ def translate_file(
     """Translate a file, or a shard of it, into `output`, or go on with what an earlier run left there."""
     with open_output(output, made, overwrite=overwrite, keep_record=not shard.is_whole) as out:
         passage = Passage(input_file, made.portion_lines, out.record)
-        if out.record.input_portions:
+        if out.record.input_portions or out.record.finished:
             listener.goes_on(out.record)
             listener.begins(Step(out.record.lines, passage.go_past()))
         if not out.record.finished:
@@ -99,12 +99,11 @@ class Passage:
             self.last = portion
             if portion.damage:
                 raise portion.damage
-        if self.last is None or self.last.number < self.record.input_portions - 1:
-            raise self._changed()
         more = self.record.finished and next(self._portions, None) is not None
-        if more or self.last.digest != self.record.input_digest:
+        behind, digest = (self.last.number + 1, self.last.digest) if self.last else (0, "")
+        if more or behind < self.record.input_portions or digest != self.record.input_digest:
             raise self._changed()
-        return self.last.position
+        return self.last.position if self.last else 0
 
     def portions_of(self, shard: Shard) -> Iterator[Portion]:
         """The portions still to translate; one of another shard only if nothing can be read after it, without lines."""

@@ -50,9 +50,16 @@ class Task:
 
         return translate
 
-    def engine_name(self) -> str:
-        """The engine that will run the model."""
-        return choose_engine(self.engine, exported=(Path(self.model) / RECORD).is_file())
+    def engine_name(self, device: str = "auto") -> str:
+        """The engine that will run the model; "auto" is decided."""
+        chosen = choose_engine(self.engine, exported=(Path(self.model) / RECORD).is_file())
+        if chosen != "auto":
+            return chosen
+        from heedful.decoding.engines.auto import is_native
+
+        method = self.search.get("method", identify_model(self.model)[0].method)
+        is_one = method != "sampling" and is_native(self.model, device=device, quantization=self.quantization)
+        return "native" if is_one else "torch"
 
     def write(self, texts: Sequence[str], translations: Sequence[Translation]) -> bytes:
         """One line for each text, whatever is in it."""

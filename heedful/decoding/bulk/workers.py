@@ -41,21 +41,17 @@ class Translated:
 
 
 class Workers:
-    """A worker for each place, all started at once; they end with the `with` block."""
+    """A worker for each place, started when there is a portion for it; they end with the `with` block."""
 
     def __init__(self, task: Task, places: Sequence[Place], input_file: str) -> None:
         self.task, self.places, self.input_file = task, places, input_file
         self._stack = ExitStack()
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self._num_started = 0
 
     def __enter__(self) -> Workers:
         if len(self.places) > 1:
-            with ExitStack() as stack:
-                self._threads = stack.enter_context(ThreadPoolExecutor(len(self.places), "worker"))
-                for index, place in enumerate(self.places, start=1):  # they end before the threads, which wait for them
-                    name = f"worker {index} of {len(self.places)} ({place})"
-                    self._idle.put(stack.enter_context(_Process(name, self.task, place)))
-                self._stack = stack.pop_all()
+            self._threads = self._stack.enter_context(ThreadPoolExecutor(len(self.places), "worker"))
         return self
 
     def __exit__(
@@ -71,6 +67,8 @@ class Workers:
         waiting: deque[Future[Translated]] = deque()
         try:
             for portion in portions:
+                if self._num_started < len(self.places):
+                    self._start_another()
                 waiting.append(self._threads.submit(self._ask, portion))
                 if len(waiting) >= 2 * len(self.places):
                     yield waiting.popleft().result()
@@ -79,6 +77,12 @@ class Workers:
         finally:
             for future in waiting:
                 future.cancel()
+
+    def _start_another(self) -> None:
+        place, self._num_started = self.places[self._num_started], self._num_started + 1
+        name = f"worker {self._num_started} of {len(self.places)} ({place})"
+        # on the stack it stands above the threads: it ends before those that wait for it
+        self._idle.put(self._stack.enter_context(_Process(name, self.task, place)))
 
     def _alone(self, portions: Iterable[Portion]) -> Iterator[Translated]:
         translate = None

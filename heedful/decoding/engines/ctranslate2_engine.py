@@ -33,9 +33,12 @@ PATIENCE, LONG_PATIENCE = 4, 32
 class CTranslate2Engine:
     """A model that CTranslate2 has loaded, and our tokenizer to speak to it in pieces."""
 
+    name = "ctranslate2"
+
     def __init__(self, translator: Any, tokenizer: Tokenizer, *, max_length: int) -> None:
         """`translator`: a `ctranslate2.Translator` whose vocabularies are those of `tokenizer`."""
         self.translator, self.max_length = translator, max_length
+        self.weights = str(translator.compute_type)
         self.special = special_tokens(tokenizer)
         self.source_pieces = tokenizer.source_pieces(range(tokenizer.source_vocab_size))
         self.pieces = tokenizer.pieces(range(tokenizer.target_vocab_size))

@@ -52,9 +52,7 @@ class Engine(Protocol):
 
 
 def choose_engine(name: str, *, exported: bool = False) -> str:
-    """The engine that a name stands for, where "auto" depends on whether the model was exported for CTranslate2."""
+    """The engine that a name stands for; "auto" is left open, but for a model that was exported for CTranslate2."""
     if name not in ENGINES:
         raise ConfigError(f"engine: {name!r} is not known{nearest(name, ENGINES)}; choose one of {', '.join(ENGINES)}.")
-    if name == "auto":
-        return "ctranslate2" if exported else "torch"
-    return name
+    return "ctranslate2" if name == "auto" and exported else name

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from heedful.checkpoint.arrays import ModelArrays, load_arrays
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
@@ -19,16 +21,23 @@ from heedful.text.tokenizer import Tokenizer
 class Native:
     """A model that the native engine has mapped into memory."""
 
+    name = "native"
+
     def __init__(self, engine: NativeEngine, tokenizer: Tokenizer, *, max_length: int) -> None:
         self.engine, self.max_length, self.special = engine, max_length, special_tokens(tokenizer)
+        self.num_tags = 1 if tokenizer.tags else 0
+
+    @property
+    def weights(self) -> str:
+        """How the weights are kept."""
+        return "int8" if self.engine.shape.int8 else "float32"
 
     def decode(
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
     ) -> dict[Job, Outcome]:
         """Search for all jobs; what is found for one does not depend on the others."""
-        for name, asked in (("alignment", align), ("a rule over the tokens", make_rule is not None)):
-            if asked:
-                raise ConfigError(f"the engine native cannot do {name}; use engine torch.")
+        if make_rule is not None:
+            raise ConfigError("the engine native cannot do a rule over the tokens; use engine torch.")
         found = self.engine.translate_ids(
             [job.source for job in jobs],
             config,
@@ -36,20 +45,24 @@ class Native:
             max_lengths=[job.max_length for job in jobs],
             prefix=[job.prefix for job in jobs],
         )
+        attention = self._align(jobs, [hypotheses[0].tokens for hypotheses in found]) if align else [None] * len(jobs)
         return {
-            job: Outcome([Hypothesis(**vars(one)) for one in hypotheses], None)
-            for job, hypotheses in zip(jobs, found, strict=True)
+            job: Outcome([Hypothesis(**vars(one)) for one in hypotheses], weights)
+            for job, hypotheses, weights in zip(jobs, found, attention, strict=True)
         }
+
+    def _align(self, jobs: Sequence[Job], targets: Sequence[list[int]]) -> list[np.ndarray]:
+        """The weights between the words of each source and of its translation, special tokens left out."""
+        inputs = [[self.special.bos_id, *target[:-1]] for target in targets]
+        found = self.engine.align_ids([job.source for job in jobs], inputs)
+        return [weights[:-1, self.num_tags : -1] for weights in found]
 
 
 def load_native(
     path: str | Path, *, device: str = "auto", quantization: str | None = None
 ) -> tuple[Native, ModelArrays]:
     """The engine of a model directory, and what belongs to the model, without its weights."""
-    if device not in ("auto", "cpu"):
-        raise ConfigError(
-            f"device: the engine native runs on CPUs, not on {device!r}; use auto, cpu or another engine."
-        )
+    refuse_device(device)
     if quantization not in (None, *PRECISIONS):
         known = " and ".join(PRECISIONS)
         raise ConfigError(f"quantization={quantization}: the engine native has {known}.")
@@ -59,3 +72,9 @@ def load_native(
     arrays = load_arrays(path, with_weights=False)
     engine = NativeEngine.load(path, precision=quantization or "int8")
     return Native(engine, arrays.tokenizer, max_length=arrays.config.model.max_length), arrays
+
+
+def refuse_device(name: str) -> None:
+    """It runs on CPUs alone."""
+    if name not in ("auto", "cpu"):
+        raise ConfigError(f"device: the engine native runs on CPUs, not on {name!r}; use auto, cpu or another engine.")

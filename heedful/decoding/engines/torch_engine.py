@@ -69,7 +69,7 @@ class TorchEngine:
         with evaluating(self.model):
             for batch in batches:
                 members = [jobs[index] for index in batch]
-                width = 0 if config.fast else even_width(len(members[0].source))
+                width = 0 if config.fast else min(even_width(len(members[0].source)), self.max_length)
                 sources = [job.source for job in members]
                 source, source_mask = pad(sources, pad_id=self.special.pad_id, device=self.device, width=width)
                 max_lengths = [job.max_length for job in members]

@@ -30,10 +30,12 @@ from heedful.model.transformer import Transformer
 LONGEST_ROW, HEAD_DIMS = 128, frozenset((16, 32, 64, 128))
 LARGEST_VOCABULARY = 1 << 16
 LARGEST_SEED = 1 << 31
+MOST_NUMBERS = 1 << 31
+"""In one tensor between the layers: kernels count its places in 32 bits."""
 
 
-def can_be_fast(config: ModelConfig, width: int) -> bool:
-    """Whether the operations are made for a model of this shape on rows of this width."""
+def can_be_fast(config: ModelConfig, width: int, num_rows: int = 1) -> bool:
+    """Whether the operations are made for a model of this shape on so many rows of this width."""
     return (
         config.architecture == "transformer"
         and config.norm == "layer"
@@ -44,6 +46,7 @@ def can_be_fast(config: ModelConfig, width: int) -> bool:
         and config.attention_head_dim in HEAD_DIMS
         and width <= LONGEST_ROW
         and config.target_vocab_size <= LARGEST_VOCABULARY
+        and num_rows * width * max(config.d_model, config.d_ff) < MOST_NUMBERS
     )
 
 

@@ -86,7 +86,9 @@ class Gradients:
         return self.sums.setdefault(shape, _Sums()).room(owners, shape, dtype)
 
     def nothing(self, like: Tensor) -> Tensor:
-        """A gradient of zero, which nobody may change."""
+        """A gradient of zero for a weight; where it is only copied from, one for all of a shape."""
+        if id(like) not in self.rooms:
+            return torch.zeros_like(like)  # clipping by a norm that is not finite would leave no zeros
         key = like.shape, like.dtype, like.device
         if key not in self.zeros:
             self.zeros[key] = torch.zeros_like(like)

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int CHUNK_TILES = 16; // of the vocabulary, looked through together
 constexpr int CHUNK = CHUNK_TILES * TILE;
+constexpr int CHUNK_STRIDE = CHUNK + 16; // rows a power of two apart would share few places of the cache
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 
 bool better(const Candidate& a, const Candidate& b) {
@@ -25,13 +26,18 @@ void Decoder::begin(const Memory& memory, long num_slots, long capacity) {
     long longest = capacity;
     for (const long* start = memory.starts; *start < memory.num_rows; ++start) longest = std::max(longest, start[1] - start[0]);
     scores_room_ = padded(longest, 16) + 16;
-    scores_.room(pool_.size() * model_.shape.num_heads * scores_room_);
+    scores_.room(pool_.size() * MOST_QUERIES * model_.shape.num_heads * scores_room_);
     offsets_.room(longest);
     for (long t = 0; t < longest; ++t) offsets_.data()[t] = t * memory.stride;
 }
 
 void Decoder::step(const std::vector<Asking>& asking) {
     open(static_cast<long>(asking.size()));
+    groups_.clear();
+    for (long first = 0, end = 0; first < num_rows_; first = end) { // hypotheses of a sentence attend to the same memory
+        while (end < num_rows_ && asking[end].sentence == asking[first].sentence) ++end;
+        group(first, end);
+    }
     const size_t last = model_.decoder.size() - 1;
     const Norm* final_norm = model_.shape.has_final_norm ? &model_.decoder_norm : nullptr;
     each_row([&](long row, int) {
@@ -58,7 +64,7 @@ void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vect
         cache_.put(first + ask.places[ask.position], wide(row) + inner, 2 * inner);
         const Attended attended = {cache_.at(first), cache_.halves(), ask.places,     ask.position + 1,     inner,
                                    shape.num_heads, shape.head_dim, shape.attention_scale, scores_room_};
-        kernels_.attend(wide(row), attended, scores_.data() + thread * shape.num_heads * scores_room_, narrow(row));
+        kernels_.attend(wide(row), 0, 1, attended, scores(thread), narrow(row), 0);
         offer(row, narrow(row), inner);
     });
     multiply(layer.self_output, narrow_, narrow_stride_);
@@ -71,14 +77,16 @@ void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vect
 void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::vector<Asking>& asking) {
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
+    const long shown = std::max<long>(static_cast<long>(model_.decoder.size()) - 2, 0); // alignments follow it best
     multiply(layer.cross_query, wide_, wide_stride_);
-    each_row([&](long row, int thread) {
-        const long* start = memory_->starts + asking[row].sentence;
+    each_group([&](Group group, int thread) {
+        const long* start = memory_->starts + asking[group.first].sentence;
         const Attended attended = {memory_->kept.at(memory_->place(index, start[0])), memory_->kept.halves(), offsets_.data(),
                                    static_cast<int>(start[1] - start[0]),           inner,
                                    shape.num_heads, shape.head_dim,                 shape.attention_scale, scores_room_};
-        kernels_.attend(wide(row), attended, scores_.data() + thread * shape.num_heads * scores_room_, narrow(row));
-        offer(row, narrow(row), inner);
+        kernels_.attend(wide(group.first), wide_stride_, group.count, attended, scores(thread), narrow(group.first), narrow_stride_);
+        for (long row = group.first; row < group.first + group.count; ++row) offer(row, narrow(row), inner);
+        if (index == shown && asking[group.first].weights) show(asking[group.first].weights, attended.count, scores(thread));
     });
     multiply(layer.cross_output, narrow_, narrow_stride_);
     each_row([&](long row, int) {
@@ -87,9 +95,19 @@ void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::ve
     });
 }
 
+// The mean over the heads of a row that attended alone.
+void Decoder::show(float* to, int count, const float* scores) const {
+    const int num_heads = model_.shape.num_heads;
+    for (int t = 0; t < count; ++t) {
+        float sum = 0.0f;
+        for (int head = 0; head < num_heads; ++head) sum += scores[head * scores_room_ + t];
+        to[t] = sum / static_cast<float>(num_heads);
+    }
+}
+
 const std::vector<Answer>& Decoder::answers(const std::vector<Asking>& asking, int keep) {
     const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
-    logits_.room(pool_.size() * num_rows_ * CHUNK);
+    logits_.room(pool_.size() * num_rows_ * CHUNK_STRIDE);
     partials_.room(2 * num_rows_ * chunks);
     Candidate* candidates = candidates_.room((pool_.size() + 1) * num_rows_ * keep);
     std::fill(candidates, candidates + (pool_.size() + 1) * num_rows_ * keep, Candidate{NOTHING, -1});
@@ -105,10 +123,10 @@ void Decoder::judge(const std::vector<Asking>& asking, long chunk, int thread, i
     const int first_tile = static_cast<int>(chunk) * CHUNK_TILES, end_tile = std::min(first_tile + CHUNK_TILES, output.num_tiles);
     const int first = first_tile * TILE, count = std::min(first + CHUNK, output.outputs) - first;
     const long chunks = (output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
-    float* logits = logits_.data() + thread * num_rows_ * CHUNK;
-    kernels_.multiply(output, rows_, {0, num_rows_, first_tile, end_tile}, logits, CHUNK, NO_ACTIVATION);
+    float* logits = logits_.data() + thread * num_rows_ * CHUNK_STRIDE;
+    kernels_.multiply(output, rows_, {0, num_rows_, first_tile, end_tile}, logits, CHUNK_STRIDE, NO_ACTIVATION);
     for (long row = 0; row < num_rows_; ++row) {
-        float* own = logits + row * CHUNK;
+        float* own = logits + row * CHUNK_STRIDE;
         float* partial = partials_.data() + 2 * (row * chunks + chunk);
         kernels_.scan(own, count, partial, partial + 1);
         const int32_t wanted = asking[row].wanted - first;

@@ -15,6 +15,7 @@ struct Asking {
     int position;
     int32_t wanted;              // a token whose logit is needed whatever it is
     std::vector<int32_t> banned; // tokens that may not be chosen
+    float* weights = nullptr;    // where to write how much it attends to each source token, the mean over heads
 };
 
 // What the model says of the next token: log-probabilities are logits less log_sum.
@@ -38,8 +39,10 @@ class Decoder : Stack {
   private:
     // Room for keys and values of one token; the numbers more keep neighbours in different places of the cache.
     long entry() const { return padded(2 * model_.inner(), 16) + 32; }
+    float* scores(int thread) const { return scores_.data() + thread * MOST_QUERIES * model_.shape.num_heads * scores_room_; }
     void attend_self(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
     void attend_memory(const DecoderLayer& layer, long index, const std::vector<Asking>& asking);
+    void show(float* to, int count, const float* scores) const;
     void judge(const std::vector<Asking>& asking, long chunk, int thread, int keep);
     void gather(long row, float* partials, int keep);
 

@@ -27,7 +27,7 @@ void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, int grou
             _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + r * TILE + part * 8), total[r][part]);
 }
 
-void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, int32_t* sums) {
+void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool, int32_t* sums) {
     int r = 0;
     for (; r + 2 <= rows; r += 2) dot_rows<2>(bytes + r * stride, stride, weights, groups, sums + r * TILE);
     if (r < rows) dot_rows<1>(bytes + r * stride, stride, weights, groups, sums + r * TILE);

@@ -8,9 +8,11 @@ void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences,
     open(starts[num_sentences]);
     int* sentence_of = sentences_.room(num_rows_);
     int longest = 0;
+    groups_.clear();
     for (int s = 0; s < num_sentences; ++s) {
         longest = std::max(longest, static_cast<int>(starts[s + 1] - starts[s]));
         for (long row = starts[s]; row < starts[s + 1]; ++row) sentence_of[row] = s;
+        group(starts[s], starts[s + 1]);
     }
     const size_t last = model_.encoder.size() - 1;
     const Norm* final_norm = model_.shape.has_final_norm ? &model_.encoder_norm : nullptr;
@@ -37,7 +39,8 @@ void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* s
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
     const long room = padded(longest, 16) + 16;
-    float* scores = scores_.room(pool_.size() * shape.num_heads * room);
+    const long scores_room = MOST_QUERIES * shape.num_heads * room;
+    float* scores = scores_.room(pool_.size() * scores_room);
     long* offsets = offsets_.room(longest);
     for (long t = 0; t < longest; ++t) offsets[t] = t * wide_stride_;
     multiply(layer.self_input, wide_, wide_stride_);
@@ -46,12 +49,12 @@ void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* s
             const float* turns = model_.turns + (row - starts[sentence_of[row]]) * shape.head_dim;
             kernels_.rotate(wide(row), 2 * shape.num_heads, shape.head_dim, turns);
         });
-    each_row([&](long row, int thread) {
-        const int s = sentence_of[row];
+    each_group([&](Group group, int thread) {
+        const int s = sentence_of[group.first];
         const Attended attended = {wide(starts[s]) + inner, false, offsets,          static_cast<int>(starts[s + 1] - starts[s]), inner,
                                    shape.num_heads,         shape.head_dim, shape.attention_scale, room};
-        kernels_.attend(wide(row), attended, scores + thread * shape.num_heads * room, narrow(row));
-        offer(row, narrow(row), inner);
+        kernels_.attend(wide(group.first), wide_stride_, group.count, attended, scores + thread * scores_room, narrow(group.first), narrow_stride_);
+        for (long row = group.first; row < group.first + group.count; ++row) offer(row, narrow(row), inner);
     });
     multiply(layer.self_output, narrow_, narrow_stride_);
     each_row([&](long row, int) {

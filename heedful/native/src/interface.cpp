@@ -1,19 +1,26 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "search.h"
 
 namespace {
 
 struct Engine {
-    Engine(const char* path, int threads, const heedful::Kernels& kernels)
-        : model(path), pool(threads), search(model, kernels, pool) {}
-    heedful::Model model;
+    Engine(std::shared_ptr<const heedful::Model> shared, int threads, const heedful::Kernels& chosen)
+        : model(std::move(shared)), kernels(chosen), pool(threads), search(*model, kernels, pool) {}
+    std::shared_ptr<const heedful::Model> model;
+    const heedful::Kernels& kernels;
     heedful::Pool pool;
     heedful::Search search;
     std::mutex busy; // callers take turns
 };
+
+void check_threads(int32_t count) {
+    if (count < 1 || count > 1024) throw heedful::Error("the number of threads must be from 1 to 1024");
+}
 
 // Run `work`; what it throws becomes a message.
 template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) {
@@ -32,7 +39,7 @@ template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 1; }
+int32_t heedful_interface_version() { return 3; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
@@ -44,8 +51,18 @@ void* heedful_open(const char* path, int32_t num_threads, const char* kernels, c
     guarded(message, room, [&] {
         const heedful::Kernels* found = heedful::find_kernels(kernels);
         if (!found) throw heedful::Error(std::string("this processor has no ") + kernels + " kernels");
-        if (num_threads < 1 || num_threads > 1024) throw heedful::Error("the number of threads must be from 1 to 1024");
-        engine = new Engine(path, num_threads, *found);
+        check_threads(num_threads);
+        engine = new Engine(std::make_shared<heedful::Model>(path), num_threads, *found);
+    });
+    return engine;
+}
+
+void* heedful_open_beside(void* other, int32_t num_threads, char* message, int64_t room) {
+    Engine* engine = nullptr;
+    guarded(message, room, [&] {
+        check_threads(num_threads);
+        const Engine& first = *static_cast<Engine*>(other);
+        engine = new Engine(first.model, num_threads, first.kernels);
     });
     return engine;
 }
@@ -58,6 +75,14 @@ int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const H
     return guarded(message, room, [&] {
         std::lock_guard<std::mutex> turn(own.busy);
         own.search.run(*settings, *sentences, *results);
+    });
+}
+
+int32_t heedful_align(void* engine, const HeedfulPairs* pairs, float* to, char* message, int64_t room) {
+    Engine& own = *static_cast<Engine*>(engine);
+    return guarded(message, room, [&] {
+        std::lock_guard<std::mutex> turn(own.busy);
+        own.search.align(*pairs, to);
     });
 }
 
@@ -74,6 +99,11 @@ int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, i
                     int32_t groups, int32_t* sums) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
     if (!found || rows < 1 || rows > heedful::MOST_ROWS) return 0;
-    found->dot(bytes, stride, rows, weights, groups, sums);
+    // Kernels may read and write whole blocks of rows.
+    std::vector<uint8_t> whole(heedful::MOST_ROWS * static_cast<size_t>(stride));
+    std::copy(bytes, bytes + rows * stride, whole.begin());
+    alignas(64) int32_t all[heedful::MOST_ROWS * heedful::TILE];
+    found->dot(whole.data(), stride, rows, weights, groups, true, all);
+    std::copy(all, all + rows * heedful::TILE, sums);
     return 1;
 }

@@ -5,6 +5,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace heedful {
@@ -12,7 +16,7 @@ namespace {
 
 #if defined(__x86_64__)
 struct Processor {
-    bool avx2 = false, avx_vnni = false, avx512 = false;
+    bool avx2 = false, avx_vnni = false, avx512 = false, amx = false;
 
     Processor() {
         // The compiler's own test also asks whether the operating system keeps the wide registers.
@@ -22,6 +26,20 @@ struct Processor {
                  __builtin_cpu_supports("avx512vnni");
         unsigned a = 0, b = 0, c = 0, d = 0;
         avx_vnni = avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+        amx = avx512 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 25 & 1) && tiles_allowed();
+    }
+
+    // The operating system must keep the tiles, and Linux gives them only to a process that asks.
+    static bool tiles_allowed() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+        constexpr unsigned long TILE_DATA = 18, REQUEST = 0x1023;
+        unsigned a = 0, b = 0, c = 0, d = 0;
+        if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;
+        asm volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+        return (a >> 17 & 3) == 3 && ::syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+#else
+        return false;
+#endif
     }
 };
 #endif
@@ -29,13 +47,22 @@ struct Processor {
 } // namespace
 
 const Kernels* find_kernels(const char* name) {
-    const Kernels* usable[4];
+    const Kernels* usable[5];
     int count = 0;
 #if defined(__x86_64__)
-    const Processor processor;
+    static const Processor processor;
+#if !defined(WITHOUT_KERNELS_AMX) // what the compiler did not know
+    if (processor.amx) usable[count++] = &AMX;
+#endif
+#if !defined(WITHOUT_KERNELS_AVX512)
     if (processor.avx512) usable[count++] = &AVX512;
+#endif
+#if !defined(WITHOUT_KERNELS_AVXVNNI)
     if (processor.avx_vnni) usable[count++] = &AVX_VNNI;
+#endif
+#if !defined(WITHOUT_KERNELS_AVX2)
     if (processor.avx2) usable[count++] = &AVX2;
+#endif
 #endif
     usable[count++] = &PORTABLE;
     for (int i = 0; i < count; ++i)

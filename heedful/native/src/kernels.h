@@ -6,7 +6,7 @@
 namespace heedful {
 
 constexpr int TILE = 32;      // outputs of a linear layer that are packed and computed together
-constexpr int MOST_ROWS = 12; // rows that meet a tile at once
+constexpr int MOST_ROWS = 32; // rows that meet a tile at once, at most; room for rows is a multiple of this
 constexpr int STEP = 16;      // the inputs of packed weights are padded to a multiple of this
 
 enum Activation : int { NO_ACTIVATION = 0, RELU = 1, GELU = 2, SWIGLU = 3 };
@@ -44,7 +44,9 @@ struct Norm {
     bool only_scale = false; // RMSNorm
 };
 
-// What one query row attends to: key t lies at keys + offsets[t], its value `value_shift` further on.
+constexpr int MOST_QUERIES = 4; // rows whose queries meet the same keys at once
+
+// What a row attends to: key t lies at keys + offsets[t], its value `value_shift` further on.
 struct Attended {
     const void* keys; // float32, or bfloat16 if `halves`
     bool halves;
@@ -63,8 +65,9 @@ struct Candidate {
 
 struct Kernels {
     const char* name;
-    // sums[row][output] = Σ bytes[row][i] · weights[output][i], over one tile, exactly.
-    void (*dot)(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, int32_t* sums);
+    // sums[row][output] = Σ bytes[row][i] · weights[output][i], over one tile, exactly; `fresh` weights must be fetched.
+    void (*dot)(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh,
+                int32_t* sums);
     // Tile t of the output goes to to + (t - first_tile) · 32, and row r to row r - first_row there.
     void (*multiply)(const Linear&, const Rows&, Block, float* to, long stride, int activation);
     void (*quantise)(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero);
@@ -74,7 +77,8 @@ struct Kernels {
     void (*rotate)(float* heads, int num_heads, int head_dim, const float* turns);
     void (*gate)(const float* inner, const float* gate, int count, float* to);
     void (*halve)(const float* from, int count, uint16_t* to); // to bfloat16
-    void (*attend)(const float* query, const Attended&, float* scores, float* to);
+    // Rows that attend to the same; `scores` has room for MOST_QUERIES times the heads.
+    void (*attend)(const float* queries, long query_stride, int count, const Attended&, float* scores, float* to, long to_stride);
     // The largest of some logits, and Σ exp(logit - largest).
     void (*scan)(const float* logits, int count, float* largest, float* sum);
     // Keep the best `keep` candidates, best first, of equal ones the lowest token.
@@ -83,7 +87,7 @@ struct Kernels {
 
 extern const Kernels PORTABLE;
 #if defined(__x86_64__)
-extern const Kernels AVX2, AVX_VNNI, AVX512;
+extern const Kernels AVX2, AVX_VNNI, AVX512, AMX;
 #endif
 
 // The kernels of this name that this processor can run, or nullptr; without a name its fastest.

@@ -40,10 +40,31 @@ inline Ints splat_int(int32_t x) { return Ints{x, x, x, x, x, x, x, x, x, x, x, 
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 
+#if defined(__clang__) || __GNUC__ >= 12
 inline Eight low_half(Floats x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7); }
 inline Eight high_half(Floats x) { return __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15); }
 inline Four low_half(Eight x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
 inline Four high_half(Eight x) { return __builtin_shufflevector(x, x, 4, 5, 6, 7); }
+// The first two lanes of both, or the last two, side by side.
+inline Four zip_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Four zip_high(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline Four join_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 1, 4, 5); }
+inline Four join_high(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 3, 6, 7); }
+#else
+template <class Half, class Whole> inline Half half_of(const Whole& x, int which) {
+    Half half;
+    __builtin_memcpy(&half, reinterpret_cast<const char*>(&x) + which * sizeof half, sizeof half);
+    return half;
+}
+inline Eight low_half(Floats x) { return half_of<Eight>(x, 0); }
+inline Eight high_half(Floats x) { return half_of<Eight>(x, 1); }
+inline Four low_half(Eight x) { return half_of<Four>(x, 0); }
+inline Four high_half(Eight x) { return half_of<Four>(x, 1); }
+inline Four zip_low(Four a, Four b) { return Four{a[0], b[0], a[1], b[1]}; }
+inline Four zip_high(Four a, Four b) { return Four{a[2], b[2], a[3], b[3]}; }
+inline Four join_low(Four a, Four b) { return Four{a[0], a[1], b[0], b[1]}; }
+inline Four join_high(Four a, Four b) { return Four{a[2], a[3], b[2], b[3]}; }
+#endif
 
 inline float sum_of(Floats x) {
     Eight eight = low_half(x) + high_half(x);
@@ -69,11 +90,8 @@ inline Floats nearest(Floats x) {
 inline Ints whole(Floats x) { return __builtin_convertvector(x, Ints); }
 inline Floats real(Ints x) { return __builtin_convertvector(x, Floats); }
 
-// e^x to about one part in 10^7; 0 below -87.
-inline Floats exponential(Floats x) {
-    const Floats lowest = splat(-87.0f);
-    Ints vanishes = x < lowest;
-    x = smaller(larger(x, lowest), splat(88.0f));
+// e^x to about one part in 10^7, for x from -87 to 88.
+inline Floats bounded_exponential(Floats x) {
     Floats power = nearest(x * splat(1.44269504f));
     Floats rest = (x - power * splat(0.693359375f)) - power * splat(-2.12194440e-4f);
     Floats p = splat(1.9875691500e-4f);
@@ -86,8 +104,18 @@ inline Floats exponential(Floats x) {
     Ints bits = (whole(power) + splat_int(127)) << 23;
     Floats scale;
     __builtin_memcpy(&scale, &bits, sizeof scale);
-    return vanishes ? splat(0.0f) : p * scale;
+    return p * scale;
 }
+
+// e^x; 0 below -87.
+inline Floats exponential(Floats x) {
+    const Floats lowest = splat(-87.0f);
+    Ints vanishes = x < lowest;
+    return vanishes ? splat(0.0f) : bounded_exponential(smaller(larger(x, lowest), splat(88.0f)));
+}
+
+// e^x for x up to 0; what is too small to count in a sum that holds a 1 stays near 10^-38.
+inline Floats falling_exponential(Floats x) { return bounded_exponential(larger(x, splat(-87.0f))); }
 
 // x·Φ(x), with the error function to about 10^-7 (Abramowitz and Stegun 7.1.26).
 inline Floats gelu(Floats x) {

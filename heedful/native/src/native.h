@@ -33,13 +33,27 @@ struct HeedfulResults {
     int32_t* lengths;
 };
 
+/* Sentences with their translations, the start token first: tokens of pair i from starts[i] to before starts[i + 1]. */
+struct HeedfulPairs {
+    int32_t count, unused;
+    const int32_t* source;
+    const int64_t* source_starts;
+    const int32_t* target;
+    const int64_t* target_starts;
+};
+
 HEEDFUL_API int32_t heedful_interface_version();
 /* The name of the kernels that would be used, or "" where this processor cannot run those of that name. */
 HEEDFUL_API const char* heedful_kernels(const char* name);
 HEEDFUL_API void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t room);
+/* Another engine over the weights of one that is open; each may be closed before the other. */
+HEEDFUL_API void* heedful_open_beside(void* engine, int32_t num_threads, char* message, int64_t room);
 HEEDFUL_API void heedful_close(void* engine);
 HEEDFUL_API int32_t heedful_translate(void* engine, const HeedfulSettings*, const HeedfulSentences*, HeedfulResults*,
                                       char* message, int64_t room);
+/* How much the step after each target token attends to each source token, the mean over the heads of the last decoder
+   layer but one: pairs one after another, each with a row for each target token. */
+HEEDFUL_API int32_t heedful_align(void* engine, const HeedfulPairs*, float* to, char* message, int64_t room);
 /* Logits after each token of `target` (the start token first): to[t * vocabulary + token]. */
 HEEDFUL_API int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
                                    int64_t target_length, float* to, char* message, int64_t room);

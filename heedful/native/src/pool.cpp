@@ -14,8 +14,9 @@ inline void pause() {
 
 } // namespace
 
-Pool::Pool(int num_threads) {
-    for (int thread = 1; thread < num_threads; ++thread) helpers_.emplace_back([this, thread] { help(thread); });
+Pool::Pool(int num_threads) : shares_(new Share[num_threads]) {
+    helpers_.reserve(num_threads - 1);
+    for (int thread = 1; thread < num_threads; ++thread) helpers_.emplace_back([this, thread, num_threads] { help(thread, num_threads); });
 }
 
 Pool::~Pool() {
@@ -27,48 +28,60 @@ Pool::~Pool() {
     for (std::thread& helper : helpers_) helper.join();
 }
 
-void Pool::run(long count, Call call, void* with) {
-    call_ = call, with_ = with, count_ = count;
+void Pool::run(long first, long count, Call call, void* with) {
+    call_ = call, with_ = with, first_ = first;
     done_.store(0, std::memory_order_relaxed);
-    const uint64_t job = (ticket_.load(std::memory_order_relaxed) >> 32) + 1;
-    ticket_.store(job << 32 | static_cast<uint64_t>(count), std::memory_order_seq_cst);
+    ++job_;
+    const long size = this->size();
+    for (long thread = 0; thread < size; ++thread) {
+        const uint64_t begin = count * thread / size, end = count * (thread + 1) / size;
+        shares_[thread].ticket.store(job_ << 32 | begin << 16 | end, std::memory_order_seq_cst);
+    }
     if (sleepers_.load(std::memory_order_seq_cst) > 0) {
         std::lock_guard<std::mutex> lock(mutex_);
         wake_.notify_all();
     }
-    while (take(0)) {}
+    work(0, size);
     for (int spins = 0; done_.load(std::memory_order_acquire) != count; ++spins) {
         if (spins < LEADER_PAUSES) pause();
         else std::this_thread::yield();
     }
 }
 
+// Do units until all are taken, one's own first. They are told as done all at once, at the end.
+void Pool::work(int thread, int size) {
+    long count = 0;
+    for (int i = 0; i < size; ++i)
+        while (take(shares_[(thread + i) % size], thread)) ++count;
+    if (count) done_.fetch_add(count, std::memory_order_release);
+}
+
 // Take a unit and do it. After the exchange the job cannot end before this unit is done, so its fields stand.
-bool Pool::take(int thread) {
-    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+bool Pool::take(Share& share, int thread) {
+    uint64_t ticket = share.ticket.load(std::memory_order_acquire);
     do {
-        if ((ticket & 0xFFFFFFFFu) == 0) return false;
-    } while (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire));
-    const long unit = count_ - static_cast<long>(ticket & 0xFFFFFFFFu);
-    call_(with_, unit, thread);
-    done_.fetch_add(1, std::memory_order_release);
+        if (!is_open(ticket)) return false;
+    } while (!share.ticket.compare_exchange_weak(ticket, ticket + (1u << 16), std::memory_order_acq_rel, std::memory_order_acquire));
+    call_(with_, first_ + static_cast<long>(ticket >> 16 & LOW), thread);
     return true;
 }
 
-void Pool::help(int thread) {
+void Pool::help(int thread, int size) {
+    const std::atomic<uint64_t>& own = shares_[thread].ticket;
     while (true) {
         int spins = 0;
-        while (!waiting() && spins < HELPER_PAUSES + HELPER_YIELDS && !stopping_.load(std::memory_order_relaxed)) {
+        while (!is_open(own.load(std::memory_order_acquire)) && spins < HELPER_PAUSES + HELPER_YIELDS &&
+               !stopping_.load(std::memory_order_relaxed)) {
             if (++spins < HELPER_PAUSES) pause();
             else std::this_thread::yield();
         }
-        if (waiting()) {
-            while (take(thread)) {}
+        if (is_open(own.load(std::memory_order_acquire))) {
+            work(thread, size);
             continue;
         }
         std::unique_lock<std::mutex> lock(mutex_);
         sleepers_.fetch_add(1, std::memory_order_seq_cst);
-        wake_.wait(lock, [this] { return stopping_ || (ticket_.load(std::memory_order_seq_cst) & 0xFFFFFFFFu) != 0; });
+        wake_.wait(lock, [&] { return stopping_ || is_open(own.load(std::memory_order_seq_cst)); });
         sleepers_.fetch_sub(1, std::memory_order_seq_cst);
         if (stopping_) return;
     }

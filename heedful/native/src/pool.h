@@ -1,12 +1,14 @@
 // Threads that share out units of work. Who computes a unit never changes what comes out.
 //
-// The thread that asks for work also does it, and waits only for units that another has begun: a helper that sleeps or
-// was sent off its core holds nobody up. Helpers watch for work for a moment before they sleep.
+// Each thread has a share of the units, and takes from the others' when its own is done. The thread that asks for work
+// also does it, and waits only for units that another has begun: a helper that sleeps or was sent off its core holds
+// nobody up. Helpers watch for work for a moment before they sleep.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -26,22 +28,33 @@ class Pool {
             return;
         }
         auto call = [](void* with, long unit, int thread) { (*static_cast<Work*>(with))(unit, thread); };
-        run(count, call, const_cast<void*>(static_cast<const void*>(&work)));
+        for (long first = 0; first < count; first += MOST_UNITS)
+            run(first, count - first < MOST_UNITS ? count - first : MOST_UNITS, call, const_cast<void*>(static_cast<const void*>(&work)));
     }
 
   private:
     using Call = void (*)(void*, long unit, int thread);
-    void run(long count, Call call, void* with);
-    void help(int thread);
-    bool take(int thread);
-    bool waiting() const { return (ticket_.load(std::memory_order_acquire) & 0xFFFFFFFFu) != 0; }
+    static constexpr long MOST_UNITS = 60000;
+    static constexpr uint64_t LOW = 0xFFFF;
 
-    // Number of the job in the upper half, units nobody has taken in the lower: one exchange takes a unit of this job.
-    alignas(64) std::atomic<uint64_t> ticket_{0};
+    // Number of the job in the upper half, then the next unit nobody has taken and the end of the share: one exchange
+    // takes a unit of this job.
+    struct alignas(64) Share {
+        std::atomic<uint64_t> ticket{0};
+    };
+    static bool is_open(uint64_t ticket) { return (ticket >> 16 & LOW) < (ticket & LOW); }
+
+    void run(long first, long count, Call call, void* with);
+    void help(int thread, int size);
+    void work(int thread, int size);
+    bool take(Share& share, int thread);
+
+    std::unique_ptr<Share[]> shares_;
     alignas(64) std::atomic<long> done_{0};
     Call call_ = nullptr;
     void* with_ = nullptr;
-    long count_ = 0;
+    long first_ = 0;
+    uint64_t job_ = 0;
     alignas(64) std::atomic<int> sleepers_{0};
     std::atomic<bool> stopping_{false};
     std::mutex mutex_;

@@ -42,20 +42,22 @@ inline void multiply_floats(const Linear& linear, const Rows& rows, long row, in
 void multiply(const Linear& linear, const Rows& rows, Block block, float* to, long stride, int activation) {
     const long tile_size = static_cast<long>(linear.padded_inputs) * TILE;
     alignas(64) int32_t sums[MOST_ROWS * TILE];
+    begin_products(block.end_row - block.first_row);
     for (int tile = block.first_tile; tile < block.end_tile; ++tile) {
         float* column = to + static_cast<long>(tile - block.first_tile) * TILE;
-        for (long row = block.first_row; row < block.end_row; row += MOST_ROWS) {
-            int count = block.end_row - row < MOST_ROWS ? static_cast<int>(block.end_row - row) : MOST_ROWS;
+        for (long row = block.first_row; row < block.end_row; row += ROWS_AT_ONCE) {
+            int count = block.end_row - row < ROWS_AT_ONCE ? static_cast<int>(block.end_row - row) : ROWS_AT_ONCE;
             float* place = column + (row - block.first_row) * stride;
             if (linear.floats) {
                 multiply_floats(linear, rows, row, count, tile, place, stride, activation);
                 continue;
             }
             dot(rows.bytes + row * rows.byte_stride, rows.byte_stride, count, linear.weights + tile * tile_size,
-                linear.padded_inputs / 4, sums);
+                linear.padded_inputs / 4, row == block.first_row, sums);
             finish_tile(linear, rows, row, count, static_cast<long>(tile) * TILE, sums, place, stride, activation);
         }
     }
+    end_products(block.end_row - block.first_row);
 }
 
 // x ≈ scale · (byte - zero), with 0 among the numbers that are met exactly.
@@ -171,10 +173,8 @@ inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
     const Eight c8 = low_half(c) + high_half(c), d8 = low_half(d) + high_half(d);
     const Four a4 = low_half(a8) + high_half(a8), b4 = low_half(b8) + high_half(b8);
     const Four c4 = low_half(c8) + high_half(c8), d4 = low_half(d8) + high_half(d8);
-    const Four ab_low = __builtin_shufflevector(a4, b4, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a4, b4, 2, 6, 3, 7);
-    const Four cd_low = __builtin_shufflevector(c4, d4, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c4, d4, 2, 6, 3, 7);
-    const Four ab = ab_low + ab_high, cd = cd_low + cd_high; // 0 + 2 and 1 + 3 of each
-    return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    const Four ab = zip_low(a4, b4) + zip_high(a4, b4), cd = zip_low(c4, d4) + zip_high(c4, d4); // 0 + 2 and 1 + 3 of each
+    return join_low(ab, cd) + join_high(ab, cd);
 }
 
 // Keys and values are kept as float32 or as bfloat16, the upper half of one.
@@ -182,9 +182,14 @@ typedef uint16_t Halves __attribute__((vector_size(32)));
 
 inline Floats load_kept(const float* from) { return load(from); }
 inline Floats load_kept(const uint16_t* from) {
+#if defined(__AVX512F__) // the instruction itself, which compilers do not find
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+#else
     Halves halves;
     __builtin_memcpy(&halves, from, sizeof halves);
     Words bits = __builtin_convertvector(halves, Words) << 16;
+#endif
     Floats x;
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
@@ -203,49 +208,85 @@ void halve(const float* from, int count, uint16_t* to) {
         Floats x = left >= LANES ? load(from + i) : load_part(from + i, left, 0.0f);
         Words bits;
         __builtin_memcpy(&bits, &x, sizeof bits);
-        Halves halves = __builtin_convertvector((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16, Halves);
+        bits = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+#if defined(__AVX512F__)
+        const __m256i halves = _mm512_cvtepi32_epi16((__m512i)bits);
+#else
+        const Halves halves = __builtin_convertvector(bits, Halves);
+#endif
         __builtin_memcpy(to + i, &halves, (left >= LANES ? LANES : left) * sizeof(uint16_t));
     }
 }
 
-// How one head's query meets four keys, while the next four are fetched.
-template <class Kept>
-inline void meet_four(const float* query, const Kept* const keys[4], const Kept* const next[4], int head, int head_dim,
-                      float scale, float* scores) {
-    Floats sums[4] = {splat(0.0f), splat(0.0f), splat(0.0f), splat(0.0f)};
-    const long first = static_cast<long>(head) * head_dim;
-    for (int i = 0; i < head_dim; i += LANES) {
-        const int left = head_dim - i;
-        const Floats q = left >= LANES ? load(query + first + i) : load_part(query + first + i, left, 0.0f);
+// Up to QUERIES rows that attend to the same positions; each is computed as it would be alone.
+struct Asked {
+    const float* queries;
+    long query_stride;
+    float* scores; // of each query and head
+    float* to;
+    long to_stride;
+};
+
+// How one head's queries meet four keys, while the next four are fetched.
+template <int QUERIES, class Kept>
+inline void meet_four(const Asked& asked, const Attended& a, const Kept* const keys[4], const Kept* const next[4], int head, int t) {
+    Floats sums[QUERIES][4];
+#pragma GCC unroll 4
+    for (int n = 0; n < QUERIES; ++n)
+        for (int k = 0; k < 4; ++k) sums[n][k] = splat(0.0f);
+    const long first = static_cast<long>(head) * a.head_dim;
+    for (int i = 0; i < a.head_dim; i += LANES) {
+        const int left = a.head_dim - i;
+        Floats q[QUERIES];
+#pragma GCC unroll 4
+        for (int n = 0; n < QUERIES; ++n) {
+            const float* query = asked.queries + n * asked.query_stride + first + i;
+            q[n] = left >= LANES ? load(query) : load_part(query, left, 0.0f);
+        }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const Kept* key = keys[k] + first + i;
-            sums[k] += q * (left >= LANES ? load_kept(key) : load_kept_part(key, left));
+            const Kept* place = keys[k] + first + i;
+            const Floats key = left >= LANES ? load_kept(place) : load_kept_part(place, left);
+#pragma GCC unroll 4
+            for (int n = 0; n < QUERIES; ++n) sums[n][k] += q[n] * key;
             __builtin_prefetch(next[k] + first + i);
         }
     }
-    const Four found = four_sums(sums[0], sums[1], sums[2], sums[3]) * Four{scale, scale, scale, scale};
-    __builtin_memcpy(scores, &found, sizeof found);
+#pragma GCC unroll 4
+    for (int n = 0; n < QUERIES; ++n) {
+        const Four found = four_sums(sums[n][0], sums[n][1], sums[n][2], sums[n][3]) * Four{a.scale, a.scale, a.scale, a.scale};
+        __builtin_memcpy(asked.scores + (n * a.num_heads + head) * a.room + t, &found, sizeof found);
+    }
 }
 
-// Add four values of one head, by their weights, to what was there before.
-template <class Kept>
-inline void weigh_four(const Kept* const values[4], const Kept* const next[4], const float* weights, int head, int head_dim,
-                       bool fresh, float* to) {
-    const long first = static_cast<long>(head) * head_dim;
-    for (int i = 0; i < head_dim; i += LANES) {
-        const int left = head_dim - i;
+// Add four values of one head, by each query's weights, to what was there before.
+template <int QUERIES, class Kept>
+inline void weigh_four(const Asked& asked, const Attended& a, const Kept* const values[4], const Kept* const next[4], int head, int t) {
+    const long first = static_cast<long>(head) * a.head_dim;
+    for (int i = 0; i < a.head_dim; i += LANES) {
+        const int left = a.head_dim - i;
         const bool full = left >= LANES;
-        float* place = to + first + i;
-        Floats sum = fresh ? splat(0.0f) : full ? load(place) : load_part(place, left, 0.0f);
+        Floats sums[QUERIES];
+#pragma GCC unroll 4
+        for (int n = 0; n < QUERIES; ++n) {
+            const float* place = asked.to + n * asked.to_stride + first + i;
+            sums[n] = t == 0 ? splat(0.0f) : full ? load(place) : load_part(place, left, 0.0f);
+        }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const Kept* value = values[k] + first + i;
-            sum += splat(weights[k]) * (full ? load_kept(value) : load_kept_part(value, left));
+            const Kept* place = values[k] + first + i;
+            const Floats value = full ? load_kept(place) : load_kept_part(place, left);
+#pragma GCC unroll 4
+            for (int n = 0; n < QUERIES; ++n)
+                sums[n] += splat(asked.scores[(n * a.num_heads + head) * a.room + t + k]) * value;
             __builtin_prefetch(next[k] + first + i);
         }
-        if (full) store(place, sum);
-        else store_part(place, sum, left);
+#pragma GCC unroll 4
+        for (int n = 0; n < QUERIES; ++n) {
+            float* place = asked.to + n * asked.to_stride + first + i;
+            if (full) store(place, sums[n]);
+            else store_part(place, sums[n], left);
+        }
     }
 }
 
@@ -254,30 +295,40 @@ template <class Kept> inline void find_rows(const Attended& a, int t, const Kept
     for (int i = 0; i < 4; ++i) rows[i] = from + a.offsets[t + i < a.count ? t + i : a.count - 1];
 }
 
-// All heads of one query. Keys and values are gone through position by position, as they lie in memory. The last four
+// All heads of some queries. Keys and values are gone through position by position, as they lie in memory. The last four
 // may hold a position twice: softmax gives what stands behind the count no weight.
-template <class Kept> inline void attend_to(const float* query, const Attended& a, float* scores, float* to) {
+template <int QUERIES, class Kept> inline void attend_to(const Asked& asked, const Attended& a) {
     const Kept *rows[4], *next[4], *keys = static_cast<const Kept*>(a.keys), *values = keys + a.value_shift;
     find_rows(a, 0, keys, next);
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
         const bool last = t + 4 >= a.count;
         find_rows(a, last ? 0 : t + 4, last ? values : keys, next);
-        for (int head = 0; head < a.num_heads; ++head)
-            meet_four(query, rows, next, head, a.head_dim, a.scale, scores + head * a.room + t);
+        for (int head = 0; head < a.num_heads; ++head) meet_four<QUERIES>(asked, a, rows, next, head, t);
     }
-    for (int head = 0; head < a.num_heads; ++head) softmax(scores + head * a.room, a.count);
+    for (int head = 0; head < QUERIES * a.num_heads; ++head) softmax(asked.scores + head * a.room, a.count);
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
         find_rows(a, t + 4, values, next);
-        for (int head = 0; head < a.num_heads; ++head)
-            weigh_four(rows, next, scores + head * a.room + t, head, a.head_dim, t == 0, to);
+        for (int head = 0; head < a.num_heads; ++head) weigh_four<QUERIES>(asked, a, rows, next, head, t);
     }
 }
 
-void attend(const float* query, const Attended& a, float* scores, float* to) {
-    if (a.halves) attend_to<uint16_t>(query, a, scores, to);
-    else attend_to<float>(query, a, scores, to);
+template <class Kept> inline void attend_all(Asked asked, int count, const Attended& a) {
+    while (count > 0) {
+        const int together = count >= 4 ? 4 : count >= 2 ? 2 : 1;
+        if (together == 4) attend_to<4, Kept>(asked, a);
+        else if (together == 2) attend_to<2, Kept>(asked, a);
+        else attend_to<1, Kept>(asked, a);
+        asked.queries += together * asked.query_stride;
+        asked.to += together * asked.to_stride;
+        count -= together;
+    }
+}
+
+void attend(const float* queries, long query_stride, int count, const Attended& a, float* scores, float* to, long to_stride) {
+    if (a.halves) attend_all<uint16_t>({queries, query_stride, scores, to, to_stride}, count, a);
+    else attend_all<float>({queries, query_stride, scores, to, to_stride}, count, a);
 }
 
 void scan(const float* logits, int count, float* largest, float* sum) {
@@ -288,8 +339,8 @@ void scan(const float* logits, int count, float* largest, float* sum) {
     if (i < count) most = larger(load_part(logits + i, count - i, nothing), most);
     *largest = largest_of(most);
     const Floats centre = splat(*largest);
-    for (i = 0; i + LANES <= count; i += LANES) total += exponential(load(logits + i) - centre);
-    if (i < count) total += exponential(load_part(logits + i, count - i, nothing) - centre);
+    for (i = 0; i + LANES <= count; i += LANES) total += falling_exponential(load(logits + i) - centre);
+    if (i < count) total += falling_exponential(load_part(logits + i, count - i, nothing) - centre);
     *sum = sum_of(total);
 }
 
@@ -302,18 +353,48 @@ inline void insert(float value, int32_t token, Candidate* best, int keep) {
     best[place] = Candidate{value, token};
 }
 
+// One bit for each of sixteen numbers that are at least `floor`.
+inline uint32_t lanes_from(const float* from, float floor) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(_mm512_loadu_ps(from), _mm512_set1_ps(floor), _CMP_GE_OQ);
+#elif defined(__AVX2__)
+    const __m256 least = _mm256_set1_ps(floor);
+    const int left = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(from), least, _CMP_GE_OQ));
+    const int right = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(from + 8), least, _CMP_GE_OQ));
+    return static_cast<uint32_t>(left) | static_cast<uint32_t>(right) << 8;
+#else
+    uint32_t found = 0;
+    for (int i = 0; i < LANES; ++i) found |= static_cast<uint32_t>(from[i] >= floor) << i;
+    return found;
+#endif
+}
+
+// A number that at least `keep` of the logits reach: each lane's largest is one of them.
+inline float reached_by(const float* logits, int count, int keep) {
+    const float nothing = -__builtin_inff();
+    if (keep > LANES) return nothing;
+    Floats most = splat(nothing);
+    for (int i = 0; i + LANES <= count; i += LANES) most = larger(load(logits + i), most);
+    float sorted[LANES + 1];
+    int filled = 0;
+    for (int lane = 0; lane < LANES; ++lane) {
+        int place = filled < keep ? filled++ : keep;
+        for (; place > 0 && sorted[place - 1] < most[lane]; --place) sorted[place] = sorted[place - 1];
+        sorted[place] = most[lane];
+    }
+    return sorted[keep - 1];
+}
+
 void choose(const float* logits, int count, int32_t first_token, Candidate* best, int keep) {
     const float nothing = -__builtin_inff();
-    constexpr int BLOCK = 4 * LANES;
-    for (int i = 0; i < count; i += BLOCK) {
-        const int left = count - i < BLOCK ? count - i : BLOCK;
-        if (left == BLOCK) {
-            Floats most = larger(larger(load(logits + i), load(logits + i + LANES)),
-                                 larger(load(logits + i + 2 * LANES), load(logits + i + 3 * LANES)));
-            if (!(largest_of(most) >= best[keep - 1].value)) continue;
-        }
-        for (int j = i; j < i + left; ++j)
-            if (logits[j] > nothing && logits[j] >= best[keep - 1].value)
-                insert(logits[j], first_token + j, best, keep);
-    }
+    float floor = best[keep - 1].token < 0 ? reached_by(logits, count, keep) : best[keep - 1].value;
+    auto offer = [&](int i) {
+        if (!(logits[i] > nothing && logits[i] >= best[keep - 1].value)) return;
+        insert(logits[i], first_token + i, best, keep);
+        if (best[keep - 1].value > floor) floor = best[keep - 1].value;
+    };
+    int i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (uint32_t lanes = lanes_from(logits + i, floor); lanes; lanes &= lanes - 1) offer(i + __builtin_ctz(lanes));
+    for (; i < count; ++i) offer(i);
 }

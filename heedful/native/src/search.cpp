@@ -91,7 +91,7 @@ void Search::ask(int step) {
             Hypothesis& hypothesis = sentence.live[n];
             hypothesis.places.push_back(decoder_.place(static_cast<long>(i) * settings_.beam_size + static_cast<long>(n), step));
             const int32_t newest = step == 0 ? settings_.bos_id : hypothesis.tokens.back();
-            asking_.push_back({newest, static_cast<int>(i), hypothesis.places.data(), step, must == FREE ? settings_.eos_id : must, {}});
+            asking_.push_back({newest, static_cast<int>(i), hypothesis.places.data(), step, must == FREE ? settings_.eos_id : must, {}, nullptr});
             std::vector<int32_t>& banned = asking_.back().banned;
             banned.assign(settings_.forbidden, settings_.forbidden + settings_.num_forbidden);
             if (settings_.no_repeat_ngram) ban_repeats(hypothesis, banned);
@@ -202,21 +202,52 @@ void Search::write(const Sentence& sentence, int index, HeedfulResults& results)
     }
 }
 
-void Search::logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to) {
+void Search::align(const HeedfulPairs& given, float* to) {
+    std::vector<long> starts(given.source_starts, given.source_starts + given.count + 1);
+    std::vector<float*> weights(given.count);
+    std::vector<std::vector<long>> places(given.count);
+    long longest = 1;
+    for (int i = 0; i < given.count; ++i) {
+        const int64_t length = given.source_starts[i + 1] - given.source_starts[i], steps = given.target_starts[i + 1] - given.target_starts[i];
+        check_pair(given.source + given.source_starts[i], length, given.target + given.target_starts[i], steps);
+        weights[i] = to;
+        to += length * steps;
+        longest = std::max<long>(longest, steps);
+    }
+    if (given.count == 0) return;
+    encoder_.read(given.source, starts.data(), given.count, memory_);
+    decoder_.begin(memory_, given.count, longest);
+    for (long step = 0; step < longest; ++step) {
+        asking_.clear();
+        for (int i = 0; i < given.count; ++i) {
+            if (step >= given.target_starts[i + 1] - given.target_starts[i]) continue;
+            places[i].push_back(decoder_.place(i, step));
+            asking_.push_back({given.target[given.target_starts[i] + step], i, places[i].data(), static_cast<int>(step), 0, {},
+                               weights[i] + step * (starts[i + 1] - starts[i])});
+        }
+        decoder_.step(asking_);
+    }
+}
+
+void Search::check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const {
     const Shape& shape = model_.shape;
     if (source_length < 1 || source_length > shape.max_length || target_length < 1 || target_length > shape.max_length)
         throw Error("a sentence has no token, or more than the model takes");
     check_tokens(source, source_length, shape.source_vocab_size);
     check_tokens(target, target_length, shape.target_vocab_size);
+}
+
+void Search::logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to) {
+    check_pair(source, source_length, target, target_length);
     const long starts[] = {0, source_length};
     encoder_.read(source, starts, 1, memory_);
     decoder_.begin(memory_, 1, target_length);
     std::vector<long> places;
     for (long t = 0; t < target_length; ++t) {
         places.push_back(decoder_.place(0, t));
-        asking_.assign(1, {target[t], 0, places.data(), static_cast<int>(t), 0, {}});
+        asking_.assign(1, {target[t], 0, places.data(), static_cast<int>(t), 0, {}, nullptr});
         decoder_.step(asking_);
-        decoder_.logits(to + t * shape.target_vocab_size);
+        decoder_.logits(to + t * model_.shape.target_vocab_size);
     }
 }
 

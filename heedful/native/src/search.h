@@ -11,6 +11,7 @@ class Search {
     Search(const Model& model, const Kernels& kernels, Pool& pool)
         : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool), memory_(model, kernels) {}
     void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
+    void align(const HeedfulPairs& pairs, float* to);
     void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);
 
   private:
@@ -34,6 +35,7 @@ class Search {
 
     void check(const HeedfulSettings& settings, const HeedfulSentences& sentences) const;
     void check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const;
+    void check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const;
     void begin(const HeedfulSentences& given);
     void ask(int step);
     void advance(Sentence& sentence, int index, const std::vector<Answer>& answers, size_t& row, int step);

@@ -9,9 +9,10 @@ void Stack::open(long num_rows) {
     const Shape& shape = model_.shape;
     const long inner = model_.inner();
     num_rows_ = num_rows;
-    width_ = padded(shape.d_model, TILE);
-    narrow_stride_ = padded(std::max<long>(shape.d_model, inner), TILE);
-    wide_stride_ = padded(std::max<long>(3 * inner, model_.feed_forward_inputs()), TILE);
+    width_ = padded(shape.d_model, TILE) + 16;
+    // Rows a power of two apart would share few places of the cache.
+    narrow_stride_ = padded(std::max<long>(shape.d_model, inner), TILE) + 16;
+    wide_stride_ = padded(std::max<long>(3 * inner, model_.feed_forward_inputs()), TILE) + 16;
     const long widest = padded(std::max({static_cast<long>(shape.d_model), inner, static_cast<long>(shape.d_ff)}), TILE);
     x_ = x_room_.room(num_rows * width_);
     wide_ = wide_room_.room(num_rows * wide_stride_);
@@ -19,8 +20,8 @@ void Stack::open(long num_rows) {
     values_ = value_room_.room(num_rows * widest);
     rows_.values = values_;
     rows_.value_stride = widest;
-    rows_.byte_stride = padded(widest, 64) + 64; // rows a power of two apart would share few places of the cache
-    rows_.bytes = byte_room_.room(num_rows * rows_.byte_stride);
+    rows_.byte_stride = padded(widest, 64) + 64;
+    rows_.bytes = byte_room_.room(padded(num_rows, MOST_ROWS) * rows_.byte_stride);
     rows_.scales = scale_room_.room(num_rows);
     rows_.zeros = zero_room_.room(num_rows);
 }
@@ -54,7 +55,7 @@ void Stack::join(long row, const Norm& after) {
 }
 
 void Stack::multiply(const Linear& linear, float* to, long stride, int activation) {
-    constexpr long ROWS = 8 * MOST_ROWS;
+    constexpr long ROWS = 96;
     const long row_blocks = (num_rows_ + ROWS - 1) / ROWS;
     const long wanted = std::max(1L, 8L * pool_.size() / row_blocks);
     const long tiles = std::max(1L, std::min<long>(8, linear.num_tiles / wanted));

@@ -1,6 +1,9 @@
 // What encoder and decoder share: rows of the residual stream on their way through linear layers and norms.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "buffer.h"
 #include "model.h"
 #include "pool.h"
@@ -27,6 +30,25 @@ class Stack {
         }
     }
 
+    // Rows side by side that attend to the same.
+    struct Group {
+        long first;
+        int count;
+    };
+    // Add the rows from first to before end, a few at a time, but so that every thread has some.
+    void group(long first, long end) {
+        const long most = std::clamp(num_rows_ / (2L * pool_.size()), 1L, static_cast<long>(MOST_QUERIES));
+        for (; first < end; first += most) groups_.push_back({first, static_cast<int>(std::min(end - first, most))});
+    }
+    // work(group, thread) for each group.
+    template <class Work> void each_group(Work&& work) {
+        if (num_rows_ < 4) {
+            for (const Group& group : groups_) work(group, 0);
+        } else {
+            pool_.each(static_cast<long>(groups_.size()), [&](long unit, int thread) { work(groups_[unit], thread); });
+        }
+    }
+
     float* x(long row) const { return x_ + row * width_; }
     float* wide(long row) const { return wide_ + row * wide_stride_; }
     float* narrow(long row) const { return narrow_ + row * narrow_stride_; }
@@ -49,6 +71,7 @@ class Stack {
     Pool& pool_;
     long num_rows_ = 0, width_ = 0, wide_stride_ = 0, narrow_stride_ = 0;
     float *x_ = nullptr, *wide_ = nullptr, *narrow_ = nullptr;
+    std::vector<Group> groups_;
     Rows rows_; // what the next linear layer is given
 
   private:

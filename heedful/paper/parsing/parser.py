@@ -46,7 +46,7 @@ class Parser:
         """The parser of a model directory that `heedful paper table4` made."""
         from heedful.decoding.translator import Translator
 
-        return cls(Translator.load(path, device=device), forced=forced)
+        return cls(Translator.load(path, device=device, engine="torch"), forced=forced)
 
     def parse(
         self,

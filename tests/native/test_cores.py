@@ -1,0 +1,55 @@
+"""The number of threads: what the system, a container's share and OMP_NUM_THREADS allow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from native_models import engine_of, random_model, small_config
+
+from heedful.native import available
+from heedful.native import cores as asked
+from heedful.native.cores import quota, usable_cores
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [("max 100000", []), ("200000 100000", [2]), ("150000 100000", [2]), ("1000 100000", [1]), ("", []), ("x y", [])],
+)
+def test_a_containers_share_counts_in_cores(told: str, expected: list[int], tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text(told)
+    assert quota(tmp_path / "cpu.max") == expected
+    assert quota(tmp_path / "none") == []
+
+
+def test_the_smallest_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(asked, "QUOTA", tmp_path / "none")
+    everything = usable_cores()
+    assert 1 <= everything <= (os.cpu_count() or 1)
+    for wished, expected in (("1", 1), ("100000", everything), ("0", 1), ("2,1", everything), ("", everything)):
+        monkeypatch.setenv("OMP_NUM_THREADS", wished)
+        assert usable_cores() == expected
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    (tmp_path / "none").write_text("50000 100000")
+    assert usable_cores() == 1
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert usable_cores() == 1
+
+
+@pytest.mark.skipif(not available() or not hasattr(os, "fork"), reason="needs the engine and processes that fork")
+def test_a_process_that_is_forked_off_computes_the_same_and_ends(tmp_path: Path) -> None:
+    engine_of(random_model(small_config()), tmp_path, precision="int8").close()
+    program = (
+        "import os, sys, time; from heedful.native import NativeEngine\n"
+        f"engine = NativeEngine({str(tmp_path / 'int8.bin')!r}, num_threads=3)\n"
+        "expected = engine.logits([5, 6, 3], [2, 7]).tobytes()\n"
+        "time.sleep(0.3)  # the helpers sleep\nchild = os.fork()\n"
+        "assert engine.logits([5, 6, 3], [2, 7]).tobytes() == expected\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
