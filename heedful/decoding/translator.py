@@ -256,7 +256,7 @@ class Translator:
         )
 
 
-def load_torch(path: str | Path, device: str, quantization: str | None) -> tuple[Any, Any, Any]:
+def load_torch(path: str | Path, device: str, quantization: str | None = None) -> tuple[Any, Any, Any]:
     """A model ready on its device, all that belongs to it, and the device."""
     if quantization not in (None, "float32", "bfloat16"):
         raise ConfigError(
