@@ -37,6 +37,8 @@ class Reader:
         self.nothing = np.concatenate([np.full(width, fill) for width, fill in zip(widths, NOTHING, strict=True)])
         self.nothing = self.nothing.astype(np.int32)
         self.staged = torch.from_numpy(self.nothing.copy()).to(device)
+        self.sending = torch.empty_like(self.staged, device="cpu", pin_memory=device.type == "cuda")
+        self.sent = torch.cuda.Event() if device.type == "cuda" else None
         tokens, positions, places, tiles, numbers, settings = self.staged.split(widths)
         rows = make_rows(weights, size)
 
@@ -49,7 +51,10 @@ class Reader:
 
     def read(self, jobs: Sequence[Job], numbers: Sequence[int], *, min_length: int) -> None:
         """Let these jobs begin in the slots of these numbers."""
-        packed, room = self.nothing.copy(), self.slots.room
+        if self.sent is not None:
+            self.sent.synchronize()  # what was sent before may still be on its way
+        packed, room = self.sending.numpy(), self.slots.room
+        packed[:] = self.nothing
         lengths = np.array([len(job.source) for job in jobs])
         begins, total = np.cumsum(lengths) - lengths, int(lengths.sum())
         positions = np.arange(total) - np.repeat(begins, lengths)
@@ -67,8 +72,9 @@ class Reader:
         )
         for begin, values in zip(self.begins, filled, strict=True):
             packed[begin : begin + len(values)] = values
-        whole = torch.from_numpy(packed)
-        self.staged.copy_(whole.pin_memory() if self.staged.is_cuda else whole, non_blocking=True)
+        self.staged.copy_(self.sending, non_blocking=True)
+        if self.sent is not None:
+            self.sent.record()
         self._force(jobs, numbers)
         self.replayed()
 
@@ -79,7 +85,7 @@ class Reader:
                 self.slots.forced[number, : len(prefix)] = prefix.to(self.slots.forced.device)
 
 
-def tensor_of(numbers: Sequence[int], device: torch.device) -> Tensor:
+def tensor_of(numbers: Sequence[int] | Sequence[float], device: torch.device) -> Tensor:
     """Numbers on the device, sent without waiting."""
     made = torch.tensor(numbers)
     return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made

@@ -169,7 +169,8 @@ class CapturedSearch:
 def by_room(jobs: Sequence[Job]) -> list[list[int]]:
     """Indices of jobs that one session holds, the longest first."""
     rooms: dict[tuple[int, int], list[int]] = {}
-    for index in sorted(range(len(jobs)), key=lambda i: (-len(jobs[i].source), i)):
+    lengths = [len(job.source) for job in jobs]
+    for index in sorted(range(len(jobs)), key=lengths.__getitem__, reverse=True):  # of equals the first first
         rooms.setdefault((source_room(jobs[index]), target_room(jobs[index])), []).append(index)
     return list(rooms.values())
 

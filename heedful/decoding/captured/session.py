@@ -22,7 +22,6 @@ from heedful.decoding.captured.weights import Weights
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.length_penalty import length_penalty
-from heedful.decoding.rollout import read_hypothesis
 from heedful.decoding.special_tokens import SpecialTokens
 from heedful.errors import DecodingError
 
@@ -45,7 +44,7 @@ class Session:
     def run(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
         """The best hypotheses of every job."""
         penalties = [length_penalty(float(max(length, 1)), config) for length in range(self.room.target + 1)]
-        self.slots.penalties.copy_(torch.tensor(penalties))
+        self.slots.penalties.copy_(tensor_of(penalties, self.device))
         results: list[list[Hypothesis]] = [[] for _ in jobs]
         waiting = deque(range(len(jobs)))
         job_of = np.full(self.room.slots, -1)
@@ -59,9 +58,10 @@ class Session:
                 job_of[numbers], begun[numbers] = chosen, self.launched
                 steps[numbers] = [jobs[index].max_length + 1 for index in chosen]
             leaving = self._go_on(job_of >= 0, begun, steps, whole=not waiting)
-            for number, found in zip(leaving.tolist(), self._harvest(leaving), strict=True):
-                limit = jobs[job_of[number]].max_length
-                results[job_of[number]] = [read_hypothesis(*row, limit, config, self.special) for row in found]
+            done_steps = int((self.launched - begun[leaving]).max())
+            for index, found in zip(job_of[leaving].tolist(), self._harvest(leaving, done_steps), strict=True):
+                limit = jobs[index].max_length
+                results[index] = [hypothesis(*row, penalties=penalties, limit=limit) for row in found]
             job_of[leaving] = -1
         return results
 
@@ -96,9 +96,9 @@ class Session:
             if seen == last:
                 raise DecodingError("the search did not come to its end; report this, with the model's configuration.")
 
-    def _harvest(self, numbers: np.ndarray) -> list[list[tuple[list[int], list[float]]]]:
-        """Tokens and their log-probabilities of the n-best lists of these slots."""
-        rows = self.slots.record
+    def _harvest(self, numbers: np.ndarray, done_steps: int) -> list[list[tuple[list[int], list[float]]]]:
+        """Tokens and their log-probabilities of the n-best lists of these slots, none of which went further."""
+        rows = self.slots.record[:, : self.room.words_after(done_steps)]
         if len(numbers) < self.room.slots:
             rows = rows.index_select(0, tensor_of(numbers.tolist(), self.device))
         lists = trace_back(rows.cpu().numpy(), self.room, self.special.eos_id)
@@ -112,18 +112,16 @@ def trace_back(record: np.ndarray, room: Room, end: int) -> list[list[tuple[list
     finished = record[:, : 4 * room.num_best].reshape(-1, room.num_best, 4)
     scores, end_log_probs = (np.ascontiguousarray(finished[:, :, part]).view(np.float32) for part in (0, 3))
     sentence, place = np.nonzero(scores > -np.inf)
-    past = record[:, 4 * room.num_best :].reshape(-1, 3)
-    token_at, parent_at, bits_at = (np.ascontiguousarray(past[:, part]) for part in range(3))
+    past = record[:, 4 * room.num_best :].reshape(len(record), -1, 3)
     lengths, beam = finished[sentence, place, 1], finished[sentence, place, 2]
     longest = int(lengths.max(initial=1))
     tokens = np.full((longest, len(sentence)), end, dtype=np.int32)
     bits = np.zeros((longest, len(sentence)), dtype=np.int32)
     for position in range(longest - 2, -1, -1):
         inside = lengths - 2 >= position
-        at = (sentence * room.target + position) * room.beams + beam
-        tokens[position] = np.where(inside, token_at[at], end)
-        bits[position] = bits_at[at]
-        beam = np.where(inside, parent_at[at], beam)
+        token, parent, bits[position] = past[sentence, position * room.beams + beam].T
+        tokens[position] = np.where(inside, token, end)
+        beam = np.where(inside, parent, beam)
     log_probs = np.ascontiguousarray(bits.T).view(np.float32)
     log_probs[np.arange(len(sentence)), lengths - 1] = end_log_probs[sentence, place]
     lists: list[list[tuple[list[int], list[float]]]] = [[] for _ in record]
@@ -131,6 +129,15 @@ def trace_back(record: np.ndarray, room: Room, end: int) -> list[list[tuple[list
     for number, length, ids, numbers in rows:
         lists[number].append((ids[:length], numbers[:length]))
     return lists
+
+
+def hypothesis(
+    tokens: list[int], token_log_probs: list[float], *, penalties: Sequence[float], limit: int
+) -> Hypothesis:
+    """A hypothesis from its tokens; `penalties` by length."""
+    log_prob = sum(token_log_probs)
+    score = log_prob / penalties[len(tokens)]
+    return Hypothesis(tokens, token_log_probs, log_prob, score, finished=len(tokens) <= limit)
 
 
 def allowed_tokens(weights: Weights, special: SpecialTokens) -> Tensor:

@@ -35,7 +35,11 @@ class Room(NamedTuple):
     @property
     def words(self) -> int:
         """Numbers in the record of a sentence."""
-        return 4 * self.num_best + 3 * self.target * self.beams
+        return self.words_after(self.target)
+
+    def words_after(self, steps: int) -> int:
+        """How many of them are in use after so many steps."""
+        return 4 * self.num_best + 3 * steps * self.beams
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ def can_be_fast(config: ModelConfig, width: int, num_rows: int = 1) -> bool:
         and not config.attention_dropout
         and config.key_dim in (None, config.attention_head_dim)
         and config.attention_head_dim in HEAD_DIMS
+        and config.d_model % 8 == config.d_ff % 8 == 0
         and width <= LONGEST_ROW
         and config.target_vocab_size <= LARGEST_VOCABULARY
         and num_rows * width * max(config.d_model, config.d_ff) < MOST_NUMBERS

@@ -10,14 +10,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.model.kernels.decoding_sizes import QUERIES
+from heedful.model.kernels.decoding_sizes import PRECISION, QUERIES
 
-PAST, PAST_WARPS = 32, 2
+PAST, PAST_WARPS = 32, 1
 """Earlier tokens that a row looks at together."""
-MEMORY, MEMORY_WARPS = 64, 4
-"""Pairs of beam and source token that are looked at together."""
+MEMORY, MEMORY_WARPS = 32, 1
+"""Source tokens that the beams of a sentence look at together."""
+BEAM_PLACES = 16
+"""Rows that tensor cores multiply at least; those without a beam are empty."""
 KEYS, SOURCE_WARPS = 32, 4
-PRECISION = "ieee"
 
 
 @triton.jit
@@ -79,7 +80,7 @@ def _attend_past(
 @triton.jit
 def _attend_memory(
     queries, memory, limits, done, output, offset, memory_width, room, num_heads, scale,
-    BEAMS: tl.constexpr, BEAM_PLACES: tl.constexpr, BLOCK: tl.constexpr,
+    BEAMS: tl.constexpr, BEAM_PLACES: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
     KEY: tl.constexpr, VALUE: tl.constexpr, KEY_PLACES: tl.constexpr, VALUE_PLACES: tl.constexpr,
 ):  # fmt: skip
     slot, head = tl.program_id(0), tl.program_id(1)
@@ -87,7 +88,7 @@ def _attend_memory(
     beam, d, e = tl.arange(0, BEAM_PLACES), tl.arange(0, KEY_PLACES), tl.arange(0, VALUE_PLACES)
     row = slot * BEAMS + beam
     q_at = queries + (row * num_heads + head)[:, None] * KEY + d[None, :]
-    q = tl.load(q_at, mask=(beam < BEAMS)[:, None] & (d < KEY)[None, :], other=0.0).to(tl.float32) * scale
+    q = tl.load(q_at, mask=(beam < BEAMS)[:, None] & (d < KEY)[None, :], other=0.0)
     if idle:
         return
     largest = tl.full((BEAM_PLACES,), float("-inf"), dtype=tl.float32)
@@ -100,12 +101,12 @@ def _attend_memory(
         at = memory + (slot.to(tl.int64) * room + position)[:, None] * memory_width
         keys = tl.load(at + of_keys + d[None, :], mask=there[:, None] & (d < KEY)[None, :], other=0.0)
         values = tl.load(at + of_values + e[None, :], mask=there[:, None] & (e < VALUE)[None, :], other=0.0)
-        scores = tl.sum(q[:, None, :] * keys.to(tl.float32)[None, :, :], axis=2)
+        scores = tl.dot(q, tl.trans(keys), input_precision=PRECISION) * scale
         scores = tl.where(there[None, :], scores, float("-inf"))
         new = tl.maximum(largest, tl.max(scores, axis=1))
         weights, shrink = tl.exp(scores - new[:, None]), tl.exp(largest - new)
         total = total * shrink + tl.sum(weights, axis=1)
-        o = o * shrink[:, None] + tl.sum(weights[:, :, None] * values.to(tl.float32)[None, :, :], axis=1)
+        o = tl.dot(weights.to(values.dtype), values, o * shrink[:, None], input_precision=PRECISION)
         largest = new
     o_at = output + (row * num_heads + head)[:, None] * VALUE + e[None, :]
     o_there = (beam < BEAMS)[:, None] & (e < VALUE)[None, :]
@@ -170,11 +171,11 @@ def attend_memory(
     *, offset: int, num_heads: int, key_dim: int, beams: int, scale: float,
 ) -> None:  # fmt: skip
     """Let the beams of each sentence attend to its memory, whose keys and values of a layer begin at `offset`."""
-    value_dim, places = output.shape[1] // num_heads, triton.next_power_of_2(beams)
+    value_dim = output.shape[1] // num_heads
     _attend_memory[(memory.shape[0], num_heads)](
         queries, memory, limits, done, output, offset, memory.shape[2], memory.shape[1], num_heads, scale,
-        BEAMS=beams, BEAM_PLACES=places, BLOCK=min(MEMORY // places, 32), KEY=key_dim, VALUE=value_dim,
-        KEY_PLACES=triton.next_power_of_2(key_dim), VALUE_PLACES=triton.next_power_of_2(value_dim),
+        BEAMS=beams, BEAM_PLACES=BEAM_PLACES, BLOCK=MEMORY, PRECISION=PRECISION, KEY=key_dim, VALUE=value_dim,
+        KEY_PLACES=max(triton.next_power_of_2(key_dim), 16), VALUE_PLACES=max(triton.next_power_of_2(value_dim), 16),
         num_warps=MEMORY_WARPS,
     )  # fmt: skip
 

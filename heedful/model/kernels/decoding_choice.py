@@ -15,6 +15,12 @@ from heedful.model.kernels.decoding_sizes import chunk_size
 
 ABSENT = tl.constexpr(-2139095041)
 """What -inf becomes in a key."""
+LEAST = tl.constexpr(-0x7FFFFFFFFFFFFFFF)
+"""Below every key."""
+GROUP = 32
+"""Neighbours in the vocabulary that are first seen by the best of them alone."""
+CHUNK_OF_WARP = 2048
+"""Tokens that a warp looks through: the fewer warps, the less they wait for each other."""
 BLOCK = 128
 """Positions of the ancestry that are copied together."""
 
@@ -42,23 +48,38 @@ def _place_of(key):
 @triton.jit
 def _chunk_best(
     logits, allowed, largest, total, best_logits, best_tokens, vocabulary, chunks,
-    CANDIDATES: tl.constexpr, CHUNK: tl.constexpr,
+    CANDIDATES: tl.constexpr, PLACES: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     row, chunk = tl.program_id(0), tl.program_id(1)
-    token = chunk * CHUNK + tl.arange(0, CHUNK)
+    first = chunk * CHUNK
+    token = first + tl.arange(0, CHUNK)
     there = token < vocabulary
-    x = tl.load(logits + row.to(tl.int64) * vocabulary + token, mask=there, other=float("-inf"))
+    logits += row.to(tl.int64) * vocabulary
+    x = tl.load(logits + token, mask=there, other=float("-inf"))
+    may = tl.load(allowed + token, mask=there, other=0) != 0
     top = tl.max(x, axis=0)
     place = row * chunks + chunk
     tl.store(largest + place, top)
     tl.store(total + place, tl.sum(tl.exp(x - tl.where(top == float("-inf"), 0.0, top)), axis=0))
-    may = tl.load(allowed + token, mask=there, other=0) != 0
     keys = _key(tl.where(may, x, float("-inf")), token)
+    if CANDIDATES > 1:  # the best lie in the groups with the best maxima: only these are looked through again and again
+        best_of_group = tl.max(tl.reshape(keys, (CHUNK // GROUP, GROUP)), axis=1)
+        number, groups = tl.arange(0, PLACES), tl.zeros((PLACES,), dtype=tl.int32)
+        for candidate in tl.static_range(CANDIDATES):
+            best = tl.max(best_of_group, axis=0)
+            groups = tl.where(number == candidate, (_place_of(best) - first) // GROUP, groups)
+            best_of_group = tl.where(best_of_group == best, LEAST, best_of_group)
+        some = first + tl.reshape(groups[:, None] * GROUP + tl.arange(0, GROUP)[None, :], (PLACES * GROUP,))
+        used = tl.reshape((number < CANDIDATES)[:, None] & (tl.arange(0, GROUP) >= 0)[None, :], (PLACES * GROUP,))
+        again = used & (some < vocabulary)
+        x = tl.load(logits + some, mask=again, other=float("-inf"))
+        may = tl.load(allowed + some, mask=again, other=0) != 0
+        keys = tl.where(used, _key(tl.where(may, x, float("-inf")), some), LEAST)
     for candidate in tl.static_range(CANDIDATES):
         best = tl.max(keys, axis=0)
         tl.store(best_logits + place * CANDIDATES + candidate, _value_of(best))
         tl.store(best_tokens + place * CANDIDATES + candidate, _place_of(best))
-        keys = tl.where(keys == best, _key(float("-inf") + tl.zeros_like(x), token), keys)
+        keys = tl.where(keys == best, LEAST, keys)
 
 
 @triton.jit
@@ -168,8 +189,8 @@ def _choose(
     taken = step * 0
     for number in tl.static_range(KEPT):
         best = tl.maximum(tl.max(keys, axis=0), tl.max(special_keys, axis=0))
-        keys = tl.where(keys == best, -0x7FFFFFFFFFFFFFFF, keys)
-        special_keys = tl.where(special_keys == best, -0x7FFFFFFFFFFFFFFF, special_keys)
+        keys = tl.where(keys == best, LEAST, keys)
+        special_keys = tl.where(special_keys == best, LEAST, special_keys)
         score, exists = _value_of(best), (best >> 32) > ABSENT
         place = tl.where(exists, _place_of(best), 0)
         parent, token = place // vocabulary, place % vocabulary
@@ -252,7 +273,8 @@ def chunk_best(
     (_, chunks, candidates), chunk = best_logits.shape, chunk_size(vocabulary)
     _chunk_best[(num_rows, chunks)](
         logits, allowed, largest, total, best_logits, best_tokens, vocabulary, chunks,
-        CANDIDATES=candidates, CHUNK=chunk, num_warps=min(max(chunk // 512, 1), 16),
+        CANDIDATES=candidates, PLACES=triton.next_power_of_2(candidates), CHUNK=chunk, GROUP=GROUP,
+        num_warps=min(max(chunk // CHUNK_OF_WARP, 1), 16),
     )  # fmt: skip
 
 

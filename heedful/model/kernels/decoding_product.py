@@ -2,8 +2,8 @@
 
 A row's sums run along the depth in one fixed order: parts of 512 numbers, each summed from its start by the same
 instruction, then added up in order. Tiles only say how many rows and columns a program takes at a time. Few rows have
-their parts spread over programs, which leave sums for `join` to add in that same order. Tiles are small or have two
-warps because Triton takes another instruction (wgmma), with an order of its own, for 64 rows by four warps.
+their parts spread over programs, which leave sums for `join` to add in that same order. Triton takes one instruction
+for few rows (mma) and another for many (wgmma); on the GPUs tried they give the same bits, which a test holds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.model.kernels.decoding_sizes import PART
+from heedful.model.kernels.chip import shared_memory
+from heedful.model.kernels.decoding_sizes import PART, PRECISION
 
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "swiglu": 3}
-PRECISION = "ieee"
-"""How float32 is multiplied: exactly."""
 SUMS = 128
 """Most sums that a thread can keep at hand: of a part and of all parts, of SwiGLU's two matrices."""
 
@@ -34,9 +33,26 @@ class Tile(NamedTuple):
     stages: int
 
 
+class Tiles(NamedTuple):
+    """The tile of most products, and the one of products into the vocabulary."""
+
+    usual: Tile
+    wide: Tile
+
+
+WIDE = 8192
+"""Columns from which on a product is wide."""
 TILES = {
-    torch.bfloat16: {64: Tile(16, 32, 64, 4, 6), 512: Tile(32, 64, 64, 4, 4), 1 << 30: Tile(64, 128, 64, 2, 3)},
-    torch.float32: {64: Tile(16, 32, 32, 4, 3), 512: Tile(32, 64, 32, 4, 3), 1 << 30: Tile(64, 64, 16, 8, 3)},
+    torch.bfloat16: {
+        64: Tiles(Tile(16, 32, 64, 4, 6), Tile(16, 64, 64, 4, 6)),
+        512: Tiles(Tile(64, 32, 64, 4, 5), Tile(64, 128, 64, 4, 4)),
+        1 << 30: Tiles(Tile(64, 128, 64, 4, 4), Tile(128, 256, 64, 8, 3)),
+    },
+    torch.float32: {  # all of one depth: it is part of the order of sums
+        64: Tiles(Tile(16, 32, 32, 4, 3), Tile(16, 64, 32, 4, 3)),
+        512: Tiles(Tile(32, 64, 32, 4, 3), Tile(64, 64, 32, 4, 3)),
+        1 << 30: Tiles(Tile(64, 64, 32, 4, 3), Tile(128, 64, 32, 8, 3)),
+    },
 }
 """By type and most rows."""
 
@@ -98,9 +114,10 @@ def _product(
     tl.store(output + place[:, None] * width + column[None, :], total.to(output.dtype.element_ty), mask=inside)
 
 
-def tile_for(num_rows: int, dtype: torch.dtype) -> Tile:
-    """The tile of a product of so many rows."""
-    return next(tile for most, tile in TILES[dtype].items() if num_rows <= most)
+def tile_for(num_rows: int, width: int, dtype: torch.dtype) -> Tile:
+    """The tile of a product of so many rows and columns."""
+    tiles = next(tiles for most, tiles in TILES[dtype].items() if num_rows <= most)
+    return tiles.usual if width < WIDE else tiles.wide
 
 
 def product(
@@ -120,12 +137,14 @@ def product(
     num_rows, depth = x.shape
     width = weight.shape[0] // (2 if activation == "swiglu" else 1)
     spread = output.dim() == 3 and output.shape[0] > 1
-    parts, tile = triton.cdiv(depth, PART), tile or tile_for(num_rows, x.dtype)
+    parts, tile = triton.cdiv(depth, PART), tile or tile_for(num_rows, width, x.dtype)
     # A depth below a whole part needs no part of 512: zeros beyond it would add nothing.
     part = min(PART, triton.cdiv(depth, tile.depth) * tile.depth)
     columns, sums = tile.columns, (2 if activation == "swiglu" else 1) * (1 if parts == 1 or spread else 2)
     while tile.rows * columns * sums > SUMS * 32 * tile.warps and columns > 16:
         columns //= 2
+    matrices = columns * (2 if activation == "swiglu" else 1)
+    stages = min(tile.stages, shared_memory(x.device) // ((tile.rows + matrices) * tile.depth * x.element_size()))
     grid = (triton.cdiv(num_rows, tile.rows), triton.cdiv(width, columns), parts if spread else 1)
     _product[grid](
         x, weight, bias if bias is not None else weight, output, places if places is not None else x,
@@ -133,5 +152,5 @@ def product(
         PARTS=parts, SPREAD=spread, EVEN=depth % part == 0, HAS_BIAS=bias is not None, HAS_PLACES=places is not None,
         ACTIVATION=ACTIVATIONS[activation], PRECISION=PRECISION,
         ROWS=tile.rows, COLUMNS=columns, DEPTH=tile.depth, PART=part,
-        num_warps=tile.warps, num_stages=tile.stages,
+        num_warps=tile.warps, num_stages=max(stages, 1),
     )  # fmt: skip

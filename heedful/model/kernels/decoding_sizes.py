@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+PRECISION = "tf32x3"
+"""How float32 is multiplied on tensor cores: each number as two of TF32, which loses about its last two bits."""
 PART = 512
 """Numbers along the depth of a matrix product that are summed before they meet the rest."""
 SPREAD_ROWS = 64
