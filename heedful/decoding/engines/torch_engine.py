@@ -45,6 +45,11 @@ class TorchEngine:
         self._search: CapturedSearch | None = None
 
     @property
+    def weights(self) -> str:
+        """How the weights are kept."""
+        return str(next(self.model.parameters()).dtype).removeprefix("torch.")  # type: ignore[attr-defined]
+
+    @property
     def max_length(self) -> int:
         """Longest source or target, in tokens, that the model accepts."""
         return self.model.max_length

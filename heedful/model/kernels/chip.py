@@ -21,3 +21,9 @@ def shared_memory(device: torch.device) -> int:
         return 1 << 30
     properties: Any = torch.cuda.get_device_properties(device)
     return int(properties.shared_memory_per_block_optin)
+
+
+@lru_cache
+def copies_by_itself(device: torch.device) -> bool:
+    """Whether an engine of its own copies tiles between memory and a program's hand, which takes room there."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from heedful.model.kernels.chip import shared_memory, units
+from heedful.model.kernels.chip import copies_by_itself, shared_memory, units
 
 ROWS, COLUMNS, DEPTH, WARPS, STAGES = 128, 128, 64, 4, 4
 TOGETHER = 8
@@ -54,7 +54,9 @@ def backward(d_output: Tensor, weight: Tensor, inner: Tensor, partial: Tensor) -
     """
     (num_rows, width), depth = inner.shape, weight.shape[0]
     d_inner = torch.empty_like(inner)
-    stages = min(STAGES, shared_memory(inner.device) // ((ROWS + COLUMNS) * DEPTH * inner.element_size()))
+    size = inner.element_size()
+    left = shared_memory(inner.device) - (2 * ROWS * COLUMNS * size if copies_by_itself(inner.device) else 0)
+    stages = max(1, min(STAGES, left // ((ROWS + COLUMNS) * DEPTH * size)))
     count = min(units(inner.device), len(partial) * triton.cdiv(width, COLUMNS))
     _feed_forward_backward[(count,)](
         TensorDescriptor.from_tensor(d_output, [ROWS, DEPTH]), TensorDescriptor.from_tensor(weight, [DEPTH, COLUMNS]),
