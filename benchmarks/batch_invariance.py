@@ -4,8 +4,8 @@
 
 All sentences at once in their order are the measure. Then they are shuffled, put into smaller batches, sent in portions
 of random size; the native engine also gets them one by one, and runs on one thread and on each instruction set of the
-processor. With `--engine torch` on a CPU the last rows are those of `decoding.fast`, which promises nothing of the kind;
-`--device cuda` is for GPUs.
+processor. With `--engine torch` on a CPU the last rows are those of `decoding.fast`, which promises nothing of the
+kind; `--device cuda` is for GPUs.
 Counted are sentences whose text differs, and those that differ in any bit: tokens, log-probabilities and scores of all
 hypotheses.
 """
