@@ -415,8 +415,8 @@ def report(
         rate = matrix_rate(device)
         lines += [
             "",
-            f"Chips of one kind differ: on this one large matrix products in bf16 ran at {rate:.0f} TFLOP/s right after, "
-            f"of which Heedful's training is {ours * cost / (rate * 1e12):.0%}.",
+            f"Chips of one kind differ: on this one large matrix products in bf16 ran at {rate:.0f} TFLOP/s "
+            f"right after, of which Heedful's training is {ours * cost / (rate * 1e12):.0%}.",
         ]
     if kernels:
         total = sum(row[1] for row in kernels)
