@@ -312,6 +312,8 @@ class TrainingConfig:
     """Which weights go into the model directory at the end; auto: the best on valid of all that exist."""
     save_every: int | None = None
     """Updates between saves of the resume state; None: at each validation."""
+    shard_mb: float | None = None
+    """Write the model's weights as several files of at most this many MB, with an index; None: as one file."""
     log_every: int = 20
     """Updates between two lines of the log."""
     tensorboard: bool = True
@@ -324,7 +326,7 @@ class TrainingConfig:
         require_positive(self, "training", ("steps", "epochs", "tokens", "minutes", "tokens_per_step"))
         require_positive(self, "training", ("tokens_per_microbatch", "learning_rate", "learning_rate_factor"))
         require_positive(self, "training", ("warmup_steps", "clip_norm", "validate_every", "early_stopping"))
-        require_positive(self, "training", ("save_every", "log_every", "max_skipped_steps", "epsilon"))
+        require_positive(self, "training", ("save_every", "shard_mb", "log_every", "max_skipped_steps", "epsilon"))
         require_not_negative(self, "training", ("weight_decay", "r_drop", "bleu_sentences", "samples", "average_last"))
         if not 0 <= self.final_learning_rate <= 1:
             raise ConfigError(f"training.final_learning_rate is a share from 0 to 1, not {self.final_learning_rate}.")

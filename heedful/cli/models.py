@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from heedful.checkpoint.shards import is_weights
 from heedful.cli import options
 from heedful.cli.flags import model_directory
 from heedful.errors import ConfigError
@@ -70,14 +71,13 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What people ask about a model, as rows of name and value."""
     config, details = found["config"], found["details"]
     model, training = config["model"], details.get("training") or {}
-    weights = found["files"]["model.safetensors"]["size"]
     layers = f"{model['num_encoder_layers']} + {model['num_decoder_layers']} layers"
     shape = f"{config['preset']}: {layers}, width {model['d_model']}, {model['num_heads']} heads"
     rows = [
         ("name", config["name"] or "not stated"),
         ("direction", direction_of(found)),
         ("licence", config["licence"] or "not stated"),
-        ("parameters", f"{found['num_parameters']:,} ({weights / 1e6:,.1f} MB, {', '.join(found['dtypes'])})"),
+        ("parameters", f"{found['num_parameters']:,} ({weights_of(found)})"),
         ("shape", shape),
         ("vocabulary", vocabulary_of(config)),
         ("longest text", f"{model['max_length']:,} subwords"),
@@ -90,6 +90,13 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows += [("score", score_line(one)) for one in details.get("scores") or []] or [("score", "none")]
     rows.append(("made with", f"heedful {found['heedful_version']}, format {found['format_version']}"))
     return rows
+
+
+def weights_of(found: Mapping[str, Any]) -> str:
+    """Size and type of the weights, and in how many files they lie."""
+    count = sum(is_weights(name) for name in found["files"])
+    kinds = "compact: I8 with scales" if found["compact"] else ", ".join(found["dtypes"])
+    return f"{found['weights_size'] / 1e6:,.1f} MB, {kinds}{f', {count} files' if count > 1 else ''}"
 
 
 def direction_of(found: Mapping[str, Any]) -> str:
