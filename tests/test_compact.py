@@ -183,7 +183,9 @@ def test_damage_is_seen(compact: Path, tmp_path: Path) -> None:
 def test_nothing_is_added_to_what_came_with_the_package(
     compact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert convert.is_in_package(Path(convert.__file__).parent.parent / "box/some") and not convert.is_in_package(compact)
+    assert convert.is_in_package(Path(convert.__file__).parent.parent / "box/some") and not convert.is_in_package(
+        compact
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(convert, "is_in_package", lambda directory: True)
     before = sorted(os.listdir(compact))
