@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from heedful.checkpoint.shards import is_weights
 from heedful.cli import options
 from heedful.cli.flags import model_directory
 from heedful.errors import ConfigError
@@ -27,9 +26,9 @@ def average(
     """
     if len(models) < 2:
         raise ConfigError("average needs at least two model directories.")
-    for directory in models:
-        if not directory.exists():
-            raise ConfigError(f"{directory}: there is no such model directory.")
+    from heedful.checkpoint.finding import find_model
+
+    models = [find_model(model) for model in models]
     if (output / "config.json").exists() and not overwrite:
         raise ConfigError(f"{output} already holds a model; add --overwrite to replace it, or choose another with -o.")
     from heedful.training.averaging import average_models
@@ -39,7 +38,7 @@ def average(
 
 def info(
     model: Annotated[
-        Path | None, typer.Argument(metavar="DIRECTORY", help="Model directory; without it ./model.")
+        Path | None, typer.Argument(metavar="MODEL", help="Directory or name; without it ./model, else our own.")
     ] = None,
     check: Annotated[bool, typer.Option("--verify", help="Compare every file with its checksum.")] = False,
     card: Annotated[bool, typer.Option("--card", help="Print the model card.")] = False,
@@ -54,7 +53,7 @@ def info(
     """
     from heedful.checkpoint import describe, verify
 
-    directory = model_directory(model, flag="")
+    directory = model_directory(model)
     found = describe(directory)
     checked = verify(directory) if check else []
     if card:
@@ -94,6 +93,8 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def weights_of(found: Mapping[str, Any]) -> str:
     """Size and type of the weights, and in how many files they lie."""
+    from heedful.checkpoint.shards import is_weights
+
     count = sum(is_weights(name) for name in found["files"])
     kinds = "compact: I8 with scales" if found["compact"] else ", ".join(found["dtypes"])
     return f"{found['weights_size'] / 1e6:,.1f} MB, {kinds}{f', {count} files' if count > 1 else ''}"
