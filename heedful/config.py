@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import types
 import typing
@@ -564,7 +565,7 @@ def from_mapping(cls: type[T], mapping: Any, where: str = "") -> T:
     """Build a configuration dataclass from plain data, checking every key and every type."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where or 'configuration'}: expected named keys, found {mapping!r}.")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in mapping.items():
@@ -573,6 +574,11 @@ def from_mapping(cls: type[T], mapping: Any, where: str = "") -> T:
             raise ConfigError(f"{full}: unknown key{elsewhere(str(key), cls) or nearest(str(key), names)}.")
         values[key] = convert(value, hints[key], full)
     return cls(**values)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def to_mapping(config: Any) -> dict[str, Any]:

@@ -103,8 +103,9 @@ def weights_of(found: Mapping[str, Any]) -> str:
 def direction_of(found: Mapping[str, Any]) -> str:
     """Such as `en → de`, of all training corpora."""
     data = found["config"]["data"]
-    corpora = [data, *((found["details"].get("data") or {}).get("corpora", []))]
-    pairs = [(corpus.get("source_language"), corpus.get("target_language")) for corpus in corpora]
+    corpora = [data, *data["train"], *((found["details"].get("data") or {}).get("corpora", []))]
+    sides = ("source_language", "target_language")
+    pairs = [tuple(corpus.get(side) or data[side] for side in sides) for corpus in corpora]
     pairs += [(pair[1], pair[0]) for pair, corpus in zip(pairs, corpora, strict=True) if corpus.get("both_directions")]
     return ", ".join(dict.fromkeys(f"{one} → {other}" for one, other in pairs if one and other)) or "not stated"
 
