@@ -91,7 +91,7 @@ def main() -> None:
         for key in sorted(set().union(*of_languages)):
             lines.append(f"{key.replace(' ', '_')}\t{''.join(character(table.get(key)) for table in of_languages)}")
     TARGET.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{TARGET}: {TARGET.stat().st_size:,} bytes")
+    sys.stdout.write(f"{TARGET}: {TARGET.stat().st_size:,} bytes\n")
 
 
 if __name__ == "__main__":

@@ -229,15 +229,15 @@ def test_a_set_of_shards_that_is_not_whole_is_refused(tmp_path: Path, tokenizer:
     second = sorted(parts.glob("model-00002-*"))[0]
     stray = parts / "model-00009-of-00009.safetensors"
     stray.write_bytes(b"")
-    with pytest.raises(ModelDirectoryError, match="model-00009-of-00009.safetensors does not belong"):
+    with pytest.raises(ModelDirectoryError, match=r"model-00009-of-00009.safetensors does not belong"):
         load_model(parts)
     stray.unlink()
     data = second.read_bytes()
     second.unlink()
-    with pytest.raises(ModelDirectoryError, match="model-00002.*missing"):
+    with pytest.raises(ModelDirectoryError, match=r"model-00002.*missing"):
         load_model(parts)
     second.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(ModelDirectoryError, match="model-00002.*not what was saved"):
+    with pytest.raises(ModelDirectoryError, match=r"model-00002.*not what was saved"):
         load_model(parts)
     second.write_bytes(data)
     load_model(parts)

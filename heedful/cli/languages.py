@@ -37,7 +37,7 @@ class Remarks:
         """Tell of the rest."""
         for remark, count in self.counts.items():
             if count > 1:
-                say(f"warning: {count - 1:,} more {self.kind}{'s' * (count > 2)} {remark}.")
+                say(f"warning: {count - 1:,} more {self.kind}{'s' * (count > 2)} like that ({remark}).")
 
 
 class Asking:
@@ -77,8 +77,8 @@ def say(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-def translating(task: Task, device: str, remarks: Remarks) -> Callable[[Sequence[str]], list[Translation]]:
-    """The function that translates texts, asks what must be asked, and tells what is odd; the model is loaded."""
+def translating(task: Task, device: str, remarks: Remarks) -> tuple[Callable[[Sequence[str]], list[Translation]], bool]:
+    """The function that translates texts, asks what must be asked, and tells what is odd; and whether it may ask."""
     from heedful.decoding.bulk.task import remarks_of
 
     translator = task.load_translator(device)
@@ -92,4 +92,4 @@ def translating(task: Task, device: str, remarks: Remarks) -> Callable[[Sequence
         number += len(texts)
         return translations
 
-    return translate
+    return translate, asking.is_possible

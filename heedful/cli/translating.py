@@ -100,9 +100,10 @@ def translate(
         translate_bulk(task, input_file, output, whole)
         return
     remarks = Remarks("text" if words else "line")
-    run = translating(task, whole.device, remarks)
+    run, may_ask = translating(task, whole.device, remarks)
     chunks = iter([_readable(words)]) if words else chunks_of(input_file)
-    with destination(output) as file, progress(wanted=output is not None or not sys.stdout.isatty()) as tell:
+    shown = not may_ask and (output is not None or not sys.stdout.isatty())  # no question amid a spinner
+    with destination(output) as file, progress(wanted=shown) as tell:
         write_translations(chunks, run, file, tell, as_json=as_json, one_line=not words)
     remarks.end(say)
 
