@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -46,10 +47,18 @@ class CorpusConfig:
     """Language code of this corpus's target, when it differs from `data.target_language`."""
     both_directions: bool = False
     """Also use every pair the other way round (needs both language codes; the target language becomes a tag)."""
+    marker: str | None = None
+    """Put this word as one token before each source, so that the model can tell, say, back-translated text by it."""
 
     def __post_init__(self) -> None:
+        named = self.path or self.source
         if not self.weight > 0:
-            raise ConfigError(f"data: the weight of {self.path or self.source} must be above 0, not {self.weight}.")
+            raise ConfigError(f"data: the weight of {named} must be above 0, not {self.weight}.")
+        if self.marker is not None and not re.fullmatch(r"[a-z][a-z_-]+", self.marker):
+            raise ConfigError(f"data: the marker of {named} is a word of small letters, not {self.marker!r}.")
+        if self.marker is not None and (f"<{self.marker}>" in RESERVED_SYMBOLS or self.both_directions):
+            why = "would mark both languages; name the corpus twice" if self.both_directions else "is taken"
+            raise ConfigError(f"data: the marker {self.marker!r} of {named} {why}.")
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,8 @@ class DataConfig:
     """Language code of the target, such as "de"; also chooses sacreBLEU's tokenizer."""
     target_tags: bool | None = None
     """Put a tag such as `<2de>` before each source; None: only when there is more than one target language."""
+    temperature: float = 1.0
+    """Above 1: show pairs of languages with less text more often, all as their text to the power 1/temperature."""
     max_characters: int = 2000
     """Pairs with a longer side, counted in characters, are dropped."""
     max_length_ratio: float = 6.0
@@ -91,6 +102,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "data", ("max_characters", "row_width", "workers"))
+        if not 1 <= self.temperature <= 100:
+            raise ConfigError(f"data.temperature must be from 1 to 100, not {self.temperature}.")
         if self.max_length_ratio < 1:
             raise ConfigError(f"data.max_length_ratio must be at least 1, not {self.max_length_ratio}.")
         if self.valid_pairs is not None and self.valid_pairs < 0:

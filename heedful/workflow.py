@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.config import Config, DataConfig, read_request, settle, to_mapping
-from heedful.errors import ConfigError, CorpusError, DecodingError
+from heedful.errors import ConfigError, CorpusError
 from heedful.examining import evaluator, on_whole_model, score_test
 from heedful.foreseeing import Beside, Corpora, fitted, rows_per_step
 
@@ -450,9 +450,7 @@ def evaluate(
     if len(sources) != len(references):
         raise CorpusError(f"{len(sources)} sources but {len(references)} references; they must be line by line.")
     translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
-    if target_language is None and len(translator.tokenizer.tags) > 1:
-        known = ", ".join(translator.tokenizer.tags)
-        raise DecodingError(f"this model translates into {known}; name the language of the references (--to).")
+    translator.directions.require_target(target_language, "the language of the references")
     translations = translator.translate(sources, target_language=target_language, **settings)
     texts = [translation.text for translation in translations]
     scores = score(texts, references, target_language=target_language or translator.target_language)

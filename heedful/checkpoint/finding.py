@@ -77,7 +77,7 @@ def find_model(named: str | Path) -> Path:
     )
 
 
-REMEDY = "a model directory or a name of `heedful models`, or train one: heedful train --source … --target … -o model"
+REMEDY = "-m DIRECTORY or a name of `heedful models`, or train one: heedful train --source … --target … -o model"
 
 
 def box_model() -> Path | None:

@@ -16,6 +16,7 @@ from heedful.cli.lines import chunks_of, destination, refuse_same_file
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
+    from heedful.decoding.bulk.task import Task
     from heedful.decoding.hypothesis import Translation
 
 LINES_AT_ONCE = 1024
@@ -99,12 +100,19 @@ def translate(
     if input_file and output and is_bulk(input_file, output):
         translate_bulk(task, input_file, output, whole)
         return
+    translate_stream(task, whole.device, words, input_file, output)
+
+
+def translate_stream(
+    task: Task, device: str, words: Sequence[str] | None, input_file: str | None, output: Path | None
+) -> None:
+    """Translate words, or lines as they arrive, onto stdout or into a file."""
     remarks = Remarks("text" if words else "line")
-    run, may_ask = translating(task, whole.device, remarks)
+    run, may_ask = translating(task, device, remarks)
     chunks = iter([_readable(words)]) if words else chunks_of(input_file)
     shown = not may_ask and (output is not None or not sys.stdout.isatty())  # no question amid a spinner
     with destination(output) as file, progress(wanted=shown) as tell:
-        write_translations(chunks, run, file, tell, as_json=as_json, one_line=not words)
+        write_translations(chunks, run, file, tell, as_json=task.as_json, one_line=not words)
     remarks.end(say)
 
 

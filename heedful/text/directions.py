@@ -60,6 +60,11 @@ class Directions:
         targets = self.targets_of(source)
         return len(targets) != 1 and PREFERRED not in targets
 
+    def require_target(self, target: str | None, what: str) -> None:
+        """A `DecodingError` if a model with several targets is not told one; `what` it would be told."""
+        if target is None and len(self.tags) > 1:
+            raise DecodingError(f"this model translates into {', '.join(self.tags)}; name {what} (--to).")
+
     def choose(self, text: str, *, source: str | None = None, target: str | Mapping[str, str] | None = None) -> Choice:
         """The languages of one text. `target`: the language asked for, or one for each source language.
 
