@@ -31,13 +31,18 @@ MOST_OF_A_WORD = 6.0
 """No single word, be it a name, speaks more than this against a language."""
 LEAST_FREQUENT, MOST_BETWEEN = 2, 5
 """Frequent words that a language without a table must show, and most words of the text to one of them."""
-MOST_CHARACTERS = 1000  # a longer text shows its language in its beginning
+MOST_CHARACTERS = 300  # a longer text shows its language in its beginning
 HAN_WEIGHT = 4.0
 """Letters of another script that one Chinese character outweighs: Chinese texts are full of Latin names."""
 LEAST_KANA = 0.1
 """Share of kana among kana and Chinese characters from which a text is Japanese."""
 
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD, _LETTER = re.compile(r"[^\W\d_]+"), re.compile("[A-Za-z]")
+_IN_LISTS = {
+    word: tuple(language for language, words in FREQUENT_WORDS.items() if word in words)
+    for word in frozenset().union(*FREQUENT_WORDS.values())
+}
+"""The languages in whose lists a frequent word stands."""
 
 
 def detect_language(text: str, among: Sequence[str] | None = None) -> tuple[str | None, float]:
@@ -45,9 +50,8 @@ def detect_language(text: str, among: Sequence[str] | None = None) -> tuple[str 
 
     (None, 0.0) for a text without letters, and for one in a script of none of these languages.
     """
-    codes = {code: _plain(code) for code in (among if among is not None else SCRIPTS_OF)}
     script, share = script_of(text[:MOST_CHARACTERS])
-    fitting = {code: plain for code, plain in codes.items() if script in _keys_of(plain)}
+    fitting = _fitting(tuple(among) if among is not None else tuple(SCRIPTS_OF), script)
     if script is None or not fitting:
         return None, 0.0
     if len(fitting) == 1:
@@ -59,7 +63,8 @@ def detect_language(text: str, among: Sequence[str] | None = None) -> tuple[str 
     return next(code for code in fitting if fitting[code] == plain), sure * share
 
 
-def can_detect(languages: Sequence[str]) -> bool:
+@lru_cache(maxsize=1000)
+def can_detect(languages: tuple[str, ...]) -> bool:
     """Whether these languages can be told apart: each by its script, or of one script all by tables or word lists."""
     plain = [_plain(code) for code in languages]
     if len(set(plain)) < len(plain) or any(code not in SCRIPTS_OF for code in plain):
@@ -69,8 +74,22 @@ def can_detect(languages: Sequence[str]) -> bool:
     return all(by_key[key] == 1 or (key == "LATIN" and code in known) for code in plain for key in _keys_of(code))
 
 
+def strangers_to(languages: Sequence[str]) -> tuple[str, ...]:
+    """Languages in Latin script, beside these, that a text could be told to be in; none if one of these lacks tables.
+
+    (What has a list of words alone is found less surely, and would lose against languages with tables.)
+    """
+    own = {_plain(code) for code in languages}
+    latin = {code for code in own if "LATIN" in _keys_of(code)}
+    if not latin <= set(_profiles().languages):
+        return ()
+    return tuple(code for code in FREQUENT_WORDS if code not in own)
+
+
 def script_of(text: str) -> tuple[str | None, float]:
     """The script that a text is in, as `SCRIPTS` names it, and the share of its letters; None without any letter."""
+    if text.isascii():
+        return ("LATIN", 1.0) if _LETTER.search(text) else (None, 0.0)
     counts: Counter[str] = Counter()
     for character, count in Counter(text).items():
         if script := _script(character):
@@ -98,6 +117,12 @@ def _script(character: str) -> str | None:
     return {"FULLWIDTH": "LATIN", "IDEOGRAPHIC": "CJK"}.get(first, first)
 
 
+@lru_cache(maxsize=1000)
+def _fitting(codes: tuple[str, ...], script: str | None) -> dict[str, str]:
+    """The codes of languages that are written in a script, and what they are without a region."""
+    return {code: _plain(code) for code in codes if script in _keys_of(_plain(code))}
+
+
 def _keys_of(language: str) -> tuple[str, ...]:
     """The scripts of a language, as `script_of` names them."""
     return tuple(key for key, languages in SCRIPTS.items() if language in languages)
@@ -112,23 +137,22 @@ def _among_latin(words: tuple[str, ...], languages: tuple[str, ...]) -> tuple[st
     """The likeliest language of these words, by the tables, unless frequent words of one without a table say more."""
     profiled = [language for language in languages if language in _profiles().languages]
     listed = [language for language in languages if language in FREQUENT_WORDS and language not in profiled]
-    hits = {language: sum(word in FREQUENT_WORDS[language] for word in words) for language in listed}
+    counts = Counter(language for word in words for language in _IN_LISTS.get(word, ()))
+    hits = {language: counts[language] for language in listed}
     best, sure = _by_tables(words, profiled) if profiled else (languages[0], 1 / len(languages))
     if not any(hits.values()):
         return best, sure
     other = max(hits, key=lambda language: hits[language])
-    own = sum(word in FREQUENT_WORDS[best] for word in words) if profiled else 0
+    own = counts[best] if profiled else 0
     if profiled and (hits[other] < LEAST_FREQUENT or hits[other] <= 2 * own or len(words) > MOST_BETWEEN * hits[other]):
         return best, sure
     return other, hits[other] / (sum(hits.values()) + own)
 
 
 def _by_tables(words: tuple[str, ...], languages: Sequence[str]) -> tuple[str, float]:
-    costs = dict.fromkeys(languages, 0.0)
-    for word in words:
-        for language, cost in zip(_profiles().languages, _costs(word), strict=True):
-            if language in costs:
-                costs[language] += cost
+    of_words = [_costs(word) for word in words]
+    places = {language: _profiles().languages.index(language) for language in languages}
+    costs = {language: sum(cost[place] for cost in of_words) for language, place in places.items()}
     best = min(costs, key=lambda language: costs[language])
     return best, 1 / sum(math.exp(max(costs[best] - cost, -700.0)) for cost in costs.values())
 

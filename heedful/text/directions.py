@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from heedful.config import DataConfig
 from heedful.errors import DecodingError
 from heedful.text.corpus import Direction, direction
-from heedful.text.detection import can_detect, detect_language, script_of
+from heedful.text.detection import can_detect, detect_language, script_of, strangers_to
 
 PREFERRED = "en"
 """The target of a text that could go into several languages, this one among them."""
@@ -43,7 +44,7 @@ class Directions:
         found = found or [Direction(data.source_language, data.target_language)]
         return cls(tuple(dict.fromkeys(Direction(*pair) for pair in found)), tuple(tags))
 
-    @property
+    @cached_property
     def languages(self) -> tuple[str, ...]:
         """Every language that a text may be in."""
         return tuple(dict.fromkeys(code for code in (*(pair.source for pair in self.learned), *self.tags) if code))
@@ -96,13 +97,17 @@ class Directions:
         """The language of a text among the model's, how sure it is, and what else it looks like if it is none."""
         if not can_detect(self.languages):
             return None, None, None
-        found, confidence = detect_language(text, self.languages)
-        anything, _ = detect_language(text)
-        if found is None:
-            return None, None, anything or ("another language" if script_of(text)[0] else None)
-        plain = {code.lower().replace("_", "-").split("-")[0] for code in self.languages}
-        is_foreign = anything is not None and script_of(text)[0] == "LATIN" and anything not in plain
-        return (None, None, anything) if is_foreign else (found, confidence, None)
+        found, confidence = detect_language(text, (*self.languages, *self._strangers))
+        if found is None and script_of(text)[0]:
+            return None, None, detect_language(text)[0] or "another language"
+        if found is None or found in self._strangers:
+            return None, None, found
+        return found, confidence, None
+
+    @cached_property
+    def _strangers(self) -> tuple[str, ...]:
+        """Languages that the model has not, but whose texts can be known for what they are beside its own."""
+        return () if not can_detect(self.languages) else strangers_to(self.languages)
 
     def _only(self, source: str | None, target: str | Mapping[str, str] | None) -> Choice:
         """A model with one target has nothing to choose; what is said must agree with it."""
@@ -134,4 +139,4 @@ class Directions:
 
 def is_wordless(text: str, languages: Sequence[str]) -> bool:
     """Whether a text is in no language at all: empty, or without a letter where languages are told by letters."""
-    return not text.strip() or (can_detect(languages) and script_of(text)[0] is None)
+    return not text.strip() or (can_detect(tuple(languages)) and script_of(text)[0] is None)
