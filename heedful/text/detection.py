@@ -50,7 +50,9 @@ def detect_language(text: str, among: Sequence[str] | None = None) -> tuple[str 
 
     (None, 0.0) for a text without letters, and for one in a script of none of these languages.
     """
-    script, share = script_of(text[:MOST_CHARACTERS])
+    first = _WORD.search(text)
+    beginning = text[first.start() : first.start() + MOST_CHARACTERS] if first else ""
+    script, share = script_of(beginning)
     fitting = _fitting(tuple(among) if among is not None else tuple(SCRIPTS_OF), script)
     if script is None or not fitting:
         return None, 0.0
@@ -58,15 +60,14 @@ def detect_language(text: str, among: Sequence[str] | None = None) -> tuple[str 
         return next(iter(fitting)), share
     if script != "LATIN":
         return next(iter(fitting)), share / len(fitting)
-    words = tuple(_WORD.findall(text[:MOST_CHARACTERS].lower()))
-    plain, sure = _among_latin(words, tuple(dict.fromkeys(fitting.values())))
+    plain, sure = _among_latin(_WORD.findall(beginning.lower()), tuple(dict.fromkeys(fitting.values())))
     return next(code for code in fitting if fitting[code] == plain), sure * share
 
 
 @lru_cache(maxsize=1000)
 def can_detect(languages: tuple[str, ...]) -> bool:
     """Whether these languages can be told apart: each by its script, or of one script all by tables or word lists."""
-    plain = [_plain(code) for code in languages]
+    plain = [plain_code(code) for code in languages]
     if len(set(plain)) < len(plain) or any(code not in SCRIPTS_OF for code in plain):
         return False
     by_key = Counter(key for code in plain for key in _keys_of(code))
@@ -79,7 +80,7 @@ def strangers_to(languages: Sequence[str]) -> tuple[str, ...]:
 
     (What has a list of words alone is found less surely, and would lose against languages with tables.)
     """
-    own = {_plain(code) for code in languages}
+    own = {plain_code(code) for code in languages}
     latin = {code for code in own if "LATIN" in _keys_of(code)}
     if not latin <= set(_profiles().languages):
         return ()
@@ -120,7 +121,7 @@ def _script(character: str) -> str | None:
 @lru_cache(maxsize=1000)
 def _fitting(codes: tuple[str, ...], script: str | None) -> dict[str, str]:
     """The codes of languages that are written in a script, and what they are without a region."""
-    return {code: _plain(code) for code in codes if script in _keys_of(_plain(code))}
+    return {code: plain_code(code) for code in codes if script in _keys_of(plain_code(code))}
 
 
 def _keys_of(language: str) -> tuple[str, ...]:
@@ -128,12 +129,12 @@ def _keys_of(language: str) -> tuple[str, ...]:
     return tuple(key for key, languages in SCRIPTS.items() if language in languages)
 
 
-def _plain(code: str) -> str:
+def plain_code(code: str) -> str:
+    """A language code without its region or script: "zh" of "zh-Hans"."""
     return code.lower().replace("_", "-").split("-")[0]
 
 
-@lru_cache(maxsize=4096)
-def _among_latin(words: tuple[str, ...], languages: tuple[str, ...]) -> tuple[str, float]:
+def _among_latin(words: Sequence[str], languages: tuple[str, ...]) -> tuple[str, float]:
     """The likeliest language of these words, by the tables, unless frequent words of one without a table say more."""
     profiled = [language for language in languages if language in _profiles().languages]
     listed = [language for language in languages if language in FREQUENT_WORDS and language not in profiled]
@@ -149,7 +150,7 @@ def _among_latin(words: tuple[str, ...], languages: tuple[str, ...]) -> tuple[st
     return other, hits[other] / (sum(hits.values()) + own)
 
 
-def _by_tables(words: tuple[str, ...], languages: Sequence[str]) -> tuple[str, float]:
+def _by_tables(words: Sequence[str], languages: Sequence[str]) -> tuple[str, float]:
     of_words = [_costs(word) for word in words]
     places = {language: _profiles().languages.index(language) for language in languages}
     costs = {language: sum(cost[place] for cost in of_words) for language, place in places.items()}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from heedful.config import DataConfig
 from heedful.errors import DecodingError
 from heedful.text.corpus import Direction, direction
-from heedful.text.detection import can_detect, detect_language, script_of, strangers_to
+from heedful.text.detection import can_detect, detect_language, plain_code, script_of, strangers_to
 
 PREFERRED = "en"
 """The target of a text that could go into several languages, this one among them."""
@@ -59,7 +59,7 @@ class Directions:
     def is_open(self, source: str | None) -> bool:
         """Whether somebody must say into which language a text in this one goes."""
         targets = self.targets_of(source)
-        return len(targets) != 1 and PREFERRED not in targets
+        return len(targets) != 1 and preferred(targets) is None
 
     def require_target(self, target: str | None, what: str) -> None:
         """A `DecodingError` if a model with several targets is not told one; `what` it would be told."""
@@ -87,9 +87,9 @@ class Directions:
             )
         targets = self.targets_of(found)
         if found is None and is_wordless(text, self.languages):
-            targets = targets[:1] if PREFERRED not in targets else (PREFERRED,)
-        if PREFERRED in targets or len(targets) == 1:
-            return Choice(found, PREFERRED if PREFERRED in targets else targets[0], confidence)
+            targets = targets[:1] if preferred(targets) is None else targets
+        if preferred(targets) or len(targets) == 1:
+            return Choice(found, preferred(targets) or targets[0], confidence)
         told = f"is in {found!r} and may go into {', '.join(targets)}" if found else f"may go into {', '.join(targets)}"
         raise DecodingError(f"{told}; no target language was given. Name one of them (--to, target_language).")
 
@@ -135,6 +135,11 @@ class Directions:
 
     def _has(self) -> str:
         return f"knows {', '.join(self.languages)}"
+
+
+def preferred(targets: Sequence[str]) -> str | None:
+    """English, of whatever region, if it is among the targets."""
+    return next((code for code in targets if plain_code(code) == PREFERRED), None)
 
 
 def is_wordless(text: str, languages: Sequence[str]) -> bool:

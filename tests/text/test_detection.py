@@ -149,6 +149,22 @@ def test_english_is_preferred_among_several() -> None:
     assert Directions.of(data, ("de", "en", "zh")).choose("Guten Morgen")[:2] == ("de", "en")
 
 
+def test_codes_with_regions_are_the_same_languages() -> None:
+    data = DataConfig(
+        train=(corpus("en_US", "de-AT", both=True), corpus("zh-Hans", "en_US"), corpus("zh-Hans", "de-AT"))
+    )
+    regions = Directions.of(data, ("de-AT", "en_US"))
+    assert regions.choose("你好")[:2] == ("zh-Hans", "en_US") and regions.choose("Guten Morgen")[:2] == (
+        "de-AT",
+        "en_US",
+    )
+
+
+def test_a_language_shows_behind_numbers_and_blanks_and_at_the_beginning_of_long_texts() -> None:
+    assert detect_language(" " * 500 + "12 " * 300 + "Guten Morgen", among=BOX)[0] == "de"
+    assert detect_language("Das ist ein langer Text. " * 10_000, among=BOX)[0] == "de"
+
+
 def test_what_is_told_goes_before_what_is_detected(box: Directions) -> None:
     assert box.choose("Hamburg", source="de") == ("de", "en", None, None)
     with pytest.raises(DecodingError, match=r"said to be in 'fr'.*knows en, de, zh"):
