@@ -163,7 +163,7 @@ def prepare_directory(directory: str | Path) -> Path:
     return directory
 
 
-def replace_files(directory: str | Path, write: Callable[[Path], None], *, version: int = FORMAT_VERSION) -> None:
+def replace_files(directory: str | Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a new folder, then put its files in the place of the old model's, all at once."""
     directory = prepare_directory(directory)
     staging, saved = directory / SAVING, directory / SAVED
@@ -173,7 +173,7 @@ def replace_files(directory: str | Path, write: Callable[[Path], None], *, versi
             shutil.rmtree(staging)
         staging.mkdir()
         write(staging)
-        _seal(staging, version)
+        _seal(staging)
         os.replace(staging, saved)
         _flush(directory)
         _finish(directory)
@@ -182,12 +182,13 @@ def replace_files(directory: str | Path, write: Callable[[Path], None], *, versi
         raise ModelDirectoryError(f"{directory}: cannot save the model: {error}.") from error
 
 
-def _seal(staging: Path, version: int) -> None:
+def _seal(staging: Path) -> None:
     """Write `checksums.json` for the files of a finished folder, and see all of it onto the disk."""
     names = sorted(os.listdir(staging))
     unknown = [name for name in names if not is_known(name)]
     if unknown:
         raise ValueError(f"a model directory has no place for {', '.join(unknown)}")
+    version = parse_json(staging / CONFIG, (staging / CONFIG).read_bytes())["format_version"]
     entries = {name: {"size": (staging / name).stat().st_size, "sha256": sha256(staging / name)} for name in names}
     (staging / CHECKSUMS).write_text(to_json({"format_version": version, "files": entries}), encoding="utf-8")
     for name in (*names, CHECKSUMS):

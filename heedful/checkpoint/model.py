@@ -96,10 +96,12 @@ def write_model(
     details: Mapping[str, Any],
     card: str,
     shard_limit: int | None,
+    more: Mapping[str, bytes] | None = None,
 ) -> list[str]:
     """Write all files of a model directory in one stroke; `save_file` writes tensors of their kind.
 
-    Returns the tensors that alone are larger than the limit, and so is their file.
+    `more`: further files of the format, by their names. Returns the tensors that alone are larger than the limit, and
+    so is their file.
     """
     sizes = {name: int(tensor.nbytes) for name, tensor in tensors.items()}
     shards = divide(sizes, shard_limit)
@@ -117,8 +119,10 @@ def write_model(
         if len(files) > 1:
             (folder / INDEX).write_text(files_of.to_json(index_of(files, sizes)), encoding="utf-8")
         (folder / CARD).write_text(card, encoding="utf-8")
+        for name, contents in (more or {}).items():
+            (folder / name).write_bytes(contents)
 
-    files_of.replace_files(directory, write, version=version)
+    files_of.replace_files(directory, write)
     return [name for name, size in sizes.items() if shard_limit is not None and size > shard_limit]
 
 

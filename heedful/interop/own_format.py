@@ -13,9 +13,9 @@ from heedful.card import model_card
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.arrays import read_stored
 from heedful.checkpoint.compact import Rounded, round_matrices
-from heedful.checkpoint.directory import CARD, CONFIG, Files, sha256
+from heedful.checkpoint.directory import CARD, CONFIG, TOKENIZER, Files, sha256
 from heedful.checkpoint.model import load_tokenizer, read_record, write_model
-from heedful.checkpoint.shards import shard_bytes
+from heedful.checkpoint.shards import INDEX, shard_bytes
 from heedful.config import Config
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.native.convert import check_supported
@@ -33,6 +33,8 @@ class Read(NamedTuple):
     """The card, if a person has edited it."""
     mark: str
     """The checksums of the weights."""
+    more: dict[str, bytes]
+    """What else belongs to the model."""
 
 
 def export_own(
@@ -67,6 +69,7 @@ def export_own(
         details=details,
         card=found.card or card,
         shard_limit=shard_bytes(shard_mb),
+        more=found.more,
     )
 
 
@@ -80,7 +83,9 @@ def _read(files: Files) -> Read:
         and sha256(files.paths[CARD]) != files.entries[CARD].sha256
     ):
         card = files.paths[CARD].read_text(encoding="utf-8")
-    return Read(read_stored(files), config, load_tokenizer(files), details, card, files.weights_mark)
+    made_anew = {CONFIG, CARD, INDEX, *TOKENIZER, *files.weights}
+    more = {name: files.paths[name].read_bytes() for name in files.entries if name not in made_anew}
+    return Read(read_stored(files), config, load_tokenizer(files), details, card, files.weights_mark, more)
 
 
 def check_place(model: Path, output: Path, *, overwrite: bool) -> None:
