@@ -4,7 +4,8 @@
 
 All sentences at once in their order are the measure. Then they are shuffled, put into smaller batches, sent in portions
 of random size; the native engine also gets them one by one, and runs on one thread and on each instruction set of the
-processor. With `--engine torch` the last rows are those of `decoding.fast`, which promises nothing of the kind.
+processor. With `--engine torch` on a CPU the last rows are those of `decoding.fast`, which promises nothing of the
+kind; `--device cuda` is for GPUs.
 Counted are sentences whose text differs, and those that differ in any bit: tokens, log-probabilities and scores of all
 hypotheses.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import lzma
+import os
 import random
 import sys
 import time
@@ -66,9 +68,9 @@ def in_portions(texts: list[str], translate: Translate, *, most: int, seed: int)
 
 
 def companies(
-    texts: list[str], load: Callable[..., Translator], settings: dict[str, Any], *, native: bool
+    texts: list[str], load: Callable[..., Translator], settings: dict[str, Any], *, kind: str
 ) -> Iterator[tuple[str, list[Translation]]]:
-    """Every company, and what is found in it."""
+    """Every company, and what is found in it, for all sentences or for every tenth."""
     translator = load()
 
     def run(texts: list[str], **more: Any) -> list[Translation]:
@@ -76,11 +78,14 @@ def companies(
 
     yield "shuffled", shuffled(texts, run, seed=1)
     yield "shuffled, portions of 1 to 64", in_portions(texts, run, most=64, seed=3)
-    if not native:
+    if kind == "torch on a CPU":
         yield "fast", run(texts, fast=True)
         yield "fast, shuffled, portions of 1 to 64", in_portions(texts, lambda t: run(t, fast=True), most=64, seed=3)
         return
     yield "shuffled, batches of 1,000 tokens", shuffled(texts, lambda t: run(t, tokens_per_batch=1000), seed=2)
+    if kind != "native":
+        yield "every tenth alone", in_portions(texts[::10], run, most=1, seed=4)
+        return
     yield "each alone", in_portions(texts, run, most=1, seed=4)
     translator = load(num_threads=1)
     yield "shuffled, one thread", shuffled(texts, run, seed=5)
@@ -89,11 +94,11 @@ def companies(
         yield f"shuffled, {name} kernels", shuffled(texts, run, seed=6)
 
 
-def loader(model: Path, engine: str, quantization: str | None) -> Callable[..., Translator]:
+def loader(model: Path, engine: str, quantization: str | None, device: str) -> Callable[..., Translator]:
     """Loads the model anew, for native with the threads and kernels that are asked for."""
 
     def load(**options: Any) -> Translator:
-        translator = Translator.load(model, device="cpu", engine=engine, quantization=quantization)
+        translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
         if options:
             from heedful.decoding.engines.native_engine import Native
             from heedful.native import NativeEngine
@@ -113,18 +118,22 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--engine", default="native")
     parser.add_argument("--quantization")
-    parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/batch_invariance_DATE_cpu.md")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/batch_invariance_DATE_….md")
     chosen = parser.parse_args()
     texts = read_sentences(chosen.source, chosen.count)
-    load = loader(chosen.model, chosen.engine, chosen.quantization)
+    load = loader(chosen.model, chosen.engine, chosen.quantization, chosen.device)
+    on_gpu = chosen.device.startswith("cuda")
+    kind = "native" if chosen.engine == "native" else "torch on a GPU" if on_gpu else "torch on a CPU"
     rows = []
     for search, settings in SEARCHES.items():
         began = time.perf_counter()
         expected = load().translate(texts, **settings)
         rows.append([search, "all at once, in their order", "", "", f"{time.perf_counter() - began:.0f}"])
         began = time.perf_counter()
-        for company, found in companies(texts, load, settings, native=chosen.engine == "native"):
-            seconds, pairs = time.perf_counter() - began, list(zip(expected, found, strict=True))
+        for company, found in companies(texts, load, settings, kind=kind):
+            seconds, compared = time.perf_counter() - began, expected[:: len(expected) // len(found)]
+            pairs = list(zip(compared, found, strict=True))
             counts = [sum(one.text != other.text for one, other in pairs), sum(one != other for one, other in pairs)]
             rows.append([search, company, *(f"{count:,}" for count in counts), f"{seconds:.0f}"])
             began = time.perf_counter()
@@ -135,13 +144,13 @@ def main() -> None:
         f"Engine {name}, weights {weights}: {len(texts):,} sentences of {chosen.source.name}, each compared with its "
         f"translation when all are translated at once.\n\n"
         f"{markdown_table(['search', 'company', 'other text', 'any other bit', 'seconds'], rows)}\n\n"
-        f"{provenance()}"
+        f"{provenance(chosen.device)}"
     )
     sys.stdout.write(page)
     if chosen.write:
-        kind = "" if name == "native" else f"_{name}"
-        path = ROOT / "benchmarks" / "results" / f"batch_invariance_{chosen.write}{kind}_cpu.md"
-        path.write_text(page, encoding="utf-8")
+        engine, where = "" if name == "native" else f"_{name}", f"gpu_{weights}" if on_gpu else "cpu"
+        folder = Path(os.environ.get("OUT") or ROOT / "benchmarks" / "results")
+        (folder / f"batch_invariance_{chosen.write}{engine}_{where}.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

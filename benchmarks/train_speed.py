@@ -355,6 +355,18 @@ def profile(system: System, device: torch.device, *, steps: int = 5) -> list[tup
     return sorted(rows, key=lambda row: -row[1])
 
 
+def matrix_rate(device: torch.device, *, size: int = 8192, count: int = 20) -> float:
+    """TFLOP/s of large bf16 matrix products on this very chip, as warm as the run left it."""
+    one, other = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    torch.mm(one, other)
+    _wait(device)
+    began = time.perf_counter()
+    for _ in range(count):
+        torch.mm(one, other)
+    _wait(device)
+    return 2 * size**3 * count / (time.perf_counter() - began) / 1e12
+
+
 def report(
     systems: list[System],
     config: Config,
@@ -399,6 +411,13 @@ def report(
                 f"| {system.name} | {median:,.0f} ({min(rates):,.0f}–{max(rates):,.0f}) | {own / median:.2f}× |"
             )
         lines += ["", f"Load of the machine over the last minute and the last fifteen: {_load()}."]
+    if device.type == "cuda":
+        rate = matrix_rate(device)
+        lines += [
+            "",
+            f"Chips of one kind differ: on this one large matrix products in bf16 ran at {rate:.0f} TFLOP/s "
+            f"right after, of which Heedful's training is {ours * cost / (rate * 1e12):.0%}.",
+        ]
     if kernels:
         total = sum(row[1] for row in kernels)
         lines += ["", f"## Where {total:.1f} ms of an update go", "", "| ms | times | kernel |", "|---:|---:|---|"]

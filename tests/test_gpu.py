@@ -305,6 +305,23 @@ def test_the_kernel_of_the_loss_gives_what_plain_code_gives(
         torch.testing.assert_close(one.cpu().double(), other.double(), rtol=tolerance, atol=tolerance * 1e-2)
 
 
+@pytest.mark.parametrize(("rows", "depth", "width"), [(9, 24, 24), (300, 96, 304), (25_600, 512, 2048)])
+def test_the_kernel_of_the_feed_forward_layer_gives_what_plain_code_gives(rows: int, depth: int, width: int) -> None:
+    from heedful.model.kernels import feed_forward
+
+    torch.manual_seed(1)
+    inner, d_output = (
+        torch.randn(rows, width).relu().to(CUDA, torch.bfloat16),
+        torch.randn(rows, depth).to(CUDA, torch.bfloat16),
+    )
+    weight = torch.randn(depth, width).to(CUDA, torch.bfloat16) / depth**0.5
+    partial = torch.full((feed_forward.programs(inner), width), float("nan"), device=CUDA)
+    found = feed_forward.backward(d_output, weight, inner, partial)
+    expected = (d_output.float() @ weight.float()) * (inner > 0)
+    torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(partial.sum(dim=0), expected.sum(dim=0), rtol=1e-3, atol=0.05 * rows**0.5)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_a_recorded_step_learns_as_the_plain_one(optimizer: Any) -> None:
     """Same seeds and batches, bf16 both: the courses of the losses stay together, before and after the recording."""

@@ -66,7 +66,7 @@ Device = Annotated[str | None, typer.Option(metavar="NAME", help="auto, cpu, cud
 Engine = Annotated[str | None, typer.Option(metavar="NAME", help="auto, torch, native or ctranslate2.")]
 Quantization = Annotated[
     str | None,
-    typer.Option(metavar="TYPE", help="Of --engine native or ctranslate2: type of the weights, such as int8."),
+    typer.Option(metavar="TYPE", help="Type of the weights: int8, …; of --engine torch float32 or bfloat16."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 ModelDirectory = Annotated[

@@ -81,7 +81,7 @@ class Translator:
         wrote; "auto" takes native on CPUs, torch on GPUs and for what native cannot do, CTranslate2 for what was
         exported for it. `engine_for` tells which it is.
         `quantization`: how the weights are kept, such as "int8"; None: for native int8, for CTranslate2 float32, or as
-        they were exported.
+        they were exported. torch has "float32" and "bfloat16", in which it also computes; None: as they were saved.
         """
         path = box_model() if path is None else find_model(path)
         if path is None:
@@ -104,11 +104,7 @@ class Translator:
 
             model, loaded = load_native(path, device=device, quantization=quantization)
         else:
-            if quantization not in (None, "float32"):
-                raise ConfigError(
-                    f"quantization={quantization}: the engine torch has float32 only; use engine native or ctranslate2."
-                )
-            model, loaded, where = load_torch(path, device)
+            model, loaded, where = load_torch(path, device, quantization)
         return cls._of(model, loaded, where)
 
     @classmethod
@@ -301,13 +297,24 @@ class Translator:
         )
 
 
-def load_torch(path: str | Path, device: str) -> tuple[Any, Any, Any]:
+def load_torch(path: str | Path, device: str, quantization: str | None = None) -> tuple[Any, Any, Any]:
     """A model ready on its device, all that belongs to it, and the device."""
+    if quantization not in (None, "float32", "bfloat16"):
+        raise ConfigError(
+            f"quantization={quantization}: the engine torch has float32 and bfloat16; use engine native or ctranslate2."
+        )
+    import torch
+
     from heedful.build import resolve_device
     from heedful.checkpoint import load_model
 
     where = resolve_device(device)
-    loaded = load_model(path, device=where)
+    if quantization == "bfloat16" and where.type != "cuda":
+        raise ConfigError(
+            f"quantization=bfloat16: the engine torch computes in it on GPUs, not on {where.type}; "
+            f"use float32, or engine native, which is int8."
+        )
+    loaded = load_model(path, device=where, dtype=getattr(torch, quantization) if quantization else None)
     return loaded.model, loaded, where
 
 

@@ -24,6 +24,7 @@ class Recorded:
     def __init__(self, work: Work, device: torch.device) -> None:
         self.work, self.device = work, device
         self.stream = torch.cuda.Stream(device)
+        self.arrivals = Arrivals(device)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: Batch | None = None
         self.outputs: tuple[Tensor, ...] = ()
@@ -36,8 +37,7 @@ class Recorded:
         elif batch.source.shape != self.inputs.source.shape:
             return self.work(batch.to(self.device, non_blocking=True))
         else:
-            for name, tensor in vars(batch).items():
-                getattr(self.inputs, name).copy_(tensor, non_blocking=True)
+            self.arrivals.fill(self.inputs, batch)
         self.num_calls += 1
         if self.graph is None and self.num_calls > PLAIN_CALLS and self.has_room:
             self.graph = self._record_if_there_is_room(self.inputs)
@@ -77,3 +77,30 @@ class Recorded:
         with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
             self.outputs = self.work(inputs)
         return graph
+
+
+class Arrivals:
+    """Brings batches to the device beside the work on the ones before, in two places that take turns."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.stream = device, torch.cuda.Stream(device)
+        self.places: list[Batch] = []
+        self.taken = [torch.cuda.Event(), torch.cuda.Event()]
+        self.turn = 0
+
+    def fill(self, inputs: Batch, batch: Batch) -> None:
+        """Copy a batch, which may be in (pinned) memory of the host, into tensors of its shapes on the device."""
+        if not self.places or self.places[0].source.shape != batch.source.shape:
+            self.places = [Batch(**{name: torch.empty_like(one) for name, one in vars(inputs).items()}) for _ in "12"]
+            torch.cuda.synchronize(self.device)
+        place, taken, here = self.places[self.turn], self.taken[self.turn], torch.cuda.current_stream(self.device)
+        self.turn = 1 - self.turn
+        self.stream.wait_event(taken)
+        if batch.source.is_cuda:
+            self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream):
+            for name, tensor in vars(batch).items():
+                getattr(place, name).copy_(tensor, non_blocking=True)
+        here.wait_stream(self.stream)
+        torch._foreach_copy_(list(vars(inputs).values()), list(vars(place).values()))
+        taken.record(here)

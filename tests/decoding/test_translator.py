@@ -296,3 +296,8 @@ def test_load_gives_the_saved_model_and_settings(tmp_path, transformer, tokenize
     assert (translator.usual_length, translator.longest, translator.target_language) == (40, 64, "de")
     expected = Translator(transformer, tokenizer, config.decoding).translate(["the cat", "und"])
     assert translator.translate(["the cat", "und"]) == expected
+    plain = Translator.load(tmp_path / "model", device="cpu", engine="torch", quantization="float32")
+    assert plain.translate(["the cat", "und"]) == expected
+    for quantization, told in (("int8", "float32 and bfloat16"), ("bfloat16", "on GPUs, not on cpu")):
+        with pytest.raises(ConfigError, match=told):
+            Translator.load(tmp_path / "model", device="cpu", engine="torch", quantization=quantization)

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.batching import even_width, make_batches, make_even_batches, pad
+from heedful.decoding.captured.search import CapturedSearch, obstacle
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.scoring import alignment_weights, force
 from heedful.decoding.special_tokens import SpecialTokens
+from heedful.errors import ConfigError
 from heedful.model.seq2seq import Seq2Seq
 
 SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
@@ -26,11 +28,26 @@ class TorchEngine:
     """A model on a device, and the searches of this package."""
 
     def __init__(
-        self, model: Seq2Seq, special: SpecialTokens, *, device: torch.device | str = "cpu", num_tags: int = 0
+        self,
+        model: Seq2Seq,
+        special: SpecialTokens,
+        *,
+        device: torch.device | str = "cpu",
+        num_tags: int = 0,
+        captured: bool | None = None,
     ) -> None:
-        """Search on `device`, where the model already is; each source begins with `num_tags` tags."""
+        """Search on `device`, where the model already is; each source begins with `num_tags` tags.
+
+        `captured`: search without waiting for the host (`heedful.decoding.captured`); None: on GPUs, where it fits.
+        """
         self.model, self.special, self.num_tags = model, special, num_tags
-        self.device = torch.device(device)
+        self.device, self.captured = torch.device(device), captured
+        self._search: CapturedSearch | None = None
+
+    @property
+    def weights(self) -> str:
+        """How the weights are kept."""
+        return str(next(self.model.parameters()).dtype).removeprefix("torch.")  # type: ignore[attr-defined]
 
     @property
     def max_length(self) -> int:
@@ -40,7 +57,13 @@ class TorchEngine:
     def decode(
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
     ) -> dict[Job, Outcome]:
-        """Search for all jobs, batch by batch; on a CPU in batches whose shapes mates have no part in, unless fast."""
+        """Search for all jobs: in the slots of a captured search where that fits, else batch by batch.
+
+        On a CPU batches have shapes that mates have no part in, unless the search shall be fast.
+        """
+        if self._is_captured(jobs, config, make_rule):
+            with evaluating(self.model):
+                return self._decode_captured(jobs, config, align=align)
         rows = {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
         outcomes: dict[Job, Outcome] = {}
         lengths = [len(job.source) for job in jobs]
@@ -68,6 +91,30 @@ class TorchEngine:
                 )
                 attention = self._align(source, source_mask, found) if align else [None] * len(members)
                 outcomes.update(zip(members, map(Outcome, found, attention), strict=True))
+        return outcomes
+
+    def _is_captured(self, jobs: Sequence[Job], config: DecodingConfig, make_rule: MakeRule | None) -> bool:
+        """Whether the captured search is wanted and fits; asked for by name, it is refused with the reason."""
+        wanted = self.device.type == "cuda" if self.captured is None else self.captured
+        reason = obstacle(self.model, jobs, config, make_rule=make_rule, special=self.special) if wanted else None
+        if reason is not None and self.captured:
+            raise ConfigError(f"the captured search cannot do {reason}; leave the choice of search to the engine.")
+        return wanted and reason is None
+
+    def _decode_captured(self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool) -> dict[Job, Outcome]:
+        if self._search is None:
+            self._search = CapturedSearch(self.model, self.special)  # type: ignore[arg-type]
+        found = self._search.search(jobs, config)
+        outcomes = {job: Outcome(hypotheses, None) for job, hypotheses in zip(jobs, found, strict=True)}
+        if not align:
+            return outcomes
+        lengths = [len(job.source) for job in jobs]
+        for batch in make_batches(lengths, tokens_per_batch=config.tokens_per_batch, rows_per_sentence=1):
+            sources = [jobs[index].source for index in batch]
+            source, source_mask = pad(sources, pad_id=self.special.pad_id, device=self.device)
+            attention = self._align(source, source_mask, [found[index] for index in batch])
+            for index, weights in zip(batch, attention, strict=True):
+                outcomes[jobs[index]] = Outcome(found[index], weights)
         return outcomes
 
     def _align(self, source: Tensor, source_mask: Tensor, found: list[list[Hypothesis]]) -> list[np.ndarray | None]:

@@ -44,6 +44,7 @@ def can_be_fast(config: ModelConfig, width: int, num_rows: int = 1) -> bool:
         and not config.attention_dropout
         and config.key_dim in (None, config.attention_head_dim)
         and config.attention_head_dim in HEAD_DIMS
+        and config.d_model % 8 == config.d_ff % 8 == 0
         and width <= LONGEST_ROW
         and config.target_vocab_size <= LARGEST_VOCABULARY
         and num_rows * width * max(config.d_model, config.d_ff) < MOST_NUMBERS
@@ -143,9 +144,23 @@ def _embed(
         return model._embed(table, learned, tokens, positions)
     places = None
     if model.config.positions == "sinusoidal":
-        few = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        places = sinusoidal_encoding(few, model.config.d_model)[0].type_as(table.weight)
+        places = _encodings(tokens.shape[1], model.config.d_model, table.weight.dtype, tokens.device)
     return embed(table.weight, places, tokens, positions, chance, math.sqrt(model.config.d_model), this.gradients)
+
+
+def _encodings(width: int, d_model: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The encodings of the positions in a row, worked out once: they never change."""
+    key = width, d_model, dtype, device
+    if key in _known_encodings:
+        return _known_encodings[key]
+    with torch.inference_mode(mode=False):
+        made = sinusoidal_encoding(torch.arange(width, device=device)[None], d_model)[0].to(dtype)
+    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():  # a recording's memory is its own
+        _known_encodings[key] = made
+    return made
+
+
+_known_encodings: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
 
 
 class _Sublayer(NamedTuple):

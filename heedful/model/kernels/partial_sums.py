@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS, ROWS, WARPS = 16, 512, 8
-ROWS_EACH, WIDTH = 32, 512
+ROWS_EACH, WIDTH = 64, 512
 """Of a long sum: a program takes so many rows, all at once so that the memory is kept busy, and so many columns."""
 
 

@@ -1,0 +1,147 @@
+"""A search over any number of sentences in a fixed number of slots: who is done leaves, who waits enters.
+
+The host sends step after step and looks at flags that are one step old, so that the device always has work. A sentence
+is computed by itself, whatever stands in the other slots, so none of this has a part in its translation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.config import DecodingConfig
+from heedful.decoding.captured.encoding import SIZES, Reader, tensor_of
+from heedful.decoding.captured.recording import Flags, Replayed
+from heedful.decoding.captured.slots import Room, make_rows, make_slots
+from heedful.decoding.captured.step import decode_step
+from heedful.decoding.captured.weights import Weights
+from heedful.decoding.engines.interface import Job
+from heedful.decoding.hypothesis import Hypothesis
+from heedful.decoding.length_penalty import length_penalty
+from heedful.decoding.special_tokens import SpecialTokens
+from heedful.errors import DecodingError
+
+FREED = 8
+"""Waiting sentences enter when one of so many slots is free: reading a few at a time costs more than idle slots."""
+
+
+class Session:
+    """Slots, the recorded step, and recorded readers for several numbers of tokens."""
+
+    def __init__(self, weights: Weights, room: Room, special: SpecialTokens) -> None:
+        self.weights, self.room, self.special = weights, room, special
+        self.slots = slots = make_slots(weights, room, allowed_tokens(weights, special))
+        self.device, rows = weights.output.device, make_rows(weights, room.rows)
+        self.flags = Flags(slots.done)
+        self.step = Replayed(lambda: decode_step(weights, slots, rows, end=special.eos_id), self.device)
+        self.readers: dict[int, Reader] = {}
+        self.launched = 0
+
+    def run(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
+        """The best hypotheses of every job."""
+        penalties = [length_penalty(float(max(length, 1)), config) for length in range(self.room.target + 1)]
+        self.slots.penalties.copy_(tensor_of(penalties, self.device))
+        results: list[list[Hypothesis]] = [[] for _ in jobs]
+        waiting = deque(range(len(jobs)))
+        job_of = np.full(self.room.slots, -1)
+        begun, steps = np.zeros(self.room.slots, dtype=np.int64), np.zeros(self.room.slots, dtype=np.int64)
+        while waiting or (job_of >= 0).any():
+            free = np.flatnonzero(job_of < 0)
+            if waiting and len(free):
+                chosen = [waiting.popleft() for _ in range(min(len(waiting), len(free)))]
+                numbers = free[: len(chosen)]
+                self._admit([jobs[index] for index in chosen], numbers.tolist(), config)
+                job_of[numbers], begun[numbers] = chosen, self.launched
+                steps[numbers] = [jobs[index].max_length + 1 for index in chosen]
+            leaving = self._go_on(job_of >= 0, begun, steps, whole=not waiting)
+            done_steps = int((self.launched - begun[leaving]).max())
+            for index, found in zip(job_of[leaving].tolist(), self._harvest(leaving, done_steps), strict=True):
+                limit = jobs[index].max_length
+                results[index] = [hypothesis(*row, penalties=penalties, limit=limit) for row in found]
+            job_of[leaving] = -1
+        return results
+
+    def _admit(self, jobs: list[Job], numbers: list[int], config: DecodingConfig) -> None:
+        """Let jobs begin in slots, as many at a time as the largest reader holds."""
+        first = 0
+        while first < len(jobs):
+            count, tokens = 0, 0
+            while first + count < len(jobs) and tokens + len(jobs[first + count].source) <= SIZES[-1]:
+                tokens += len(jobs[first + count].source)
+                count += 1
+            size = next(size for size in SIZES if tokens <= size)
+            if size not in self.readers:
+                self.readers[size] = Reader(self.weights, self.slots, size, start=self.special.bos_id)
+            last = first + count
+            self.readers[size].read(jobs[first:last], numbers[first:last], min_length=config.min_length)
+            first = last
+
+    def _go_on(self, taken: np.ndarray, begun: np.ndarray, steps: np.ndarray, *, whole: bool) -> np.ndarray:
+        """Step until enough sentences are done, all of them where none waits; which slots are done then."""
+        enough = int(taken.sum()) if whole else min(int(taken.sum()), max(1, self.room.slots // FREED))
+        last = int((begun + steps)[taken].max())
+        while True:
+            seen = self.launched
+            if self.launched < last:
+                self.step()
+                self.launched += 1
+                self.flags.send(self.launched)
+            done = taken & (begun < seen) & (self.flags.after(seen).numpy() != 0) if seen > begun[taken].min() else None
+            if done is not None and done.sum() >= enough:
+                return np.flatnonzero(done)
+            if seen == last:
+                raise DecodingError("the search did not come to its end; report this, with the model's configuration.")
+
+    def _harvest(self, numbers: np.ndarray, done_steps: int) -> list[list[tuple[list[int], list[float]]]]:
+        """Tokens and their log-probabilities of the n-best lists of these slots, none of which went further."""
+        rows = self.slots.record[:, : self.room.words_after(done_steps)]
+        if len(numbers) < self.room.slots:
+            rows = rows.index_select(0, tensor_of(numbers.tolist(), self.device))
+        lists = trace_back(rows.cpu().numpy(), self.room, self.special.eos_id)
+        if not all(lists):
+            raise DecodingError("the model's log-probabilities are not numbers (NaN): its weights are damaged.")
+        return lists
+
+
+def trace_back(record: np.ndarray, room: Room, end: int) -> list[list[tuple[list[int], list[float]]]]:
+    """From the records of some sentences the hypotheses of each, followed from their ends to their beginnings."""
+    finished = record[:, : 4 * room.num_best].reshape(-1, room.num_best, 4)
+    scores, end_log_probs = (np.ascontiguousarray(finished[:, :, part]).view(np.float32) for part in (0, 3))
+    sentence, place = np.nonzero(scores > -np.inf)
+    past = record[:, 4 * room.num_best :].reshape(len(record), -1, 3)
+    lengths, beam = finished[sentence, place, 1], finished[sentence, place, 2]
+    longest = int(lengths.max(initial=1))
+    tokens = np.full((longest, len(sentence)), end, dtype=np.int32)
+    bits = np.zeros((longest, len(sentence)), dtype=np.int32)
+    for position in range(longest - 2, -1, -1):
+        inside = lengths - 2 >= position
+        token, parent, bits[position] = past[sentence, position * room.beams + beam].T
+        tokens[position] = np.where(inside, token, end)
+        beam = np.where(inside, parent, beam)
+    log_probs = np.ascontiguousarray(bits.T).view(np.float32)
+    log_probs[np.arange(len(sentence)), lengths - 1] = end_log_probs[sentence, place]
+    lists: list[list[tuple[list[int], list[float]]]] = [[] for _ in record]
+    rows = zip(sentence.tolist(), lengths.tolist(), tokens.T.tolist(), log_probs.tolist(), strict=True)
+    for number, length, ids, numbers in rows:
+        lists[number].append((ids[:length], numbers[:length]))
+    return lists
+
+
+def hypothesis(
+    tokens: list[int], token_log_probs: list[float], *, penalties: Sequence[float], limit: int
+) -> Hypothesis:
+    """A hypothesis from its tokens; `penalties` by length."""
+    log_prob = sum(token_log_probs)
+    score = log_prob / penalties[len(tokens)]
+    return Hypothesis(tokens, token_log_probs, log_prob, score, finished=len(tokens) <= limit)
+
+
+def allowed_tokens(weights: Weights, special: SpecialTokens) -> Tensor:
+    """1 for every token that can be a candidate; the end is looked at apart."""
+    allowed = torch.ones(weights.shape.vocabulary, dtype=torch.int8)
+    allowed[[special.pad_id, special.bos_id, special.eos_id, *special.forbidden]] = 0
+    return allowed.to(weights.output.device)

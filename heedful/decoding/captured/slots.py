@@ -1,0 +1,161 @@
+"""The state of a search on the device: room for so many sentences, each with its beams, its past and its memory.
+
+Every sentence has a slot, a step counter and limits of its own, so that finished ones leave and others enter while the
+rest goes on. Beams copy no keys and values: `ancestry` tells which beam wrote each position of a beam's past.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.decoding.captured.operations import Chunks, Memory, Past
+from heedful.decoding.captured.weights import Weights
+from heedful.model.kernels.decoding_sizes import chunk_size, num_parts
+
+
+class Room(NamedTuple):
+    """How much fits in: what a recorded step is made for."""
+
+    slots: int
+    beams: int
+    target: int
+    """Tokens of a translation, its end and one more."""
+    source: int
+    num_best: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a step: slots times beams."""
+        return self.slots * self.beams
+
+    @property
+    def words(self) -> int:
+        """Numbers in the record of a sentence."""
+        return self.words_after(self.target)
+
+    def words_after(self, steps: int) -> int:
+        """How many of them are in use after so many steps."""
+        return 4 * self.num_best + 3 * steps * self.beams
+
+
+@dataclass(frozen=True)
+class Slots:
+    """All tensors of a search. Nothing is allocated while it runs."""
+
+    room: Room
+    caches: list[Tensor]
+    """Of every decoder layer (rows, target room, kept)."""
+    memory: Tensor
+    """(slots, source room, layers · kept): keys and values of the memory for every decoder layer."""
+    ancestry: Tensor
+    steps: Tensor
+    limits: Tensor
+    """(slots, 4): longest and shortest translation, source length, prefix length."""
+    forced: Tensor
+    """(slots, target room): tokens of the prefix."""
+    done: Tensor
+    newest: Tensor
+    scores: Tensor
+    record: Tensor
+    """(slots, words): the n-best list as (score, length, parent, log-probability of the end) and of every step and beam
+    (token, parent, log-probability); real numbers by their bits."""
+    allowed: Tensor
+    penalties: Tensor
+    logits: Tensor
+    chunks: Chunks
+
+    @property
+    def past(self) -> Past:
+        """What self-attention needs."""
+        return Past(self.ancestry, self.steps, self.done)
+
+    @property
+    def sources(self) -> Memory:
+        """What cross-attention needs."""
+        return Memory(self.memory, self.limits, self.done)
+
+
+class Rows(NamedTuple):
+    """What flows through a stack, for a number of rows."""
+
+    stream: Tensor
+    """The residual stream, in float32."""
+    x: Tensor
+    """What the next product takes."""
+    joined: Tensor
+    queries: Tensor
+    attended: Tensor
+    inner: Tensor
+    parts: Tensor
+    """Room for sums that `join` adds up."""
+
+    def parts_of(self, depth: int) -> Tensor:
+        """Where a product of this depth leaves its sums: (parts, rows, d_model)."""
+        count = num_parts(self.stream.shape[0], depth)
+        return self.parts[: count * self.stream.numel()].view(count, *self.stream.shape)
+
+
+def make_slots(weights: Weights, room: Room, allowed: Tensor) -> Slots:
+    """Empty slots: all done, none begun. `allowed`: 1 for tokens that may be candidates (the end is none of them)."""
+    shape, like = weights.shape, weights.output
+    device, layers = like.device, len(weights.decoder.layers)
+    num_chunks, candidates = (
+        -(-shape.vocabulary // chunk_size(shape.vocabulary)),
+        2 * room.beams if room.beams > 1 else 1,
+    )
+
+    def integers(*size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.int32, device=device)
+
+    def numbers(*size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.float32, device=device)
+
+    return Slots(
+        room=room,
+        caches=[like.new_zeros(room.rows, room.target, shape.kept) for _ in range(layers)],
+        memory=like.new_zeros(room.slots, room.source, layers * shape.kept),
+        ancestry=integers(room.rows, room.target),
+        steps=integers(room.slots),
+        limits=integers(room.slots, 4),
+        forced=integers(room.slots, room.target),
+        done=integers(room.slots) + 1,
+        newest=integers(room.rows),
+        scores=numbers(room.slots, room.beams),
+        record=integers(room.slots, room.words),
+        allowed=allowed,
+        penalties=numbers(room.target + 1) + 1,
+        logits=numbers(room.rows, shape.vocabulary),
+        chunks=Chunks(
+            numbers(room.rows, num_chunks),
+            numbers(room.rows, num_chunks),
+            numbers(room.rows, num_chunks, candidates),
+            integers(room.rows, num_chunks, candidates),
+        ),
+    )
+
+
+def make_rows(weights: Weights, num_rows: int) -> Rows:
+    """Room for what flows through a stack."""
+    shape, like = weights.shape, weights.output
+    most = max(num_parts(num_rows, depth) for depth in (shape.d_ff, shape.num_heads * shape.value_dim))
+    stream = torch.zeros(num_rows, shape.d_model, dtype=torch.float32, device=like.device)
+    return Rows(
+        stream=stream,
+        x=like.new_zeros(num_rows, shape.d_model),
+        joined=like.new_zeros(num_rows, shape.joined),
+        queries=like.new_zeros(num_rows, shape.num_heads * shape.key_dim),
+        attended=like.new_zeros(num_rows, shape.num_heads * shape.value_dim),
+        inner=like.new_zeros(num_rows, shape.d_ff),
+        parts=stream.new_zeros(most * stream.numel()),
+    )
+
+
+def bytes_of(weights: Weights, room: Room) -> int:
+    """Memory that such slots take, roughly."""
+    shape, layers = weights.shape, len(weights.decoder.layers)
+    kept = (room.rows * room.target + room.slots * room.source) * layers * shape.kept * weights.output.element_size()
+    return kept + room.rows * (4 * shape.vocabulary + 4 * room.target * 4 + 32 * shape.d_model)

@@ -1,0 +1,133 @@
+"""The captured search with its kernels: equal to the plain forms and the readable search, and the same bits always."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from test_captured import MODELS, SPECIAL, assert_equal, found_by, make_jobs, make_model
+
+from heedful.config import DecodingConfig, ModelConfig
+from heedful.decoding.engines.interface import Job
+from heedful.decoding.engines.torch_engine import TorchEngine
+from heedful.decoding.scoring import force
+from heedful.model.transformer import Transformer
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
+CUDA = torch.device("cuda")
+BOTH_TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+WIDE = ModelConfig(
+    source_vocab_size=6000, target_vocab_size=6000, num_encoder_layers=2, num_decoder_layers=2, max_length=128
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "beams"), [*((model, 3) for model in MODELS.values()), (MODELS["post"], 1), (MODELS["post"], 8)]
+)
+def test_kernels_find_what_the_plain_forms_find(model: dict[str, object], beams: int) -> None:
+    made, jobs = make_model(**model), make_jobs(12, prefixes=True)
+    config = DecodingConfig(beam_size=beams, num_best=beams, min_length=3)
+    plain = found_by(TorchEngine(made, SPECIAL), jobs, config)
+    made.to(CUDA)
+    assert_equal(found_by(TorchEngine(made, SPECIAL, device=CUDA, captured=True), jobs, config), plain)
+
+
+def wide_model(dtype: torch.dtype, **changes: Any) -> Transformer:
+    model = Transformer(replace(WIDE, **changes)).eval()
+    with torch.no_grad():  # clear preferences, and ends at various lengths
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.03)
+        if model.output is not None:
+            model.output.weight.mul_(2.0)
+    return model.to(CUDA, dtype)
+
+
+def wide_jobs(count: int) -> list[Job]:
+    return [
+        Job((*random.choices(range(8, 6000), k=random.randint(1, 60)), 3), (), str(number), random.randint(8, 50))
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("search", [{"method": "greedy"}, {"beam_size": 4, "num_best": 2}], ids=["greedy", "beam 4"])
+@pytest.mark.parametrize("placement", ["post", "pre"])
+def test_float32_finds_what_the_readable_search_finds(search: dict[str, Any], placement: str) -> None:
+    model, jobs = wide_model(torch.float32, norm_placement=placement, tying="none"), wide_jobs(200)
+    config = DecodingConfig(**search)
+    captured = found_by(TorchEngine(model, SPECIAL, device=CUDA, captured=True), jobs, config)
+    readable = found_by(TorchEngine(model, SPECIAL, device=CUDA, captured=False), jobs, config)
+    differing = [
+        (job, ours[0], theirs[0])
+        for job, ours, theirs in zip(jobs, captured, readable, strict=True)
+        if ours[0].tokens != theirs[0].tokens
+    ]
+    assert len(differing) <= 2  # where two are as good as equal, another order of sums may keep the other
+    for job, *both in differing:
+        source = torch.tensor([job.source] * 2, device=CUDA)
+        forced = force(
+            model,
+            source,
+            torch.ones_like(source, dtype=torch.bool),
+            [one.tokens for one in both],
+            bos_id=SPECIAL.bos_id,
+        )
+        for one, true in zip(both, forced, strict=True):
+            assert one.log_prob == pytest.approx(true.log_prob, abs=1e-3)
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize("changes", [{}, {"norm_placement": "pre", "positions": "rotary", "activation": "swiglu"}])
+def test_a_translation_has_the_same_bits_alone_and_in_any_company(
+    dtype: torch.dtype, changes: dict[str, object]
+) -> None:
+    model, jobs = wide_model(dtype, tying="none", **changes), wide_jobs(600)
+    engine = TorchEngine(model, SPECIAL, device=CUDA, captured=True)
+    for settings in ({"beam_size": 4, "num_best": 4}, {"method": "greedy"}):
+        config = DecodingConfig(**settings, tokens_per_batch=1 << 20)  # type: ignore[arg-type]
+        everyone = found_by(engine, jobs, config)
+        assert len({len(many[0].tokens) for many in everyone}) > 5
+        for batch in (1, 7, 64):
+            chosen = random.sample(range(len(jobs)), min(3 * batch, len(jobs)) if batch > 1 else 12)
+            for first in range(0, len(chosen), batch):
+                members = chosen[first : first + batch]
+                found = found_by(engine, [jobs[index] for index in members], config)
+                assert found == [everyone[index] for index in members]
+
+
+@BOTH_TYPES
+def test_tiles_change_no_bit_of_a_product(dtype: torch.dtype) -> None:
+    from heedful.model.kernels.decoding_product import TILES, product
+    from heedful.model.kernels.decoding_sizes import PART
+
+    for depth, width in ((512, 1536), (2048, 512), (96, 72)):
+        x, weight = torch.randn(700, depth, device=CUDA).to(dtype), torch.randn(width, depth, device=CUDA).to(dtype)
+        bias = torch.randn(width, device=CUDA).to(dtype)
+        results = []
+        for tile in {tile for tiles in TILES[dtype].values() for tile in tiles}:
+            for rows in (1, 17, 700):
+                output = torch.empty(rows, width, device=CUDA)
+                product(x[:rows], weight, bias, output, tile=tile)
+                results.append(output)
+            parts = torch.empty(-(-depth // PART), 700, width, device=CUDA)
+            product(x, weight, None, parts, tile=tile)
+            total = torch.zeros(700, width, device=CUDA)
+            for part in parts:
+                total += part
+            results.append(total + bias.float())
+        for result in results:
+            assert torch.equal(result, results[2][: len(result)])
+        expected = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
+        torch.testing.assert_close(results[2].double(), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_flags_of_sentences_that_just_entered_are_not_those_of_sentences_that_left() -> None:
+    model, jobs = wide_model(torch.float32, tying="none"), wide_jobs(150)
+    engine = TorchEngine(model, SPECIAL, device=CUDA, captured=True)
+    few = DecodingConfig(beam_size=2, tokens_per_batch=2 * 45 * 8)
+    many = DecodingConfig(beam_size=2, tokens_per_batch=1 << 20)
+    assert found_by(engine, jobs, few) == found_by(engine, jobs, many)
+    assert engine._search is not None
+    assert {room.slots for room in engine._search.sessions} >= {8, 256}
