@@ -34,6 +34,7 @@ def evaluate(
     no_repeat_ngram: options.NoRepeatNgram = None,
     split: options.Split = None,
     fast: options.Fast = None,
+    shortlist: options.Shortlist = None,
     device: options.Device = None,
     engine: options.Engine = None,
     quantization: options.Quantization = None,
@@ -58,6 +59,7 @@ def evaluate(
         no_repeat_ngram=no_repeat_ngram,
         split=split,
         fast=fast,
+        shortlist=shortlist,
     )
     if source == target == "-":
         raise ConfigError("- (standard input) can stand for one file only.")

@@ -15,6 +15,7 @@ from heedful.checkpoint.ctranslate2_format import (
     ctranslate2_files,
 )
 from heedful.checkpoint.directory import sha256, to_json
+from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import to_mapping
 from heedful.errors import ConfigError, ModelDirectoryError
 
@@ -50,7 +51,7 @@ def export_ctranslate2(
     place = Path(output)
     check_place(place, overwrite=overwrite)
     arrays = load_arrays(model)
-    files = ctranslate2_files(arrays, quantization)
+    files = ctranslate2_files(arrays, quantization, read_shortlist(model))
     staging = place.with_name(f".{place.name}.writing")
     try:
         shutil.rmtree(staging, ignore_errors=True)

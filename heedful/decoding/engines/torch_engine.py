@@ -17,6 +17,7 @@ from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.scoring import alignment_weights, force
 from heedful.decoding.special_tokens import SpecialTokens
+from heedful.errors import ConfigError
 from heedful.model.seq2seq import Seq2Seq
 
 SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
@@ -41,6 +42,8 @@ class TorchEngine:
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
     ) -> dict[Job, Outcome]:
         """Search for all jobs, batch by batch; on a CPU in batches whose shapes mates have no part in, unless fast."""
+        if config.shortlist:
+            raise ConfigError("decoding.shortlist: the engine torch looks at all words; use engine native.")
         rows = {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
         outcomes: dict[Job, Outcome] = {}
         lengths = [len(job.source) for job in jobs]
