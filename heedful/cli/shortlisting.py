@@ -20,10 +20,10 @@ def shortlist(
     data: options.SingleFiles = None,
     model: options.ModelDirectory = None,
     target_language: options.To = None,
-    per_token: Annotated[int, typer.Option(min=1, help="Candidates of each source token.")] = 100,
-    frequent: Annotated[int, typer.Option(min=0, help="Frequent words that are always candidates.")] = 1000,
+    per_token: Annotated[int, typer.Option(min=1, help="Candidates of each source token.")] = 150,
+    frequent: Annotated[int, typer.Option(min=0, help="Frequent words that are always candidates.")] = 500,
     pairs: Annotated[int, typer.Option(min=1, help="Pairs of sentences to learn from, evenly from the files.")] = (
-        1_000_000
+        2_000_000
     ),
     quiet: options.Quiet = False,
 ) -> None:

@@ -26,9 +26,9 @@ LONGEST = 150
 class ShortlistSize:
     """How many candidates a sentence gets."""
 
-    per_token: int = 100
+    per_token: int = 150
     """Of each source token."""
-    frequent: int = 1000
+    frequent: int = 500
     """Always: the most frequent tokens of the target language."""
 
 
