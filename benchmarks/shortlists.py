@@ -107,9 +107,7 @@ def main() -> None:
     if not chosen.without_quality:
         parts.append(quality(chosen.models, chosen.test))
     before = os.getloadavg()[0]
-    timed = speed(
-        chosen.models, chosen.ctranslate2, chosen.test[0][1], threads=chosen.threads, rounds=chosen.rounds
-    )
+    timed = speed(chosen.models, chosen.ctranslate2, chosen.test[0][1], threads=chosen.threads, rounds=chosen.rounds)
     kernels = NativeEngine.load(chosen.models[0], num_threads=1).kernels
     told = f"{chosen.threads} threads, {kernels} kernels, load {before:.1f} before, best of {chosen.rounds} turns."
     page = "\n\n".join([*parts, timed, told, provenance()])

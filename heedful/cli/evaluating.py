@@ -17,6 +17,11 @@ from heedful.errors import ConfigError, CorpusError
 if TYPE_CHECKING:
     from heedful.workflow import Evaluated
 
+SEARCH_FLAGS = (
+    "method beam_size length_penalty length_penalty_alpha max_length min_length no_repeat_ngram split fast shortlist"
+).split()
+"""Flags that are keys of the section decoding."""
+
 
 def evaluate(
     source: Annotated[str, typer.Option("--source", "-s", metavar="FILE", help="Text to translate.")],
@@ -48,19 +53,8 @@ def evaluate(
 
     Every key of the section decoding is also a flag: --decoding.split=never.
     """
-    search = search_settings(
-        settings,
-        method=method,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        length_penalty_alpha=length_penalty_alpha,
-        max_length=max_length,
-        min_length=min_length,
-        no_repeat_ngram=no_repeat_ngram,
-        split=split,
-        fast=fast,
-        shortlist=shortlist,
-    )
+    flags = dict(locals())
+    search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
     if source == target == "-":
         raise ConfigError("- (standard input) can stand for one file only.")
     refuse_same_file(output, source, target)

@@ -12,6 +12,7 @@ from heedful.checkpoint.ctranslate2_format import (
     RECORD,
     RECORD_FORMAT,
     RECORD_VERSION,
+    VOCABULARY_MAP,
     ctranslate2_files,
 )
 from heedful.checkpoint.directory import sha256, to_json
@@ -38,6 +39,10 @@ print(target.decode(result.hypotheses[0]))
 
 `heedful translate -m {name}` reads this directory too; it splits what is long and ranks as Heedful does.
 """
+MAP_PAGE = """
+`vmap.txt` is the model's shortlist: with `use_vmap=True`, `translate_batch` chooses from the words that the batch's own
+words may become, which is faster.
+"""
 
 
 def export_ctranslate2(
@@ -60,7 +65,8 @@ def export_ctranslate2(
             (staging / name).write_bytes(contents)
         arrays.tokenizer.save(staging)
         names = sorted(os.listdir(staging))
-        (staging / "README.md").write_text(page(arrays, place.name, quantization), encoding="utf-8")
+        told = page(arrays, place.name, quantization) + (MAP_PAGE if VOCABULARY_MAP in names else "")
+        (staging / "README.md").write_text(told, encoding="utf-8")
         record = {
             "format": RECORD_FORMAT,
             "format_version": RECORD_VERSION,
