@@ -16,7 +16,7 @@ import numpy as np
 
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.arrays import read_weights
-from heedful.checkpoint.directory import CHECKSUMS, SHORTLIST, Files
+from heedful.checkpoint.directory import CARD, SHORTLIST, Files
 from heedful.checkpoint.model import read_record
 from heedful.errors import ModelDirectoryError
 
@@ -95,6 +95,7 @@ def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
     """Put a shortlist into a model directory, in the place of any that was there; the rest stays as it is."""
     files = files_of.locate(Path(directory))
     files.check_strays()
+    files.check(name for name in files.entries if name not in (CARD, SHORTLIST))  # damage must not get a new checksum
 
     def write(folder: Path) -> None:
         for name in files.entries:
@@ -104,7 +105,6 @@ def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
         shutil.copymode(folder / files_of.CONFIG, folder / SHORTLIST)
 
     files_of.replace_files(directory, write)
-    assert SHORTLIST in files_of.locate(Path(directory)).entries, CHECKSUMS
 
 
 def write_shortlist(path: Path, shortlist: Shortlist) -> None:

@@ -88,11 +88,13 @@ def evaluate(
 def tell(found: Evaluated, directory: Path, *, as_json: bool) -> None:
     """Print the scores, and who translated: the scores are those of that engine."""
     if not as_json:
-        print(f"Translated by the engine {found.engine}, weights {found.weights}.", file=sys.stderr)
+        chosen = ", words from its shortlist" if found.shortlist else ""
+        print(f"Translated by the engine {found.engine}, weights {found.weights}{chosen}.", file=sys.stderr)
     told = {
         "model": str(directory),
         "num_sentences": len(found.texts),
         "engine": found.engine,
         "weights": found.weights,
+        "shortlist": found.shortlist,
     }
     print_scores(found.scores, as_json=as_json, **told)

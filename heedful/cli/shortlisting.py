@@ -21,7 +21,7 @@ def shortlist(
     model: options.ModelDirectory = None,
     target_language: options.To = None,
     per_token: Annotated[int, typer.Option(min=1, help="Candidates of each source token.")] = 150,
-    frequent: Annotated[int, typer.Option(min=0, help="Frequent words that are always candidates.")] = 500,
+    frequent: Annotated[int, typer.Option(min=0, help="Frequent words that are always candidates.")] = 2000,
     pairs: Annotated[int, typer.Option(min=1, help="Pairs of sentences to learn from, evenly from the files.")] = (
         2_000_000
     ),
@@ -41,11 +41,13 @@ def shortlist(
         raise ConfigError("no pairs to learn from: give --source and --target, or --data.")
     directory = model_directory(model)
     from heedful.checkpoint.arrays import load_arrays
+    from heedful.checkpoint.directory import prepare_directory
     from heedful.checkpoint.shortlist import save_shortlist
     from heedful.decoding.shortlists import ShortlistSize, collect_pairs, make_shortlist
     from heedful.training.report import ConsoleReporter
 
     arrays = load_arrays(directory, with_weights=False)
+    prepare_directory(directory)  # that it can be written is better known before the work than after
     corpora = [from_mapping(CorpusConfig, corpus, "corpus") for corpus in found]
     named = [(corpus, language_for(corpus, target_language, arrays.tokenizer.tags)) for corpus in corpora]
     console = ConsoleReporter(quiet=quiet)

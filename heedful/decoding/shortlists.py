@@ -28,7 +28,7 @@ class ShortlistSize:
 
     per_token: int = 150
     """Of each source token."""
-    frequent: int = 500
+    frequent: int = 2000
     """Always: the most frequent tokens of the target language."""
 
 

@@ -32,8 +32,11 @@ def test_a_model_gets_a_shortlist_and_translates_as_before(inside: Inside, copy:
     told = inside("shortlist", "-m", copy, *corpus.flags)
     assert told.code == 0 and told.out == "" and "candidates for a sentence" in told.error
     found = read_shortlist(copy)
-    assert found is not None and found.settings == {"per_token": 150, "frequent": 500, "pairs": num_lines(corpus)}
+    assert found is not None and found.settings == {"per_token": 150, "frequent": 2000, "pairs": num_lines(corpus)}
     assert inside("evaluate", "-m", copy, *files, "--engine", "native").out == before  # digits become digits
+    assert "from its shortlist" in inside("evaluate", "-m", copy, *files, "--engine", "native").error
+    assert "shortlist" not in inside("evaluate", "-m", copy, *files, "--engine", "native", "--no-shortlist").error
+    assert json.loads(inside("evaluate", "-m", copy, *files, "--engine", "native", "--json").out)["shortlist"] is True
     assert inside("info", copy, "--verify").code == 0
     assert "shortlist.safetensors" in json.loads(inside("info", copy, "--json").out)["files"]
 
@@ -83,6 +86,10 @@ def test_a_damaged_or_foreign_file_is_refused(inside: Inside, copy: Path, corpus
     path.unlink()
     inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "missing")
     path.write_bytes(intact)
+    weights = (copy / "model.safetensors").read_bytes()
+    (copy / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    inside("shortlist", "-m", copy, *corpus.flags, "-q").refused("model.safetensors", "not what was saved")
+    (copy / "model.safetensors").write_bytes(weights)
     loaded = load_model(copy)
     save_model(copy, weights=loaded.model, config=loaded.config, tokenizer=loaded.tokenizer)
     assert not path.exists() and read_shortlist(copy) is None  # another model has not its list

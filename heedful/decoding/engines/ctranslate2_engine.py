@@ -49,6 +49,10 @@ class CTranslate2Engine:
         self.pieces = tokenizer.pieces(range(tokenizer.target_vocab_size))
         self.ids = {piece: number for number, piece in enumerate(self.pieces)}
 
+    def uses_shortlist(self, config: DecodingConfig) -> bool:
+        """Whether this search chooses from the vocabulary map: only if told to, since the map is that of a batch."""
+        return bool(config.shortlist)
+
     def decode(
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
     ) -> dict[Job, Outcome]:
@@ -102,7 +106,7 @@ class CTranslate2Engine:
             "min_decoding_length": 0,
             "max_input_length": 0,
             "suppress_sequences": [[self.pieces[n]] for n in (special.pad_id, special.bos_id, *special.forbidden)],
-            "use_vmap": bool(config.shortlist),  # only if asked for: it is one for a whole batch
+            "use_vmap": self.uses_shortlist(config),
             "return_scores": True,
             "return_end_token": True,
             "max_batch_size": max(1, config.tokens_per_batch // beams),
