@@ -33,7 +33,8 @@ FORMAT_VERSION, NEWEST_VERSION = 1, 2
 """Of float weights in one file, and of what came later: weights of int8 (`compact`), weights in shards."""
 CONFIG, CARD, CHECKSUMS = "config.json", "README.md", "checksums.json"
 TOKENIZER = ("tokenizer.json", "tokenizer.model", "source.model", "target.model")
-KNOWN = (CONFIG, WEIGHTS, INDEX, CARD, *TOKENIZER)
+SHORTLIST = "shortlist.safetensors"
+KNOWN = (CONFIG, WEIGHTS, INDEX, CARD, *TOKENIZER, SHORTLIST)
 REQUIRED = (CONFIG, TOKENIZER[0])
 SAVING, SAVED = ".saving", ".saved"
 AGAIN = "copy the whole directory again, or save the model again"
