@@ -59,18 +59,17 @@ def _row_attention_backward(
         k = key.load([row, 0, head * DIM]).reshape(K, DIM)
         v = value.load([row, 0, head * DIM]).reshape(K, DIM)
         g = d_output.load([row, 0, head * DIM]).reshape(Q, DIM)
-        # Keys by queries: as they come out of the product, weights and gradients are what the next products take.
-        allowed = other[:, None] == own[None, :]
+        allowed = own[:, None] == other[None, :]
         if CAUSAL:
-            allowed = allowed & (place[None, :] >= key_place[:, None])
-        scores = tl.dot(k, tl.trans(q)) * scale
-        weights = tl.where(allowed, tl.exp2(scores - logarithm[None, :]), 0.0)
-        d_weights = tl.dot(v, tl.trans(g))
-        inner = tl.sum(weights * d_weights, axis=0)
-        dv = tl.dot(weights.to(g.dtype), g)
-        d_scores = (weights * (d_weights - inner[None, :]) * d_scale).to(q.dtype)
-        dk = tl.dot(d_scores, q)
-        dq = tl.dot(tl.trans(d_scores), k)
+            allowed = allowed & (place[:, None] >= key_place[None, :])
+        scores = tl.dot(q, tl.trans(k)) * scale
+        weights = tl.where(allowed, tl.exp2(scores - logarithm[:, None]), 0.0)
+        d_weights = tl.dot(g, tl.trans(v))
+        inner = tl.sum(weights * d_weights, axis=1)
+        dv = tl.dot(tl.trans(weights.to(g.dtype)), g)
+        d_scores = (weights * (d_weights - inner[:, None]) * d_scale).to(q.dtype)
+        dq = tl.dot(d_scores, k)
+        dk = tl.dot(tl.trans(d_scores), q)
         own, other, logarithm = _who_and_how_much(  # of the next tile, so that nothing waits for them
             query_segments, key_segments, logarithms, tile + PROGRAMS, tiles, num_queries, num_keys, num_heads, Q, K
         )

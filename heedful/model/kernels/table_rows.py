@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TOKENS, COLUMNS, WARPS = 64, 128, 4
+TOKENS, COLUMNS, WARPS = 32, 128, 4
 BLOCKS = 16
 """Kept sums that are joined at a time."""
 SHORT = 1 << 15
