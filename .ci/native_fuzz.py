@@ -4,10 +4,10 @@
     python .ci/native_fuzz.py --seconds 600 --whole   before a release
 
 The engine is compiled anew with both sanitizers. Then, from a fixed seed, models of every option are translated with
-random inputs, which must give the same bits with all kernels, alone and together; and their files are altered, with
-right checksums and with wrong ones, which must be refused or computed, never crash. With --whole the tests of the
-engine run under the same sanitizers too, and its threads under that of races. The first finding ends it with an exit
-code other than 0.
+random inputs, with a shortlist or without, which must give the same bits with all kernels, alone and together; and
+their files and shortlists are altered, with right checksums and with wrong ones, which must be refused or computed,
+never crash. With --whole the tests of the engine run under the same sanitizers too, and its threads under that of
+races. The first finding ends it with an exit code other than 0.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def fuzz(*, seconds: float, seed: int) -> None:
 
     random = np.random.default_rng(seed)
     end = time.monotonic() + seconds
-    counts = {"models": 0, "searches": 0, "files": 0, "refused": 0}
+    counts = {"models": 0, "searches": 0, "files": 0, "shortlists": 0, "refused": 0}
     with tempfile.TemporaryDirectory() as folder:
         while counts["models"] == 0 or time.monotonic() < end:
             path = Path(folder, "weights.bin")
@@ -115,6 +115,10 @@ def fuzz(*, seconds: float, seed: int) -> None:
                 path.write_bytes(altered(intact, random))
                 counts["files"] += 1
                 counts["refused"] += not survives(path, random)
+            path.write_bytes(intact)
+            for _ in range(6):
+                counts["shortlists"] += 1
+                counts["refused"] += not survives_shortlist(path, Path(folder, "shortlist"), random)
     sys.stdout.write(", ".join(f"{count:,} {name}" for name, count in counts.items()) + ": nothing found\n")
 
 
@@ -204,8 +208,11 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
     sources, limits, prefixes, search = random_request(random, config)
     special = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
     expected = None
+    shortlist = random_shortlist(random, config) if random.random() < 0.7 else None
     for name in names:
         engine = NativeEngine(path, num_threads=int(random.integers(1, 4)), kernels=name)
+        if shortlist is not None:
+            engine.use_shortlist(shortlist)
         found = engine.translate_ids(sources, search, special, max_lengths=limits, prefix=prefixes)
         pick = int(random.integers(len(sources)))
         alone = engine.translate_ids(
@@ -218,6 +225,42 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
         assert expected is None or told == expected, f"{name} computes other bits ({config}, {search})"
         expected = told
     return len(names)
+
+
+def random_shortlist(random: np.random.Generator, config: ModelConfig) -> Shortlist:
+    """Lists of any lengths, none included."""
+    lengths = random.integers(0, 1 + int(random.choice([0, 3, 60])), config.source_vocab_size)
+    ids = [random.integers(0, config.target_vocab_size, count).astype(np.int32) for count in (lengths.sum(), 5)]
+    return Shortlist(np.append(0, np.cumsum(lengths)).astype(np.int64), *ids)
+
+
+def survives_shortlist(weights: Path, path: Path, random: np.random.Generator) -> bool:
+    """Whether an altered shortlist could be used, read from its file or given as it is."""
+    engine = NativeEngine(weights, num_threads=1)
+    shape, special = engine.shape, SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
+    sizes = SimpleNamespace(source_vocab_size=shape.source_vocab_size, target_vocab_size=shape.target_vocab_size)
+    write_shortlist(path, random_shortlist(random, sizes))
+    data = bytearray(path.read_bytes())
+    try:
+        if random.random() < 0.5:
+            for _ in range(int(random.integers(1, 5))):
+                data[int(random.integers(len(data)))] = int(random.integers(256))
+            path.write_bytes(data[: int(random.integers(len(data) // 2, len(data) + 1))])
+            engine.use_shortlist(parse_shortlist(path, path, (shape.source_vocab_size, shape.target_vocab_size)))
+        else:
+            given = random_shortlist(random, sizes)
+            array = getattr(given, str(random.choice(["starts", "targets", "always"])))
+            if len(array):
+                array[int(random.integers(len(array)))] = int(random.choice([-1, 0, 1, 2**31 - 1, -(2**31), 65536]))
+            engine.use_shortlist(given)
+        sources = [random.integers(0, shape.source_vocab_size, min(3, shape.max_length)).tolist() for _ in range(3)]
+        limit = min(3, shape.max_length - 1)
+        engine.translate_ids(sources, DecodingConfig(beam_size=2), special, max_lengths=[limit] * 3)
+    except HeedfulError:
+        return False
+    finally:
+        engine.close()
+    return True
 
 
 def altered(intact: bytes, random: np.random.Generator) -> bytes:
@@ -273,8 +316,10 @@ def survives(path: Path, random: np.random.Generator) -> bool:
 
 if __name__ == "__main__":
     if "--inside" in sys.argv:
+        from types import SimpleNamespace
         from typing import Any
 
+        from heedful.checkpoint.shortlist import Shortlist, parse_shortlist, write_shortlist
         from heedful.config import DecodingConfig, ModelConfig
         from heedful.decoding.special_tokens import SpecialTokens
         from heedful.errors import HeedfulError

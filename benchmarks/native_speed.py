@@ -95,7 +95,7 @@ def with_torch(directory: Path) -> Run:
     return run
 
 
-def with_ctranslate2(directory: Path, *, workers: int, threads: int) -> Run:
+def with_ctranslate2(directory: Path, *, workers: int, threads: int, use_map: bool = False) -> Run:
     import ctranslate2
 
     translator = ctranslate2.Translator(
@@ -112,6 +112,7 @@ def with_ctranslate2(directory: Path, *, workers: int, threads: int) -> Run:
             min_decoding_length=LENGTH,
             max_decoding_length=LENGTH,
             return_scores=beam_size > 1,
+            use_vmap=use_map,
         )
         return sum(len(result.hypotheses[0]) for result in found)
 
@@ -124,12 +125,13 @@ class Spent(NamedTuple):
     """Of all threads, waiting in a loop included: what neighbours on the machine change least."""
 
 
-def measure(runs: dict[str, Run], *, rounds: int) -> dict[str, dict[str, list[Spent]]]:
-    """What a call takes, for every task and engine, the engines taking turns."""
+def measure(runs: dict[str, Run], *, rounds: int, given: Sources | None = None) -> dict[str, dict[str, list[Spent]]]:
+    """What a call takes, for every task and engine, the engines taking turns; over given sentences or random ones."""
     random = np.random.default_rng(1)
     times: dict[str, dict[str, list[Spent]]] = {task.name: {name: [] for name in runs} for task in TASKS}
     for task in TASKS:
         sources = [[*random.integers(4, VOCAB, LENGTH - 1).tolist(), 3] for _ in range(task.batch)]
+        sources = given[: task.batch] if given else sources
         for _ in range(rounds):
             for name, run in runs.items():
                 time.sleep(0.3)  # until the threads of the one before no longer wait in a loop for more
@@ -143,13 +145,13 @@ def measure(runs: dict[str, Run], *, rounds: int) -> dict[str, dict[str, list[Sp
     return times
 
 
-def table(times: dict[str, dict[str, list[Spent]]]) -> str:
+def table(times: dict[str, dict[str, list[Spent]]], ours: str = "native int8") -> str:
     lines = [
-        "| task | engine | best, ms | median, ms | tokens/s at best | fewest core ms | native is faster by |",
+        f"| task | engine | best, ms | median, ms | tokens/s at best | fewest core ms | {ours} is faster by |",
         "|---|---|---|---|---|---|---|",
     ]
     for task in TASKS:
-        fastest = min(times[task.name]["native int8"]).seconds
+        fastest = min(times[task.name][ours]).seconds
         for name, turns in times[task.name].items():
             best, median = min(turns).seconds, statistics.median(turn.seconds for turn in turns)
             core = min(turn.core_seconds for turn in turns)
@@ -159,7 +161,7 @@ def table(times: dict[str, dict[str, list[Spent]]]) -> str:
                 f"{task.batch * LENGTH / best:,.0f}",
                 f"{core * 1e3:.0f}",
             ]
-            faster = f"{best / fastest:.1f}×" if name != "native int8" else ""
+            faster = f"{best / fastest:.1f}×" if name != ours else ""
             lines.append(f"| {task.name} | {name} | {' | '.join(cells)} | {faster} |")
     return "\n".join(lines)
 

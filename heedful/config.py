@@ -387,6 +387,8 @@ class DecodingConfig:
     """Source tokens (times beam) decoded together."""
     fast: bool = False
     """With torch on a CPU: quicker, but what is translated beside it may change the last digits of a score."""
+    shortlist: bool | None = None
+    """Choose from the words that the source's words may become; None: if the model has such a list, with native."""
 
     def __post_init__(self) -> None:
         require_positive(self, "decoding", ("beam_size", "num_best", "max_length", "temperature", "tokens_per_batch"))

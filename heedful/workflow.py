@@ -430,6 +430,8 @@ class Evaluated(NamedTuple):
     engine: str
     weights: str
     """How the engine keeps the weights: native's int8 may score a little less than float32."""
+    shortlist: bool
+    """Whether the words were chosen from the model's shortlist."""
 
 
 def evaluate(
@@ -453,4 +455,4 @@ def evaluate(
     translations = translator.translate(sources, target_language=target_language, **settings)
     texts = [translation.text for translation in translations]
     scores = score(texts, references, target_language=target_language or translator.target_language)
-    return Evaluated(texts, scores, *translator.engine_for(**settings))
+    return Evaluated(texts, scores, *translator.engine_for(**settings), translator.uses_shortlist(**settings))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from heedful.checkpoint.arrays import ModelArrays
 from heedful.checkpoint.directory import parse_json, sha256
+from heedful.checkpoint.shortlist import Shortlist
 from heedful.config import Config, ModelConfig, from_mapping, nearest
 from heedful.errors import ConfigError, ModelDirectoryError
 
@@ -23,6 +24,7 @@ BINARY_VERSION, SPECIFICATION, REVISION = 6, "TransformerSpec", 7
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "bfloat16": 5}
 RECORD, RECORD_FORMAT, RECORD_VERSION = "heedful.json", "heedful-ctranslate2", 1
 """The file that makes an exported directory complete: our configuration, and the checksums of the other files."""
+VOCABULARY_MAP = "vmap.txt"
 ACTIVATIONS = {"relu": 0, "swiglu": 2, "gelu": 3}  # SwiGLU's gate is a swish
 QUANTIZATIONS = {  # name -> type of the weights that are multiplied, type of all others
     "float32": ("float32", "float32"),
@@ -122,8 +124,10 @@ class Contents:
         return b"".join(parts)
 
 
-def ctranslate2_files(arrays: ModelArrays, quantization: str = "float32") -> dict[str, bytes]:
-    """The files that CTranslate2 reads, by name."""
+def ctranslate2_files(
+    arrays: ModelArrays, quantization: str = "float32", shortlist: Shortlist | None = None
+) -> dict[str, bytes]:
+    """The files that CTranslate2 reads, by name; a shortlist becomes its vocabulary map."""
     if quantization not in QUANTIZATIONS:
         known = ", ".join(QUANTIZATIONS)
         hint = nearest(quantization, QUANTIZATIONS)
@@ -143,7 +147,32 @@ def ctranslate2_files(arrays: ModelArrays, quantization: str = "float32") -> dic
         "multi_query_attention": False,
         "unk_token": "<unk>",
     }
-    return {"model.bin": contents.to_bytes(), "config.json": as_json(settings), **vocabularies(arrays)}
+    more = {VOCABULARY_MAP: vocabulary_map(arrays, shortlist)} if shortlist is not None else {}
+    return {"model.bin": contents.to_bytes(), "config.json": as_json(settings), **vocabularies(arrays), **more}
+
+
+def vocabulary_map(arrays: ModelArrays, shortlist: Shortlist) -> bytes:
+    """A line for each source piece, a tab, and the target pieces it may become; first, without a piece, those always.
+
+    Pieces that hold a space or a tab themselves cannot be written; the end of the source comes with every sentence.
+    """
+    tokenizer = arrays.tokenizer
+    sources = tokenizer.source_pieces(range(tokenizer.source_vocab_size))
+    targets = tokenizer.pieces(range(tokenizer.target_vocab_size))
+
+    def joined(tokens: Iterable[int]) -> str:
+        return " ".join(targets[token] for token in tokens if token < len(targets) and writable(targets[token]))
+
+    lines = ["\t" + joined(sorted({*shortlist.always.tolist(), *shortlist.of(tokenizer.eos_id).tolist()}))]
+    for token, piece in enumerate(sources):
+        if writable(piece) and len(shortlist.of(token)):
+            lines.append(f"{piece}\t{joined(shortlist.of(token).tolist())}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def writable(piece: str) -> bool:
+    """Whether a piece can stand in the map, whose marks are spaces, tabs and line breaks."""
+    return not any(mark in piece for mark in " \t\r\n")
 
 
 def read_exported(directory: str | Path) -> ModelArrays:

@@ -23,12 +23,13 @@ from heedful.cli.outcome import tell_error
 from heedful.cli.paper import paper
 from heedful.cli.preparing import prepare
 from heedful.cli.scoring import score
+from heedful.cli.shortlisting import shortlist
 from heedful.cli.training import train
 from heedful.cli.translating import translate
 from heedful.config import nearest
 from heedful.errors import HeedfulError
 
-VERBS = (train, translate, merge, score, evaluate, prepare, compare, average, export, info)
+VERBS = (train, translate, merge, score, evaluate, prepare, compare, average, shortlist, export, info)
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=True, pretty_exceptions_enable=False)

@@ -17,6 +17,11 @@ from heedful.errors import ConfigError, CorpusError
 if TYPE_CHECKING:
     from heedful.workflow import Evaluated
 
+SEARCH_FLAGS = (
+    "method beam_size length_penalty length_penalty_alpha max_length min_length no_repeat_ngram split fast shortlist"
+).split()
+"""Flags that are keys of the section decoding."""
+
 
 def evaluate(
     source: Annotated[str, typer.Option("--source", "-s", metavar="FILE", help="Text to translate.")],
@@ -34,6 +39,7 @@ def evaluate(
     no_repeat_ngram: options.NoRepeatNgram = None,
     split: options.Split = None,
     fast: options.Fast = None,
+    shortlist: options.Shortlist = None,
     device: options.Device = None,
     engine: options.Engine = None,
     quantization: options.Quantization = None,
@@ -47,18 +53,8 @@ def evaluate(
 
     Every key of the section decoding is also a flag: --decoding.split=never.
     """
-    search = search_settings(
-        settings,
-        method=method,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        length_penalty_alpha=length_penalty_alpha,
-        max_length=max_length,
-        min_length=min_length,
-        no_repeat_ngram=no_repeat_ngram,
-        split=split,
-        fast=fast,
-    )
+    flags = dict(locals())
+    search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
     if source == target == "-":
         raise ConfigError("- (standard input) can stand for one file only.")
     refuse_same_file(output, source, target)
@@ -92,11 +88,13 @@ def evaluate(
 def tell(found: Evaluated, directory: Path, *, as_json: bool) -> None:
     """Print the scores, and who translated: the scores are those of that engine."""
     if not as_json:
-        print(f"Translated by the engine {found.engine}, weights {found.weights}.", file=sys.stderr)
+        chosen = ", words from its shortlist" if found.shortlist else ""
+        print(f"Translated by the engine {found.engine}, weights {found.weights}{chosen}.", file=sys.stderr)
     told = {
         "model": str(directory),
         "num_sentences": len(found.texts),
         "engine": found.engine,
         "weights": found.weights,
+        "shortlist": found.shortlist,
     }
     print_scores(found.scores, as_json=as_json, **told)

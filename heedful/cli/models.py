@@ -68,6 +68,8 @@ def info(
 
 def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What people ask about a model, as rows of name and value."""
+    from heedful.checkpoint.directory import SHORTLIST
+
     config, details = found["config"], found["details"]
     model, training = config["model"], details.get("training") or {}
     weights = found["files"]["model.safetensors"]["size"]
@@ -82,6 +84,7 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("vocabulary", vocabulary_of(config)),
         ("longest text", f"{model['max_length']:,} subwords"),
         ("search", search_of(config["decoding"])),
+        ("shortlist", "yes" if SHORTLIST in found["files"] else "none"),
     ]
     for corpus in (details.get("data") or {}).get("corpora", []):
         rows.append(("data", f"{corpus['role']}: {corpus['name']}, {corpus['num_kept']:,} of {corpus['num_read']:,}"))

@@ -120,6 +120,14 @@ Fast = Annotated[
         help="With torch on a CPU: quicker, but last digits may depend on what else is translated.",
     ),
 ]
+Shortlist = Annotated[
+    bool | None,
+    typer.Option(
+        "--shortlist/--no-shortlist",
+        rich_help_panel=SEARCH,
+        help="Choose from the model's shortlist of words, or from all; see heedful shortlist.",
+    ),
+]
 To = Annotated[
     str | None,
     typer.Option(

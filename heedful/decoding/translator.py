@@ -104,12 +104,19 @@ class Translator:
 
     def engine_for(self, **settings: Any) -> tuple[str, str]:
         """The name of the engine that translates with these settings, and how it keeps the weights."""
+        engine = self._engine_for(self._search_settings(settings))
+        return getattr(engine, "name", "torch"), getattr(engine, "weights", "float32")
+
+    def uses_shortlist(self, **settings: Any) -> bool:
+        """Whether translations with these settings are chosen from the model's shortlist, not from all words."""
+        config = self._search_settings(settings)
+        engine = self._engine_for(config)
+        return bool(engine.uses_shortlist(config)) if hasattr(engine, "uses_shortlist") else False
+
+    def _engine_for(self, config: DecodingConfig) -> Any:
         from heedful.decoding.engines.auto import Auto
 
-        engine: Any = self.engine
-        if isinstance(engine, Auto):
-            engine = engine.engine_for(self._search_settings(settings), self.make_rule)
-        return getattr(engine, "name", "torch"), getattr(engine, "weights", "float32")
+        return self.engine.engine_for(config, self.make_rule) if isinstance(self.engine, Auto) else self.engine
 
     def _search_settings(self, settings: Mapping[str, Any]) -> DecodingConfig:
         return from_mapping(DecodingConfig, {**to_mapping(self.config), **settings}, "decoding")

@@ -12,9 +12,11 @@ from heedful.checkpoint.ctranslate2_format import (
     RECORD,
     RECORD_FORMAT,
     RECORD_VERSION,
+    VOCABULARY_MAP,
     ctranslate2_files,
 )
 from heedful.checkpoint.directory import sha256, to_json
+from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import to_mapping
 from heedful.errors import ConfigError, ModelDirectoryError
 
@@ -37,6 +39,10 @@ print(target.decode(result.hypotheses[0]))
 
 `heedful translate -m {name}` reads this directory too; it splits what is long and ranks as Heedful does.
 """
+MAP_PAGE = """
+`vmap.txt` is the model's shortlist: with `use_vmap=True`, `translate_batch` chooses from the words that the batch's own
+words may become, which is faster.
+"""
 
 
 def export_ctranslate2(
@@ -50,7 +56,7 @@ def export_ctranslate2(
     place = Path(output)
     check_place(place, overwrite=overwrite)
     arrays = load_arrays(model)
-    files = ctranslate2_files(arrays, quantization)
+    files = ctranslate2_files(arrays, quantization, read_shortlist(model))
     staging = place.with_name(f".{place.name}.writing")
     try:
         shutil.rmtree(staging, ignore_errors=True)
@@ -59,7 +65,8 @@ def export_ctranslate2(
             (staging / name).write_bytes(contents)
         arrays.tokenizer.save(staging)
         names = sorted(os.listdir(staging))
-        (staging / "README.md").write_text(page(arrays, place.name, quantization), encoding="utf-8")
+        told = page(arrays, place.name, quantization) + (MAP_PAGE if VOCABULARY_MAP in names else "")
+        (staging / "README.md").write_text(told, encoding="utf-8")
         record = {
             "format": RECORD_FORMAT,
             "format_version": RECORD_VERSION,

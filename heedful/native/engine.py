@@ -16,11 +16,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from heedful.checkpoint.shortlist import Shortlist, read_shortlist
 from heedful.config import DecodingConfig
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
 from heedful.native.convert import native_weights
 from heedful.native.cores import usable_cores
-from heedful.native.library import Pairs, Results, Sentences, Settings, load_library
+from heedful.native.library import Pairs, Results, Sentences, Settings, ShortlistArrays, load_library
 from heedful.native.weight_file import read_shape
 
 PENALTIES = {"none": 0, "paper": 1, "average": 2}
@@ -98,6 +99,22 @@ class NativeEngine:
         self._apart: list[Any] = []
         self._opening = threading.Lock()
         self.shape = read_shape(self.path)
+        self.shortlist: Shortlist | None = None
+
+    def use_shortlist(self, shortlist: Shortlist) -> None:
+        """Choose translations from a shortlist's candidates, unless a search says otherwise."""
+        arrays = [np.ascontiguousarray(array, dtype=np.int32) for array in (shortlist.targets, shortlist.always)]
+        starts = np.ascontiguousarray(shortlist.starts, dtype=np.int64)
+        given = ShortlistArrays(
+            *(shortlist.num_sources, *map(len, arrays)),
+            starts=_pointer(starts, c_int64),
+            targets=_pointer(arrays[0], c_int32),
+            always=_pointer(arrays[1], c_int32),
+        )
+        with self._opening:
+            for handle in self._handles.opened:
+                self._call(self._library.heedful_shortlist, handle, given)
+        self.shortlist = shortlist
 
     def _open(self, num_threads: int, *, beside: Any = None) -> Any:
         message = ctypes.create_string_buffer(1000)
@@ -129,10 +146,14 @@ class NativeEngine:
         """The engine of a model directory; its weights are converted at the first time and then kept."""
         _library()  # without it nothing need be converted
         try:
-            return cls(native_weights(directory, precision=precision), num_threads=num_threads, kernels=kernels)
+            engine = cls(native_weights(directory, precision=precision), num_threads=num_threads, kernels=kernels)
         except ModelDirectoryError:  # what was kept is damaged, or the model itself is, which is told now
             made = native_weights(directory, precision=precision, anew=True)
-            return cls(made, num_threads=num_threads, kernels=kernels)
+            engine = cls(made, num_threads=num_threads, kernels=kernels)
+        shortlist = read_shortlist(directory)
+        if shortlist is not None:
+            engine.use_shortlist(shortlist)
+        return engine
 
     def close(self) -> None:
         """Let the weights and the threads go; the engine is of no use afterwards."""
@@ -154,6 +175,8 @@ class NativeEngine:
         """
         if config.method == "sampling":
             raise ConfigError("decoding.method=sampling: the native engine cannot draw; use torch, or beam or greedy.")
+        if config.shortlist and self.shortlist is None:
+            raise ConfigError("decoding.shortlist: this model has no shortlist; make one with `heedful shortlist`.")
         beginnings = prefix if prefix is not None else [()] * len(sources)
         if not len(sources) == len(max_lengths) == len(beginnings):
             raise DecodingError("sources, max_lengths and prefix must be equally many.")
@@ -246,6 +269,7 @@ class NativeEngine:
             num_forbidden=len(forbidden),
             length_penalty_alpha=config.length_penalty_alpha,
             forbidden=_pointer(forbidden, c_int32),
+            shortlist=config.shortlist is not False and self.shortlist is not None,
         )
         given = Sentences(
             count=len(sources),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 3
+INTERFACE_VERSION = 4
 
 
 class Settings(Structure):
@@ -21,6 +21,8 @@ class Settings(Structure):
         *((name, c_int32) for name in ("bos_id", "eos_id", "num_forbidden")),
         ("length_penalty_alpha", c_double),
         ("forbidden", POINTER(c_int32)),
+        ("shortlist", c_int32),
+        ("unused", c_int32),
     ]
 
 
@@ -35,6 +37,17 @@ class Sentences(Structure):
         ("prefix", POINTER(c_int32)),
         ("prefix_starts", POINTER(c_int64)),
         ("max_lengths", POINTER(c_int32)),
+    ]
+
+
+class ShortlistArrays(Structure):
+    """What each source token may become: `HeedfulShortlist` of native.h."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("num_sources", "num_targets", "num_always")),
+        ("starts", POINTER(c_int64)),
+        ("targets", POINTER(c_int32)),
+        ("always", POINTER(c_int32)),
     ]
 
 
@@ -116,6 +129,8 @@ def declare(library: ctypes.CDLL) -> None:
     library.heedful_open_beside.argtypes = [c_void_p, c_int32, *message]
     library.heedful_open_beside.restype = c_void_p
     library.heedful_close.argtypes, library.heedful_close.restype = [c_void_p], None
+    library.heedful_shortlist.argtypes = [c_void_p, POINTER(ShortlistArrays), *message]
+    library.heedful_shortlist.restype = c_int32
     library.heedful_translate.argtypes = [
         *(c_void_p, POINTER(Settings), POINTER(Sentences), POINTER(Results)),
         *message,

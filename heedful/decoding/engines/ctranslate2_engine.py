@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.checkpoint.arrays import ModelArrays, load_arrays
-from heedful.checkpoint.ctranslate2_format import RECORD, ctranslate2_files, read_exported
+from heedful.checkpoint.ctranslate2_format import RECORD, VOCABULARY_MAP, ctranslate2_files, read_exported
+from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.hypothesis import Hypothesis
@@ -35,8 +36,12 @@ class CTranslate2Engine:
 
     name = "ctranslate2"
 
-    def __init__(self, translator: Any, tokenizer: Tokenizer, *, max_length: int) -> None:
-        """`translator`: a `ctranslate2.Translator` whose vocabularies are those of `tokenizer`."""
+    def __init__(self, translator: Any, tokenizer: Tokenizer, *, max_length: int, has_map: bool = False) -> None:
+        """`translator`: a `ctranslate2.Translator` whose vocabularies are those of `tokenizer`.
+
+        `has_map`: whether it has loaded a vocabulary map, which is what it calls a shortlist.
+        """
+        self.has_map = has_map
         self.translator, self.max_length = translator, max_length
         self.weights = str(translator.compute_type)
         self.special = special_tokens(tokenizer)
@@ -44,11 +49,19 @@ class CTranslate2Engine:
         self.pieces = tokenizer.pieces(range(tokenizer.target_vocab_size))
         self.ids = {piece: number for number, piece in enumerate(self.pieces)}
 
+    def uses_shortlist(self, config: DecodingConfig) -> bool:
+        """Whether this search chooses from the vocabulary map: only if told to, since the map is that of a batch."""
+        return bool(config.shortlist)
+
     def decode(
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
     ) -> dict[Job, Outcome]:
         """Search for all jobs; those that may become equally long go together, since the limit is one for a call."""
         refuse(jobs, config, align=align, rule=make_rule is not None)
+        if config.shortlist and not self.has_map:
+            raise ConfigError(
+                "decoding.shortlist: this model has no shortlist; make one with `heedful shortlist`, then export again."
+            )
         groups: dict[int, list[Job]] = {}
         for job in jobs:
             groups.setdefault(job.max_length, []).append(job)
@@ -93,6 +106,7 @@ class CTranslate2Engine:
             "min_decoding_length": 0,
             "max_input_length": 0,
             "suppress_sequences": [[self.pieces[n]] for n in (special.pad_id, special.bos_id, *special.forbidden)],
+            "use_vmap": self.uses_shortlist(config),
             "return_scores": True,
             "return_end_token": True,
             "max_batch_size": max(1, config.tokens_per_batch // beams),
@@ -172,7 +186,7 @@ def load_engine(
     else:
         arrays = load_arrays(path)
         quantization = quantization or "float32"
-        files = ctranslate2_files(arrays, quantization)
+        files = ctranslate2_files(arrays, quantization, read_shortlist(path))
     where, index = ctranslate2_device(module, device)
     try:
         translator = module.Translator(
@@ -186,7 +200,9 @@ def load_engine(
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"{path}: CTranslate2 cannot load this model on {where}: {error}") from None
     loaded = replace(arrays, weights={})
-    return CTranslate2Engine(translator, arrays.tokenizer, max_length=arrays.config.model.max_length), loaded
+    has_map = VOCABULARY_MAP in files if files else (Path(path) / VOCABULARY_MAP).is_file()
+    length = arrays.config.model.max_length
+    return CTranslate2Engine(translator, arrays.tokenizer, max_length=length, has_map=has_map), loaded
 
 
 def import_ctranslate2() -> Any:

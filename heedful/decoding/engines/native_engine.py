@@ -32,6 +32,10 @@ class Native:
         """How the weights are kept."""
         return "int8" if self.engine.shape.int8 else "float32"
 
+    def uses_shortlist(self, config: DecodingConfig) -> bool:
+        """Whether this search chooses from the model's shortlist: if there is one, unless it is told not to."""
+        return config.shortlist is not False and self.engine.shortlist is not None
+
     def decode(
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
     ) -> dict[Job, Outcome]:

@@ -61,6 +61,8 @@ class TorchEngine:
 
         On a CPU batches have shapes that mates have no part in, unless the search shall be fast.
         """
+        if config.shortlist:
+            raise ConfigError("decoding.shortlist: the engine torch looks at all words; use engine native.")
         if self._is_captured(jobs, config, make_rule):
             with evaluating(self.model):
                 return self._decode_captured(jobs, config, align=align)

@@ -105,7 +105,13 @@ void Decoder::show(float* to, int count, const float* scores) const {
     }
 }
 
+void Decoder::choose_from(std::vector<std::vector<int32_t>> lists) {
+    if (lists.empty()) selection_.clear();
+    else selection_.set(model_.output, std::move(lists), pool_);
+}
+
 const std::vector<Answer>& Decoder::answers(const std::vector<Asking>& asking, int keep) {
+    if (selection_.is_set()) return selected_answers(asking, keep);
     const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
     logits_.room(pool_.size() * num_rows_ * CHUNK_STRIDE);
     partials_.room(2 * num_rows_ * chunks);
@@ -138,14 +144,19 @@ void Decoder::judge(const std::vector<Asking>& asking, long chunk, int thread, i
     }
 }
 
-// A row's sum from its chunks in their order, and the best of what the threads found.
-void Decoder::gather(long row, float* partials, int keep) {
-    const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
+// log Σ exp(logit), from the largest logit and the sum of each chunk, in their order.
+float Decoder::log_of_sum(const float* partials, long chunks) {
     float largest = NOTHING;
     for (long c = 0; c < chunks; ++c) largest = std::max(largest, partials[2 * c]);
     double sum = 0;
     for (long c = 0; c < chunks; ++c) sum += partials[2 * c + 1] * std::exp(static_cast<double>(partials[2 * c]) - largest);
-    answers_[row].log_sum = static_cast<float>(largest + std::log(sum));
+    return static_cast<float>(largest + std::log(sum));
+}
+
+// A row's sum from its chunks, and the best of what the threads found.
+void Decoder::gather(long row, float* partials, int keep) {
+    const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
+    answers_[row].log_sum = log_of_sum(partials, chunks);
     Candidate* best = candidates_.data() + row * keep;
     for (int thread = 1; thread <= pool_.size(); ++thread) {
         const Candidate* found = candidates_.data() + (thread * num_rows_ + row) * keep;
@@ -158,6 +169,51 @@ void Decoder::gather(long row, float* partials, int keep) {
         }
     }
     answers_[row].best = best;
+}
+
+// All rows meet the columns of all sentences; then each looks at its own sentence's candidates alone.
+const std::vector<Answer>& Decoder::selected_answers(const std::vector<Asking>& asking, int keep) {
+    selected_stride_ = static_cast<long>(selection_.columns().num_tiles) * TILE + 16;
+    own_room_ = padded(static_cast<long>(selection_.longest()), CHUNK);
+    float* logits = logits_.room(num_rows_ * selected_stride_);
+    own_.room(pool_.size() * own_room_);
+    partials_.room(2 * pool_.size() * own_room_ / CHUNK);
+    Candidate* candidates = candidates_.room(num_rows_ * keep);
+    std::fill(candidates, candidates + num_rows_ * keep, Candidate{NOTHING, -1});
+    answers_.resize(num_rows_);
+    multiply(selection_.columns(), logits, selected_stride_);
+    each_row([&](long row, int thread) { judge_selected(asking[row], row, thread, keep); });
+    return answers_;
+}
+
+// Chunks are those of the sentence's own list, so that its sums have the same order in any company.
+void Decoder::judge_selected(const Asking& ask, long row, int thread, int keep) {
+    const std::vector<int32_t>& list = selection_.list(ask.sentence);
+    const long count = static_cast<long>(list.size()), chunks = (count + CHUNK - 1) / CHUNK;
+    float *own = logits_.data() + row * selected_stride_, *partials = partials_.data() + 2 * thread * own_room_ / CHUNK;
+    if (const int32_t* places = selection_.places(ask.sentence)) {
+        const float* all = own;
+        own = own_.data() + thread * own_room_;
+        for (long i = 0; i < count; ++i) own[i] = all[places[i]];
+    }
+    auto find = [&](int32_t token) {
+        const auto found = std::lower_bound(list.begin(), list.end(), token);
+        return found != list.end() && *found == token ? found - list.begin() : -1L;
+    };
+    for (long c = 0; c < chunks; ++c)
+        kernels_.scan(own + c * CHUNK, static_cast<int>(std::min<long>(CHUNK, count - c * CHUNK)), partials + 2 * c, partials + 2 * c + 1);
+    Answer& answer = answers_[row];
+    answer.log_sum = log_of_sum(partials, chunks);
+    if (const long wanted = find(ask.wanted); wanted >= 0) answer.wanted = own[wanted];
+    for (int32_t token : ask.banned)
+        if (const long place = find(token); place >= 0) own[place] = NOTHING;
+    Candidate* best = candidates_.data() + row * keep;
+    for (long c = 0; c < chunks; ++c) {
+        const int first = static_cast<int>(c) * CHUNK, end = static_cast<int>(std::min<long>(first + CHUNK, count));
+        if (partials[2 * c] >= best[keep - 1].value) kernels_.choose(own + first, end - first, first, best, keep);
+    }
+    for (int i = 0; i < keep && best[i].token >= 0; ++i) best[i].token = list[best[i].token];
+    answer.best = best;
 }
 
 void Decoder::logits(float* to) {

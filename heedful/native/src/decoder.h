@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "encoder.h"
+#include "shortlist.h"
 
 namespace heedful {
 
@@ -29,6 +30,8 @@ class Decoder : Stack {
     Decoder(const Model& model, const Kernels& kernels, Pool& pool) : Stack(model, kernels, pool), cache_(model, kernels) {}
     // Make room for some hypotheses at a time, each of so many tokens.
     void begin(const Memory& memory, long num_slots, long capacity);
+    // The candidates of each sentence, in rising order; none at all: every token.
+    void choose_from(std::vector<std::vector<int32_t>> lists);
     long place(long slot, long position) const { return (slot * capacity_ + position) * entry(); }
     void step(const std::vector<Asking>& asking);
     // The best `keep` tokens of each row after a step.
@@ -45,11 +48,15 @@ class Decoder : Stack {
     void show(float* to, int count, const float* scores) const;
     void judge(const std::vector<Asking>& asking, long chunk, int thread, int keep);
     void gather(long row, float* partials, int keep);
+    const std::vector<Answer>& selected_answers(const std::vector<Asking>& asking, int keep);
+    void judge_selected(const Asking& ask, long row, int thread, int keep);
+    static float log_of_sum(const float* partials, long chunks);
 
     const Memory* memory_ = nullptr;
-    long num_slots_ = 0, capacity_ = 0, scores_room_ = 0;
+    long num_slots_ = 0, capacity_ = 0, scores_room_ = 0, selected_stride_ = 0, own_room_ = 0;
+    Selection selection_;
     Kept cache_;
-    Buffer<float> scores_, logits_, partials_;
+    Buffer<float> scores_, logits_, partials_, own_;
     Buffer<long> offsets_;
     Buffer<Candidate> candidates_;
     std::vector<Answer> answers_;

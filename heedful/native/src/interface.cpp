@@ -39,7 +39,7 @@ template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 3; }
+int32_t heedful_interface_version() { return 4; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
@@ -63,11 +63,20 @@ void* heedful_open_beside(void* other, int32_t num_threads, char* message, int64
         check_threads(num_threads);
         const Engine& first = *static_cast<Engine*>(other);
         engine = new Engine(first.model, num_threads, first.kernels);
+        engine->search.use(first.search.shortlist());
     });
     return engine;
 }
 
 void heedful_close(void* engine) { delete static_cast<Engine*>(engine); }
+
+int32_t heedful_shortlist(void* engine, const HeedfulShortlist* given, char* message, int64_t room) {
+    Engine& own = *static_cast<Engine*>(engine);
+    return guarded(message, room, [&] {
+        std::lock_guard<std::mutex> turn(own.busy);
+        own.search.use(std::make_shared<heedful::Shortlist>(*given, own.model->shape));
+    });
+}
 
 int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const HeedfulSentences* sentences,
                           HeedfulResults* results, char* message, int64_t room) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "buffer.h"
 #include "kernels.h"
 #include "weight_file.h"
 
@@ -48,6 +49,9 @@ struct Model {
     Linear linear(const std::string& name, int inputs, int outputs) const;
     Norm norm(const std::string& name) const;
     FeedForward feed_forward(const std::string& name) const;
+    void keep_near();
+
+    Buffer<int8_t> near_; // the decoder's weights
 };
 
 inline long padded(long count, long unit) { return (count + unit - 1) / unit * unit; }

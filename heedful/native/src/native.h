@@ -12,6 +12,7 @@ struct HeedfulSettings {
     int32_t bos_id, eos_id, num_forbidden;
     double length_penalty_alpha;
     const int32_t* forbidden;
+    int32_t shortlist, unused; /* whether to choose from the shortlist's candidates alone */
 };
 
 /* Sentence i: tokens from starts[i] to before starts[i + 1]; prefix likewise; its longest result without the end. */
@@ -42,6 +43,14 @@ struct HeedfulPairs {
     const int64_t* target_starts;
 };
 
+/* What source token i may become: targets from starts[i] to before starts[i + 1], and what is always allowed. */
+struct HeedfulShortlist {
+    int64_t num_sources, num_targets, num_always;
+    const int64_t* starts;
+    const int32_t* targets;
+    const int32_t* always;
+};
+
 HEEDFUL_API int32_t heedful_interface_version();
 /* The name of the kernels that would be used, or "" where this processor cannot run those of that name. */
 HEEDFUL_API const char* heedful_kernels(const char* name);
@@ -49,6 +58,8 @@ HEEDFUL_API void* heedful_open(const char* path, int32_t num_threads, const char
 /* Another engine over the weights of one that is open; each may be closed before the other. */
 HEEDFUL_API void* heedful_open_beside(void* engine, int32_t num_threads, char* message, int64_t room);
 HEEDFUL_API void heedful_close(void* engine);
+/* Give an engine a shortlist; engines that are opened beside it afterwards have it too. */
+HEEDFUL_API int32_t heedful_shortlist(void* engine, const HeedfulShortlist*, char* message, int64_t room);
 HEEDFUL_API int32_t heedful_translate(void* engine, const HeedfulSettings*, const HeedfulSentences*, HeedfulResults*,
                                       char* message, int64_t room);
 /* How much the step after each target token attends to each source token, the mean over the heads of the last decoder

@@ -49,6 +49,7 @@ void Search::check(const HeedfulSettings& settings, const HeedfulSentences& give
     if (settings.beam_size < 1 || settings.beam_size > 1000 || settings.num_best < 1 || settings.num_best > settings.beam_size)
         throw Error("beam_size must be from 1 to 1000, and num_best at most as large");
     if (given.count < 0 || settings.num_forbidden < 0) throw Error("a count is negative");
+    if (settings.shortlist && !shortlist_) throw Error("there is no shortlist to choose from");
     const int32_t special[] = {settings.bos_id, settings.eos_id};
     check_tokens(special, 2, shape.target_vocab_size);
     for (int i = 0; i < given.count; ++i) {
@@ -78,6 +79,18 @@ void Search::begin(const HeedfulSentences& given) {
         capacity = std::max<long>(capacity, sentence.max_length + 1L);
     }
     decoder_.begin(memory_, static_cast<long>(given.count) * settings_.beam_size, capacity);
+    choose_columns(given);
+}
+
+// With a shortlist each sentence has its own candidates; what is forced upon it, and the end, are among them.
+void Search::choose_columns(const HeedfulSentences& given) {
+    std::vector<std::vector<int32_t>> lists;
+    for (int i = 0; i < given.count && settings_.shortlist; ++i) {
+        std::vector<int32_t> more = sentences_[i].prefix;
+        more.push_back(settings_.eos_id);
+        lists.push_back(shortlist_->candidates(given.tokens + given.starts[i], given.starts[i + 1] - given.starts[i], more));
+    }
+    decoder_.choose_from(std::move(lists));
 }
 
 // Each live hypothesis of each open sentence asks for its next token.

@@ -1,6 +1,8 @@
 // Beam search with the rules of heedful/decoding/beam.py; a beam of one is greedy search.
 #pragma once
 
+#include <memory>
+
 #include "decoder.h"
 #include "native.h"
 
@@ -10,6 +12,8 @@ class Search {
   public:
     Search(const Model& model, const Kernels& kernels, Pool& pool)
         : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool), memory_(model, kernels) {}
+    void use(std::shared_ptr<const Shortlist> shortlist) { shortlist_ = std::move(shortlist); }
+    std::shared_ptr<const Shortlist> shortlist() const { return shortlist_; }
     void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
     void align(const HeedfulPairs& pairs, float* to);
     void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);
@@ -37,6 +41,7 @@ class Search {
     void check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const;
     void check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const;
     void begin(const HeedfulSentences& given);
+    void choose_columns(const HeedfulSentences& given);
     void ask(int step);
     void advance(Sentence& sentence, int index, const std::vector<Answer>& answers, size_t& row, int step);
     void gather(const Sentence& sentence, const std::vector<Answer>& answers, size_t& row, int step);
@@ -48,6 +53,7 @@ class Search {
     void write(const Sentence& sentence, int index, HeedfulResults& results) const;
 
     const Model& model_;
+    std::shared_ptr<const Shortlist> shortlist_;
     Encoder encoder_;
     Decoder decoder_;
     Memory memory_;

@@ -41,7 +41,7 @@ def f1_on_valid(trees: Mapping[str, Tree]) -> MakeEvaluate:
         gold = evenly(known, config.training.bleu_sentences)
         if not gold:
             return None
-        decoding = replace(config.decoding, method="greedy", num_best=1, fast=True)
+        decoding = replace(config.decoding, method="greedy", num_best=1, fast=True, shortlist=None)
 
         def evaluate(model: nn.Module) -> Evaluation:
             from heedful.decoding.translator import Translator

@@ -1,0 +1,115 @@
+"""A model's lexical shortlist: which target tokens each source token may become. Part of the model directory.
+
+A sentence's candidates are those of its own tokens and those that are always allowed. Choosing among a few thousand
+candidates instead of the whole vocabulary is much of the work saved when one sentence is translated at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from heedful.checkpoint import directory as files_of
+from heedful.checkpoint.arrays import read_weights
+from heedful.checkpoint.directory import CARD, SHORTLIST, Files
+from heedful.checkpoint.model import read_record
+from heedful.errors import ModelDirectoryError
+
+KINDS = {"starts": np.int64, "targets": np.int32, "always": np.int32}
+REMEDY = "make it again with `heedful shortlist`"
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """What each source token may become: `targets[starts[i]:starts[i + 1]]`, and what is `always` allowed."""
+
+    starts: np.ndarray
+    targets: np.ndarray
+    always: np.ndarray
+    settings: Mapping[str, int] = field(default_factory=dict)
+    """How it was made."""
+
+    @property
+    def num_sources(self) -> int:
+        """Number of source tokens that it is for."""
+        return len(self.starts) - 1
+
+    def of(self, token: int) -> np.ndarray:
+        """What one source token may become."""
+        return self.targets[self.starts[token] : self.starts[token + 1]]
+
+    def candidates(self, source: Sequence[int]) -> np.ndarray:
+        """All that a translation of these tokens may consist of, in rising order."""
+        return np.unique(np.concatenate([self.always, *(self.of(token) for token in source)]))
+
+
+def read_shortlist(directory: str | Path) -> Shortlist | None:
+    """The shortlist of a model directory, verified; None where it has none."""
+
+    def read(files: Files) -> Shortlist | None:
+        if SHORTLIST not in files.entries:
+            return None
+        files.check([SHORTLIST])
+        config, shown_as = read_record(files)[0].model, files.directory / SHORTLIST
+        sizes = (config.source_vocab_size, config.target_vocab_size)
+        return parse_shortlist(files.paths[SHORTLIST], shown_as, sizes)
+
+    return files_of.steady(directory, read)
+
+
+def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) -> Shortlist:
+    """A shortlist from its file, with every bound checked; `shown_as` is for the messages."""
+    try:
+        arrays = read_weights(path, shown_as)
+        settings = read_settings(path)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        raise ModelDirectoryError(f"{shown_as} is damaged: it cannot be read; {REMEDY}.") from None
+    for name, kind in KINDS.items():
+        if name not in arrays or arrays[name].dtype != kind or arrays[name].ndim != 1:
+            raise ModelDirectoryError(f"{shown_as} is damaged: {name} is missing or of another kind; {REMEDY}.")
+    found = Shortlist(**{name: arrays[name] for name in KINDS}, settings=settings)
+    num_sources, num_targets = vocab_sizes
+    if found.num_sources != num_sources:
+        raise ModelDirectoryError(f"{shown_as} is for another vocabulary; {REMEDY}.")
+    if found.starts[0] != 0 or found.starts[-1] != len(found.targets) or (np.diff(found.starts) < 0).any():
+        raise ModelDirectoryError(f"{shown_as} is damaged: its lists are not one after another; {REMEDY}.")
+    for tokens in (found.targets, found.always):
+        if len(tokens) and not 0 <= tokens.min() <= tokens.max() < num_targets:
+            raise ModelDirectoryError(f"{shown_as} is damaged: a token is not in the vocabulary; {REMEDY}.")
+    return found
+
+
+def read_settings(path: Path) -> dict[str, int]:
+    """How a shortlist was made, from the header of its file."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return {str(name): int(value) for name, value in header.get("__metadata__", {}).items()}
+
+
+def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
+    """Put a shortlist into a model directory, in the place of any that was there; the rest stays as it is."""
+    files = files_of.locate(Path(directory))
+    files.check_strays()
+    files.check(name for name in files.entries if name not in (CARD, SHORTLIST))  # damage must not get a new checksum
+
+    def write(folder: Path) -> None:
+        for name in files.entries:
+            if name != SHORTLIST:
+                shutil.copy2(files.paths[name], folder / name)
+        write_shortlist(folder / SHORTLIST, shortlist)
+        shutil.copymode(folder / files_of.CONFIG, folder / SHORTLIST)
+
+    files_of.replace_files(directory, write)
+
+
+def write_shortlist(path: Path, shortlist: Shortlist) -> None:
+    """The file of a shortlist."""
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.ascontiguousarray(getattr(shortlist, name), dtype=kind) for name, kind in KINDS.items()}
+    save_file(arrays, path, metadata={name: str(value) for name, value in shortlist.settings.items()})

@@ -1,0 +1,78 @@
+"""`heedful shortlist`: give a model the list of words that each source word may become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heedful.cli import options
+from heedful.cli.flags import corpora_of, language_of, model_directory
+from heedful.config import CorpusConfig, from_mapping
+from heedful.errors import ConfigError
+
+
+def shortlist(
+    sources: options.Sources = None,
+    targets: options.Targets = None,
+    data: options.SingleFiles = None,
+    model: options.ModelDirectory = None,
+    target_language: options.To = None,
+    per_token: Annotated[int, typer.Option(min=1, help="Candidates of each source token.")] = 150,
+    frequent: Annotated[int, typer.Option(min=0, help="Frequent words that are always candidates.")] = 2000,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of sentences to learn from, evenly from the files.")] = (
+        2_000_000
+    ),
+    quiet: options.Quiet = False,
+) -> None:
+    """Give a model a shortlist: which words its source words may become, learned from pairs of sentences.
+
+    \b
+    heedful shortlist -m model --source train.en --target train.de
+    heedful translate -m model "A sentence."
+    heedful translate -m model --no-shortlist "A sentence."
+
+    With it the engine native translates single sentences faster. The pairs the model was trained on serve well.
+    """
+    found = corpora_of(sources, targets, data)
+    if not found:
+        raise ConfigError("no pairs to learn from: give --source and --target, or --data.")
+    directory = model_directory(model)
+    from heedful.checkpoint.arrays import load_arrays
+    from heedful.checkpoint.directory import prepare_directory
+    from heedful.checkpoint.shortlist import save_shortlist
+    from heedful.decoding.shortlists import ShortlistSize, collect_pairs, make_shortlist
+    from heedful.training.report import ConsoleReporter
+
+    arrays = load_arrays(directory, with_weights=False)
+    prepare_directory(directory)  # that it can be written is better known before the work than after
+    corpora = [from_mapping(CorpusConfig, corpus, "corpus") for corpus in found]
+    named = [(corpus, language_for(corpus, target_language, arrays.tokenizer.tags)) for corpus in corpora]
+    console = ConsoleReporter(quiet=quiet)
+    sizes = (arrays.config.model.source_vocab_size, arrays.config.model.target_vocab_size)
+    with console.stages() as tell:
+        collected = collect_pairs(
+            arrays.tokenizer, named, most=pairs, tell=lambda count: tell("reading pairs", count, None)
+        )
+        made = make_shortlist(
+            collected,
+            ShortlistSize(per_token, frequent),
+            vocab_sizes=sizes,
+            tell=lambda count: tell("learning which words they become", count, len(collected)),
+        )
+    save_shortlist(directory, made)
+    average = collected.average(made)
+    console.note(f"{len(collected):,} pairs; about {average:,.0f} of {sizes[1]:,} words are candidates for a sentence.")
+
+
+def language_for(corpus: CorpusConfig, given: str | None, tags: Sequence[str]) -> str | None:
+    """The language of the tag that a corpus needs: the one that was named, or the ending of its target file."""
+    if not tags:
+        return None
+    language = given or language_of(corpus.target)
+    if language not in tags:
+        name = Path(corpus.target or corpus.path or "").name
+        raise ConfigError(f"{name}: into which of {', '.join(tags)}? Name it with --target-language.")
+    return language
