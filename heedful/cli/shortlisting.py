@@ -20,8 +20,8 @@ def shortlist(
     data: options.SingleFiles = None,
     model: options.ModelDirectory = None,
     target_language: options.To = None,
-    per_token: Annotated[int, typer.Option(min=1, help="Candidates of each source token.")] = 150,
-    frequent: Annotated[int, typer.Option(min=0, help="Frequent words that are always candidates.")] = 2000,
+    per_token: Annotated[int, typer.Option(min=1, help="Candidates of each source token.")] = 100,
+    frequent: Annotated[int, typer.Option(min=0, help="Frequent words that are always candidates.")] = 1000,
     pairs: Annotated[int, typer.Option(min=1, help="Pairs of sentences to learn from, evenly from the files.")] = (
         2_000_000
     ),

@@ -26,9 +26,9 @@ LONGEST = 150
 class ShortlistSize:
     """How many candidates a sentence gets."""
 
-    per_token: int = 150
+    per_token: int = 100
     """Of each source token."""
-    frequent: int = 2000
+    frequent: int = 1000
     """Always: the most frequent tokens of the target language."""
 
 

@@ -32,7 +32,7 @@ def test_a_model_gets_a_shortlist_and_translates_as_before(inside: Inside, copy:
     told = inside("shortlist", "-m", copy, *corpus.flags)
     assert told.code == 0 and told.out == "" and "candidates for a sentence" in told.error
     found = read_shortlist(copy)
-    assert found is not None and found.settings == {"per_token": 150, "frequent": 2000, "pairs": num_lines(corpus)}
+    assert found is not None and found.settings == {"per_token": 100, "frequent": 1000, "pairs": num_lines(corpus)}
     assert inside("evaluate", "-m", copy, *files, "--engine", "native").out == before  # digits become digits
     assert "from its shortlist" in inside("evaluate", "-m", copy, *files, "--engine", "native").error
     assert "shortlist" not in inside("evaluate", "-m", copy, *files, "--engine", "native", "--no-shortlist").error
