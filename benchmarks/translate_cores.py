@@ -1,0 +1,208 @@
+"""Translating on a CPU: every system in a process of its own, the processes taking turns. See `translate_speed.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from translate_models import make_models
+from translate_peers import TARGET, Peer, Task, all_peers, installed
+
+from heedful.config import Config
+
+
+TASKS = [Task(1, 1), Task(1, 4), Task(32, 1), Task(32, 4), Task(512, 1), Task(512, 4)]
+QUIET = 0.25
+"""Seconds between two turns, until the threads of the one before no longer wait in a loop for more."""
+LONG = 2.0
+"""Seconds of a call that needs no other one before it to fill the caches, and that is not made often."""
+
+
+class Limits(NamedTuple):
+    """How long all may take."""
+
+    rounds: int
+    seconds: float
+    """Of a turn."""
+    longest: float
+    """Of a call; a task that would take longer is skipped, and the page says so."""
+
+
+@dataclass
+class Worker:
+    """A system's process, and what was measured of it."""
+
+    peer: Peer
+    process: subprocess.Popen[str]
+    start_up: float = 0.0
+    memory: int = 0
+    seconds: dict[Task, list[float]] = field(default_factory=dict)
+    skipped: dict[Task, str] = field(default_factory=dict)
+
+    def ask(self, task: Task, *, seconds: float, warm: bool) -> dict[str, Any]:
+        """One turn: the seconds of its calls, or an error."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps({**task._asdict(), "seconds": seconds, "warm": warm}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        return json.loads(line) if line else {"error": "its process ended"}
+
+    def median(self, task: Task) -> float:
+        return statistics.median(self.seconds[task])
+
+    def expected(self, task: Task) -> float:
+        """Seconds that a call may take, from smaller batches; 0 where nothing is known."""
+        known = [one for one in self.seconds if one.beam == task.beam and one.batch < task.batch]
+        nearest = max(known, default=None)
+        return self.median(nearest) * task.batch / nearest.batch if nearest and nearest.batch > 1 else 0.0
+
+
+@contextmanager
+def workers_of(folder: Path, peers: dict[str, Peer], threads: int) -> Iterator[list[Worker]]:
+    """A process for each system, started one after the other; those that cannot start are left out and told of."""
+    workers: list[Worker] = []
+    try:
+        for name, peer in peers.items():
+            command = [sys.executable, str(Path(__file__).with_name("translate_peers.py")), name, str(folder)]
+            worker = start([*command, str(threads)], peer, threads)
+            if worker is not None:
+                workers.append(worker)
+        yield workers
+    finally:
+        for worker in workers:
+            worker.process.kill()
+            worker.process.wait()
+
+
+def start(command: list[str], peer: Peer, threads: int) -> Worker | None:
+    """A system's process after its first translation, and the memory it had after a batch of 32."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    with tempfile.TemporaryFile("w+") as complaints:
+        begin = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, text=True, env=environment
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        worker = Worker(peer, process, start_up=time.perf_counter() - begin)
+        if line:
+            worker.memory = worker.ask(Task(32, 1), seconds=0, warm=False)["memory"]
+            return worker
+        process.wait()
+        complaints.seek(0)
+        tell(f"{peer.title} does not start: {complaints.read()[-500:]}")
+        return None
+
+
+def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
+    """Every task with every system, the systems taking turns."""
+    for task in tasks:
+        tell(f"{task}")
+        present = [worker for worker in workers if fits(worker, task, limits)]
+        for number in range(limits.rounds):
+            for worker in present:
+                spent = worker.seconds.get(task, [])
+                if task in worker.skipped or (len(spent) > 1 and min(spent) > LONG):
+                    continue
+                time.sleep(QUIET)
+                warm = max([worker.expected(task), *spent[:1]]) < LONG
+                found = worker.ask(task, seconds=limits.seconds, warm=warm)
+                if "error" in found:
+                    worker.skipped[task] = found["error"]
+                    continue
+                worker.seconds.setdefault(task, []).extend(found["seconds"])
+
+
+def fits(worker: Worker, task: Task, limits: Limits) -> bool:
+    """Whether a system shall do a task; if not, why is noted."""
+    expected = worker.expected(task)
+    if task.beam > worker.peer.most_beams:
+        worker.skipped[task] = "it has no beam search"
+    elif expected > limits.longest:
+        worker.skipped[task] = f"a call would take about {expected:.0f} s"
+    return task not in worker.skipped
+
+
+def tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+# ---------------------------------------------------------------------- telling
+
+
+def table(workers: list[Worker], tasks: list[Task]) -> str:
+    """One row a task and system; the last column is against the first system, which is ours."""
+    lines = [
+        "| task | system | tokens/s | ms a call, median | 99th of 100 | calls | first translation, s | memory, MiB "
+        "| native is |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for task in tasks:
+        present = [worker for worker in workers if worker.seconds.get(task)]
+        for worker in present:
+            times, median = sorted(worker.seconds[task]), worker.median(task)
+            slow = times[min(len(times) - 1, int(0.99 * len(times)))]
+            lines.append(
+                f"| {task} | {worker.peer.title} | {task.batch * TARGET / median:,.0f} | {median * 1e3:,.1f} "
+                f"| {slow * 1e3:,.1f} | {len(times)} | {worker.start_up:.2f} | {worker.memory / 2**20:,.0f} "
+                f"| {median / present[0].median(task):.2f}× |"
+            )
+    return "\n".join(lines)
+
+
+def comparison(workers: list[Worker], tasks: list[Task]) -> str:
+    """How many times as fast our first system is as each family of systems, at the best of its settings."""
+    families = list(dict.fromkeys(worker.peer.family for worker in workers))[1:]
+    lines = [f"| task | {' | '.join(families)} |", "|---|" + "---:|" * len(families)]
+    for task in tasks:
+        cells = []
+        for family in families:
+            theirs = [w.median(task) for w in workers if w.peer.family == family and w.seconds.get(task)]
+            ours = workers[0].seconds.get(task)
+            cells.append(f"{min(theirs) / statistics.median(ours):.2f}×" if theirs and ours else "–")
+        lines.append(f"| {task} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def left_out(workers: list[Worker], tasks: list[Task]) -> str:
+    """What was not measured, and why."""
+    return "\n".join(
+        f"- {worker.peer.title}, {task}: not measured, {worker.skipped[task]}."
+        for task in tasks
+        for worker in workers
+        if task in worker.skipped
+    )
+
+
+def page(folder: Path, config: Config, tasks: list[Task], names: list[str], threads: int, limits: Limits) -> str:
+    """Make the models, measure all systems that were asked for and are installed, and tell."""
+    known = all_peers(threads)
+    peers = {name: peer for name, peer in known.items() if name in names or "all" in names}
+    absent = [peer.title for peer in peers.values() if not installed(peer)]
+    peers = {name: peer for name, peer in peers.items() if installed(peer)}
+    before = os.getloadavg()[0]
+    make_models(folder, config, peers)
+    with workers_of(folder, peers, threads) as workers:
+        measure(workers, tasks, limits)
+        told = [
+            f"Load {before:.1f} before; {limits.rounds} turns of {limits.seconds} s; {threads} threads for each system.",
+            table(workers, tasks),
+            f"How many times as fast {workers[0].peer.title} is as the best setting of each:",
+            comparison(workers, tasks),
+            left_out(workers, tasks),
+            f"Not installed: {'; '.join(absent)}." if absent else "",
+        ]
+    return "\n\n".join(part for part in told if part)
