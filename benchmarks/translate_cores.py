@@ -10,8 +10,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ from translate_models import make_models
 from translate_peers import TARGET, Peer, Task, all_peers, installed
 
 from heedful.config import Config
-
 
 TASKS = [Task(1, 1), Task(1, 4), Task(32, 1), Task(32, 4), Task(512, 1), Task(512, 4)]
 QUIET = 0.25
@@ -112,7 +112,7 @@ def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
     for task in tasks:
         tell(f"{task}")
         present = [worker for worker in workers if fits(worker, task, limits)]
-        for number in range(limits.rounds):
+        for _ in range(limits.rounds):
             for worker in present:
                 spent = worker.seconds.get(task, [])
                 if task in worker.skipped or (len(spent) > 1 and min(spent) > LONG):
@@ -143,38 +143,45 @@ def tell(line: str) -> None:
 # ---------------------------------------------------------------------- telling
 
 
+def ours(workers: list[Worker], peer: Peer) -> Worker:
+    """The system that another is compared with: our first, or our first with a shortlist."""
+    return next((worker for worker in workers if worker.peer.listed == peer.listed), workers[0])
+
+
 def table(workers: list[Worker], tasks: list[Task]) -> str:
-    """One row a task and system; the last column is against the first system, which is ours."""
+    """One row a task and system; ratios last."""
     lines = [
         "| task | system | tokens/s | ms a call, median | 99th of 100 | calls | first translation, s | memory, MiB "
-        "| native is |",
+        "| Heedful is |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for task in tasks:
-        present = [worker for worker in workers if worker.seconds.get(task)]
-        for worker in present:
+        for worker in (worker for worker in workers if worker.seconds.get(task)):
             times, median = sorted(worker.seconds[task]), worker.median(task)
             slow = times[min(len(times) - 1, int(0.99 * len(times)))]
+            faster = ratio(median, ours(workers, worker.peer), task)
             lines.append(
                 f"| {task} | {worker.peer.title} | {task.batch * TARGET / median:,.0f} | {median * 1e3:,.1f} "
-                f"| {slow * 1e3:,.1f} | {len(times)} | {worker.start_up:.2f} | {worker.memory / 2**20:,.0f} "
-                f"| {median / present[0].median(task):.2f}× |"
+                f"| {slow * 1e3:,.1f} | {len(times)} | {worker.start_up:.2f} | {worker.memory / 2**20:,.0f} | {faster} |"
             )
     return "\n".join(lines)
 
 
 def comparison(workers: list[Worker], tasks: list[Task]) -> str:
-    """How many times as fast our first system is as each family of systems, at the best of its settings."""
-    families = list(dict.fromkeys(worker.peer.family for worker in workers))[1:]
-    lines = [f"| task | {' | '.join(families)} |", "|---|" + "---:|" * len(families)]
+    """How many times as fast ours is as each family of systems, at the best of its settings."""
+    others = {worker.peer.family: worker.peer for worker in workers if ours(workers, worker.peer) is not worker}
+    lines = [f"| task | {' | '.join(others)} |", "|---|" + "---:|" * len(others)]
     for task in tasks:
         cells = []
-        for family in families:
-            theirs = [w.median(task) for w in workers if w.peer.family == family and w.seconds.get(task)]
-            ours = workers[0].seconds.get(task)
-            cells.append(f"{min(theirs) / statistics.median(ours):.2f}×" if theirs and ours else "–")
+        for family, peer in others.items():
+            best = min((w.median(task) for w in workers if w.peer.family == family and w.seconds.get(task)), default=0)
+            cells.append(ratio(best, ours(workers, peer), task))
         lines.append(f"| {task} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def ratio(seconds: float, ours: Worker, task: Task) -> str:
+    return f"{seconds / ours.median(task):.2f}×" if seconds and ours.seconds.get(task) else "–"
 
 
 def left_out(workers: list[Worker], tasks: list[Task]) -> str:
@@ -198,11 +205,20 @@ def page(folder: Path, config: Config, tasks: list[Task], names: list[str], thre
     with workers_of(folder, peers, threads) as workers:
         measure(workers, tasks, limits)
         told = [
-            f"Load {before:.1f} before; {limits.rounds} turns of {limits.seconds} s; {threads} threads for each system.",
+            f"{threads} threads for each system; load {before:.1f} before; {limits.rounds} turns of {limits.seconds} s, "
+            f"or two calls where one takes over {LONG:.0f} s. {', '.join(packages())}.",
             table(workers, tasks),
-            f"How many times as fast {workers[0].peer.title} is as the best setting of each:",
+            "How many times as fast Heedful is as the best setting of each, with a shortlist where the other has its "
+            "map:",
             comparison(workers, tasks),
             left_out(workers, tasks),
             f"Not installed: {'; '.join(absent)}." if absent else "",
         ]
     return "\n\n".join(part for part in told if part)
+
+
+def packages() -> Iterator[str]:
+    """The versions of the peers that are installed."""
+    for name in ("ctranslate2", "transformers", "openvino", "optimum-intel"):
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"

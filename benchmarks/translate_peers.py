@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -51,6 +50,8 @@ class Peer(NamedTuple):
     package: str | None = None
     """What must be installed."""
     most_beams: int = 16
+    listed: bool = False
+    """Whether it chooses from a shortlist; it is then compared with ours that does."""
 
 
 # ---------------------------------------------------------------------- Heedful
@@ -232,15 +233,17 @@ def all_ctranslate2(threads: int) -> dict[str, Peer]:
                 title = f"CTranslate2 {quantization}, {layout} threads{', map' if use_map else ''}"
                 family = f"CTranslate2 {quantization}{', map' if use_map else ''}"
                 load = ctranslate2(quantization, apart=apart, use_map=use_map)
-                found[name] = Peer(title, family, load, "ctranslate2")
+                found[name] = Peer(title, family, load, "ctranslate2", listed=use_map)
     return found
 
 
 def all_peers(threads: int) -> dict[str, Peer]:
     """Every system by its name, ours first."""
     return {
-        "native": Peer("Heedful native int8", "native", native(shortlist=False)),
-        "native-shortlist": Peer("Heedful native int8, shortlist", "native, shortlist", native(shortlist=True)),
+        "native": Peer("Heedful native int8", "Heedful native", native(shortlist=False)),
+        "native-shortlist": Peer(
+            "Heedful native int8, shortlist", "Heedful native, shortlist", native(shortlist=True), listed=True
+        ),
         **all_ctranslate2(threads),
         "openvino-int8": Peer("OpenVINO int8 weights", "OpenVINO int8", openvino("int8"), "optimum.intel"),
         "openvino-float32": Peer("OpenVINO float32", "OpenVINO float32", openvino("float32"), "optimum.intel"),
@@ -283,6 +286,12 @@ def turn(run: Run, sources: Sources, asked: dict[str, Any]) -> list[float]:
     return spent
 
 
+def most_memory() -> int:
+    """Bytes that this process held at most, its share of mapped files included (`ru_maxrss` begins with the parent's)."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
 def main() -> None:
     name, folder, threads = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     sys.path.insert(0, str(ROOT))
@@ -299,7 +308,7 @@ def main() -> None:
             found: dict[str, Any] = {"seconds": turn(run, sources[: asked["batch"]], asked)}
         except Exception as error:  # a peer that cannot do a task must not end the others
             found = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
-        found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        found["memory"] = most_memory()
         answers.write(json.dumps(found) + "\n")
         answers.flush()
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -41,7 +41,6 @@ from heedful.decoding.captured.slots import Room
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.special_tokens import SpecialTokens
-from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
 from heedful.paper.experiment import processor
 
