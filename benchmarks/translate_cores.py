@@ -28,6 +28,16 @@ LONG = 2.0
 """Seconds of a call that needs no other one before it to fill the caches, and that is not made often."""
 
 
+class Chosen(NamedTuple):
+    """What is compared."""
+
+    systems: list[str]
+    """By their names in `translate_peers.py`, or all."""
+    threads: int
+    bergamot: str | None
+    """A Python in which Bergamot is installed, if not this one."""
+
+
 class Limits(NamedTuple):
     """How long all may take."""
 
@@ -71,13 +81,14 @@ class Worker:
 
 
 @contextmanager
-def workers_of(folder: Path, peers: dict[str, Peer], threads: int) -> Iterator[list[Worker]]:
+def workers_of(folder: Path, peers: dict[str, Peer], threads: int, bergamot: str) -> Iterator[list[Worker]]:
     """A process for each system, started one after the other; those that cannot start are left out and told of."""
     workers: list[Worker] = []
     try:
         for name, peer in peers.items():
-            command = [sys.executable, str(Path(__file__).with_name("translate_peers.py")), name, str(folder)]
-            worker = start([*command, str(threads)], peer, threads)
+            python = bergamot if name == "bergamot" else sys.executable
+            script = Path(__file__).with_name("translate_peers.py")
+            worker = start([python, str(script), name, str(folder), str(threads)], peer, threads)
             if worker is not None:
                 workers.append(worker)
         yield workers
@@ -99,7 +110,7 @@ def start(command: list[str], peer: Peer, threads: int) -> Worker | None:
         line = process.stdout.readline()
         worker = Worker(peer, process, start_up=time.perf_counter() - begin)
         if line:
-            worker.memory = worker.ask(Task(32, 1), seconds=0, warm=False)["memory"]
+            worker.memory = worker.ask(Task(32, 1), seconds=0, warm=True)["memory"]
             return worker
         process.wait()
         complaints.seek(0)
@@ -159,10 +170,10 @@ def table(workers: list[Worker], tasks: list[Task]) -> str:
         for worker in (worker for worker in workers if worker.seconds.get(task)):
             times, median = sorted(worker.seconds[task]), worker.median(task)
             slow = times[min(len(times) - 1, int(0.99 * len(times)))]
-            faster = ratio(median, ours(workers, worker.peer), task)
             lines.append(
                 f"| {task} | {worker.peer.title} | {task.batch * TARGET / median:,.0f} | {median * 1e3:,.1f} "
-                f"| {slow * 1e3:,.1f} | {len(times)} | {worker.start_up:.2f} | {worker.memory / 2**20:,.0f} | {faster} |"
+                f"| {slow * 1e3:,.1f} | {len(times)} | {worker.start_up:.2f} | {worker.memory / 2**20:,.0f} "
+                f"| {ratio(median, ours(workers, worker.peer), task)} |"
             )
     return "\n".join(lines)
 
@@ -194,19 +205,19 @@ def left_out(workers: list[Worker], tasks: list[Task]) -> str:
     )
 
 
-def page(folder: Path, config: Config, tasks: list[Task], names: list[str], threads: int, limits: Limits) -> str:
+def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits: Limits) -> str:
     """Make the models, measure all systems that were asked for and are installed, and tell."""
-    known = all_peers(threads)
-    peers = {name: peer for name, peer in known.items() if name in names or "all" in names}
-    absent = [peer.title for peer in peers.values() if not installed(peer)]
-    peers = {name: peer for name, peer in peers.items() if installed(peer)}
+    known, threads = all_peers(chosen.threads), chosen.threads
+    asked = {name: peer for name, peer in known.items() if name in chosen.systems or chosen.systems == ["all"]}
+    peers = {name: peer for name, peer in asked.items() if installed(peer) or (name == "bergamot" and chosen.bergamot)}
+    absent = [asked[name].title for name in asked if name not in peers]
     before = os.getloadavg()[0]
     make_models(folder, config, peers)
-    with workers_of(folder, peers, threads) as workers:
+    with workers_of(folder, peers, threads, chosen.bergamot or sys.executable) as workers:
         measure(workers, tasks, limits)
         told = [
-            f"{threads} threads for each system; load {before:.1f} before; {limits.rounds} turns of {limits.seconds} s, "
-            f"or two calls where one takes over {LONG:.0f} s. {', '.join(packages())}.",
+            f"- peers: {', '.join(packages())}\n- {threads} threads for each system; load {before:.1f} before; "
+            f"{limits.rounds} turns of {limits.seconds} s, or two calls where one takes over {LONG:.0f} s",
             table(workers, tasks),
             "How many times as fast Heedful is as the best setting of each, with a shortlist where the other has its "
             "map:",

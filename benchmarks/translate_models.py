@@ -2,8 +2,8 @@
 
 Sentences and shortlist are drawn by Zipf's law, so that there are as many candidates as newstest2014 had with one that
 was learned from 1.2 million pairs: 3,100 of 32,000 words for a sentence of 28 tokens (there 3,170), 10,000 for 16
-together (10,800), 12,500 for 32 (14,500). Our engine looks at the candidates of each sentence, CTranslate2 at those of a whole
-batch. Its vocabulary map is the same list.
+together (10,800), 12,500 for 32 (14,500). Our engine looks at the candidates of each sentence, CTranslate2 at those of
+a whole batch. Its vocabulary map is the same list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from train_speed import TorchTransformer, marian
-from translate_peers import BOS, EOS, PAD, SOURCE
+from translate_bergamot import make_bergamot
+from translate_peers import BOS, EOS, FIRST, PAD, SOURCE
 
 from heedful.build import build_model
 from heedful.checkpoint import save_model
@@ -30,8 +31,6 @@ from heedful.text.tokenizer import train_tokenizer
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "data"
 FREQUENT, PER_TOKEN = 1000, 100
-FIRST = 4
-"""Of the ids that are words."""
 
 
 def make_models(folder: Path, config: Config, systems: Iterable[str]) -> None:
@@ -48,6 +47,7 @@ def make_models(folder: Path, config: Config, systems: Iterable[str]) -> None:
         "marian": lambda place: for_transformers(place, config),
         "openvino-int8": lambda place: for_openvino(folder / "marian", place, eight_bits=True),
         "openvino-float32": lambda place: for_openvino(folder / "marian", place, eight_bits=False),
+        "bergamot": lambda place: make_bergamot(place, config),
         "torch.safetensors": lambda place: for_torch(place, config),
     }
     needed = {"model", "listed"}

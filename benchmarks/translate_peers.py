@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 BOS, EOS, PAD, UNKNOWN = 2, 3, 0, 1
+FIRST = 4
+"""Of the ids that are words."""
 SOURCE, TARGET = 28, 32
 Sources = list[list[int]]
 Run = Callable[[Sources, int], int]
@@ -191,6 +193,38 @@ def openvino(quantization: str) -> Callable[[Path, int], Run]:
     return load
 
 
+def word(number: int) -> str:
+    """A word of four letters for each number below 26⁴."""
+    return "".join(chr(ord("a") + number // 26**place % 26) for place in range(4))
+
+
+def bergamot(folder: Path, threads: int) -> Run:
+    """Bergamot in int8, a worker for each thread; of its package only the compiled part, since the rest downloads."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    package = find_spec("bergamot")
+    assert package is not None and package.submodule_search_locations
+    compiled = next(Path(package.submodule_search_locations[0]).glob("_bergamot*.so"))
+    spec = spec_from_file_location("_bergamot", compiled)
+    assert spec is not None and spec.loader is not None
+    module: Any = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    service = module.Service(module.ServiceConfig(numWorkers=threads, cacheSize=0, logLevel="off"))
+    plain = module.ResponseOptions(qualityScores=False, alignment=False, HTML=False, sentenceMappings=False)
+    models: dict[int, Any] = {}
+
+    def run(sources: Sources, beam: int) -> int:
+        texts = [" ".join(word(token - FIRST) for token in source[:-1]) for source in sources]
+        if beam not in models:
+            models[beam] = service.modelFromConfigPath(str(folder / "bergamot" / f"beam-{beam}.yml"))
+            if len(models) > 1:  # every worker opens the model when it first meets it
+                service.translate(models[beam], module.VectorString(texts * 32), plain)
+        found = service.translate(models[beam], module.VectorString(texts), plain)
+        return sum(len(response.target.text.split()) for response in found)
+
+    return run
+
+
 def naive(folder: Path, threads: int) -> Run:
     """`nn.Transformer` as tutorials translate with it: the whole target again for every token, greedily."""
     import torch
@@ -247,6 +281,7 @@ def all_peers(threads: int) -> dict[str, Peer]:
         **all_ctranslate2(threads),
         "openvino-int8": Peer("OpenVINO int8 weights", "OpenVINO int8", openvino("int8"), "optimum.intel"),
         "openvino-float32": Peer("OpenVINO float32", "OpenVINO float32", openvino("float32"), "optimum.intel"),
+        "bergamot": Peer(f"Bergamot int8, {threads} workers", "Bergamot", bergamot, "bergamot"),
         "readable": Peer("Heedful torch float32", "Heedful torch", readable(fast=False)),
         "readable-fast": Peer("Heedful torch float32, --fast", "Heedful torch", readable(fast=True)),
         "marian": Peer("Hugging Face Marian float32", "Hugging Face Marian", marian, "transformers"),
@@ -287,7 +322,7 @@ def turn(run: Run, sources: Sources, asked: dict[str, Any]) -> list[float]:
 
 
 def most_memory() -> int:
-    """Bytes that this process held at most, its share of mapped files included (`ru_maxrss` begins with the parent's)."""
+    """Bytes that this process held at most, mapped files included; `ru_maxrss` would begin with those of the parent."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 

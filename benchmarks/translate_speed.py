@@ -308,10 +308,10 @@ def on_cores(config: Config, chosen: argparse.Namespace) -> str:
 
     limits = translate_cores.Limits(chosen.rounds, chosen.seconds, chosen.longest)
     tasks = read_tasks(chosen.tasks) or translate_cores.TASKS
-    names = (chosen.systems or "all").split(",")
+    compared = translate_cores.Chosen((chosen.systems or "all").split(","), torch.get_num_threads(), chosen.bergamot)
     with tempfile.TemporaryDirectory() as folder:
         place = chosen.keep or Path(folder)
-        return translate_cores.page(place, config, tasks, names, torch.get_num_threads(), limits)
+        return translate_cores.page(place, config, tasks, compared, limits)
 
 
 def read_tasks(text: str | None) -> list[Task]:
@@ -333,6 +333,7 @@ def main() -> None:
         "--longest", type=float, default=12, help="on a CPU: seconds of a call above which it is skipped"
     )
     parser.add_argument("--keep", type=Path, help="on a CPU: where to keep the models, or where they were kept before")
+    parser.add_argument("--bergamot", metavar="PYTHON", help="on a CPU: a Python that has bergamot, if not this one")
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/translate_speed_DATE_<device>.md")
     chosen = parser.parse_args()
     device = resolve_device(chosen.device)
