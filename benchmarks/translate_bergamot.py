@@ -1,8 +1,10 @@
-"""A model for Bergamot, which is Marian for browsers: the weights as Marian names them, and words that are one token each.
+"""A model for Bergamot, which is Marian for browsers: weights by Marian's names, and words that are one token each.
 
 The weights are random, of the shape of a configuration. Bergamot has no shortest length, so the end and the unknown
 token have a bias that never lets them win; its longest length then ends every translation at TARGET tokens. The scales
-of activations, which Bergamot's own models carry along to be faster, are made up: they change the numbers, not the work.
+of activations, which Bergamot's own models carry along to be faster, are made up: they change numbers, not the work.
+Its packed format needs a program that the package lacks, so its weights are float32 on disk and every worker turns its
+own copy into int8: with a packed file it would start sooner and hold less.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ word-penalty: 0
 max-length-break: 128
 max-length-factor: {factor}
 mini-batch-words: {words}
-workspace: 512
+workspace: 128
 skip-cost: true
 cpu-threads: 0
 quiet: true
@@ -88,10 +90,8 @@ def random_arrays(model: ModelConfig) -> dict[str, np.ndarray]:
         for name, shape in pairs.items():
             arrays[f"{prefix}_W{name}"] = random.standard_normal(shape) * np.sqrt(2 / sum(shape))
             arrays[f"{prefix}_b{name}"] = np.zeros((1, shape[1]))
-        arrays[f"{prefix}_{norm}_ln_scale"], arrays[f"{prefix}_{norm}_ln_bias"] = (
-            np.ones((1, width)),
-            np.zeros((1, width)),
-        )
+        arrays[f"{prefix}_{norm}_ln_scale"] = np.ones((1, width))
+        arrays[f"{prefix}_{norm}_ln_bias"] = np.zeros((1, width))
 
     for side, depth in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
         for layer in range(1, depth + 1):

@@ -86,6 +86,7 @@ def workers_of(folder: Path, peers: dict[str, Peer], threads: int, bergamot: str
     workers: list[Worker] = []
     try:
         for name, peer in peers.items():
+            tell(f"opening {peer.title}")
             python = bergamot if name == "bergamot" else sys.executable
             script = Path(__file__).with_name("translate_peers.py")
             worker = start([python, str(script), name, str(folder), str(threads)], peer, threads)

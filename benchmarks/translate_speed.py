@@ -1,12 +1,24 @@
-"""How fast translating is: Heedful's engines, Hugging Face Marian, CTranslate2 and a naive `nn.Transformer` loop.
+"""How fast translating is: Heedful's engines beside Hugging Face Marian, CTranslate2, OpenVINO, Bergamot and a naive loop.
 
     python benchmarks/translate_speed.py --write 2026-11-15
     python benchmarks/translate_speed.py --steps                # microseconds of a captured step, kernel by kernel
 
 One shape for all (that of the preset, random weights), the same sentences of 28 tokens, translations of exactly 32, so
-that everyone does the same work whatever the weights say. On a GPU bf16, Heedful's captured search in float32 too; on a
-CPU float32, and int8 for the native engine and CTranslate2. Systems take turns, several rounds; a call translates one
-batch. Start-up is a system's first call of a task: compiling and recording included.
+that everyone does the same work whatever the weights say. A call translates one batch; the systems take turns, several
+rounds.
+
+On a GPU (bf16, Heedful's captured search in float32 too) all run in this process. Start-up is a system's first call
+of a task: compiling and recording included.
+
+On a CPU every system that is installed runs in a process of its own (`translate_peers.py`), with as many threads as the
+process may use cores (`OMP_NUM_THREADS` says fewer). All models are made by the script (`translate_models.py`), those of
+CTranslate2 by our own export; `--keep` keeps them for the next time. Precisions stand in the systems' names: int8 is
+compared with int8, float32 with float32, and who chooses from a shortlist with ours that does. The first translation
+is timed from the start of a fresh process, the model on disk, its files read before; memory is what that process held
+at most after it had also translated a batch of 32. Peers run as they are fastest: both thread layouts of CTranslate2,
+its batches no larger than serve it, a worker a thread for Bergamot. A call that would take too long is not made, and
+the page says so. Marian's export for OpenVINO needs transformers below 5; Bergamot's package needs Python 3.10, which
+`--bergamot PYTHON` may name.
 """
 
 from __future__ import annotations
