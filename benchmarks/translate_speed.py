@@ -1,4 +1,4 @@
-"""How fast translating is: Heedful's engines beside Hugging Face Marian, CTranslate2, OpenVINO, Bergamot and a naive loop.
+"""How fast translating is: Heedful beside Hugging Face Marian, CTranslate2, OpenVINO, Bergamot and a naive loop.
 
     python benchmarks/translate_speed.py --write 2026-11-15
     python benchmarks/translate_speed.py --steps                # microseconds of a captured step, kernel by kernel
@@ -10,15 +10,15 @@ rounds.
 On a GPU (bf16, Heedful's captured search in float32 too) all run in this process. Start-up is a system's first call
 of a task: compiling and recording included.
 
-On a CPU every system that is installed runs in a process of its own (`translate_peers.py`), with as many threads as the
-process may use cores (`OMP_NUM_THREADS` says fewer). All models are made by the script (`translate_models.py`), those of
-CTranslate2 by our own export; `--keep` keeps them for the next time. Precisions stand in the systems' names: int8 is
-compared with int8, float32 with float32, and who chooses from a shortlist with ours that does. The first translation
-is timed from the start of a fresh process, the model on disk, its files read before; memory is what that process held
-at most after it had also translated a batch of 32. Peers run as they are fastest: both thread layouts of CTranslate2,
-its batches no larger than serve it, a worker a thread for Bergamot. A call that would take too long is not made, and
-the page says so. Marian's export for OpenVINO needs transformers below 5; Bergamot's package needs Python 3.10, which
-`--bergamot PYTHON` may name.
+On a CPU (under Linux) every system that is installed runs in a process of its own (`translate_peers.py`), with as many
+threads as torch takes (`OMP_NUM_THREADS` says how many). All models are made by the script (`translate_models.py`),
+those of CTranslate2 by our own export; `--keep` keeps them for the next time. Precisions stand in the systems' names.
+Ratios are against our native engine in int8, with a shortlist where the other has a vocabulary map. The first
+translation is timed from the start of a fresh process, the model on disk, its files read before; memory is what that
+process held at most after it had also translated 32 sentences. Peers run as they are fastest: both thread layouts of
+CTranslate2, its batches no larger than serve it, a worker a thread for Bergamot. A call that would take too long is not
+made, and the page says so. Marian's export for OpenVINO needs transformers below 5; Bergamot's package needs Python
+3.10 or older, which `--bergamot PYTHON` may name.
 """
 
 from __future__ import annotations
@@ -349,6 +349,8 @@ def main() -> None:
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/translate_speed_DATE_<device>.md")
     chosen = parser.parse_args()
     device = resolve_device(chosen.device)
+    if chosen.steps and device.type != "cuda":
+        parser.error("--steps needs a GPU")
     config = settle({"preset": chosen.preset})
     config = replace(
         config, model=replace(config.model, source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY, dropout=0.0)
