@@ -49,7 +49,7 @@ def make_bergamot(place: Path, config: Config) -> None:
     scales = {f"{name}_QuantMultA": np.full((1, 1), 127 / 8) for name in arrays if name == "Wemb" or is_matrix(name)}
     told = np.frombuffer(shape_of(config.model).encode() + b"\0", dtype=np.int8)
     floats = {name: array.astype(np.float32) for name, array in (arrays | scales).items()}
-    np.savez(place / "model.npz", **{"special:model.yml": told}, **floats)
+    np.savez(place / "model.npz", **{"special:model.yml": told, **floats})  # type: ignore[arg-type]
     for beam in (1, 4):
         factor = (TARGET - 0.5) / SOURCE
         text = RUN.format(place=place.resolve(), beam=beam, factor=factor, words=16 * SOURCE)

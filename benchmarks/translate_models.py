@@ -97,7 +97,7 @@ def ours(place: Path, config: Config) -> None:
     sides = [(EXAMPLES / name).read_text(encoding="utf-8").splitlines()[:3000] for name in ("tatoeba.en", "tatoeba.de")]
     tokenizer = train_tokenizer(zip(*sides, strict=True), TokenizerConfig(vocab_size=1000))
     torch.manual_seed(1)
-    save_model(place, weights=build_model(config.model), config=config, tokenizer=tokenizer)  # type: ignore[arg-type]
+    save_model(place, weights=build_model(config.model), config=config, tokenizer=tokenizer)
     NativeEngine.load(place).close()
 
 

@@ -63,8 +63,13 @@ def settings(beam: int, **more: Any) -> Any:
     """Exactly TARGET tokens, the end included."""
     from heedful.config import DecodingConfig
 
-    method = "greedy" if beam == 1 else "beam"
-    return DecodingConfig(method=method, beam_size=beam, min_length=TARGET - 1, tokens_per_batch=1 << 20, **more)
+    return DecodingConfig(
+        method="greedy" if beam == 1 else "beam",
+        beam_size=beam,
+        min_length=TARGET - 1,
+        tokens_per_batch=1 << 20,
+        **more,
+    )
 
 
 def special() -> Any:
