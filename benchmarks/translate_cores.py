@@ -111,7 +111,7 @@ def start(command: list[str], peer: Peer, threads: int) -> Worker | None:
         line = process.stdout.readline()
         worker = Worker(peer, process, start_up=time.perf_counter() - begin)
         if line:
-            worker.memory = worker.ask(Task(32, 1), seconds=0, warm=True)["memory"]
+            worker.memory = worker.ask(Task(32, 1), seconds=0, warm=False)["memory"]
             return worker
         process.wait()
         complaints.seek(0)
