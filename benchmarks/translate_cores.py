@@ -22,10 +22,10 @@ from translate_peers import TARGET, Peer, Task, all_peers, installed
 from heedful.config import Config
 
 TASKS = [Task(1, 1), Task(1, 4), Task(32, 1), Task(32, 4), Task(512, 1), Task(512, 4)]
-QUIET = 0.25
+QUIET = 0.2
 """Seconds between two turns, until the threads of the one before no longer wait in a loop for more."""
-LONG = 2.0
-"""Seconds of a call that needs no other one before it to fill the caches, and that is not made often."""
+LONG, VERY_LONG = 2.0, 4.0
+"""Seconds of a call that is made twice, without another before it to fill the caches; and of one that is made once."""
 
 
 class Chosen(NamedTuple):
@@ -74,10 +74,12 @@ class Worker:
         return statistics.median(self.seconds[task])
 
     def expected(self, task: Task) -> float:
-        """Seconds that a call may take, from smaller batches; 0 where nothing is known."""
-        known = [one for one in self.seconds if one.beam == task.beam and one.batch < task.batch]
-        nearest = max(known, default=None)
-        return self.median(nearest) * task.batch / nearest.batch if nearest and nearest.batch > 1 else 0.0
+        """Seconds that a call may take, from a smaller batch or fewer beams; 0 where neither is known."""
+        smaller = [one for one in self.seconds if one.beam == task.beam and 1 < one.batch < task.batch]
+        if smaller:
+            return self.median(max(smaller)) * task.batch / max(smaller).batch
+        greedy = Task(task.batch, 1)
+        return self.median(greedy) * 2.5 if greedy in self.seconds else 0.0
 
 
 @contextmanager
@@ -127,7 +129,7 @@ def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
         for _ in range(limits.rounds):
             for worker in present:
                 spent = worker.seconds.get(task, [])
-                if task in worker.skipped or (len(spent) > 1 and min(spent) > LONG):
+                if task in worker.skipped or enough(spent):
                     continue
                 time.sleep(QUIET)
                 warm = max([worker.expected(task), *spent[:1]]) < LONG
@@ -136,6 +138,11 @@ def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
                     worker.skipped[task] = found["error"]
                     continue
                 worker.seconds.setdefault(task, []).extend(found["seconds"])
+
+
+def enough(spent: list[float]) -> bool:
+    """Whether no more calls are wanted, because they are long."""
+    return bool(spent) and (min(spent) > VERY_LONG or (min(spent) > LONG and len(spent) > 1))
 
 
 def fits(worker: Worker, task: Task, limits: Limits) -> bool:
@@ -218,7 +225,7 @@ def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits
         measure(workers, tasks, limits)
         told = [
             f"- peers: {', '.join(packages())}\n- {threads} threads for each system; load {before:.1f} before; "
-            f"{limits.rounds} turns of {limits.seconds} s, or two calls where one takes over {LONG:.0f} s",
+            f"{limits.rounds} turns of {limits.seconds} s; two calls where one takes over {LONG:.0f} s, one over {VERY_LONG:.0f} s",
             table(workers, tasks),
             "How many times as fast Heedful is as the best setting of each, with a shortlist where the other has its "
             "map:",
