@@ -224,8 +224,9 @@ def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits
     with workers_of(folder, peers, threads, chosen.bergamot or sys.executable) as workers:
         measure(workers, tasks, limits)
         told = [
-            f"- peers: {', '.join(packages())}\n- {threads} threads for each system; load {before:.1f} before; "
-            f"{limits.rounds} turns of {limits.seconds} s; two calls where one takes over {LONG:.0f} s, one over {VERY_LONG:.0f} s",
+            f"- peers: {', '.join(packages())}\n- {threads} threads for each system; load {before:.1f} before\n"
+            f"- {limits.rounds} turns of {limits.seconds} s; two calls where one takes over {LONG:.0f} s, "
+            f"one where it takes over {VERY_LONG:.0f} s",
             table(workers, tasks),
             "How many times as fast Heedful is as the best setting of each, with a shortlist where the other has its "
             "map:",
