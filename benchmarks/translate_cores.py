@@ -205,12 +205,18 @@ def ratio(seconds: float, ours: Worker, task: Task) -> str:
 
 def left_out(workers: list[Worker], tasks: list[Task]) -> str:
     """What was not measured, and why."""
-    return "\n".join(
-        f"- {worker.peer.title}, {task}: not measured, {worker.skipped[task]}."
-        for task in tasks
-        for worker in workers
-        if task in worker.skipped
-    )
+    lines = []
+    for task in tasks:
+        reasons = [f"{worker.peer.title} ({worker.skipped[task]})" for worker in workers if task in worker.skipped]
+        if reasons:
+            lines.append(f"- {task}, not measured: {', '.join(reasons)}")
+    return "\n".join(lines)
+
+
+def read_all(folder: Path) -> None:
+    """Read every file once, so that all processes find them in memory."""
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        path.read_bytes()
 
 
 def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits: Limits) -> str:
@@ -221,6 +227,7 @@ def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits
     absent = [asked[name].title for name in asked if name not in peers]
     before = os.getloadavg()[0]
     make_models(folder, config, peers)
+    read_all(folder)
     with workers_of(folder, peers, threads, chosen.bergamot or sys.executable) as workers:
         measure(workers, tasks, limits)
         told = [

@@ -342,7 +342,7 @@ def main() -> None:
     parser.add_argument("--steps", action="store_true", help="on a GPU: only the captured step, kernel by kernel")
     parser.add_argument("--float32", action="store_true", help="with --steps: in float32")
     parser.add_argument(
-        "--longest", type=float, default=10, help="on a CPU: seconds of a call above which it is skipped"
+        "--longest", type=float, default=12, help="on a CPU: seconds of a call above which it is skipped"
     )
     parser.add_argument("--keep", type=Path, help="on a CPU: where to keep the models, or where they were kept before")
     parser.add_argument("--bergamot", metavar="PYTHON", help="on a CPU: a Python that has bergamot, if not this one")
