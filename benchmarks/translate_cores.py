@@ -112,12 +112,14 @@ def start(command: list[str], peer: Peer, threads: int) -> Worker | None:
         assert process.stdout is not None
         line = process.stdout.readline()
         worker = Worker(peer, process, start_up=time.perf_counter() - begin)
-        if line:
-            worker.memory = worker.ask(Task(32, 1), seconds=0, warm=False)["memory"]
+        found = worker.ask(Task(32, 1), seconds=0, warm=False) if line else {}
+        if "seconds" in found:
+            worker.memory = found["memory"]
             return worker
+        process.kill()
         process.wait()
         complaints.seek(0)
-        tell(f"{peer.title} does not start: {complaints.read()[-500:]}")
+        tell(f"{peer.title} does not start: {found.get('error', '')} {complaints.read()[-500:]}")
         return None
 
 
@@ -162,9 +164,10 @@ def tell(line: str) -> None:
 # ---------------------------------------------------------------------- telling
 
 
-def ours(workers: list[Worker], peer: Peer) -> Worker:
-    """The system that another is compared with: our first, or our first with a shortlist."""
-    return next((worker for worker in workers if worker.peer.listed == peer.listed), workers[0])
+def ours(workers: list[Worker], peer: Peer) -> Worker | None:
+    """The system that another is compared with: our native engine, with a shortlist where the other has one."""
+    native = {worker.peer.listed: worker for worker in workers if worker.peer.family.startswith("Heedful native")}
+    return native.get(peer.listed, native.get(False))
 
 
 def table(workers: list[Worker], tasks: list[Task]) -> str:
@@ -199,8 +202,8 @@ def comparison(workers: list[Worker], tasks: list[Task]) -> str:
     return "\n".join(lines)
 
 
-def ratio(seconds: float, ours: Worker, task: Task) -> str:
-    return f"{seconds / ours.median(task):.2f}×" if seconds and ours.seconds.get(task) else "–"
+def ratio(seconds: float, ours: Worker | None, task: Task) -> str:
+    return f"{seconds / ours.median(task):.2f}×" if seconds and ours and ours.seconds.get(task) else "–"
 
 
 def left_out(workers: list[Worker], tasks: list[Task]) -> str:
@@ -222,6 +225,8 @@ def read_all(folder: Path) -> None:
 def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits: Limits) -> str:
     """Make the models, measure all systems that were asked for and are installed, and tell."""
     known, threads = all_peers(chosen.threads), chosen.threads
+    if unknown := set(chosen.systems) - {*known, "all"}:
+        raise SystemExit(f"there is no {', '.join(sorted(unknown))}; choose from all, {', '.join(known)}")
     asked = {name: peer for name, peer in known.items() if name in chosen.systems or chosen.systems == ["all"]}
     peers = {name: peer for name, peer in asked.items() if installed(peer) or (name == "bergamot" and chosen.bergamot)}
     absent = [asked[name].title for name in asked if name not in peers]

@@ -25,6 +25,7 @@ from heedful.build import build_model
 from heedful.checkpoint import save_model
 from heedful.checkpoint.shortlist import Shortlist, save_shortlist
 from heedful.config import Config, TokenizerConfig, to_mapping
+from heedful.errors import ConfigError
 from heedful.interop.ctranslate2 import export_ctranslate2
 from heedful.native import NativeEngine
 from heedful.text.tokenizer import train_tokenizer
@@ -38,7 +39,10 @@ def make_models(folder: Path, config: Config, systems: Iterable[str]) -> None:
     vocabulary = config.model.source_vocab_size
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sources.json").write_text(json.dumps(sentences(512, vocabulary)), encoding="utf-8")
-    (folder / "config.json").write_text(json.dumps(to_mapping(config)), encoding="utf-8")
+    shape = json.dumps(to_mapping(config))
+    if (folder / "config.json").exists() and (folder / "config.json").read_text(encoding="utf-8") != shape:
+        raise SystemExit(f"{folder} holds models of another shape; name another directory")
+    (folder / "config.json").write_text(shape, encoding="utf-8")
     makers: dict[str, Callable[[Path], None]] = {
         "model": lambda place: ours(place, config),
         "listed": lambda place: with_shortlist(folder / "model", place, random_shortlist(vocabulary)),
@@ -98,14 +102,20 @@ def ours(place: Path, config: Config) -> None:
     tokenizer = train_tokenizer(zip(*sides, strict=True), TokenizerConfig(vocab_size=1000))
     torch.manual_seed(1)
     save_model(place, weights=build_model(config.model), config=config, tokenizer=tokenizer)
-    NativeEngine.load(place).close()
+    convert(place)
 
 
 def with_shortlist(model: Path, place: Path, shortlist: Shortlist) -> None:
     """The same model with a shortlist."""
     shutil.copytree(model, place)
     save_shortlist(place, shortlist)
-    NativeEngine.load(place).close()
+    convert(place)
+
+
+def convert(place: Path) -> None:
+    """Put the native engine's weights beside the others, as its first use does; where it is not compiled, nothing."""
+    with contextlib.suppress(ConfigError):
+        NativeEngine.load(place).close()
 
 
 def for_ctranslate2(model: Path, place: Path, quantization: str) -> None:
