@@ -24,8 +24,9 @@ from heedful.config import Config
 TASKS = [Task(1, 1), Task(1, 4), Task(32, 1), Task(32, 4), Task(512, 1), Task(512, 4)]
 QUIET = 0.2
 """Seconds between two turns, until the threads of the one before no longer wait in a loop for more."""
-LONG, VERY_LONG = 2.0, 4.0
-"""Seconds of a call that is made twice, without another before it to fill the caches; and of one that is made once."""
+SHORT, LONG, VERY_LONG = 0.5, 2.0, 4.0
+"""Seconds of a call: below the first each turn begins with one that does not count, since the caches hold what the one
+before left there; above the second a call is made twice, above the third once."""
 
 
 class Chosen(NamedTuple):
@@ -134,7 +135,7 @@ def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
                 if task in worker.skipped or enough(spent):
                     continue
                 time.sleep(QUIET)
-                warm = max([worker.expected(task), *spent[:1]]) < LONG
+                warm = min(spent) < SHORT if spent else worker.expected(task) < LONG
                 found = worker.ask(task, seconds=limits.seconds, warm=warm)
                 if "error" in found:
                     worker.skipped[task] = found["error"]
