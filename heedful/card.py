@@ -26,7 +26,7 @@ def model_card(config: Config, details: Mapping[str, Any], scores: Sequence[Mapp
         _front_matter(config, scores),
         f"# {_inline(title(config))}\n\n{_summary(config, details)}",
         f"## Use\n\n{_use()}",
-        f"## Scores\n\n{_scores(scores)}",
+        f"## Scores\n\n{_scores(scores, rounded='compact' in details)}",
         f"## Data\n\n{_data(details.get('data'))}",
         f"## Training\n\n{_table(('', ''), _rows(details.get('training')))}",
         f"## Configuration\n\n{_fenced('yaml', _yaml(public_config(config)))}",
@@ -147,7 +147,7 @@ def _use() -> str:
     return f"{_fenced('python', chr(10).join(lines))}\n\n{shell}"
 
 
-def _scores(scores: Sequence[Mapping[str, Any]]) -> str:
+def _scores(scores: Sequence[Mapping[str, Any]], *, rounded: bool) -> str:
     if not scores:
         return "This model has not been scored."
     rows = []
@@ -156,7 +156,8 @@ def _scores(scores: Sequence[Mapping[str, Any]]) -> str:
         within = f"{interval['low']:.2f}–{interval['high']:.2f}" if interval else ""
         on = base_name(score.get("data")) or NOT_STATED
         rows.append((score["name"], f"{score['value']:.2f}", within, on, f"`{score['signature']}`"))
-    return _table(("Metric", "Value", "95 %", "On", "sacreBLEU signature"), rows)
+    table = _table(("Metric", "Value", "95 %", "On", "sacreBLEU signature"), rows)
+    return f"Measured before the weights were rounded to int8.\n\n{table}" if rounded else table
 
 
 def _data(data: Any) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -45,10 +47,18 @@ class CorpusConfig:
     """Language code of this corpus's target, when it differs from `data.target_language`."""
     both_directions: bool = False
     """Also use every pair the other way round (needs both language codes; the target language becomes a tag)."""
+    marker: str | None = None
+    """Put this word as one token before each source, so that the model can tell, say, back-translated text by it."""
 
     def __post_init__(self) -> None:
+        named = self.path or self.source
         if not self.weight > 0:
-            raise ConfigError(f"data: the weight of {self.path or self.source} must be above 0, not {self.weight}.")
+            raise ConfigError(f"data: the weight of {named} must be above 0, not {self.weight}.")
+        if self.marker is not None and not re.fullmatch(r"[a-z][a-z_-]+", self.marker):
+            raise ConfigError(f"data: the marker of {named} is a word of small letters, not {self.marker!r}.")
+        if self.marker is not None and (f"<{self.marker}>" in RESERVED_SYMBOLS or self.both_directions):
+            why = "would mark both languages; name the corpus twice" if self.both_directions else "is taken"
+            raise ConfigError(f"data: the marker {self.marker!r} of {named} {why}.")
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,8 @@ class DataConfig:
     """Language code of the target, such as "de"; also chooses sacreBLEU's tokenizer."""
     target_tags: bool | None = None
     """Put a tag such as `<2de>` before each source; None: only when there is more than one target language."""
+    temperature: float = 1.0
+    """Above 1: show pairs of languages with less text more often, all as their text to the power 1/temperature."""
     max_characters: int = 2000
     """Pairs with a longer side, counted in characters, are dropped."""
     max_length_ratio: float = 6.0
@@ -90,6 +102,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "data", ("max_characters", "row_width", "workers"))
+        if not 1 <= self.temperature <= 100:
+            raise ConfigError(f"data.temperature must be from 1 to 100, not {self.temperature}.")
         if self.max_length_ratio < 1:
             raise ConfigError(f"data.max_length_ratio must be at least 1, not {self.max_length_ratio}.")
         if self.valid_pairs is not None and self.valid_pairs < 0:
@@ -312,6 +326,8 @@ class TrainingConfig:
     """Which weights go into the model directory at the end; auto: the best on valid of all that exist."""
     save_every: int | None = None
     """Updates between saves of the resume state; None: at each validation."""
+    shard_mb: float | None = None
+    """Write the model's weights as several files of at most this many MB, with an index; None: as one file."""
     log_every: int = 20
     """Updates between two lines of the log."""
     tensorboard: bool = True
@@ -324,7 +340,7 @@ class TrainingConfig:
         require_positive(self, "training", ("steps", "epochs", "tokens", "minutes", "tokens_per_step"))
         require_positive(self, "training", ("tokens_per_microbatch", "learning_rate", "learning_rate_factor"))
         require_positive(self, "training", ("warmup_steps", "clip_norm", "validate_every", "early_stopping"))
-        require_positive(self, "training", ("save_every", "log_every", "max_skipped_steps", "epsilon"))
+        require_positive(self, "training", ("save_every", "shard_mb", "log_every", "max_skipped_steps", "epsilon"))
         require_not_negative(self, "training", ("weight_decay", "r_drop", "bleu_sentences", "samples", "average_last"))
         if not 0 <= self.final_learning_rate <= 1:
             raise ConfigError(f"training.final_learning_rate is a share from 0 to 1, not {self.final_learning_rate}.")
@@ -564,7 +580,7 @@ def from_mapping(cls: type[T], mapping: Any, where: str = "") -> T:
     """Build a configuration dataclass from plain data, checking every key and every type."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where or 'configuration'}: expected named keys, found {mapping!r}.")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in mapping.items():
@@ -573,6 +589,11 @@ def from_mapping(cls: type[T], mapping: Any, where: str = "") -> T:
             raise ConfigError(f"{full}: unknown key{elsewhere(str(key), cls) or nearest(str(key), names)}.")
         values[key] = convert(value, hints[key], full)
     return cls(**values)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def to_mapping(config: Any) -> dict[str, Any]:

@@ -452,6 +452,7 @@ def evaluate(
     if len(sources) != len(references):
         raise CorpusError(f"{len(sources)} sources but {len(references)} references; they must be line by line.")
     translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
+    translator.directions.require_target(target_language, "the language of the references")
     translations = translator.translate(sources, target_language=target_language, **settings)
     texts = [translation.text for translation in translations]
     scores = score(texts, references, target_language=target_language or translator.target_language)

@@ -235,7 +235,7 @@ def alter_config(directory: Path, change: Callable[[dict[str, Any]], None]) -> N
         (lambda c: c["config"]["model"].update(d_modle=3), r"config\.model\.d_modle: unknown key.*d_model"),
         (lambda c: c["config"]["model"].update(d_model="wide"), r"config\.model\.d_model: expected"),
         (lambda c: c.update(config=3), r"config\.configuration: expected"),
-        (lambda c: c.update(format_version=2), "newer heedful .*upgrade"),
+        (lambda c: c.update(format_version=3), "newer heedful .*upgrade"),
         (lambda c: c.update(format_version="1"), "format_version is '1'"),
         (lambda c: c.update(format="other"), "does not describe a heedful model"),
         (lambda c: c["config"]["model"].update(d_ff=32), r"wrong shape for .*\(\(16,\) instead of \(32,\)\)"),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.checkpoint import directory as files_of
-from heedful.checkpoint.directory import CARD, WEIGHTS, Files
+from heedful.checkpoint.compact import Rounded, joined, restored
+from heedful.checkpoint.directory import CARD, Files
 from heedful.checkpoint.model import check_vocabularies, load_tokenizer, read_record
 from heedful.checkpoint.weights import read_header
 from heedful.config import Config
@@ -20,7 +21,7 @@ from heedful.errors import ModelDirectoryError
 if TYPE_CHECKING:
     from heedful.text.tokenizer import Tokenizer
 
-STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
+STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I8": "<i1"}
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,23 @@ def load_arrays(directory: str | Path, *, with_weights: bool = True) -> ModelArr
     """Verify a model directory and read it, without torch; of the rest alone, if it is asked for without weights."""
 
     def read(files: Files) -> ModelArrays:
-        left = {CARD} if with_weights else {CARD, WEIGHTS}
+        left = {CARD} if with_weights else {CARD, *files.weights}
         files.check(name for name in files.entries if name not in left)
         config, details, _ = read_record(files)
         tokenizer = load_tokenizer(files)
         check_vocabularies(config, tokenizer, str(files.directory))
-        weights = read_weights(files.paths[WEIGHTS], files.directory / WEIGHTS) if with_weights else {}
+        weights = restored(read_stored(files)) if with_weights else {}
         return ModelArrays(weights, config, tokenizer, details)
 
     return files_of.steady(directory, read)
+
+
+def read_stored(files: Files) -> dict[str, np.ndarray | Rounded]:
+    """All weights as they are stored: real numbers, or int8 with its scales."""
+    tensors: dict[str, np.ndarray] = {}
+    for name in files.weights:
+        tensors |= read_weights(files.paths[name], files.directory / name)
+    return joined(tensors, str(files.directory))
 
 
 def read_weights(path: Path, shown_as: Path) -> dict[str, np.ndarray]:

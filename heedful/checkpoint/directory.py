@@ -23,19 +23,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from heedful.checkpoint.shards import INDEX, WEIGHTS, check_complete, is_weights
 from heedful.errors import ModelDirectoryError
 
 T = TypeVar("T")
 
 FORMAT = "heedful-model"
-FORMAT_VERSION = 1
-CONFIG, WEIGHTS, CARD, CHECKSUMS = "config.json", "model.safetensors", "README.md", "checksums.json"
+FORMAT_VERSION, NEWEST_VERSION = 1, 2
+"""Of float weights in one file, and of what came later: weights of int8 (`compact`), weights in shards."""
+CONFIG, CARD, CHECKSUMS = "config.json", "README.md", "checksums.json"
 TOKENIZER = ("tokenizer.json", "tokenizer.model", "source.model", "target.model")
 SHORTLIST = "shortlist.safetensors"
-KNOWN = (CONFIG, WEIGHTS, CARD, *TOKENIZER, SHORTLIST)
-REQUIRED = (CONFIG, WEIGHTS, TOKENIZER[0])
+KNOWN = (CONFIG, WEIGHTS, INDEX, CARD, *TOKENIZER, SHORTLIST)
+REQUIRED = (CONFIG, TOKENIZER[0])
 SAVING, SAVED = ".saving", ".saved"
 AGAIN = "copy the whole directory again, or save the model again"
+
+
+def is_known(name: str) -> bool:
+    """Whether the format has a file of this name."""
+    return name in KNOWN or is_weights(name)
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,18 @@ class Files:
     directory: Path
     paths: Mapping[str, Path]
     entries: Mapping[str, Entry]
+    version: int = FORMAT_VERSION
     strays: tuple[str, ...] = ()
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The files that hold the weights, in order."""
+        return tuple(sorted(name for name in self.entries if is_weights(name)))
+
+    @property
+    def weights_mark(self) -> str:
+        """What changes whenever the weights do: the checksums of their files."""
+        return " ".join(self.entries[name].sha256 for name in self.weights)
 
     def check_strays(self) -> None:
         """No file has a name of the format without being part of the save."""
@@ -120,10 +138,10 @@ def locate(directory: Path) -> Files:
         waiting = os.listdir(directory / SAVED)
     except (FileNotFoundError, NotADirectoryError):
         text, moving, waiting = _read_checksums(directory), False, []
-    entries = _parse_checksums(directory / CHECKSUMS, text)
+    entries, version = _parse_checksums(directory / CHECKSUMS, text)
     paths = {name: directory / SAVED / name if name in waiting else directory / name for name in entries}
-    strays = [name for name in KNOWN if not moving and name not in entries and os.path.lexists(directory / name)]
-    return Files(directory, paths, entries, tuple(strays))
+    strays = [name for name in sorted(os.listdir(directory)) if not moving and is_known(name) and name not in entries]
+    return Files(directory, paths, entries, version, tuple(strays))
 
 
 def prepare_directory(directory: str | Path) -> Path:
@@ -137,7 +155,7 @@ def prepare_directory(directory: str | Path) -> Path:
         raise ModelDirectoryError(f"{directory}: no permission to write into this directory.")
     if (directory / CHECKSUMS).exists() or (directory / SAVED / CHECKSUMS).exists() or _is_ours(directory / CONFIG):
         return directory
-    taken = [name for name in (*KNOWN, CHECKSUMS) if os.path.lexists(directory / name)]
+    taken = [name for name in sorted(os.listdir(directory)) if is_known(name) or name == CHECKSUMS]
     if taken:
         raise ModelDirectoryError(
             f"{directory} holds {', '.join(taken)} that no model put there and a save would replace; "
@@ -168,11 +186,12 @@ def replace_files(directory: str | Path, write: Callable[[Path], None]) -> None:
 def _seal(staging: Path) -> None:
     """Write `checksums.json` for the files of a finished folder, and see all of it onto the disk."""
     names = sorted(os.listdir(staging))
-    unknown = [name for name in names if name not in KNOWN]
+    unknown = [name for name in names if not is_known(name)]
     if unknown:
         raise ValueError(f"a model directory has no place for {', '.join(unknown)}")
+    version = parse_json(staging / CONFIG, (staging / CONFIG).read_bytes())["format_version"]
     entries = {name: {"size": (staging / name).stat().st_size, "sha256": sha256(staging / name)} for name in names}
-    (staging / CHECKSUMS).write_text(to_json({"format_version": FORMAT_VERSION, "files": entries}), encoding="utf-8")
+    (staging / CHECKSUMS).write_text(to_json({"format_version": version, "files": entries}), encoding="utf-8")
     for name in (*names, CHECKSUMS):
         _flush(staging / name)
     _flush(staging)
@@ -184,11 +203,12 @@ def _finish(directory: Path) -> None:
     if not saved.exists():
         return
     if (saved / CHECKSUMS).exists():
-        entries = _parse_checksums(saved / CHECKSUMS, (saved / CHECKSUMS).read_bytes())
-        for name in KNOWN:
-            if name in entries and (saved / name).exists():
+        entries, _ = _parse_checksums(saved / CHECKSUMS, (saved / CHECKSUMS).read_bytes())
+        for name in entries:
+            if (saved / name).exists():
                 os.replace(saved / name, directory / name)
-            elif name not in entries and os.path.lexists(directory / name):
+        for name in os.listdir(directory):
+            if is_known(name) and name not in entries:
                 os.unlink(directory / name)
         _flush(directory)
         os.replace(saved / CHECKSUMS, directory / CHECKSUMS)
@@ -223,7 +243,7 @@ def _read_checksums(directory: Path) -> bytes:
             f"{directory} is not a directory; give the model directory that `heedful train` wrote."
         )
     names = sorted(os.listdir(directory))
-    if _is_ours(directory / CONFIG) or {WEIGHTS, TOKENIZER[0]} <= set(names):
+    if _is_ours(directory / CONFIG) or (TOKENIZER[0] in names and any(map(is_weights, names))):
         raise ModelDirectoryError(f"{path}: this file of the model is missing; {AGAIN}.")
     if not names:
         raise ModelDirectoryError(f"{directory} is empty; give the model directory that `heedful train` wrote.")
@@ -236,7 +256,7 @@ def _read_checksums(directory: Path) -> bytes:
     raise ModelDirectoryError(f"{directory} is not a model directory (it has no {CHECKSUMS}; found {shown}).")
 
 
-def _parse_checksums(path: Path, text: bytes) -> dict[str, Entry]:
+def _parse_checksums(path: Path, text: bytes) -> tuple[dict[str, Entry], int]:
     plain = parse_json(path, text)
     if not isinstance(plain, dict):
         raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {AGAIN}.")
@@ -246,7 +266,7 @@ def _parse_checksums(path: Path, text: bytes) -> dict[str, Entry]:
         raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {AGAIN}.")
     entries = {}
     for name, entry in listed.items():
-        if name not in KNOWN:
+        if not is_known(name):
             raise ModelDirectoryError(f"{path} names a file that no model directory has: {name!r}; {AGAIN}.")
         if not isinstance(entry, dict) or set(entry) != {"size", "sha256"}:
             raise ModelDirectoryError(f"{path} is damaged at {name!r}; {AGAIN}.")
@@ -256,7 +276,8 @@ def _parse_checksums(path: Path, text: bytes) -> dict[str, Entry]:
     lacking = [name for name in REQUIRED if name not in entries]
     if lacking:
         raise ModelDirectoryError(f"{path} does not name {', '.join(lacking)}; {AGAIN}.")
-    return entries
+    check_complete(entries, str(path))
+    return entries, plain["format_version"]
 
 
 def check_version(path: Path, plain: Mapping[str, Any]) -> None:
@@ -264,10 +285,10 @@ def check_version(path: Path, plain: Mapping[str, Any]) -> None:
     version = plain.get("format_version")
     if type(version) is not int or version < 1:
         raise ModelDirectoryError(f"{path} is damaged: format_version is {version!r}; {AGAIN}.")
-    if version > FORMAT_VERSION:
+    if version > NEWEST_VERSION:
         raise ModelDirectoryError(
             f"{path}: this model was written by a newer heedful (format {version}, this one reads up to "
-            f"{FORMAT_VERSION}); upgrade heedful."
+            f"{NEWEST_VERSION}); upgrade heedful."
         )
 
 

@@ -8,6 +8,7 @@ from heedful.checkpoint.arrays import load_arrays
 from heedful.checkpoint.ctranslate2_format import RECORD, read_exported
 from heedful.checkpoint.directory import CARD, locate, parse_json
 from heedful.config import DecodingConfig
+from heedful.text.directions import Directions
 
 
 def identify_model(directory: str | Path) -> tuple[DecodingConfig, dict[str, str]]:
@@ -18,3 +19,10 @@ def identify_model(directory: str | Path) -> tuple[DecodingConfig, dict[str, str
         return decoding, dict(parse_json(place / RECORD, (place / RECORD).read_bytes())["files"])
     decoding = load_arrays(place, with_weights=False).config.decoding
     return decoding, {name: entry.sha256 for name, entry in locate(place).entries.items() if name != CARD}
+
+
+def read_directions(directory: str | Path) -> Directions:
+    """The directions that the model of a directory (or an exported one) has learned; its weights are not read."""
+    place = Path(directory)
+    read = read_exported(place) if (place / RECORD).is_file() else load_arrays(place, with_weights=False)
+    return Directions.of(read.config.data, read.tokenizer.tags)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.checkpoint import directory as files_of
-from heedful.checkpoint.directory import CARD, CONFIG, FORMAT, FORMAT_VERSION, TOKENIZER, WEIGHTS, Files
+from heedful.checkpoint.compact import without_scales
+from heedful.checkpoint.directory import CARD, CONFIG, FORMAT, FORMAT_VERSION, NEWEST_VERSION, TOKENIZER, Files
+from heedful.checkpoint.shards import INDEX, divide, index_of, shard_bytes, shard_names
 from heedful.checkpoint.weights import (
     build,
     check_shapes,
     collect,
     num_numbers,
-    read_header,
+    read_headers,
     read_tensors,
     stored_names,
 )
@@ -76,17 +78,52 @@ def save_model(
         "scores": plain_data(list(scores)),
     }
 
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    card = model_card(config, {**told, "weights_size": size}, told["scores"])
+    limit = shard_bytes(config.training.shard_mb)
+    write_model(
+        directory, tensors, save_file, config=config, tokenizer=tokenizer, details=told, card=card, shard_limit=limit
+    )
+
+
+def write_model(
+    directory: str | Path,
+    tensors: Mapping[str, Any],
+    save_file: Callable[..., None],
+    *,
+    config: Config,
+    tokenizer: Tokenizer,
+    details: Mapping[str, Any],
+    card: str,
+    shard_limit: int | None,
+    more: Mapping[str, bytes] | None = None,
+) -> list[str]:
+    """Write all files of a model directory in one stroke; `save_file` writes tensors of their kind.
+
+    `more`: further files of the format, by their names. Returns the tensors that alone are larger than the limit, and
+    so is their file.
+    """
+    sizes = {name: int(tensor.nbytes) for name, tensor in tensors.items()}
+    shards = divide(sizes, shard_limit)
+    files = dict(zip(shard_names(len(shards)), shards, strict=True))
+    is_plain = len(files) == 1 and not any("int8" in str(tensor.dtype) for tensor in tensors.values())
+    version = FORMAT_VERSION if is_plain else NEWEST_VERSION
+
     def write(folder: Path) -> None:
-        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
         tokenizer.save(folder)
-        record = dict(zip(KEYS, (FORMAT, FORMAT_VERSION, _version(), to_mapping(config), told), strict=True))
+        record = dict(zip(KEYS, (FORMAT, version, _version(), to_mapping(config), details), strict=True))
         (folder / CONFIG).write_text(files_of.to_json(record), encoding="utf-8")
-        shutil.copymode(folder / CONFIG, folder / WEIGHTS)  # safetensors lets only the owner read its files
-        size = (folder / WEIGHTS).stat().st_size
-        card = model_card(config, {**told, "weights_size": size}, told["scores"])
+        for name, members in files.items():
+            save_file({member: tensors[member] for member in members}, folder / name, metadata={"format": "pt"})
+            shutil.copymode(folder / CONFIG, folder / name)  # safetensors lets only the owner read its files
+        if len(files) > 1:
+            (folder / INDEX).write_text(files_of.to_json(index_of(files, sizes)), encoding="utf-8")
         (folder / CARD).write_text(card, encoding="utf-8")
+        for name, contents in (more or {}).items():
+            (folder / name).write_bytes(contents)
 
     files_of.replace_files(directory, write)
+    return [name for name, size in sizes.items() if shard_limit is not None and size > shard_limit]
 
 
 def load_model(
@@ -97,12 +134,11 @@ def load_model(
 
 
 def load_weights(directory: str | Path) -> dict[str, Tensor]:
-    """The verified tensors of a model directory as they are stored: shared ones once, on the CPU."""
+    """The verified tensors of a model directory as they are stored: shared ones once, on the CPU; int8 as float32."""
 
     def read(files: Files) -> dict[str, Tensor]:
-        files.check([WEIGHTS])
-        path, shown_as = files.paths[WEIGHTS], files.directory / WEIGHTS
-        return read_tensors(path, shown_as, read_header(path, shown_as))
+        files.check(files.weights)
+        return read_tensors(files, read_headers(files))
 
     return files_of.steady(directory, read)
 
@@ -113,7 +149,7 @@ def verify(directory: str | Path) -> list[str]:
     def read(files: Files) -> list[str]:
         files.check(files.entries)
         read_record(files)
-        read_header(files.paths[WEIGHTS], files.directory / WEIGHTS)
+        read_headers(files)
         return list(files.entries)
 
     return files_of.steady(directory, read)
@@ -127,14 +163,17 @@ def describe(directory: str | Path) -> dict[str, Any]:
             if name != CARD:
                 files.check_size(name)
         config, details, version = read_record(files)
-        header = read_header(files.paths[WEIGHTS], files.directory / WEIGHTS)
+        header = without_scales(read_headers(files))
+        dtypes = sorted({dtype for dtype, _ in header.values()})
         return {
             "directory": str(files.directory),
-            "format_version": FORMAT_VERSION,
+            "format_version": files.version,
             "heedful_version": version,
             "num_parameters": details.get("num_parameters", num_numbers(header)),
             "num_tensors": len(header),
-            "dtypes": sorted({dtype for dtype, _ in header.values()}),
+            "dtypes": dtypes,
+            "compact": "I8" in dtypes,
+            "weights_size": sum(files.entries[name].size for name in files.weights),
             "files": {name: dict(vars(entry)) for name, entry in files.entries.items()},
             "config": to_mapping(config),
             "details": details,
@@ -208,11 +247,11 @@ def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None
     config, details, _ = read_record(files)
     tokenizer = load_tokenizer(files)
     check_vocabularies(config, tokenizer, str(files.directory))
-    shown_as = files.directory / WEIGHTS
-    header = read_header(files.paths[WEIGHTS], shown_as)
+    header = read_headers(files)
     model = build(config.model)
-    check_shapes(model, {name: shape for name, (_, shape) in header.items()}, str(shown_as))
-    tensors = read_tensors(files.paths[WEIGHTS], shown_as, header)
+    shown_as = files.directory / files.weights[0]
+    check_shapes(model, {name: shape for name, (_, shape) in without_scales(header).items()}, str(shown_as))
+    tensors = read_tensors(files, header)
     model.load_state_dict({name: tensors[stored] for name, stored in stored_names(model).items()})
     return LoadedModel(model.to(device=device, dtype=dtype).eval(), config, tokenizer, details)
 

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heedful.checkpoint.compact import joined, restored
+from heedful.checkpoint.directory import Files
+from heedful.checkpoint.shards import INDEX
 from heedful.errors import ModelDirectoryError
 
 if TYPE_CHECKING:
@@ -19,9 +22,28 @@ if TYPE_CHECKING:
 
 MAX_HEADER = 100_000_000
 SHOWN = 4
+Header = dict[str, tuple[str, tuple[int, ...]]]
+"""Type and shape of tensors by their names."""
 
 
-def read_header(path: Path, shown_as: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+def read_headers(files: Files) -> Header:
+    """Type and shape of each stored tensor, out of all files of the weights; their index must tell the same."""
+    found: Header = {}
+    places: dict[str, str] = {}
+    for name in files.weights:
+        header = read_header(files.paths[name], files.directory / name)
+        if twice := found.keys() & header.keys():
+            raise ModelDirectoryError(f"{files.directory / name} holds {min(twice)}, which another file holds too.")
+        found |= header
+        places |= dict.fromkeys(header, name)
+    if INDEX in files.entries:
+        index = files.read_json(INDEX)
+        if not isinstance(index, dict) or index.get("weight_map") != places:
+            raise ModelDirectoryError(f"{files.directory / INDEX} tells of other tensors than the files hold.")
+    return found
+
+
+def read_header(path: Path, shown_as: Path) -> Header:
     """Type and shape of each tensor in a safetensors file, read without torch. `shown_as` is for the messages."""
     with open(path, "rb") as file:
         start = file.read(8)
@@ -80,20 +102,27 @@ def collect(model: nn.Module, weights: Mapping[str, Tensor], dtype: torch.dtype,
     return tensors
 
 
-def read_tensors(path: Path, shown_as: Path, header: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Tensor]:
-    """All tensors of the safetensors file whose header was read before, on the CPU."""
+def read_tensors(files: Files, header: Header) -> dict[str, Tensor]:
+    """All weights whose headers were read before, on the CPU; those kept in int8 as real numbers again."""
+    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise ModelDirectoryError(f"{shown_as} is damaged: {error}; copy or save the model again.") from None
+    tensors: dict[str, Tensor] = {}
+    for name in files.weights:
+        try:
+            tensors |= load_file(files.paths[name])
+        except SafetensorError as error:
+            shown_as = files.directory / name
+            raise ModelDirectoryError(f"{shown_as} is damaged: {error}; copy or save the model again.") from None
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != {
         n: shape for n, (_, shape) in header.items()
     }:
-        raise ModelDirectoryError(f"{shown_as} changed while it was read; try again.")
-    return tensors
+        raise ModelDirectoryError(f"{files.directory}: the weights changed while they were read; try again.")
+    if not any(dtype == "I8" for dtype, _ in header.values()):
+        return tensors
+    whole = joined({name: tensor.numpy() for name, tensor in tensors.items()}, str(files.directory))
+    return {name: torch.from_numpy(array) for name, array in restored(whole).items()}
 
 
 def build(config: ModelConfig) -> Model:

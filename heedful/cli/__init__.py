@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -17,6 +17,7 @@ from heedful.cli.comparing import compare
 from heedful.cli.evaluating import evaluate
 from heedful.cli.exporting import export
 from heedful.cli.flags import Verb, similar_flag
+from heedful.cli.installed import models as list_models  # the name of a module here too
 from heedful.cli.merging import merge
 from heedful.cli.models import average, info
 from heedful.cli.outcome import tell_error
@@ -29,13 +30,18 @@ from heedful.cli.translating import translate
 from heedful.config import nearest
 from heedful.errors import HeedfulError
 
-VERBS = (train, translate, merge, score, evaluate, prepare, compare, average, shortlist, export, info)
+VERBS = (train, translate, merge, score, evaluate, prepare, compare, average, shortlist, export, info, list_models)
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=True, pretty_exceptions_enable=False)
-for _verb in VERBS:
-    app.command(cls=Verb)(_verb)
-app.add_typer(paper, name="paper")
+
+def make_app(verbs: Iterable[Callable[..., None]] = VERBS) -> typer.Typer:
+    """The program with some of its verbs."""
+    made = typer.Typer(rich_markup_mode="rich", add_completion=True, pretty_exceptions_enable=False)
+    made.callback()(heedful)
+    for verb in verbs:
+        made.command(cls=Verb)(verb)
+    made.add_typer(paper, name="paper")
+    return made
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -52,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the program and return its exit code."""
-    command = typer.main.get_command(app)
+    named = [verb for verb in VERBS if arguments[:1] == [verb.__name__]]  # reading the flags of all verbs takes a while
+    command = typer.main.get_command(make_app(named) if named else app)
     try:
         code = command.main(arguments, prog_name="heedful", standalone_mode=False)
     except typer.Abort:
@@ -91,7 +98,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def heedful(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -100,7 +106,11 @@ def heedful(
     """The Transformer of "Attention Is All You Need", from two text files to a translation.
 
     \b
+    heedful translate --to de "A sentence." "Another one."
     heedful train --source train.en --target train.de -o model
-    heedful translate -m model "A sentence." "Another one."
+    heedful translate -m model "A sentence."
     heedful evaluate -m model --source test.en --target test.de
     """
+
+
+app = make_app()

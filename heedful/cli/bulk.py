@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.cli.lines import naming, refuse_no_place, refuse_same_file
+from heedful.cli.languages import LINES_LOOKED_AT, Asking, Remarks
+from heedful.cli.lines import chunks_of, naming, refuse_no_place, refuse_same_file
 from heedful.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
         raise CorpusError(f"{input_file}: there is no such file.")
     for path in (target, partial_of(target)):
         refuse_same_file(path, input_file)
+    task = ask_first(task, input_file)
     kind = device_kind(engine, whole.device)
     lines = portion_lines_of(target, whole.portion_lines, kind, overwrite=whole.overwrite)
     most = max(1, most_of_use(input_file, lines) // shard.count)
@@ -73,6 +75,16 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
         progress.ended(record)
 
 
+def ask_first(task: Task, input_file: str) -> Task:
+    """The task, with target languages that the user was asked for after a look at the beginning of the file."""
+    from heedful.checkpoint.identity import read_directions
+
+    if task.target_language is not None or not sys.stdin.isatty():
+        return task
+    asking = Asking(task, read_directions(task.model))
+    return asking.task_for(next(chunks_of(input_file), [])[:LINES_LOOKED_AT]) if asking.is_possible else task
+
+
 class BulkProgress:
     """Lines, lines a second and the time left, on stderr: as a bar on a terminal, elsewhere as a line now and then.
 
@@ -82,6 +94,7 @@ class BulkProgress:
     def __init__(self, input_file: str, target: Path) -> None:
         self.total = max(1, os.path.getsize(input_file))
         self.target = target
+        self.remarks = Remarks()
         self.started = self.last_line = time.monotonic()
         self.goes_on_after: Record | None = None
         self.before: tuple[float, int, int] = (self.started, 0, 0)
@@ -120,6 +133,7 @@ class BulkProgress:
         """Show how far it is."""
         from heedful.training.report import clock
 
+        self.remarks.add(step.remarks, self.say)
         now, (since, lines, position) = time.monotonic(), self.before
         seconds = max(now - since, 1e-3)
         left = seconds * (self.total - step.position) / max(1, step.position - position)
@@ -136,6 +150,7 @@ class BulkProgress:
         """Tell what was done, if it took a while."""
         from heedful.training.report import clock
 
+        self.remarks.end(self.say)
         seconds = time.monotonic() - self.started
         if seconds >= SECONDS_BETWEEN_LINES or (self.goes_on_after and not self.goes_on_after.finished):
             rate = (record.lines - (self.goes_on_after.lines if self.goes_on_after else 0)) / max(seconds, 1e-3)

@@ -198,13 +198,8 @@ def language_of(path: Any) -> str | None:
     return ending if ending != name and _LANGUAGE.fullmatch(ending) else None
 
 
-def model_directory(given: Path | None, *, flag: str = "-m ") -> Path:
-    """The model directory that was named, or `model` in the working directory; `flag` is how one names it."""
-    directory = given or Path("model")
-    if not directory.exists():
-        what = (
-            f"{directory}: there is no such model directory" if given else "no model is named and there is no ./model"
-        )
-        remedy = f"give one as {flag}DIRECTORY, or train one: heedful train --source … --target … -o model"
-        raise ConfigError(f"{what}; {remedy}")
-    return directory
+def model_directory(given: Path | None) -> Path:
+    """The model that was named, by its path or its name; else ./model, else the one that came with the package."""
+    from heedful.checkpoint.finding import default_model, find_model
+
+    return default_model() if given is None else find_model(given)

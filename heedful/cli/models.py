@@ -26,9 +26,9 @@ def average(
     """
     if len(models) < 2:
         raise ConfigError("average needs at least two model directories.")
-    for directory in models:
-        if not directory.exists():
-            raise ConfigError(f"{directory}: there is no such model directory.")
+    from heedful.checkpoint.finding import find_model
+
+    models = [find_model(model) for model in models]
     if (output / "config.json").exists() and not overwrite:
         raise ConfigError(f"{output} already holds a model; add --overwrite to replace it, or choose another with -o.")
     from heedful.training.averaging import average_models
@@ -38,7 +38,7 @@ def average(
 
 def info(
     model: Annotated[
-        Path | None, typer.Argument(metavar="DIRECTORY", help="Model directory; without it ./model.")
+        Path | None, typer.Argument(metavar="MODEL", help="Directory or name; without it ./model, else our own.")
     ] = None,
     check: Annotated[bool, typer.Option("--verify", help="Compare every file with its checksum.")] = False,
     card: Annotated[bool, typer.Option("--card", help="Print the model card.")] = False,
@@ -53,7 +53,7 @@ def info(
     """
     from heedful.checkpoint import describe, verify
 
-    directory = model_directory(model, flag="")
+    directory = model_directory(model)
     found = describe(directory)
     checked = verify(directory) if check else []
     if card:
@@ -72,14 +72,13 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     config, details = found["config"], found["details"]
     model, training = config["model"], details.get("training") or {}
-    weights = found["files"]["model.safetensors"]["size"]
     layers = f"{model['num_encoder_layers']} + {model['num_decoder_layers']} layers"
     shape = f"{config['preset']}: {layers}, width {model['d_model']}, {model['num_heads']} heads"
     rows = [
         ("name", config["name"] or "not stated"),
         ("direction", direction_of(found)),
         ("licence", config["licence"] or "not stated"),
-        ("parameters", f"{found['num_parameters']:,} ({weights / 1e6:,.1f} MB, {', '.join(found['dtypes'])})"),
+        ("parameters", f"{found['num_parameters']:,} ({weights_of(found)})"),
         ("shape", shape),
         ("vocabulary", vocabulary_of(config)),
         ("longest text", f"{model['max_length']:,} subwords"),
@@ -95,11 +94,21 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def weights_of(found: Mapping[str, Any]) -> str:
+    """Size and type of the weights, and in how many files they lie."""
+    from heedful.checkpoint.shards import is_weights
+
+    count = sum(is_weights(name) for name in found["files"])
+    kinds = "compact: I8 with scales" if found["compact"] else ", ".join(found["dtypes"])
+    return f"{found['weights_size'] / 1e6:,.1f} MB, {kinds}{f', {count} files' if count > 1 else ''}"
+
+
 def direction_of(found: Mapping[str, Any]) -> str:
     """Such as `en → de`, of all training corpora."""
     data = found["config"]["data"]
-    corpora = [data, *((found["details"].get("data") or {}).get("corpora", []))]
-    pairs = [(corpus.get("source_language"), corpus.get("target_language")) for corpus in corpora]
+    corpora = [data, *data["train"], *((found["details"].get("data") or {}).get("corpora", []))]
+    sides = ("source_language", "target_language")
+    pairs = [tuple(corpus.get(side) or data[side] for side in sides) for corpus in corpora]
     pairs += [(pair[1], pair[0]) for pair, corpus in zip(pairs, corpora, strict=True) if corpus.get("both_directions")]
     return ", ".join(dict.fromkeys(f"{one} → {other}" for one, other in pairs if one and other)) or "not stated"
 

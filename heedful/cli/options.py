@@ -70,7 +70,10 @@ Quantization = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 ModelDirectory = Annotated[
-    Path | None, typer.Option("--model", "-m", metavar="DIRECTORY", help="Model directory; without it ./model.")
+    Path | None,
+    typer.Option(
+        "--model", "-m", metavar="MODEL", help="Directory or name (heedful models); else ./model, else our own."
+    ),
 ]
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for what is written.")]
 LabelLanguage = Annotated[str, typer.Option("--lang", metavar="CODE", help="Labels in English (en) or Chinese (zh).")]
@@ -132,6 +135,16 @@ To = Annotated[
     str | None,
     typer.Option(
         "--target-language", "--to", metavar="CODE", rich_help_panel=LANGUAGES, help="Language to translate into."
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--source-language",
+        "--from",
+        metavar="CODE",
+        rich_help_panel=LANGUAGES,
+        help="Language of the text; without it, it is detected line by line where that matters.",
     ),
 ]
 NumWorkers = Annotated[

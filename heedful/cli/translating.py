@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from heedful.cli import options
 from heedful.cli.bulk import WholeFile, is_bulk, translate_bulk
 from heedful.cli.flags import model_directory, search_settings
+from heedful.cli.languages import Remarks, say, translating
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
+    from heedful.decoding.bulk.task import Task
     from heedful.decoding.hypothesis import Translation
 
 LINES_AT_ONCE = 1024
@@ -32,6 +34,7 @@ def translate(
     output: options.OutputFile = None,
     as_json: options.AsJson = False,
     target_language: options.To = None,
+    source_language: options.From = None,
     method: options.Method = None,
     beam_size: options.BeamSize = None,
     num_best: options.NumBest = None,
@@ -61,7 +64,8 @@ def translate(
     """Translate text: exactly one line out for each line in.
 
     \b
-    heedful translate -m model "A sentence." "Another one."
+    heedful translate --to de "A sentence." "Another one."
+    heedful translate -m model "A sentence."
     heedful translate -m model -i text.en -o text.de
     heedful translate -m model -i corpus.en.xz -o corpus.de --shard 3/16
     cat text.en | heedful translate -m model | less
@@ -69,6 +73,7 @@ def translate(
     heedful translate -m model --method sampling --top-p 0.9 "A sentence."
     heedful translate -m model --engine ctranslate2 --quantization int8 "A sentence."
 
+    A model with several languages detects that of each line; --from and --to say it.
     A file into a file goes on where it was stopped, by the same command.
     Every key of the section decoding is also a flag: --decoding.max_extra_length=20.
     """
@@ -87,6 +92,7 @@ def translate(
         engine=engine or "auto",
         quantization=quantization,
         target_language=target_language,
+        source_language=source_language,
         prefix=prefix,
         align=align,
         as_json=as_json,
@@ -95,10 +101,20 @@ def translate(
     if input_file and output and is_bulk(input_file, output):
         translate_bulk(task, input_file, output, whole)
         return
-    run = task.load(whole.device)
+    translate_stream(task, whole.device, words, input_file, output)
+
+
+def translate_stream(
+    task: Task, device: str, words: Sequence[str] | None, input_file: str | None, output: Path | None
+) -> None:
+    """Translate words, or lines as they arrive, onto stdout or into a file."""
+    remarks = Remarks("text" if words else "line")
+    run, may_ask = translating(task, device, remarks)
     chunks = iter([_readable(words)]) if words else chunks_of(input_file)
-    with destination(output) as file, progress(wanted=output is not None or not sys.stdout.isatty()) as tell:
-        write_translations(chunks, run, file, tell, as_json=as_json, one_line=not words)
+    shown = not may_ask and (output is not None or not sys.stdout.isatty())  # no question amid a spinner
+    with destination(output) as file, progress(wanted=shown) as tell:
+        write_translations(chunks, run, file, tell, as_json=task.as_json, one_line=not words)
+    remarks.end(say)
 
 
 def check_request(

@@ -23,7 +23,7 @@ from heedful.config import DataConfig, TokenizerConfig, to_mapping
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.text.cleaning import Preflight, TrainingPair, preflight, workers_for
-from heedful.text.corpus import corpus_files
+from heedful.text.corpus import corpus_files, direction
 from heedful.text.encoding import Encoded, Encoding, flat_ids, longest_side
 from heedful.text.tokenizer import Tokenizer, learn_tokenizer, sampled_places
 from heedful.text.workers import Workers
@@ -229,7 +229,7 @@ def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *
     """
     num_long, stage = 0, "tokenising"
     tell(stage, 0, found.num_pairs)
-    weights = [corpus.weight for corpus in found.data.train]
+    weights = evened_weights(found)
     store = new_store(folder / "train", tokenizer, corpus_weights=weights)
     with store as writer, Workers(workers_for(found.data)) as workers:
         for index, corpus in enumerate(found.data.train):
@@ -242,6 +242,22 @@ def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *
                 tell(stage, num_lines * len(work.languages), found.num_pairs)
         _require_pairs(writer, width)
     return num_long
+
+
+def evened_weights(found: Preflight) -> list[float]:
+    """The weights of the corpora, raised for languages with less text as `data.temperature` asks."""
+    corpora = found.data.train
+    kept = [corpus.num_kept for corpus in found.report.corpora if corpus.role == "train"]
+    languages = [frozenset(filter(None, direction(corpus, found.data))) for corpus in corpora]
+    text: dict[frozenset[str], float] = {}
+    for corpus, number, pair in zip(corpora, kept, languages, strict=True):
+        text[pair] = text.get(pair, 0.0) + corpus.weight * number
+    power = 1 - 1 / found.data.temperature
+    most = max(text.values())
+    return [
+        corpus.weight * (most / text[pair]) ** power if text[pair] else corpus.weight
+        for corpus, pair in zip(corpora, languages, strict=True)
+    ]
 
 
 def new_store(directory: Path, tokenizer: Tokenizer, corpus_weights: Sequence[float] | None = None) -> StoreWriter:
@@ -276,9 +292,10 @@ def _obtain_tokenizer(
     found: Preflight, config: TokenizerConfig, seed: int, tell: Progress
 ) -> tuple[Tokenizer, list[TrainingPair]]:
     """The tokenizer, and an even sample of the pairs."""
+    markers = sorted({corpus.marker for corpus in found.data.train if corpus.marker})
     even = np.arange(0, found.num_pairs, max(1, found.num_pairs // PAIRS_PER_SAMPLE))
     if config.path is not None:
-        return _given_tokenizer(config.path, found.tags), list(found.chosen(even))
+        return _given_tokenizer(config.path, found.tags, markers), list(found.chosen(even))
     places = sampled_places(found.num_pairs, config, seed=seed)
     wanted = np.union1d(places, even)
     pairs: list[TrainingPair] = []
@@ -289,15 +306,16 @@ def _obtain_tokenizer(
             tell("learning the subwords", PAIRS_PER_SAMPLE, len(wanted))
     sample = [pairs[at] for at in np.searchsorted(wanted, places).tolist()]
     texts = [(pair.source, pair.target) for pair in sample]
-    tokenizer = learn_tokenizer(texts, config, num_pairs=found.num_pairs, tags=found.tags)
+    tokenizer = learn_tokenizer(texts, config, num_pairs=found.num_pairs, tags=found.tags, markers=markers)
     return tokenizer, [pairs[at] for at in np.searchsorted(wanted, even).tolist()]
 
 
-def _given_tokenizer(path: str, tags: Sequence[str]) -> Tokenizer:
+def _given_tokenizer(path: str, tags: Sequence[str], markers: Sequence[str]) -> Tokenizer:
     tokenizer = Tokenizer.load(path)
-    if set(tags) - set(tokenizer.tags):
-        missing = ", ".join(sorted(set(tags) - set(tokenizer.tags)))
-        raise ConfigError(f"tokenizer.path: the tokenizer in {path} has no tag for {missing}; train a new one.")
+    for wanted, known, what in ((tags, tokenizer.tags, "tag for"), (markers, tokenizer.markers, "marker")):
+        if set(wanted) - set(known):
+            missing = ", ".join(sorted(set(wanted) - set(known)))
+            raise ConfigError(f"tokenizer.path: the tokenizer in {path} has no {what} {missing}; train a new one.")
     return tokenizer
 
 

@@ -63,6 +63,14 @@ class Translation:
     """When asked for: pairs (index in source_tokens, index in tokens), one a target token."""
     attention: np.ndarray | None = field(default=None, compare=False)
     """When asked for: the weights behind the alignment, one row a target token, one column a source token."""
+    source_language: str | None = field(default=None, compare=False)
+    """Language of the source, as it was told or detected, or as the model has only one; None: not known."""
+    target_language: str | None = field(default=None, compare=False)
+    """Language of the translation; None: not known."""
+    language_confidence: float | None = field(default=None, compare=False)
+    """How sure the source language is, from 0 to 1; only if it was detected."""
+    remark: str | None = field(default=None, compare=False)
+    """What is odd about the languages: the text looks as if it were in the target language already, or in another."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what was not asked for is left out."""

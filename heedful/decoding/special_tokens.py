@@ -19,8 +19,8 @@ class SpecialTokens:
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """What the search must know of a tokenizer: a translation holds no unknown token and no language tag."""
-    tags = [tokenizer.encode_source("", tag)[0] for tag in tokenizer.tags] if tokenizer.joint else []
+    """What the search must know of a tokenizer: a translation holds no unknown token, tag or marker."""
+    tags = tokenizer.control_ids if tokenizer.joint else ()
     return SpecialTokens(
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from heedful.checkpoint.ctranslate2_format import RECORD
+from heedful.checkpoint.finding import REMEDY, box_model, find_model
 from heedful.config import DecodingConfig, from_mapping, to_mapping
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
 from heedful.decoding.segments import Segment, SplitRule, join_text, split_text
 from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import ConfigError, DecodingError
+from heedful.text.corpus import Direction
+from heedful.text.directions import Choice, Directions
 from heedful.text.tokenizer import Tokenizer
 
 SHORTEST_USUAL_LENGTH = 32  # tokens: below this no line counts as long, however short the training sentences were
@@ -37,14 +41,16 @@ class Translator:
         device: Any = "cpu",
         usual_length: int | None = None,
         target_language: str | None = None,
+        directions: Directions | None = None,
         make_rule: MakeRule | None = None,
     ) -> None:
         """Translate with `model`: a `Seq2Seq`, which torch runs on `device`, where it already is, or an `Engine`.
 
         `usual_length`: longest source, in tokens, that is usual for the model; longer lines are split into sentences,
         and sentences over twice that are cut. None: only what the model cannot take at all is split.
-        `target_language`: the language that a model with one direction translates into. `make_rule`: makes the rule
-        that translations of some sentences must keep, beside those of the configuration.
+        `target_language`: the language that a model with one direction translates into. `directions`: what a model with
+        several has learned. `make_rule`: makes the rule that translations of some sentences must keep, beside those of
+        the configuration.
         """
         self.model = model
         self.tokenizer = tokenizer
@@ -55,13 +61,21 @@ class Translator:
         self.usual_length = min(usual_length or self.max_length, self.max_length)
         self.longest = min(2 * self.usual_length, self.max_length)
         self.target_language = target_language
+        self.directions = directions or Directions((Direction(None, target_language),), tokenizer.tags)
         self.make_rule = make_rule
 
     @classmethod
     def load(
-        cls, path: str | Path, *, device: str = "auto", engine: str = "auto", quantization: str | None = None
+        cls,
+        path: str | Path | None = None,
+        *,
+        device: str = "auto",
+        engine: str = "auto",
+        quantization: str | None = None,
     ) -> Translator:
         """The translator of a model directory, with the settings saved there.
+
+        `path`: a directory, or the name of an installed model; None: the model that came with the package.
 
         `engine`: "torch" can do everything; "native" is int8 on CPUs; "ctranslate2" also reads what `heedful export`
         wrote; "auto" takes native on CPUs, torch on GPUs and for what native cannot do, CTranslate2 for what was
@@ -69,7 +83,10 @@ class Translator:
         `quantization`: how the weights are kept, such as "int8"; None: for native int8, for CTranslate2 float32, or as
         they were exported. torch has "float32" and "bfloat16", in which it also computes; None: as they were saved.
         """
-        chosen = choose_engine(engine, exported=(Path(path) / RECORD).is_file())
+        path = box_model() if path is None else find_model(path)
+        if path is None:
+            raise ConfigError(f"no model came with this heedful; give {REMEDY}")
+        chosen = choose_engine(engine, exported=(path / RECORD).is_file())
         where: Any = None
         model: object
         if chosen == "auto":
@@ -100,6 +117,7 @@ class Translator:
             device=device,
             usual_length=max(int(typical), SHORTEST_USUAL_LENGTH) if typical else None,
             target_language=loaded.config.data.target_language,
+            directions=Directions.of(loaded.config.data, loaded.tokenizer.tags),
         )
 
     def engine_for(self, **settings: Any) -> tuple[str, str]:
@@ -125,57 +143,80 @@ class Translator:
         self,
         texts: Sequence[str],
         *,
-        target_language: str | None = None,
+        target_language: str | Mapping[str, str] | None = None,
+        source_language: str | None = None,
         target_prefix: Sequence[str | None] | None = None,
         align: bool = False,
         **settings: Any,
     ) -> list[Translation]:
         """Translate texts of any length; the results come in their order.
 
+        `target_language`: the language to translate into, or one for each source language, such as {"en": "de"}; None:
+        in a model with several, each text goes where its own language leaves one choice, or into English.
+        `source_language`: the language of all texts; None: in a model with several, each text's is detected.
         `target_prefix`: for each text what its translation must begin with, or None. `align`: also tell which source
         token each target token comes from. `settings` change the search for this call: any key of `DecodingConfig`,
         such as `beam_size=8`, `num_best=4`, `method="sampling"`.
         """
         self._check_texts(texts, target_prefix, target_language)
         config = self._search_settings(settings)
+        any_tag = self.tokenizer.tags[0] if self.tokenizer.tags else None  # any of them is one token
         rule = SplitRule(
             split=config.split,
             usual_length=self.usual_length,
             longest=self.longest,
-            num_tokens=lambda text: len(self.tokenizer.encode_source(text, target_language)),
+            num_tokens=lambda text: len(self.tokenizer.encode_source(text, any_tag)),
         )
+        choices = self._choose(texts, source_language, target_language)
         segments = [split_text(text, rule) for text in texts]
         prefixes = [self._encode_prefix(text) for text in target_prefix or [None] * len(texts)]
         jobs = [
             [
-                self._make_job(segment, prefix if index == 0 else (), number, target_language, config)
+                self._make_job(segment, prefix if index == 0 else (), number, choice.target, config)
                 for index, segment in enumerate(parts)
             ]
-            for number, (parts, prefix) in enumerate(zip(segments, prefixes, strict=True), start=1)
+            for number, (parts, prefix, choice) in enumerate(zip(segments, prefixes, choices, strict=True), start=1)
         ]
         different = list(dict.fromkeys(job for line in jobs for job in line))
         outcomes = self.engine.decode(different, config, align=align, make_rule=self.make_rule)
         return [
-            self._assemble(parts, line, [outcomes[job] for job in line], config, align=align)
-            for parts, line in zip(segments, jobs, strict=True)
+            with_languages(self._assemble(parts, line, [outcomes[job] for job in line], config, align=align), choice)
+            for parts, line, choice in zip(segments, jobs, choices, strict=True)
         ]
 
     def translate_lines(
         self,
         lines: Iterable[str],
         *,
-        target_language: str | None = None,
+        target_language: str | Mapping[str, str] | None = None,
+        source_language: str | None = None,
         align: bool = False,
         chunk_size: int = 1024,
         **settings: Any,
     ) -> Iterator[Translation]:
         """Translate a stream, one translation a line in the same order, reading `chunk_size` lines at a time."""
         lines = iter(lines)
+        languages: Any = {"target_language": target_language, "source_language": source_language}
         while chunk := [line.rstrip("\r\n") for line in islice(lines, chunk_size)]:
-            yield from self.translate(chunk, target_language=target_language, align=align, **settings)
+            yield from self.translate(chunk, **languages, align=align, **settings)
+
+    def _choose(
+        self, texts: Sequence[str], source_language: str | None, target_language: str | Mapping[str, str] | None
+    ) -> list[Choice]:
+        """The languages of each text."""
+        choices = []
+        for number, text in enumerate(texts, start=1):
+            try:
+                choices.append(self.directions.choose(text, source=source_language, target=target_language))
+            except DecodingError as error:
+                raise DecodingError(f"text {number} {error}") from None
+        return choices
 
     def _check_texts(
-        self, texts: Sequence[str], target_prefix: Sequence[str | None] | None, target_language: str | None
+        self,
+        texts: Sequence[str],
+        target_prefix: Sequence[str | None] | None,
+        target_language: str | Mapping[str, str] | None,
     ) -> None:
         for name, value in (("texts", texts), ("target_prefix", target_prefix)):
             if isinstance(value, str):
@@ -188,7 +229,7 @@ class Translator:
                 f"{len(target_prefix)} target prefixes for {len(texts)} texts; give one (or None) for each."
             )
         known = self.target_language
-        if target_language is not None and not self.tokenizer.tags and known not in (None, target_language):
+        if isinstance(target_language, str) and not self.tokenizer.tags and known not in (None, target_language):
             raise DecodingError(f"this model translates into {known!r} only, not into {target_language!r}.")
 
     def _encode_prefix(self, text: str | None) -> tuple[int, ...]:
@@ -295,6 +336,17 @@ def torch_engine_of(path: str | Path, device: str) -> Engine:
     """Torch's engine for a model directory."""
     model, loaded, where = load_torch(path, device)
     return make_torch_engine(model, loaded.tokenizer, where)
+
+
+def with_languages(translation: Translation, choice: Choice) -> Translation:
+    """A translation that tells from which language it is into which."""
+    return replace(
+        translation,
+        source_language=choice.source,
+        target_language=choice.target,
+        language_confidence=choice.confidence,
+        remark=choice.remark,
+    )
 
 
 def one_line(text: str) -> str:

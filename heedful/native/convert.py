@@ -16,15 +16,17 @@ from pathlib import Path
 import numpy as np
 
 from heedful.checkpoint import directory as files_of
-from heedful.checkpoint.arrays import read_weights
-from heedful.checkpoint.directory import CONFIG, WEIGHTS, Files
+from heedful.checkpoint.arrays import read_stored
+from heedful.checkpoint.compact import Floats, Rounded, Stored, round_rows
+from heedful.checkpoint.directory import CONFIG, Files
 from heedful.checkpoint.model import read_record
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.native.packing import Floats, pack
+from heedful.native.packing import pack
 from heedful.native.weight_file import VERSION, Shape, parts_of, read_fingerprint, write_weight_file
 
 PRECISIONS = ("int8", "float32")
+CONVERSION = "rounded embeddings"  # part of the fingerprint: what an older way made is made again
 ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
 _in_memory: dict[bytes, Path] = {}
 
@@ -37,17 +39,20 @@ def native_weights(directory: str | Path, *, precision: str = "int8", anew: bool
 
 
 def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
-    files.check_size(WEIGHTS)
+    for name in files.weights:
+        files.check_size(name)
     config = read_record(files)[0].model
     check_supported(config)
-    told = f"{VERSION} {precision} {files.entries[WEIGHTS].sha256} {files.entries[CONFIG].sha256}"
+    told = f"{VERSION} {CONVERSION} {precision} {files.weights_mark} {files.entries[CONFIG].sha256}"
     fingerprint = hashlib.sha256(told.encode()).digest()
     places = [files.directory / f"native-{precision}.bin", cache_directory() / f"{fingerprint.hex()[:32]}.bin"]
+    if is_in_package(files.directory):  # what pip put there is pip's: nothing is added to it
+        places = places[1:]
     for place in [*places, *([_in_memory[fingerprint]] if fingerprint in _in_memory else [])]:
         if not anew and read_fingerprint(place) == fingerprint:
             return _still_true(place, files)
-    files.check([WEIGHTS])
-    tensors = convert(config, read_weights(files.paths[WEIGHTS], files.directory / WEIGHTS), precision=precision)
+    files.check(files.weights)
+    tensors = convert(config, read_stored(files), precision=precision)
     shape = shape_of(config, int8=precision == "int8")
     for place in places:
         try:
@@ -60,15 +65,15 @@ def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
         return _in_memory.setdefault(fingerprint, write_to_memory(fingerprint, shape, tensors))
     except (OSError, AttributeError) as error:  # AttributeError: only Linux has files in memory
         raise ModelDirectoryError(
-            f"{places[0]}: the engine's weights can be kept neither here, nor in {places[1].parent}, nor in memory "
-            f"({error}); make one of them writable."
+            f"the engine's weights can be kept neither in {' nor in '.join(str(place.parent) for place in places)} "
+            f"nor in memory ({error}); make one of them writable."
         ) from None
 
 
 def _still_true(place: Path, files: Files) -> Path:
     """The engine's file as it is; first the weights are verified again if they were written after it."""
-    if files.paths[WEIGHTS].stat().st_mtime_ns > place.stat().st_mtime_ns:
-        files.check([WEIGHTS])
+    if max(files.paths[name].stat().st_mtime_ns for name in files.weights) > place.stat().st_mtime_ns:
+        files.check(files.weights)
         with contextlib.suppress(OSError):
             os.utime(place)
     return place
@@ -87,6 +92,11 @@ def cache_directory() -> Path:
     """The folder of the user's cache for weights whose model directory cannot be written."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "heedful" / "native"
+
+
+def is_in_package(directory: Path) -> bool:
+    """Whether a model came with this package."""
+    return Path(__file__).resolve().parent.parent in directory.resolve().parents
 
 
 def check_supported(config: ModelConfig) -> None:
@@ -130,18 +140,18 @@ def shape_of(config: ModelConfig, *, int8: bool) -> Shape:
     )
 
 
-def convert(config: ModelConfig, weights: Mapping[str, Floats], *, precision: str) -> dict[str, np.ndarray]:
-    """The engine's tensors from those of a state dict, which must all be finite."""
+def convert(config: ModelConfig, weights: Stored, *, precision: str) -> dict[str, np.ndarray]:
+    """The engine's tensors from those of a state dict, real numbers or int8 with scales, which must all be finite."""
     for name, tensor in weights.items():
-        if not np.isfinite(tensor).all():
+        if not np.isfinite(tensor.scales if isinstance(tensor, Rounded) else tensor).all():
             raise ModelDirectoryError(f"{name} holds numbers that are not finite: the model's weights are damaged.")
     conversion = _Conversion(weights, int8=precision == "int8")
     target = "source_embedding" if config.tying == "three_way" else "target_embedding"
-    conversion.keep("source_embedding", weights["source_embedding.weight"])
+    conversion.embedding("source_embedding")
     if target == "target_embedding":
-        conversion.keep(target, weights["target_embedding.weight"])
+        conversion.embedding(target)
     output = "output.weight" if config.tying == "none" else f"{target}.weight"
-    conversion.tensors.update(named("output", pack(weights[output], None, int8=conversion.int8)))
+    conversion.tensors.update(named("output", pack(conversion.matrix(output), None, int8=conversion.int8)))
     conversion.positions(config)
     for i in range(config.num_encoder_layers):
         conversion.attention(f"encoder.{i}.self", f"encoder.layers.{i}.self_attention")
@@ -159,9 +169,36 @@ def convert(config: ModelConfig, weights: Mapping[str, Floats], *, precision: st
 class _Conversion:
     """Tensors on their way from the names of the state dict to those of the engine."""
 
-    def __init__(self, weights: Mapping[str, Floats], *, int8: bool) -> None:
+    def __init__(self, weights: Stored, *, int8: bool) -> None:
         self.weights, self.int8 = weights, int8
         self.tensors: dict[str, np.ndarray] = {}
+
+    def matrix(self, *names: str) -> Floats | Rounded:
+        """Matrices one below the other: whole numbers with the scales of their rows if int8 is asked for."""
+        parts = [self._one_matrix(name) for name in names]
+        if self.int8:
+            rounded = [part for part in parts if isinstance(part, Rounded)]
+            return Rounded(*(np.concatenate([getattr(one, kind) for one in rounded]) for kind in ("values", "scales")))
+        return np.concatenate([part.restored() if isinstance(part, Rounded) else part for part in parts])
+
+    def _one_matrix(self, name: str) -> Floats | Rounded:
+        weight = self.weights[name]
+        if self.int8 and not isinstance(weight, Rounded):
+            weight = round_rows(weight)
+        return weight
+
+    def vector(self, name: str) -> Floats:
+        """A tensor that is always kept in real numbers."""
+        tensor = self.weights[name]
+        return tensor.restored() if isinstance(tensor, Rounded) else tensor
+
+    def embedding(self, name: str) -> None:
+        """Embeddings are looked up in real numbers; with int8 in those that are left of the rounded rows.
+
+        So a model that was saved in int8 and the one that it was made from are the same to the engine.
+        """
+        weight = self.matrix(f"{name}.weight")
+        self.keep(name, weight.restored() if isinstance(weight, Rounded) else weight)
 
     def keep(self, name: str, tensor: Floats) -> None:
         """One tensor as it is; a vector becomes a row."""
@@ -169,16 +206,16 @@ class _Conversion:
 
     def linear(self, name: str, *sources: str) -> None:
         """Several linear layers over the same input as one."""
-        weight = np.concatenate([self.weights[f"{source}.weight"] for source in sources])
+        weight = self.matrix(*(f"{source}.weight" for source in sources))
         has_bias = f"{sources[0]}.bias" in self.weights
-        bias = np.concatenate([self.weights[f"{source}.bias"] for source in sources]) if has_bias else None
+        bias = np.concatenate([self.vector(f"{source}.bias") for source in sources]) if has_bias else None
         self.tensors.update(named(name, pack(weight, bias, int8=self.int8)))
 
     def norm(self, name: str, source: str) -> None:
         """A norm's weight, and its bias if it has one."""
         for part in ("weight", "bias"):
             if f"{source}.{part}" in self.weights:
-                self.keep(f"{name}.{part}", self.weights[f"{source}.{part}"])
+                self.keep(f"{name}.{part}", self.vector(f"{source}.{part}"))
 
     def attention(self, name: str, source: str) -> None:
         """Self-attention: queries, keys and values by one product."""
@@ -204,7 +241,7 @@ class _Conversion:
         """What is added to embeddings, or the turns of queries and keys, for every position."""
         if config.positions == "learned":
             for side in ("source", "target"):
-                self.keep(f"{side}_positions", self.weights[f"{side}_positions.embedding.weight"])
+                self.keep(f"{side}_positions", self.vector(f"{side}_positions.embedding.weight"))
             return
         width = config.attention_head_dim if config.positions == "rotary" else config.d_model
         exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)

@@ -5,30 +5,31 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.checkpoint.compact import Floats, Rounded, round_rows
+
 TILE = 32
 """Outputs that are computed together."""
 STEP = 16
 """Inputs are padded with zeros to a multiple of this."""
 
-Floats = NDArray[np.float32]
 
-
-def pack(weight: Floats, bias: Floats | None, *, int8: bool) -> dict[str, np.ndarray]:
+def pack(weight: Floats | Rounded, bias: Floats | None, *, int8: bool) -> dict[str, np.ndarray]:
     """The tensors of one linear layer, whose weight is (outputs, inputs), by the ends of their names."""
-    outputs, inputs = weight.shape
+    outputs, inputs = weight.values.shape if isinstance(weight, Rounded) else weight.shape
     rows, columns = padded(outputs, TILE), padded(inputs, STEP)
     whole_bias = np.zeros((1, rows), dtype=np.float32)
     if bias is not None:
         whole_bias[0, :outputs] = bias
     if not int8:
         whole = np.zeros((rows, columns), dtype=np.float32)
-        whole[:outputs, :inputs] = weight
+        whole[:outputs, :inputs] = weight.restored() if isinstance(weight, Rounded) else weight
         tiles = whole.reshape(-1, TILE, columns).transpose(0, 2, 1)
         return {"weights": tiles.reshape(rows, columns), "bias": whole_bias}
+    rounded = weight if isinstance(weight, Rounded) else round_rows(weight)
     scales = np.zeros((1, rows), dtype=np.float32)
-    scales[0, :outputs] = np.maximum(np.abs(weight).max(axis=1) / np.float32(127.0), np.float32(1e-30))
+    scales[0, :outputs] = rounded.scales
     quantised = np.zeros((rows, columns), dtype=np.int8)
-    quantised[:outputs, :inputs] = np.rint(weight / scales[0, :outputs, None])
+    quantised[:outputs, :inputs] = rounded.values
     return {
         "weights": pack_bytes(quantised),
         "scales": scales,

@@ -44,7 +44,7 @@ class Encoding:
         pairs: list[TrainingPair] = []
         for pair in chunk.pairs(self.corpus):
             assert isinstance(pair, SentencePair), "a line that was kept"
-            pairs.append(TrainingPair(pair.source, pair.target, 0, self.languages[0]))
+            pairs.append(TrainingPair(pair.source, pair.target, 0, self.languages[0], self.corpus.marker))
             pairs += [TrainingPair(pair.target, pair.source, 0, language) for language in self.languages[1:]]
         return list(flat_ids(self._loaded, pairs, self.width))
 
@@ -56,9 +56,9 @@ class Encoding:
 def packed_pairs(tokenizer: Tokenizer, pairs: Sequence[TrainingPair]) -> list[tuple[bytes, bytes]]:
     """Source and target ids of each pair, as the bytes of arrays."""
     sources = [b""] * len(pairs)
-    for language in {pair.target_language for pair in pairs}:
-        places = [place for place, pair in enumerate(pairs) if pair.target_language == language]
-        packed = tokenizer.pack_sources([pairs[place].source for place in places], language)
+    for kind in {(pair.target_language, pair.marker) for pair in pairs}:
+        places = [place for place, pair in enumerate(pairs) if (pair.target_language, pair.marker) == kind]
+        packed = tokenizer.pack_sources([pairs[place].source for place in places], kind[0], marker=kind[1])
         for place, ids in zip(places, packed, strict=True):
             sources[place] = ids
     return list(zip(sources, tokenizer.pack_targets([pair.target for pair in pairs]), strict=True))

@@ -16,7 +16,7 @@ import numpy as np
 from heedful.text.corpus import Direction, SentencePair
 
 _ENOUGH = 50  # pairs below which nothing is said
-_SCRIPTS = {
+SCRIPTS = {
     "CJK": ("zh", "lzh", "yue", "wuu", "cmn"),
     "CJK HIRAGANA KATAKANA": ("ja",),
     "HANGUL": ("ko",),
@@ -33,12 +33,12 @@ _SCRIPTS = {
     "TELUGU": ("te",),
     "LATIN": tuple("en de fr es it pt nl sv da no nb nn fi is pl cs sk hu ro hr sl et lv lt tr vi id ms ca eu".split()),
 }
-_SCRIPT_OF = {language: script.split() for script, languages in _SCRIPTS.items() for language in languages}
-_FREQUENT_WORDS = {
+SCRIPTS_OF = {language: script.split() for script, languages in SCRIPTS.items() for language in languages}
+FREQUENT_WORDS = {
     language: frozenset(words.split())
     for language, words in {
         "en": "the of and to a is that it you was for are with he she they this have not be what do",
-        "de": "der die das und ist nicht ich sie es ein eine zu den mit auf für sich dem von hat wie",
+        "de": "der die das und ist nicht ich sie es ein eine zu den mit auf für sich dem von hat wie du des je",
         "fr": "le la les de des et est que je il elle un une pas dans vous pour qui ne du ce au",
         "es": "el los las de y es que en un una no por con para lo se su está como más",
         "it": "il di che è la un una non per sono gli con del ho come più mi si ha della",
@@ -161,7 +161,7 @@ def _wrong_languages(profile: Profile) -> list[str]:
 
 def _in_script(text: str, code: str) -> bool:
     """Whether at least a fifth of the letters are in a script of the language (true for languages not known here)."""
-    scripts = _SCRIPT_OF.get(code)
+    scripts = SCRIPTS_OF.get(code)
     letters = Counter(character for character in text if character.isalpha())
     if scripts is None or letters.total() < 100:
         return True
@@ -171,13 +171,13 @@ def _in_script(text: str, code: str) -> bool:
 
 def _words_swapped(texts: tuple[str, str], codes: list[str]) -> bool:
     """Whether each side has far more frequent words of the other side's language than of its own."""
-    if codes[0] == codes[1] or any(code not in _FREQUENT_WORDS for code in codes):
+    if codes[0] == codes[1] or any(code not in FREQUENT_WORDS for code in codes):
         return False
     own, other = 0, 0
     for text, code, other_code in zip(texts, codes, codes[::-1], strict=True):
         words = Counter(re.findall(r"\w+", text.lower()))
-        own_count = sum(words[word] for word in _FREQUENT_WORDS[code])
-        other_count = sum(words[word] for word in _FREQUENT_WORDS[other_code])
+        own_count = sum(words[word] for word in FREQUENT_WORDS[code])
+        other_count = sum(words[word] for word in FREQUENT_WORDS[other_code])
         if own_count >= other_count:
             return False
         own, other = own + own_count, other + other_count

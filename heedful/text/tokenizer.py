@@ -50,6 +50,11 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
+def marker_piece(marker: str) -> str:
+    """The piece that marks sources of some corpora: `<back-translated>` for "back-translated"."""
+    return f"<{marker}>"
+
+
 def tag_piece(language: str) -> str:
     """The piece that asks for a target language: `<2de>` for "de"."""
     return f"<2{language}>"
@@ -61,16 +66,23 @@ class Tokenizer:
     pad_id, unk_id, bos_id, eos_id = PAD_ID, UNK_ID, BOS_ID, EOS_ID
 
     def __init__(
-        self, source_model: bytes, target_model: bytes | None = None, *, kind: str = "bpe", tags: Sequence[str] = ()
+        self,
+        source_model: bytes,
+        target_model: bytes | None = None,
+        *,
+        kind: str = "bpe",
+        tags: Sequence[str] = (),
+        markers: Sequence[str] = (),
     ) -> None:
         """Wrap serialised SentencePiece models; without `target_model` the source's serves both sides."""
         self.kind = kind
         self.joint = target_model is None
-        self.tags = tuple(tags)
+        self.tags, self.markers = tuple(tags), tuple(markers)
         self._models = (source_model,) if target_model is None else (source_model, target_model)
         self._source = _Side(source_model)
         self._target = self._source if target_model is None else _Side(target_model)
         self._tag_ids = {language: self._source.tag_id(language) for language in self.tags}
+        self._marker_ids = {marker: self._source.marker_id(marker) for marker in self.markers}
 
     @property
     def source_vocab_size(self) -> int:
@@ -81,6 +93,11 @@ class Tokenizer:
     def target_vocab_size(self) -> int:
         """Number of target ids."""
         return self._target.vocab_size
+
+    @property
+    def control_ids(self) -> tuple[int, ...]:
+        """Source ids that no text can spell: language tags and markers."""
+        return (*self._tag_ids.values(), *self._marker_ids.values())
 
     def encode_source(self, text: str, target_language: str | None = None) -> list[int]:
         """Ids of a source sentence: the tag if the model has tags, the subwords, the end."""
@@ -101,10 +118,13 @@ class Tokenizer:
         """`encode_target` for many sentences, on several threads."""
         return [[*ids, EOS_ID] for ids in self._target.encode(texts, num_threads)]
 
-    def pack_sources(self, texts: Sequence[str], target_language: str | None = None) -> list[bytes]:
-        """`encode_sources` for a whole corpus: each sentence as the bytes of an array of `id_type`."""
+    def pack_sources(
+        self, texts: Sequence[str], target_language: str | None = None, *, marker: str | None = None
+    ) -> list[bytes]:
+        """`encode_sources` for a whole corpus, marked or not: each sentence as the bytes of an array of `id_type`."""
         dtype = id_type(self.source_vocab_size)
-        tag, end = np.array(self._tag(target_language), dtype).tobytes(), np.array([EOS_ID], dtype).tobytes()
+        first = [*self._tag(target_language), *([self._marker_ids[marker]] if marker is not None else [])]
+        tag, end = np.array(first, dtype).tobytes(), np.array([EOS_ID], dtype).tobytes()
         return [tag + ids + end for ids in self._source.pack(texts)]
 
     def pack_targets(self, texts: Sequence[str]) -> list[bytes]:
@@ -140,6 +160,8 @@ class Tokenizer:
             (folder / name).write_bytes(model)
         special = {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}
         description = {"kind": self.kind, "joint": self.joint, "tags": list(self.tags), "special": special}
+        if self.markers:
+            description["markers"] = list(self.markers)
         (folder / "tokenizer.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
     @classmethod
@@ -154,7 +176,8 @@ class Tokenizer:
             except OSError as error:
                 raise ModelDirectoryError(f"{folder / name}: cannot read the tokenizer: {error.strerror}.") from None
         try:
-            return cls(*models, kind=description["kind"], tags=description["tags"])
+            markers = description.get("markers", [])
+            return cls(*models, kind=description["kind"], tags=description["tags"], markers=markers)
         except (RuntimeError, ValueError, ConfigError) as error:
             raise ModelDirectoryError(
                 f"{folder}: the tokenizer is damaged or does not fit its tokenizer.json: {error}"
@@ -198,6 +221,7 @@ def learn_tokenizer(
     num_pairs: int,
     vocab_size: int | None = None,
     tags: Sequence[str] = (),
+    markers: Sequence[str] = (),
 ) -> Tokenizer:
     """`train_tokenizer` on a sample that was taken already, from `num_pairs` pairs."""
     wanted = vocab_size if vocab_size is not None else config.vocab_size
@@ -206,18 +230,18 @@ def learn_tokenizer(
     if not sample:
         raise CorpusError("there is no sentence to learn a tokenizer from.")
     sources, targets = [pair[0] for pair in sample], [pair[1] for pair in sample]
-    tag_pieces = [tag_piece(language) for language in tags]
+    tag_pieces = [*(tag_piece(language) for language in tags), *(marker_piece(marker) for marker in markers)]
     learn = partial(learn_subwords, config=config, wanted=wanted, num_pairs=num_pairs)
     if config.joint:
         model = learn(sources + targets, control_symbols=tag_pieces)
-        return Tokenizer(model, kind=config.kind, tags=tags)
+        return Tokenizer(model, kind=config.kind, tags=tags, markers=markers)
     source_model = learn(sources, control_symbols=tag_pieces)
     if config.target_kind == "word":
         target_model = learn_words(targets)
     else:
         kind = config.target_kind or config.kind
         target_model = learn(targets, config=replace(config, kind=kind), control_symbols=[])
-    return Tokenizer(source_model, target_model, kind=config.kind, tags=tags)
+    return Tokenizer(source_model, target_model, kind=config.kind, tags=tags, markers=markers)
 
 
 def sampled_places(num_pairs: int, config: TokenizerConfig, *, seed: int) -> npt.NDArray[np.int64]:
@@ -253,6 +277,12 @@ class _Side:
         self.vocab_size: int = self._model.get_piece_size()
         self._has_bytes = self._model.piece_to_id("<0x00>") != UNK_ID
         self._mark_bytes = self._byte_ids(_SPACE_MARK)
+
+    def marker_id(self, marker: str) -> int:
+        number: int = self._model.piece_to_id(marker_piece(marker))
+        if not self._model.is_control(number):
+            raise ConfigError(f"the tokenizer has no piece for the marker {marker!r}; train one with it.")
+        return number
 
     def tag_id(self, language: str) -> int:
         number: int = self._model.piece_to_id(tag_piece(language))
@@ -349,6 +379,9 @@ def _read_description(path: Path) -> dict[str, Any]:
     types = {"kind": str, "joint": bool, "tags": list, "special": dict}
     if not isinstance(description, dict) or any(not isinstance(description.get(k), t) for k, t in types.items()):
         raise ModelDirectoryError(f"{path}: expected the keys {', '.join(types)}; the file was altered.")
+    markers = description.get("markers", [])
+    if not isinstance(markers, list) or not all(isinstance(marker, str) for marker in markers):
+        raise ModelDirectoryError(f"{path}: markers must be a list of words.")
     if not all(isinstance(tag, str) for tag in description["tags"]):
         raise ModelDirectoryError(f"{path}: tags must be a list of language codes.")
     if description["special"] != {"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID}:

@@ -61,6 +61,12 @@ def average_models(directories: Sequence[str | Path], output: str | Path) -> Non
     if len(directories) < 2:
         raise ConfigError("average needs at least two model directories.")
     described = [describe(directory) for directory in directories]
+    for one in described:
+        if one["compact"]:
+            raise ConfigError(
+                f"{one['directory']}: a compact model's weights are rounded and do not average; average the full "
+                f"models and make the result compact: heedful export --to compact."
+            )
     for other in described[1:]:
         for key, value in described[0]["config"]["model"].items():
             if other["config"]["model"][key] != value:

@@ -94,7 +94,10 @@ def test_version(inside: Inside) -> None:
         (["evaluate", "-s", "-", "-t", "-"], ["standard input"]),
     ],
 )
-def test_what_cannot_be_meant_is_one_message(inside: Inside, arguments: Sequence[str], words: Sequence[str]) -> None:
+def test_what_cannot_be_meant_is_one_message(
+    inside: Inside, arguments: Sequence[str], words: Sequence[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("heedful.checkpoint.finding.BOX", tmp_path / "no box")
     inside(*arguments).refused(*words)
 
 

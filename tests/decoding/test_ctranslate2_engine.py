@@ -40,7 +40,7 @@ DIGITS = [
 class NumberedPieces(Tokenizer):
     """A tokenizer's vocabulary without a tokenizer: the four special pieces, then p4, p5, …"""
 
-    joint, tags = True, ()
+    joint, tags, control_ids = True, (), ()
     source_vocab_size = target_vocab_size = 0
 
     def __init__(self, config: ModelConfig) -> None:

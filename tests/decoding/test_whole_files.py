@@ -373,8 +373,8 @@ def test_no_more_workers_are_started_than_there_are_portions(text: Path, monkeyp
         def __exit__(self, *_: object) -> None:
             pass
 
-        def ask(self, texts: Sequence[str]) -> bytes:
-            return "".join(f"{text}\n" for text in texts).encode()
+        def ask(self, texts: Sequence[str]) -> tuple[bytes, list[tuple[int, str]]]:
+            return "".join(f"{text}\n" for text in texts).encode(), []
 
     monkeypatch.setattr(workers_module, "_Process", Process)
     for size, expected in ((10, 3), (1, 5)):

@@ -30,6 +30,8 @@ class Step:
     """Lines of the output, those of earlier runs included."""
     position: int
     """Bytes of the input, as it lies on the disk, that are behind."""
+    remarks: Sequence[tuple[int, str]] = ()
+    """What is odd about some lines of the last portion, with their numbers in the input."""
 
 
 @runtime_checkable
@@ -79,7 +81,8 @@ def translate_file(
                     if done.trouble:
                         raise done.trouble
                     out.commit(done.portion)
-                    listener.wrote(Step(out.record.lines, done.portion.position))
+                    remarks = [(done.portion.first_line + place, remark) for place, remark in done.remarks]
+                    listener.wrote(Step(out.record.lines, done.portion.position, remarks))
         out.finish(passage.last)
     return out.record
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heedful.checkpoint.ctranslate2_format import RECORD
 from heedful.checkpoint.identity import identify_model
 from heedful.config import DecodingConfig, from_mapping, to_mapping
 from heedful.decoding.engines.interface import choose_engine
 from heedful.decoding.hypothesis import Translation
+
+if TYPE_CHECKING:
+    from heedful.decoding.translator import Translator
 
 NO_MATTER = "tokens_per_batch"
 """The setting that may change between a run and the one that goes on with it: it says how much memory is used."""
@@ -24,7 +28,9 @@ class Task:
     model: str
     engine: str = "auto"
     quantization: str | None = None
-    target_language: str | None = None
+    target_language: str | Mapping[str, str] | None = None
+    """The language to translate into, or one for each source language."""
+    source_language: str | None = None
     prefix: str | None = None
     """What each translation begins with."""
     align: bool = False
@@ -35,20 +41,24 @@ class Task:
 
     def load(self, device: str) -> Callable[[Sequence[str]], list[Translation]]:
         """The function that translates; the model is loaded."""
+        return partial(self.translate, self.load_translator(device))
+
+    def load_translator(self, device: str) -> Translator:
+        """The loaded model."""
         from heedful.decoding.translator import Translator
 
-        translator = Translator.load(self.model, device=device, engine=self.engine, quantization=self.quantization)
+        return Translator.load(self.model, device=device, engine=self.engine, quantization=self.quantization)
 
-        def translate(texts: Sequence[str]) -> list[Translation]:
-            return translator.translate(
-                texts,
-                target_language=self.target_language,
-                target_prefix=[self.prefix] * len(texts) if self.prefix else None,
-                align=self.align,
-                **self.search,
-            )
-
-        return translate
+    def translate(self, translator: Translator, texts: Sequence[str]) -> list[Translation]:
+        """Translate texts with the model, loaded."""
+        return translator.translate(
+            texts,
+            target_language=self.target_language,
+            source_language=self.source_language,
+            target_prefix=[self.prefix] * len(texts) if self.prefix else None,
+            align=self.align,
+            **self.search,
+        )
 
     def engine_name(self, device: str = "auto") -> str:
         """The engine that will run the model; "auto" is decided."""
@@ -82,8 +92,14 @@ class Task:
             "quantization": self.quantization,
             "device": device,
             "target_language": self.target_language,
+            "source_language": self.source_language,
             "prefix": self.prefix,
             "align": self.align,
             "json": self.as_json,
             "decoding": {key: value for key, value in config.items() if key != NO_MATTER},
         }
+
+
+def remarks_of(translations: Sequence[Translation]) -> list[tuple[int, str]]:
+    """What is odd about some translations, with their places from 0."""
+    return [(place, one.remark) for place, one in enumerate(translations) if one.remark]

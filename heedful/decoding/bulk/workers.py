@@ -24,7 +24,7 @@ from typing import IO, Any
 import heedful.errors
 from heedful.decoding.bulk.places import Place
 from heedful.decoding.bulk.portions import Portion
-from heedful.decoding.bulk.task import Task
+from heedful.decoding.bulk.task import Task, remarks_of
 from heedful.errors import CorpusError, DecodingError, HeedfulError
 from heedful.text.workers import receive, send, start_module
 
@@ -38,6 +38,8 @@ class Translated:
     """One line for each line of the portion that is text."""
     trouble: CorpusError | None
     """Why not all lines of the portion are among them."""
+    remarks: Sequence[tuple[int, str]] = ()
+    """What is odd about some of its lines, with their places in it."""
 
 
 class Workers:
@@ -90,15 +92,16 @@ class Workers:
             texts, trouble = portion.texts(self.input_file)
             translate = translate or self.task.load(self.places[0].device)
             with _placing(portion, self.input_file):
-                lines = self.task.write(texts, translate(texts))
-            yield Translated(portion, lines, trouble)
+                translations = translate(texts)
+            yield Translated(portion, self.task.write(texts, translations), trouble, remarks_of(translations))
 
     def _ask(self, portion: Portion) -> Translated:
         texts, trouble = portion.texts(self.input_file)
         process = self._idle.get()
         try:
             with _placing(portion, self.input_file):
-                return Translated(portion, process.ask(texts), trouble)
+                lines, remarks = process.ask(texts)
+                return Translated(portion, lines, trouble, remarks)
         finally:
             self._idle.put(process)
 
@@ -125,8 +128,8 @@ class _Process:
         self._process = start_module("heedful.decoding.bulk.workers", environment)
         self._first: list[bytes] | None = [json.dumps({"task": asdict(task), "place": asdict(place)}).encode()]
 
-    def ask(self, texts: Sequence[str]) -> bytes:
-        """Have texts translated."""
+    def ask(self, texts: Sequence[str]) -> tuple[bytes, list[tuple[int, str]]]:
+        """Have texts translated; also told is what is odd about some."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -142,7 +145,7 @@ class _Process:
         said: dict[str, Any] = json.loads(answer[0])
         if "error" in said:
             raise getattr(heedful.errors, said["error"])(said["message"])
-        return answer[1]
+        return answer[1], [(place, remark) for place, remark in said["remarks"]]
 
     def __enter__(self) -> _Process:
         return self
@@ -181,7 +184,9 @@ def main() -> None:
         texts = json.loads(requests.get())
         try:
             translate = translate or task.load(place.device)
-            answer = [b"{}", task.write(texts, translate(texts))]
+            translations = translate(texts)
+            remarks = json.dumps({"remarks": remarks_of(translations)}).encode()
+            answer = [remarks, task.write(texts, translations)]
         except HeedfulError as error:
             answer = [json.dumps({"error": type(error).__name__, "message": str(error)}).encode()]
         except RuntimeError as error:

@@ -1,0 +1,152 @@
+"""What depth of decoder, shortlist and beam give and cost: BLEU against sentences a second, so that one can choose.
+
+    python benchmarks/tradeoffs.py 6-6=europarl-en-de 12-1=europarl-en-de-12-1 6-2=europarl-en-de-6-2 \\
+        --test newstest2014 newstest2014.en newstest2014.de --test Multi30k test2016.en test2016.de --write 2026-11-15
+
+Model directories, each with a name, as the native engine translates with them on this machine's CPU: with and without
+their shortlists (`heedful shortlist`), greedily and with four beams. Speed is that of real sentences of the first test
+set, all at once and each alone; the ways take turns, and the best of each one's turns counts, since on a shared machine
+the rest tells of the neighbours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from provenance import provenance
+
+from heedful.decoding.engines.native_engine import Native
+from heedful.decoding.translator import Translator
+from heedful.evaluation.score import score
+from heedful.native.cores import usable_cores
+from heedful.paper.markdown import markdown_table
+
+ROOT = Path(__file__).resolve().parents[1]
+SEARCHES: dict[str, dict[str, Any]] = {"greedy": {"method": "greedy"}, "beam 4": {"method": "beam", "beam_size": 4}}
+
+
+@dataclass
+class Way:
+    """One way to translate, and what it gave."""
+
+    model: str
+    translator: Translator
+    search: str
+    shortlist: bool
+    bleu: list[float] = field(default_factory=list)
+    together: list[float] = field(default_factory=list)
+    """Seconds for all timed sentences."""
+    alone: list[float] = field(default_factory=list)
+    """Median seconds of a sentence by itself, of each turn."""
+
+    def translate(self, texts: list[str]) -> list[str]:
+        """All at once."""
+        found = self.translator.translate(texts, shortlist=self.shortlist, **SEARCHES[self.search])
+        return [one.text for one in found]
+
+    def take_turn(self, texts: list[str], few: list[str]) -> None:
+        """Time it once."""
+        began = time.perf_counter()
+        self.translate(texts)
+        self.together.append(time.perf_counter() - began)
+        times = []
+        for text in few:
+            began = time.perf_counter()
+            self.translate([text])
+            times.append(time.perf_counter() - began)
+        self.alone.append(statistics.median(times))
+
+
+def ways_of(named: list[str]) -> Iterator[Way]:
+    """Every model, search and list of words."""
+    for one in named:
+        name, _, directory = one.partition("=")
+        translator = Translator.load(directory, device="cpu", engine="native")
+        assert isinstance(translator.engine, Native)
+        for shortlist in (False, True) if translator.engine.engine.shortlist is not None else (False,):
+            for search in SEARCHES:
+                yield Way(name, translator, search, shortlist)
+
+
+def lines_of(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines()
+
+
+def row_of(way: Way, count: int) -> list[str]:
+    """Its row of the table."""
+    speed, alone = count / min(way.together), 1e3 * min(way.alone)
+    words = "shortlist" if way.shortlist else "all"
+    return [way.model, words, way.search, *(f"{one:.2f}" for one in way.bleu), f"{speed:,.0f}", f"{alone:.1f}"]
+
+
+def draw(ways: list[Way], count: int, test: str, path: Path) -> None:
+    """BLEU against sentences a second, a mark for each way, a colour for each model."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for model in dict.fromkeys(way.model for way in ways):
+        mine = [way for way in ways if way.model == model]
+        points = [(count / min(way.together), way.bleu[0]) for way in mine]
+        axes.scatter(*zip(*points, strict=True), label=model, s=45)
+        for way, point in zip(mine, points, strict=True):
+            label = f"{way.search}{', shortlist' if way.shortlist else ''}"
+            axes.annotate(label, point, xytext=(5, 4), textcoords="offset points", fontsize=7)
+    axes.set(xlabel="sentences a second, all at once", ylabel=f"BLEU, {test}", xscale="log")
+    axes.grid(alpha=0.3)
+    axes.legend(title="encoder-decoder layers")
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", metavar="NAME=DIRECTORY")
+    parser.add_argument("--test", nargs=3, action="append", required=True, metavar=("NAME", "SOURCE", "REFERENCE"))
+    parser.add_argument("--sentences", type=int, default=400, help="of the first test set, evenly spread, are timed")
+    parser.add_argument("--alone", type=int, default=30, help="so many of these also each by itself")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/tradeoffs_DATE_cpu.md and .png")
+    chosen = parser.parse_args()
+    ways, signature = list(ways_of(chosen.models)), ""
+    for way in ways:
+        for _, source, reference in chosen.test:
+            (found,) = score(way.translate(lines_of(source)), lines_of(reference), metrics=("bleu",))
+            way.bleu.append(found.value)
+            signature = found.signature
+        print(way.model, way.shortlist, way.search, *way.bleu, file=sys.stderr, flush=True)
+    texts = lines_of(chosen.test[0][1])
+    texts = texts[:: max(1, len(texts) // chosen.sentences)][: chosen.sentences]
+    few = texts[:: max(1, len(texts) // chosen.alone)][: chosen.alone]
+    load = os.getloadavg()[0]
+    for _ in range(chosen.rounds):
+        for way in ways:
+            way.take_turn(texts, few)
+    heading = ["layers", "words", "search", *(f"BLEU, {name}" for name, _, _ in chosen.test)]
+    heading += ["sentences/s, all at once", "ms a sentence, alone"]
+    page = (
+        f"# BLEU against sentences a second\n\n{markdown_table(heading, [row_of(way, len(texts)) for way in ways])}\n\n"
+        f"Native engine, int8, {usable_cores()} cores; {len(texts)} sentences of {chosen.test[0][0]}, "
+        f"{len(few)} of them also alone (median); best of {chosen.rounds} turns; load {load:.1f} before.\n\n"
+        f"- BLEU: {signature}\n{provenance()}"
+    )
+    print(page)
+    if chosen.write:
+        folder = Path(os.environ.get("OUT") or ROOT / "benchmarks" / "results")
+        (folder / f"tradeoffs_{chosen.write}_cpu.md").write_text(page, encoding="utf-8")
+        draw(ways, len(texts), chosen.test[0][0], folder / f"tradeoffs_{chosen.write}_cpu.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""`heedful models`: the models that can be asked for by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.cli import options
+from heedful.errors import HeedfulError
+
+if TYPE_CHECKING:
+    from heedful.checkpoint.finding import Installed
+
+
+def models(as_json: options.AsJson = False) -> None:
+    """List the installed models: name, directions, size, scores, place.
+
+    \b
+    heedful models
+    heedful models --json
+    heedful translate -m NAME --to de "A sentence."
+
+    A model directory in ~/.local/share/heedful/models, or in a folder that the environment variable HEEDFUL_MODELS
+    lists, is found by its name.
+    """
+    from heedful.checkpoint.finding import default_model, installed_models, model_folders
+
+    try:
+        default = default_model().resolve()
+    except HeedfulError:
+        default = None
+    found = [described(model, default) for model in installed_models()]
+    if as_json:
+        print(json.dumps({"models": found, "folders": [str(path) for path in model_folders()]}, ensure_ascii=False))
+        return
+    if not found:
+        print(f"No models are installed; looked in {', '.join(str(path) for path in model_folders())}.")
+    for one in found:
+        print_model(one)
+
+
+def described(model: Installed, default: Path | None) -> dict[str, Any]:
+    """One model as plain data; of a damaged one, what is wrong with it."""
+    from heedful.checkpoint import describe
+    from heedful.checkpoint.ctranslate2_format import RECORD, read_exported
+    from heedful.cli.models import direction_of
+    from heedful.config import to_mapping
+
+    told: dict[str, Any] = {
+        "name": model.name,
+        "directory": str(model.directory),
+        "came_with_heedful": model.in_box,
+        "is_default": model.directory.resolve() == default,
+    }
+    try:
+        if (model.directory / RECORD).is_file():
+            read = read_exported(model.directory)
+            found: dict[str, Any] = {"config": to_mapping(read.config), "details": read.details}
+            kind = "ctranslate2"
+        else:
+            found = describe(model.directory)
+            kind = "compact" if found["compact"] else "full"
+    except HeedfulError as error:
+        return {**told, "problem": str(error)}
+    return {
+        **told,
+        "kind": kind,
+        "title": found["config"]["name"],
+        "directions": direction_of(found),
+        "num_parameters": found["details"].get("num_parameters"),
+        "bytes": sum(path.stat().st_size for path in model.directory.iterdir() if path.is_file()),
+        "scores": found["details"].get("scores") or [],
+    }
+
+
+def print_model(one: dict[str, Any]) -> None:
+    """A model in a few lines."""
+    default = "  (used when none is named)" if one["is_default"] else ""
+    print(f"{one['name']}{default}")
+    if "problem" in one:
+        print(f"  cannot be used: {one['problem']}")
+        return
+    parameters = f"{one['num_parameters'] / 1e6:,.1f} M parameters, " if one["num_parameters"] else ""
+    print(f"  {one['directions']}; {parameters}{one['bytes'] / 1e6:,.1f} MB, {one['kind']}")
+    bleu = [score for score in one["scores"] if score["name"] == "BLEU"]
+    for score in bleu:
+        print(f"  BLEU {score['value']:.1f} on {score.get('data', 'not stated')}")
+    print(f"  {one['directory']}")

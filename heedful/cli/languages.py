@@ -1,0 +1,95 @@
+"""Languages of `heedful translate`: what is odd about a text is told, what nobody said is asked."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from heedful.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heedful.decoding.bulk.task import Task
+    from heedful.decoding.hypothesis import Translation
+    from heedful.text.directions import Directions
+
+TRIES = 3
+LINES_LOOKED_AT = 1000
+
+
+class Remarks:
+    """Warnings about texts on stderr: the first of each kind at once, the number of the others at the end."""
+
+    def __init__(self, kind: str = "line") -> None:
+        self.kind = kind
+        self.counts: Counter[str] = Counter()
+
+    def add(self, remarks: Iterable[tuple[int, str]], say: Callable[[str], None]) -> None:
+        """Take in what is odd about some texts, with their numbers."""
+        for number, remark in remarks:
+            self.counts[remark] += 1
+            if self.counts[remark] == 1:
+                say(f"warning: {self.kind} {number} {remark}; it is translated all the same.")
+
+    def end(self, say: Callable[[str], None]) -> None:
+        """Tell of the rest."""
+        for remark, count in self.counts.items():
+            if count > 1:
+                say(f"warning: {count - 1:,} more {self.kind}{'s' * (count > 2)} like that ({remark}).")
+
+
+class Asking:
+    """Into which languages texts go, asked of the user when neither flags nor the model say it."""
+
+    def __init__(self, task: Task, directions: Directions) -> None:
+        self.task, self.directions = task, directions
+        self.answers: dict[str, str] = {}
+        is_free = task.target_language is None and len(directions.tags) > 1
+        self.is_possible = is_free and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def task_for(self, texts: Sequence[str]) -> Task:
+        """The task for these texts; each source language that leaves a choice is asked about once."""
+        if self.is_possible:
+            for text in texts:
+                source = self.task.source_language or self.directions.detect(text)[0]
+                if source is not None and source not in self.answers and self.directions.is_open(source):
+                    self.answers[source] = ask(source, self.directions.targets_of(source))
+        return replace(self.task, target_language=self.answers) if self.answers else self.task
+
+
+def ask(source: str, targets: Sequence[str]) -> str:
+    """The user's choice among several target languages."""
+    for _ in range(TRIES):
+        print(f"Translate {source} into which language? ({', '.join(targets)}) ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+        if answer.strip() in targets:
+            return answer.strip()
+        if not answer:
+            print(file=sys.stderr)
+            break
+    raise ConfigError(f"the target language is not clear; give it with --to: one of {', '.join(targets)}.")
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    print(message, file=sys.stderr)
+
+
+def translating(task: Task, device: str, remarks: Remarks) -> tuple[Callable[[Sequence[str]], list[Translation]], bool]:
+    """The function that translates texts, asks what must be asked, and tells what is odd; and whether it may ask."""
+    from heedful.decoding.bulk.task import remarks_of
+
+    translator = task.load_translator(device)
+    asking = Asking(task, translator.directions)
+    number = 1
+
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        nonlocal number
+        translations = asking.task_for(texts).translate(translator, texts)
+        remarks.add([(number + place, remark) for place, remark in remarks_of(translations)], say)
+        number += len(texts)
+        return translations
+
+    return translate, asking.is_possible

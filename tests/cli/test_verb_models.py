@@ -1,0 +1,233 @@
+"""Models by name, `models`, and what `translate` does when neither model nor languages are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import heedful
+from heedful.build import build_model
+from heedful.checkpoint import finding, save_model
+from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
+from heedful.errors import ConfigError
+from heedful.interop.own_format import export_own
+from heedful.text.tokenizer import train_tokenizer
+from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
+
+LINES = [
+    "Good morning, Tom.",
+    "Guten Morgen, Tom.",
+    "早上好，汤姆。",
+    "How are you?",
+    "Wie geht es dir?",
+    "你好吗？",
+] * 20
+SHORT = ("--max-length", "3")
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of three languages that has learned nothing, in the compact form."""
+    folder = tmp_path_factory.mktemp("several")
+    tokenizer = train_tokenizer(
+        zip(LINES, LINES, strict=True), TokenizerConfig(vocab_size=320), tags=("de", "en", "zh")
+    )
+    size = tokenizer.source_vocab_size
+    model = ModelConfig(
+        source_vocab_size=size, target_vocab_size=size, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1,
+        num_decoder_layers=1, max_length=64,
+    )  # fmt: skip
+    corpora = tuple(
+        CorpusConfig("a", "b", source_language="en", target_language=code, both_directions=True)
+        for code in ("de", "zh")
+    )
+    torch.manual_seed(1)
+    config = Config(name="Three languages", model=model, data=DataConfig(train=corpora))
+    save_model(folder / "full", weights=build_model(model), config=config, tokenizer=tokenizer)
+    export_own(folder / "full", folder / "en-de-zh", compact=True)
+    return folder / "en-de-zh"
+
+
+@pytest.fixture
+def box(several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with this model in it, a user without models, and an empty working directory."""
+    monkeypatch.setattr(finding, "BOX", tmp_path / "package/box")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("HEEDFUL_MODELS", raising=False)
+    shutil.copytree(several, tmp_path / "package/box/en-de-zh")
+    return tmp_path / "package/box"
+
+
+def test_a_path_goes_before_a_name_and_folders_go_in_their_order(
+    box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert finding.find_model("en-de-zh") == box / "en-de-zh" and finding.find_model(several) == several
+    own = tmp_path / "data/heedful/models"
+    shutil.copytree(several, own / "en-de-zh")
+    shutil.copytree(several, own / "mine")
+    assert finding.find_model("en-de-zh") == own / "en-de-zh"
+    shutil.copytree(several, tmp_path / "listed/en-de-zh")
+    monkeypatch.setenv("HEEDFUL_MODELS", f"{tmp_path}/nowhere{os.pathsep}{tmp_path}/listed{os.pathsep}")
+    assert finding.find_model("en-de-zh") == tmp_path / "listed/en-de-zh"
+    (own / "no-model").mkdir()
+    assert [model.name for model in finding.installed_models()] == ["en-de-zh", "mine"]
+    shutil.copytree(several, tmp_path / "mine")
+    assert finding.find_model("mine") == Path("mine")
+    for wrong in ("no-model", "mine2", "listed/en-de", "..x"):
+        with pytest.raises(ConfigError, match="there is no such model directory"):
+            finding.find_model(wrong)
+    with pytest.raises(ConfigError, match=r"did you mean 'mine'.*installed are en-de-zh, mine .*listed"):
+        finding.find_model("mine2")
+
+
+def test_without_a_name_it_is_the_working_directory_s_then_that_of_the_box(
+    box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert finding.default_model() == box / "en-de-zh" == finding.box_model()
+    shutil.copytree(several, box / "another")
+    assert finding.box_model() == box / "en-de-zh"
+    (box / "en-de-zh").rename(box / "third")
+    with pytest.raises(ConfigError, match="several models came with heedful: another, third"):
+        finding.box_model()
+    shutil.copytree(several, tmp_path / "model")
+    assert finding.default_model() == Path("model")
+    shutil.rmtree(tmp_path / "model")
+    shutil.rmtree(box)
+    with pytest.raises(ConfigError, match=r"no model is named, there is no \./model, and none came with"):
+        finding.default_model()
+    with pytest.raises(ConfigError, match="no model came with this heedful"):
+        heedful.Translator.load()
+
+
+def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
+    own = tmp_path / "data/heedful/models"
+    shutil.copytree(model, own / "digits")
+    (own / "broken").mkdir()
+    (own / "broken/checksums.json").write_text("{}")
+    listed = inside("models")
+    assert listed.code == 0
+    for words in ("en-de-zh  (used when none is named)", "en → de, en → zh, de → en, zh → en", "compact", "digits"):
+        assert words in listed.out
+    assert "BLEU" in listed.out and "cannot be used" in listed.out
+    told = json.loads(inside("models", "--json").out)
+    by_name = {one["name"]: one for one in told["models"]}
+    assert by_name["en-de-zh"]["is_default"] and by_name["en-de-zh"]["came_with_heedful"]
+    assert by_name["digits"]["kind"] == "full" and by_name["digits"]["scores"]
+    assert "damaged" in by_name["broken"]["problem"] and str(box) in told["folders"]
+    shutil.rmtree(own)
+    shutil.rmtree(box)
+    assert "No models are installed; looked in" in inside("models").out
+
+
+def test_verbs_take_names(box: Path, inside: Inside, model: Path, corpus: Corpus, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "data/heedful/models/digits")
+    assert "Digits reversed" in inside("info", "digits").out
+    assert "Three languages" in inside("info").out
+    files = ["-s", corpus.test_source, "-t", corpus.test_target]
+    assert inside("evaluate", "-m", "digits", *files).code == 0
+    assert inside("export", "--to", "compact", "-m", "digits", "-o", "small").code == 0
+    expected = inside("translate", "-m", "digits", "1 2 3")
+    assert expected.code == 0 and inside("translate", "-m", "small", "1 2 3").out == expected.out
+    inside("average", "digits", "nothing", "-o", "mean").refused("nothing", "heedful models")
+    inside("translate", "-m", "digit", "1").refused("did you mean 'digits'")
+
+
+def test_each_line_goes_its_own_way_in_order(box: Path, inside: Inside) -> None:
+    texts = ["Guten Morgen", "早上好", "", "42", "Wie geht es dir?"]
+    whole = "".join(f"{text}\n" for text in texts).encode()
+    told = inside("translate", "--json", *SHORT, given=whole)
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    assert [line["source"] for line in lines] == texts and told.error == ""
+    assert [line.get("source_language") for line in lines] == ["de", "zh", None, None, "de"]
+    assert {line["target_language"] for line in lines} == {"en"} and lines[0]["language_confidence"] > 0.9
+    apart = [inside("translate", *SHORT, text).out for text in texts if text]
+    assert "".join(apart) == "".join(f"{line['text']}\n" for line in lines if line["source"])
+    assert inside("translate", *SHORT, "--to", "en", given=whole).out == inside("translate", *SHORT, given=whole).out
+
+
+def test_where_a_choice_is_left_somebody_must_make_it(box: Path, inside: Inside) -> None:
+    inside("translate", "Guten Morgen", "Good morning").refused("text 2", "'en'", "de, zh", "--to")
+    inside("translate", "日本語です").refused("looks like ja", "en, de, zh", "--from")
+    assert inside("translate", *SHORT, "--from", "zh", "日本語です").code == 0
+    inside("translate", "--from", "fr", "日本語です").refused("'fr'")
+    inside("translate", "--to", "fr", "Hello").refused("'fr'", "de, en, zh")
+    to_german = json.loads(inside("translate", *SHORT, "--to", "de", "--json", "Good morning").out)
+    assert (to_german["source_language"], to_german["target_language"]) == ("en", "de")
+    inside("evaluate", "-s", __file__, "-t", __file__).refused("name the language of the references", "--to")
+
+
+def test_what_is_already_in_the_target_language_is_translated_with_a_warning(box: Path, inside: Inside) -> None:
+    ended = inside("translate", *SHORT, "--to", "de", given=b"Guten Tag\nGood day\nDanke sehr\nBis bald\n")
+    assert ended.code == 0 and ended.out.count("\n") == 4
+    assert ended.error.splitlines() == [
+        "warning: line 1 looks as if it were in 'de' already; it is translated all the same.",
+        "warning: 2 more lines like that (looks as if it were in 'de' already).",
+    ]
+
+
+def test_whole_files_of_mixed_languages(box: Path, inside: Inside, tmp_path: Path) -> None:
+    mixed = tmp_path / "mixed.txt"
+    mixed.write_text("Guten Morgen\n早上好\n\nWie geht es dir?\n" * 10, encoding="utf-8")
+    expected = inside("translate", *SHORT, given=mixed.read_bytes()).out
+    for workers in (1, 2):
+        output = tmp_path / f"out{workers}"
+        ended = inside("translate", *SHORT, "-i", mixed, "-o", output, "--workers", workers, "--portion", 7)
+        assert ended.code == 0
+        assert output.read_text(encoding="utf-8") == expected
+    warned = inside("translate", *SHORT, "-i", mixed, "-o", "de", "--to", "de", "--workers", 2, "--portion", 7)
+    assert "warning: line 1 looks" in warned.error and "19 more lines" in warned.error
+    mixed.write_text("Guten Morgen\nGood morning\n")
+    inside("translate", "-i", mixed, "-o", "out").refused("'en'", "--to", f"{mixed}:2")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a terminal")
+def test_on_a_terminal_one_question_is_asked(several: Path, tmp_path: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, "translate", "-m", str(several), "--json", *SHORT, "Good morning", "Guten Tag", "How are you?"]
+    try:
+        os.write(ours, b"fr\nzh\n")
+        done = subprocess.run(
+            command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=ENVIRONMENT, timeout=60, check=True
+        )
+        asked = os.read(ours, 10_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert asked.count("Translate en into which language? (de, zh)") == 2  # the first answer was none of these
+    targets = [json.loads(line)["target_language"] for line in done.stdout.decode().splitlines()]
+    assert targets == ["zh", "en", "zh"]
+
+
+def test_python_has_the_same_defaults(box: Path) -> None:
+    translator = heedful.Translator.load()
+    found = translator.translate(["Guten Morgen", "Good morning"], target_language={"en": "zh"}, max_length=3)
+    assert [(one.source_language, one.target_language) for one in found] == [("de", "en"), ("en", "zh")]
+    with pytest.raises(heedful.HeedfulError, match="text 2 is in 'en'"):
+        translator.translate(["Guten Morgen", "Good morning"])
+    streamed = list(translator.translate_lines(["Guten Morgen\n"], source_language="de", max_length=3))
+    assert [one.text for one in streamed] == [found[0].text]
+
+
+def test_nothing_of_this_needs_torch(several: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; from heedful.cli import run; "
+        f"sys.exit(run(['translate', '-m', {str(several)!r}, 'Guten Morgen']) or run(['models']))"
+    )
+    pytest.importorskip("heedful.native")
+    from heedful.native import available
+
+    if not available():
+        pytest.skip(available().reason)
+    done = subprocess.run([*COMMAND[:1], "-c", code], env=ENVIRONMENT, capture_output=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert run("translate", "-m", several, "Guten Morgen").out in done.stdout.decode()
