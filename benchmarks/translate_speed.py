@@ -1,12 +1,24 @@
-"""How fast translating is: Heedful's engines, Hugging Face Marian, CTranslate2 and a naive `nn.Transformer` loop.
+"""How fast translating is: Heedful beside Hugging Face Marian, CTranslate2, OpenVINO, Bergamot and a naive loop.
 
     python benchmarks/translate_speed.py --write 2026-11-15
     python benchmarks/translate_speed.py --steps                # microseconds of a captured step, kernel by kernel
 
 One shape for all (that of the preset, random weights), the same sentences of 28 tokens, translations of exactly 32, so
-that everyone does the same work whatever the weights say. On a GPU bf16, Heedful's captured search in float32 too; on a
-CPU float32, and int8 for the native engine and CTranslate2. Systems take turns, several rounds; a call translates one
-batch. Start-up is a system's first call of a task: compiling and recording included.
+that everyone does the same work whatever the weights say. A call translates one batch; the systems take turns, several
+rounds.
+
+On a GPU (bf16, Heedful's captured search in float32 too) all run in this process. Start-up is a system's first call
+of a task: compiling and recording included.
+
+On a CPU (under Linux) every system that is installed runs in a process of its own (`translate_peers.py`), with as many
+threads as torch takes (`OMP_NUM_THREADS` says how many). All models are made by the script (`translate_models.py`),
+those of CTranslate2 by our own export; `--keep` keeps them for the next time. Precisions stand in the systems' names.
+Ratios are against our native engine in int8, with a shortlist where the other has a vocabulary map. The first
+translation is timed from the start of a fresh process, the model on disk, its files read before; memory is what that
+process held at most after it had also translated 32 sentences. Peers run as they are fastest: both thread layouts of
+CTranslate2, its batches no larger than serve it, a worker a thread for Bergamot. A call that would take too long is not
+made, and the page says so. Marian's export for OpenVINO needs transformers below 5; Bergamot's package needs Python
+3.10 or older, which `--bergamot PYTHON` may name.
 """
 
 from __future__ import annotations
@@ -23,13 +35,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import torch.nn.functional as F
 from train_speed import TorchTransformer, marian
+from translate_peers import SOURCE, TARGET, Task
 
 from heedful.build import build_model, resolve_device
 from heedful.card import versions
@@ -40,30 +53,18 @@ from heedful.decoding.captured.slots import Room
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.special_tokens import SpecialTokens
-from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
 from heedful.paper.experiment import processor
 
 ROOT = Path(__file__).resolve().parents[1]
 SPECIAL = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
-SOURCE, TARGET, VOCABULARY = 28, 32, 32_000
+VOCABULARY = 32_000
 Sources = list[tuple[int, ...]]
 Run = Callable[[Sources, int], int]
 """(sources, beam size) -> target tokens made."""
 
 
-class Task(NamedTuple):
-    """So many sentences in a call, each searched with so many beams."""
-
-    batch: int
-    beam: int
-
-    def __str__(self) -> str:
-        return f"batch {self.batch}, {'greedy' if self.beam == 1 else f'beam {self.beam}'}"
-
-
 ON_GPU = [Task(1, 1), Task(1, 4), Task(64, 1), Task(64, 4), Task(512, 1), Task(512, 4)]
-ON_CPU = [Task(1, 1), Task(1, 4), Task(32, 1), Task(32, 4)]
 
 
 @dataclass
@@ -156,39 +157,13 @@ def naive(config: Config, device: torch.device, dtype: torch.dtype) -> System:
     return System(f"nn.Transformer loop, {short(dtype)}", run, device, most_beams=1)
 
 
-def on_cores(directory: Path, exported: Path | None, threads: int) -> Iterator[System]:
-    """Engines for CPUs."""
-    import native_speed
-
-    from heedful.native import NativeEngine
-
-    native_speed.LENGTH = TARGET
-    native_speed.make_model(directory)
-    cpu = torch.device("cpu")
-
-    def listed(run: native_speed.Run) -> Run:
-        return lambda sources, beam: run([list(source) for source in sources], beam)
-
-    try:
-        yield System("Heedful native, int8", listed(native_speed.native(NativeEngine.load(directory))), cpu)
-    except ConfigError as error:
-        sys.stderr.write(f"without the native engine: {error}\n")
-    if exported is not None:
-        for workers, each in ((threads, 1), (1, threads)):
-            run = native_speed.with_ctranslate2(exported, workers=workers, threads=each)
-            yield System(f"CTranslate2 int8, {workers} × {each} threads", listed(run), cpu)
-
-
-def systems_for(config: Config, device: torch.device, chosen: argparse.Namespace, folder: Path) -> Iterator[System]:
+def systems_for(config: Config, device: torch.device, names: set[str]) -> Iterator[System]:
     """All that was asked for and is installed, ours first."""
-    names = set(chosen.systems.split(","))
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    if device.type == "cuda" and "captured" in names:
+    dtype = torch.bfloat16
+    if "captured" in names:
         yield heedful(config, device, dtype, captured=True)
-    if device.type == "cuda" and "captured-float32" in names:
+    if "captured-float32" in names:
         yield heedful(config, device, torch.float32, captured=True)
-    if device.type == "cpu" and "native" in names:
-        yield from on_cores(folder / "model", chosen.ctranslate2, torch.get_num_threads())
     if "readable" in names:
         yield heedful(config, device, dtype, captured=False)
     if "marian" in names and find_spec("transformers"):
@@ -328,39 +303,59 @@ def peak(device: torch.device) -> int:
     return torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
 
 
-def read_tasks(text: str | None, device: torch.device) -> list[Task]:
-    """`1x4,64x1` as tasks; without a text those that make sense on the device."""
-    if text is None:
-        return ON_GPU if device.type == "cuda" else ON_CPU
-    return [Task(*(int(number) for number in one.split("x"))) for one in text.split(",")]
+def on_gpu(config: Config, device: torch.device, chosen: argparse.Namespace) -> str:
+    """All systems in this process, one after another."""
+    tasks = read_tasks(chosen.tasks) or ON_GPU
+    if chosen.steps:
+        return steps_alone(config, device, tasks, torch.float32 if chosen.float32 else torch.bfloat16)
+    names = set((chosen.systems or "captured,captured-float32,readable,marian,naive").split(","))
+    systems = list(systems_for(config, device, names))
+    measure(systems, tasks, rounds=chosen.rounds, seconds=chosen.seconds)
+    return table(systems, tasks)
+
+
+def on_cores(config: Config, chosen: argparse.Namespace) -> str:
+    """All systems in processes of their own, which take turns."""
+    import translate_cores
+
+    limits = translate_cores.Limits(chosen.rounds, chosen.seconds, chosen.longest)
+    tasks = read_tasks(chosen.tasks) or translate_cores.TASKS
+    compared = translate_cores.Chosen((chosen.systems or "all").split(","), torch.get_num_threads(), chosen.bergamot)
+    with tempfile.TemporaryDirectory() as folder:
+        place = chosen.keep or Path(folder)
+        return translate_cores.page(place, config, tasks, compared, limits)
+
+
+def read_tasks(text: str | None) -> list[Task]:
+    """`1x4,64x1` as tasks."""
+    return [Task(*(int(number) for number in one.split("x"))) for one in text.split(",")] if text else []
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="base")
-    parser.add_argument("--systems", default="captured,captured-float32,native,readable,marian,naive")
+    parser.add_argument("--systems", help="their names, with commas between; on a CPU those of translate_peers.py")
     parser.add_argument("--tasks", help="such as 1x1,64x4: sentences times beams")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each system in each round")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--steps", action="store_true", help="only the captured step, kernel by kernel")
+    parser.add_argument("--steps", action="store_true", help="on a GPU: only the captured step, kernel by kernel")
     parser.add_argument("--float32", action="store_true", help="with --steps: in float32")
-    parser.add_argument("--ctranslate2", type=Path, help="the model of native_speed.py --keep, exported in int8")
+    parser.add_argument(
+        "--longest", type=float, default=12, help="on a CPU: seconds of a call above which it is skipped"
+    )
+    parser.add_argument("--keep", type=Path, help="on a CPU: where to keep the models, or where they were kept before")
+    parser.add_argument("--bergamot", metavar="PYTHON", help="on a CPU: a Python that has bergamot, if not this one")
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/translate_speed_DATE_<device>.md")
     chosen = parser.parse_args()
     device = resolve_device(chosen.device)
+    if chosen.steps and device.type != "cuda":
+        parser.error("--steps needs a GPU")
     config = settle({"preset": chosen.preset})
     config = replace(
         config, model=replace(config.model, source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY, dropout=0.0)
     )
-    tasks = read_tasks(chosen.tasks, device)
-    if chosen.steps:
-        body = steps_alone(config, device, tasks, torch.float32 if chosen.float32 else torch.bfloat16)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            systems = list(systems_for(config, device, chosen, Path(folder)))
-            measure(systems, tasks, rounds=chosen.rounds, seconds=chosen.seconds)
-        body = table(systems, tasks)
+    body = on_gpu(config, device, chosen) if device.type == "cuda" else on_cores(config, chosen)
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"{processor()}, {os.cpu_count()} cores"
     page = (
         f"# Translating speed\n\n- machine: {name}; {platform.system()} {platform.machine()}; "

@@ -36,8 +36,8 @@ class Installed:
 
 def model_folders() -> list[Path]:
     """Where models are looked for by name, first to last; not all of them need exist."""
-    listed = [Path(part).expanduser() for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
-    data = os.environ.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()
+    listed = [Path(os.path.expanduser(part)) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     return [*listed, Path(data) / "heedful" / "models", BOX]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ def shard_names(count: int) -> list[str]:
 
 def shard_bytes(megabytes: float | None) -> int | None:
     """A size that was asked for in MB, in bytes; None: all weights go into one file."""
-    return None if megabytes is None else max(1, int(megabytes * 1e6))
+    return None if megabytes is None or math.isinf(megabytes) else max(1, int(megabytes * 1e6))
 
 
 def divide(sizes: Mapping[str, int], limit: int | None) -> list[list[str]]:

@@ -125,6 +125,10 @@ def make_shortlist(
             always += tokens.tolist()
         else:  # the tag brings the words of its language
             lists[tokenizer.encode_source("", language)[0]] = tokens
+    special = special_tokens(tokenizer)
+    spoken = np.setdiff1d(np.arange(vocab_sizes[1]), [special.pad_id, special.bos_id, *special.forbidden])
+    for tag in set(tokenizer.tags) - set(frequent):  # nothing is known of this language, so nothing is ruled out
+        lists[tokenizer.encode_source("", tag)[0]] = spoken
     lists = [np.unique(tokens).astype(np.int32) for tokens in lists]
     return Shortlist(
         starts=np.append(0, np.cumsum([len(tokens) for tokens in lists])).astype(np.int64),

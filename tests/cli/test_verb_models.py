@@ -14,6 +14,7 @@ import torch
 import heedful
 from heedful.build import build_model
 from heedful.checkpoint import finding, save_model
+from heedful.checkpoint.shards import shard_bytes
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
 from heedful.errors import ConfigError
 from heedful.interop.own_format import export_own
@@ -231,3 +232,9 @@ def test_nothing_of_this_needs_torch(several: Path, tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND[:1], "-c", code], env=ENVIRONMENT, capture_output=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
     assert run("translate", "-m", several, "Guten Morgen").out in done.stdout.decode()
+
+
+def test_folders_of_users_that_do_not_exist_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_MODELS", "~no-such-user/models")
+    assert finding.model_folders()[0] == Path("~no-such-user/models")
+    assert shard_bytes(float("inf")) is None and shard_bytes(0.5) == 500_000

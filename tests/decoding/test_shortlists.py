@@ -9,6 +9,7 @@ import pytest
 
 from heedful.config import CorpusConfig, TokenizerConfig
 from heedful.decoding.shortlists import PairsInIds, ShortlistSize, collect_pairs, make_shortlist
+from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import CorpusError
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 
@@ -45,6 +46,17 @@ def test_a_tag_brings_the_frequent_words_of_its_language_alone(tokenizer: Tokeni
         assert ids(tokenizer, "cat") <= candidates  # a name would stay as it is
         assert not candidates & {tokenizer.pad_id, tokenizer.bos_id, tokenizer.unk_id}
         assert {piece for piece in tokenizer.pieces(sorted(candidates)) if piece.startswith("<0x")}.__len__() == 256
+
+
+def test_a_language_without_pairs_keeps_all_words(tokenizer: Tokenizer) -> None:
+    pairs = PairsInIds(tokenizer)
+    pairs.add(ENGLISH, GERMAN, "de")
+    sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    made = make_shortlist(pairs, ShortlistSize(per_token=2, frequent=4), vocab_sizes=sizes)
+    french, german = (made.candidates(tokenizer.encode_source("the cat", tag)) for tag in ("fr", "de"))
+    special = special_tokens(tokenizer)
+    assert set(french.tolist()) == set(range(sizes[1])) - {special.pad_id, special.bos_id, *special.forbidden}
+    assert len(german) < len(french)
 
 
 def test_words_become_their_translations(tokenizer: Tokenizer) -> None:

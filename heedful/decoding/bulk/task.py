@@ -88,7 +88,7 @@ class Task:
         return {
             "heedful": __version__,
             "model": files,
-            "engine": self.engine_name(),
+            "engine": self.engine_name(device),
             "quantization": self.quantization,
             "device": device,
             "target_language": self.target_language,
