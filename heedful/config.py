@@ -270,6 +270,8 @@ class TrainingConfig:
     """Compile the training step with torch.compile; None: on a GPU, where Triton is installed."""
     fast_step: bool | None = None
     """One GPU: own kernels, bf16 between layers, updates one CUDA graph; a CPU: by sentences; None: where it fits."""
+    start_from: str | None = None
+    """Begin with the weights and the tokenizer of this model directory (or installed name) instead of new ones."""
     sharding: Literal["none", "full"] = "none"
     """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
     steps: int | None = None

@@ -24,7 +24,7 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["cli"],
     ["serving", "interop", "inspection", "paper"],
     ["workflow"],
-    ["examining", "foreseeing"],
+    ["examining", "foreseeing", "starting"],
     ["training", "decoding", "evaluation"],
     ["native"],
     ["checkpoint"],

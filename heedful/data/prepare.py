@@ -315,7 +315,11 @@ def _given_tokenizer(path: str, tags: Sequence[str], markers: Sequence[str]) -> 
     for wanted, known, what in ((tags, tokenizer.tags, "tag for"), (markers, tokenizer.markers, "marker")):
         if set(wanted) - set(known):
             missing = ", ".join(sorted(set(wanted) - set(known)))
-            raise ConfigError(f"tokenizer.path: the tokenizer in {path} has no {what} {missing}; train a new one.")
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigError(
+                f"tokenizer.path (or training.start_from): the tokenizer in {path} has no {what} {missing} ({has}) "
+                f"that these corpora need; leave such corpora out, or train a new tokenizer and model."
+            )
     return tokenizer
 
 

@@ -26,6 +26,7 @@ from heedful.paper.experiment import (
     heading_of,
     machine,
     open_output,
+    refuse_start,
     settings_of,
     shared_data,
     write_json,
@@ -111,6 +112,7 @@ def compare(
         raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or leave them out with --no-plots.")
     plan = make_plan(as_mapping(request), systems, equal)
     asked = settle(plan.systems[0].request(plan.shared), "base")
+    refuse_start(asked)
     earlier = open_comparison(plan.output, asked.data, resume=resume, overwrite=overwrite)
     console = ConsoleReporter(quiet=quiet)
     prepared = shared_data(asked, plan.output / "data", console, resume=resume)

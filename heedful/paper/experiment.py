@@ -78,6 +78,12 @@ def read_results(path: Path, format_name: str, *, overwrite: bool) -> dict[str, 
     return earlier
 
 
+def refuse_start(asked: Config) -> None:
+    """An experiment's models begin from nothing: what they cost and reach would else be partly another's."""
+    if asked.training.start_from is not None:
+        raise ConfigError("training.start_from: the models of an experiment begin from nothing; leave it out.")
+
+
 def shared_data(asked: Config, directory: Path, console: ConsoleReporter, *, resume: bool) -> Prepared:
     """Prepare the corpora once for all runs; a resumed experiment never changes what it began with."""
     from heedful.data.prepare import MANIFEST, fingerprint, is_prepared

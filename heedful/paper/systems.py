@@ -47,7 +47,10 @@ OWN_SECTIONS: dict[str, type] = {"model": ModelConfig, "training": TrainingConfi
 """Where a system may have settings of its own; data, tokenizer and search are the same for all."""
 SHARED_KEYS = {
     "model": ("architecture", "source_vocab_size", "target_vocab_size"),
-    "training": ("seed", "device", "precision", "steps", "epochs", "tokens", "minutes", "tokens_per_step"),
+    "training": (
+        *("seed", "device", "precision", "start_from"),
+        *("steps", "epochs", "tokens", "minutes", "tokens_per_step"),
+    ),
 }
 """What is the same for all systems, or follows from their names."""
 NO_TRANSFORMER = (

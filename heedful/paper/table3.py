@@ -25,6 +25,7 @@ from heedful.paper.experiment import (
     heading_of,
     machine,
     open_output,
+    refuse_start,
     settings_of,
     shared_data,
     write_json,
@@ -97,6 +98,7 @@ def make_plan(
     plain = as_mapping(request)
     base = base_request({**plain, "output": str(plain.get("output") or "table3")}, scale)
     asked, chosen = settle(base, "base"), choose_rows(rows)
+    refuse_start(asked)
     seeds = range(asked.training.seed, asked.training.seed + num_seeds)
     for row in chosen:
         settle(row_request(row, base, seed=seeds[0]), "base")
