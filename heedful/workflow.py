@@ -6,13 +6,13 @@ Here the parts meet that do not know each other: `training` is given a way to tr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, DataConfig, read_request, settle, to_mapping
-from heedful.errors import ConfigError, CorpusError
+from heedful.errors import ConfigError
 from heedful.examining import evaluator, on_whole_model, score_test
 from heedful.foreseeing import Beside, Corpora, fitted, rows_per_step
 from heedful.starting import Start, agree_on_start
@@ -441,43 +441,3 @@ def device_name(device: torch.device) -> str:
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-
-
-# ---------------------------------------------------------------------- scoring a model
-
-
-class Evaluated(NamedTuple):
-    """Translations of a test set, their scores, and who translated: the scores are those of that engine."""
-
-    texts: list[str]
-    scores: list[Score]
-    engine: str
-    weights: str
-    """How the engine keeps the weights: native's int8 may score a little less than float32."""
-    shortlist: bool
-    """Whether the words were chosen from the model's shortlist."""
-
-
-def evaluate(
-    model: str | Path,
-    sources: Sequence[str],
-    references: Sequence[str],
-    *,
-    device: str = "auto",
-    engine: str = "auto",
-    quantization: str | None = None,
-    target_language: str | None = None,
-    **settings: Any,
-) -> Evaluated:
-    """Translate sources with a model directory and score the translations; `settings` as for `Translator.translate`."""
-    from heedful.decoding.translator import Translator
-    from heedful.evaluation.score import score
-
-    if len(sources) != len(references):
-        raise CorpusError(f"{len(sources)} sources but {len(references)} references; they must be line by line.")
-    translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
-    translator.directions.require_target(target_language, "the language of the references")
-    translations = translator.translate(sources, target_language=target_language, **settings)
-    texts = [translation.text for translation in translations]
-    scores = score(texts, references, target_language=target_language or translator.target_language)
-    return Evaluated(texts, scores, *translator.engine_for(**settings), translator.uses_shortlist(**settings))
