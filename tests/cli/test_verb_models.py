@@ -186,7 +186,24 @@ def test_whole_files_of_mixed_languages(box: Path, inside: Inside, tmp_path: Pat
     warned = inside("translate", *SHORT, "-i", mixed, "-o", "de", "--to", "de", "--workers", 2, "--portion", 7)
     assert "warning: line 1 looks" in warned.error and "19 more lines" in warned.error
     mixed.write_text("Guten Morgen\nGood morning\n")
-    inside("translate", "-i", mixed, "-o", "out").refused("'en'", "--to", f"{mixed}:2")
+    inside("translate", "-i", mixed, "-o", "out").refused("'en'", "--to", f"{mixed}:2 is in")
+    mixed.write_text("Guten Morgen\n" * 8 + "Good morning\nGuten Tag\n")
+    flags = ["translate", *SHORT, "-i", mixed, "-o", "kept", "--portion", 4]
+    for workers in (1, 2):
+        ended = inside(*flags, "--workers", workers)
+        ended.refused(f"{mixed}:9 is in 'en'", "8 lines before", "kept.partial", "--from, --to", "--overwrite")
+    inside(*flags, "--to", "zh").refused("--overwrite")
+    assert inside(*flags, "--to", "zh", "--overwrite").code == 0
+
+
+def test_from_a_pipe_an_error_names_the_true_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though lines are translated in portions, of which each begins to count anew."""
+    monkeypatch.setattr("heedful.cli.translating.LINES_AT_ONCE", 4)
+    ended = inside("translate", *SHORT, given=b"Guten Morgen\n" * 10 + b"Good morning\n")
+    ended.refused("heedful: line 11 is in 'en'", "--to")
+    assert ended.out.count("\n") == 8  # the portions before it
+    ended = inside("translate", *SHORT, *["Guten Morgen"] * 5, "Good morning")
+    ended.refused("heedful: text 6 is in 'en'")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a terminal")
@@ -217,6 +234,9 @@ def test_python_has_the_same_defaults(box: Path) -> None:
         translator.translate(["Guten Morgen", "Good morning"])
     streamed = list(translator.translate_lines(["Guten Morgen\n"], source_language="de", max_length=3))
     assert [one.text for one in streamed] == [found[0].text]
+    lines = translator.translate_lines(["Guten Morgen\n"] * 5 + ["Good morning\n"], chunk_size=4, max_length=3)
+    with pytest.raises(heedful.HeedfulError, match="line 6 is in 'en'"):
+        list(lines)
 
 
 def test_nothing_of_this_needs_torch(several: Path, tmp_path: Path) -> None:
