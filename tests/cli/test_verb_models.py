@@ -123,6 +123,12 @@ def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Pat
     assert by_name["en-de-zh"]["is_default"] and by_name["en-de-zh"]["came_with_heedful"]
     assert by_name["digits"]["kind"] == "full" and by_name["digits"]["scores"]
     assert "damaged" in by_name["broken"]["problem"] and str(box) in told["folders"]
+    (own / "digits/native-int8.bin").write_bytes(bytes(1000))  # what an engine keeps is no part of the model
+    (own / "digits/notes.txt").write_text("mine")
+    again = json.loads(inside("models", "--json").out)["models"]
+    files = [*json.loads(inside("info", "digits", "--json").out)["files"], "checksums.json"]
+    size = sum((own / "digits" / name).stat().st_size for name in files)
+    assert [one["bytes"] for one in again if one["name"] == "digits"] == [by_name["digits"]["bytes"]] == [size]
     shutil.rmtree(own)
     shutil.rmtree(box)
     assert "No models are installed; looked in" in inside("models").out
