@@ -264,3 +264,23 @@ def test_folders_of_users_that_do_not_exist_hold_nothing(monkeypatch: pytest.Mon
     monkeypatch.setenv("HEEDFUL_MODELS", "~no-such-user/models")
     assert finding.model_folders()[0] == Path("~no-such-user/models")
     assert shard_bytes(float("inf")) is None and shard_bytes(0.5) == 500_000
+
+
+def test_a_shortlist_grows_language_by_language(box: Path, inside: Inside, tmp_path: Path) -> None:
+    from heedful.checkpoint.shortlist import read_shortlist
+
+    for code, texts in (("en", LINES[0::3]), ("de", LINES[1::3]), ("zh", LINES[2::3])):
+        (tmp_path / f"text.{code}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    learn = ["shortlist", "-s", tmp_path / "text.en", "-t"]
+    first, second = inside(*learn, tmp_path / "text.de"), inside(*learn, tmp_path / "text.zh")
+    assert first.code == second.code == 0
+    assert "is kept" not in first.error and "What was learned before for de is kept." in second.error
+    found = read_shortlist(box / "en-de-zh")
+    assert found is not None
+    assert found.settings == {"per_token": 100, "frequent": 1000, "pairs": 80, "pairs_de": 40, "pairs_zh": 40}
+    assert "What was learned before for zh is kept." in inside(*learn, tmp_path / "text.de").error
+    again = read_shortlist(box / "en-de-zh")
+    assert again is not None and again.settings == found.settings
+    assert (again.targets.tolist(), again.starts.tolist()) == (found.targets.tolist(), found.starts.tolist())
+    assert inside("info", "en-de-zh", "--verify").code == 0
+    assert inside("translate", *SHORT, "--to", "de", "Good morning").code == 0
