@@ -42,6 +42,7 @@ def open_output(
     """
     from heedful.text.cleaning import check_files
 
+    refuse_ranks(what)
     if data is not None and data.prepared is None:
         check_files(data)
     if output.exists() and not output.is_dir():
@@ -76,6 +77,12 @@ def read_results(path: Path, format_name: str, *, overwrite: bool) -> dict[str, 
     if not isinstance(earlier, dict) or earlier.get("format") != format_name:
         raise ConfigError(f"{path}: holds results of something else; choose another directory with -o.")
     return earlier
+
+
+def refuse_ranks(what: str) -> None:
+    """Several processes would each make the whole experiment, in one directory."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ConfigError(f"a {what} is made by one process; run it without torchrun (`heedful train` takes several).")
 
 
 def refuse_start(asked: Config) -> None:
