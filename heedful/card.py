@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from heedful.config import Config, ModelConfig, to_mapping
+from heedful.config import Config, ModelConfig
+from heedful.request import to_mapping
 
 NOT_STATED = "not stated"
 

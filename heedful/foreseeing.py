@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, choose_preset, settle
+from heedful.config import Config, choose_preset
 from heedful.errors import ConfigError
+from heedful.request import settle
 
 if TYPE_CHECKING:
     from heedful.data.prepare import Progress, Settled

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import PRESETS, Config, merge, settle, to_mapping
+from heedful.config import PRESETS, Config
 from heedful.errors import ConfigError, HeedfulError
+from heedful.request import merge, settle, to_mapping
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, DataConfig, read_request, settle, to_mapping
+from heedful.config import Config, DataConfig
 from heedful.errors import ConfigError
 from heedful.examining import evaluator, on_whole_model, score_test
 from heedful.foreseeing import Beside, Corpora, fitted, rows_per_step
+from heedful.request import read_request, settle, to_mapping
 from heedful.starting import Start, agree_on_start
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ import torch
 from heedful import workflow
 from heedful.checkpoint import describe, load_model, load_weights
 from heedful.checkpoint.directory import sha256
-from heedful.config import Config, from_mapping, settle
+from heedful.config import Config
 from heedful.data.prepare import prepare
 from heedful.errors import ConfigError, HeedfulError, TrainingError
 from heedful.interop.own_format import export_own
 from heedful.paper.compare import compare
+from heedful.request import from_mapping, settle
 from heedful.starting import Start, find_start, with_start
 from heedful.training.distributed import World
 from heedful.training.report import ConsoleReporter, Reporters

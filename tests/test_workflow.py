@@ -18,11 +18,12 @@ import yaml
 import heedful
 from heedful import workflow
 from heedful.checkpoint import load_model, load_weights, verify
-from heedful.config import Config, settle
+from heedful.config import Config
 from heedful.data.prepare import Prepared
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError, TrainingError
 from heedful.examining import evaluate
+from heedful.request import settle
 from heedful.training.averaging import average_models
 from heedful.training.report import ConsoleReporter, FileReporter, TrainRecord
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from heedful.checkpoint.ctranslate2_format import RECORD
 from heedful.checkpoint.directory import CHECKSUMS, SAVED
-from heedful.config import nearest
 from heedful.errors import ConfigError
+from heedful.request import nearest
 
 VARIABLE = "HEEDFUL_MODELS"
 BOX = Path(__file__).resolve().parent.parent / "box"

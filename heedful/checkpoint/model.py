@@ -23,8 +23,9 @@ from heedful.checkpoint.weights import (
     read_headers,
     read_tensors,
 )
-from heedful.config import Config, from_mapping, nearest, to_mapping
+from heedful.config import Config
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
+from heedful.request import from_mapping, nearest, to_mapping
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,9 @@ from typing import Any
 from typer.core import TyperCommand
 
 from heedful.cli.outcome import handled
-from heedful.config import Config, is_section, merge, nearest, read_request, set_key
+from heedful.config import Config
 from heedful.errors import ConfigError
+from heedful.request import is_section, merge, nearest, read_request, set_key
 
 _DOTTED = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
 _LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?")

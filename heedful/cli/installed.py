@@ -47,7 +47,7 @@ def described(model: Installed, default: Path | None) -> dict[str, Any]:
     from heedful.checkpoint.ctranslate2_format import RECORD, read_exported
     from heedful.checkpoint.directory import CHECKSUMS
     from heedful.cli.models import direction_of
-    from heedful.config import to_mapping
+    from heedful.request import to_mapping
 
     told: dict[str, Any] = {
         "name": model.name,

@@ -10,8 +10,9 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.flags import request_of
-from heedful.config import Config, settle
+from heedful.config import Config
 from heedful.errors import ConfigError
+from heedful.request import settle
 from heedful.starting import with_start
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.flags import corpora_of, language_of, model_directory
-from heedful.config import CorpusConfig, from_mapping
+from heedful.config import CorpusConfig
 from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.request import from_mapping
 
 if TYPE_CHECKING:
     from heedful.checkpoint.shortlist import Shortlist

@@ -7,8 +7,9 @@ from typing import Any
 
 from heedful.cli import options
 from heedful.cli.flags import request_of
-from heedful.config import Config, choose_preset, settle, to_mapping
+from heedful.config import Config, choose_preset
 from heedful.errors import ConfigError
+from heedful.request import settle, to_mapping
 
 
 def train(

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from heedful.config import DataConfig, TokenizerConfig, to_mapping
+from heedful.config import DataConfig, TokenizerConfig
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
+from heedful.request import to_mapping
 from heedful.text.cleaning import Preflight, TrainingPair, preflight, workers_for
 from heedful.text.corpus import corpus_files, direction
 from heedful.text.encoding import Encoded, Encoding, flat_ids, longest_side

@@ -13,12 +13,13 @@ import numpy as np
 
 from heedful.checkpoint.ctranslate2_format import RECORD
 from heedful.checkpoint.finding import REMEDY, box_model, find_model
-from heedful.config import DecodingConfig, from_mapping, to_mapping
+from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
 from heedful.decoding.segments import Segment, SplitRule, join_text, split_text
 from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import ConfigError, DecodingError, TextError
+from heedful.request import from_mapping, to_mapping
 from heedful.text.corpus import Direction
 from heedful.text.directions import Choice, Directions
 from heedful.text.tokenizer import Tokenizer

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, DataConfig, settle
+from heedful.config import Config, DataConfig
 from heedful.errors import ConfigError
 from heedful.paper.compare_report import LANGUAGES, write_report
 from heedful.paper.experiment import (
@@ -41,6 +41,7 @@ from heedful.paper.systems import (
     num_parameters_of,
     parse_systems,
 )
+from heedful.request import settle
 from heedful.workflow import (
     Request,
     TrainingResult,

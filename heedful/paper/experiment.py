@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.card import versions
-from heedful.config import Config, DataConfig, nearest, to_mapping
+from heedful.config import Config, DataConfig
 from heedful.errors import ConfigError
+from heedful.request import nearest, to_mapping
 from heedful.workflow import device_name, obtain_data
 
 if TYPE_CHECKING:

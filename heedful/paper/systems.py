@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heedful.config import Config, ModelConfig, TrainingConfig, convert, elsewhere, merge, nearest, to_mapping
+from heedful.config import Config, ModelConfig, TrainingConfig
 from heedful.errors import ConfigError
+from heedful.request import convert, elsewhere, merge, nearest, to_mapping
 
 DEFAULT_SYSTEMS = ("transformer", "recurrent", "convolutional")
 TOLERANCE = 0.05

@@ -14,7 +14,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, merge, read_request, settle, to_mapping
+from heedful.config import Config
 from heedful.errors import ConfigError
 from heedful.examining import translate_pairs
 from heedful.paper.compare import scored_sets
@@ -30,6 +30,7 @@ from heedful.paper.experiment import (
 )
 from heedful.paper.run_costs import read_course
 from heedful.paper.table2_report import LANGUAGES, markdown
+from heedful.request import merge, read_request, settle, to_mapping
 from heedful.workflow import Request, TrainingResult, as_mapping, train
 
 if TYPE_CHECKING:

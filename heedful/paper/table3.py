@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, settle
+from heedful.config import Config
 from heedful.errors import ConfigError
 from heedful.paper.experiment import (
     RESULTS,
@@ -36,6 +36,7 @@ from heedful.paper.table3_findings import summary
 from heedful.paper.table3_report import check_report, markdown, write_plot
 from heedful.paper.table3_rows import Row, base_request, base_values, choose_rows, row_request
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN
+from heedful.request import settle
 from heedful.workflow import Request, as_mapping, complete
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from heedful.config import Config, to_mapping
+from heedful.config import Config
 from heedful.errors import TrainingError
+from heedful.request import to_mapping
 from heedful.training.state import write_durably
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")

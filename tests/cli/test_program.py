@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.cli.flags import complete_request, fold, search_settings, settings_of
-from heedful.config import Config, from_mapping, settle
+from heedful.config import Config
 from heedful.errors import ConfigError
+from heedful.request import from_mapping, settle
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 
 VERBS = ("train", "translate", "score", "evaluate", "prepare", "average", "info")
