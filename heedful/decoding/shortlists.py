@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import compress, islice
+from typing import Any
 
 import numpy as np
 
@@ -151,20 +152,17 @@ def with_languages(made: Shortlist, pairs: PairsInIds) -> Shortlist:
     languages: np.ndarray = np.zeros(len(made.targets), dtype=kind)
     settings = dict(made.settings)
     for language in sorted({language for language in pairs.languages if language is not None}):
-        own = [place for place, one in enumerate(pairs.languages) if one == language]
-        sources = seen_in(map(pairs.source, own), made.num_sources)
-        targets = seen_in(map(pairs.target, own), int(made.targets.max()) + 1)
-        languages |= (sources[owners] & targets[made.targets]).astype(kind) << kind(tags.index(language))
-        settings[f"{PAIRS_OF}{language}"] = len(own)
+        own = [one == language for one in pairs.languages]
+        is_own = seen(compress(pairs.sources, own), pairs.types[0], owners)
+        is_own &= seen(compress(pairs.targets, own), pairs.types[1], made.targets)
+        languages[is_own] |= kind(1 << tags.index(language))
+        settings[f"{PAIRS_OF}{language}"] = sum(own)
     return replace(made, languages=languages, settings=settings)
 
 
-def seen_in(sentences: Iterable[np.ndarray], count: int) -> np.ndarray:
-    """Which of so many tokens stand in the sentences."""
-    seen = np.zeros(count, dtype=np.bool_)
-    for sentence in sentences:
-        seen[sentence[sentence < count]] = True
-    return seen
+def seen(sentences: Iterable[bytes], dtype: np.dtype[Any], tokens: np.ndarray) -> np.ndarray:
+    """For each of the tokens whether it stands in the sentences."""
+    return np.isin(tokens, np.frombuffer(b"".join(sentences), dtype=dtype))
 
 
 def languages_of(shortlist: Shortlist, tags: Sequence[str]) -> list[str]:
