@@ -232,6 +232,15 @@ def test_the_attention_kernel_gives_what_plain_attention_gives(
         )
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_is_right_where_a_program_has_many_heads_to_work_on(causal: bool) -> None:
+    """As in training: rows of 128, heads of 64, bf16, and far more heads than programs run at a time."""
+    torch.manual_seed(1)
+    segments = torch.randint(0, 5, (60, 128)).sort(dim=1, descending=True).values
+    inputs: list[Any] = [leaf(60, 128, 3, 8, 64, dtype=torch.bfloat16), segments]
+    assert_kernel_equals_plain(lambda x, s: [row_attention(x, None, Rows(s, s, causal), 0.125, GRADIENTS)], inputs, 0.1)
+
+
 @BOTH_TYPES
 @pytest.mark.parametrize(("rows", "columns"), [(25_600, 512), (300, 96), (1, 1024)])
 def test_sums_over_rows_are_right_also_of_a_part_of_the_columns(

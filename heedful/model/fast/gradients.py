@@ -110,13 +110,22 @@ class Gradients:
             for vector, gradient in zip(vectors, through.squeeze(1), strict=True):
                 self.give([vector], gradient)
         for table, tokens, parts in self.drawn.values():
-            rows = torch.ops.aten.embedding_dense_backward(
-                torch.cat(parts), torch.cat(tokens), table.shape[0], -1, False
-            )
-            self.give([table], rows)
+            self._add_rows(table, tokens, parts)
         for owner, gradient in self.given.values():
             owner.grad = gradient if owner.grad is None else owner.grad + gradient
         self.forget()
+
+    def _add_rows(self, table: Tensor, tokens: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+        """Sum up the rows that were drawn from a table; on a GPU onto the gradient it has already, if any."""
+        if not table.is_cuda:
+            rows, drawn = torch.cat(list(parts)), torch.cat(list(tokens))
+            self.give([table], torch.ops.aten.embedding_dense_backward(rows, drawn, table.shape[0], -1, False))
+            return
+        from heedful.model.kernels import table_rows as kernel
+
+        if id(table) not in self.given:
+            self.given[id(table)] = table, torch.zeros_like(table)
+        kernel.add_rows(self.given[id(table)][1], tokens, parts)
 
     def forget(self) -> None:
         """Drop what was given, also by a backward pass that did not come to its end."""

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from heedful.model.kernels import row_attention_tiles
 from heedful.model.kernels.sides import Rows, Sides
 
 QUERIES, WARPS = 128, 8
@@ -130,7 +131,11 @@ def backward(
     query, key, _ = sides
     output, logarithms = kept
     num_queries, num_keys = query.shape[2], key.shape[2]
-    block = min(QUERIES_BACKWARD, _power(num_queries))
+    lengths = _power(num_queries), _power(num_keys)
+    if row_attention_tiles.fits(query, lengths):
+        row_attention_tiles.backward(sides, rows, logarithms, d_output, gradients, scale, lengths)
+        return
+    block = min(QUERIES_BACKWARD, lengths[0])
     _row_attention_backward[(query.shape[1], query.shape[0])](
         *sides, rows.query_segments, rows.key_segments, output, logarithms,
         d_output, *gradients,
@@ -138,7 +143,7 @@ def backward(
         *(_strides(side) for side in gradients),
         num_queries, num_keys, query.shape[1], scale * LOG2_E, scale,
         CAUSAL=rows.causal, TURNS=triton.cdiv(num_queries, block),
-        Q=block, K=_power(num_keys), DIM=query.shape[3],
+        Q=block, K=lengths[1], DIM=query.shape[3],
         num_warps=WARPS_BACKWARD if block * num_keys > 64 * 64 else 4,
     )  # fmt: skip
 
