@@ -110,9 +110,7 @@ def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = Fals
     from heedful.checkpoint.finding import find_model
 
     try:
-        directory = find_model(
-            named, f"a model directory that `heedful train` wrote, or a name of `heedful models` ({KEY})."
-        )
+        directory = find_model(named, "a model directory that `heedful train` wrote, or a name of `heedful models`.")
     except ConfigError as error:
         raise ConfigError(f"{KEY}: {error}") from None
     if (directory / RECORD).is_file():
