@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from heedful.config import read_request, settle
+from heedful.request import read_request, settle
 
 BYTES_PER_NUMBER = 4  # gradients and weights travel in fp32
 ROUNDS = {"none": 2, "full": 3}

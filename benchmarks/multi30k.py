@@ -23,7 +23,7 @@ import torch
 
 from heedful import workflow
 from heedful.card import versions
-from heedful.config import read_request, set_key
+from heedful.request import read_request, set_key
 
 ROOT = Path(__file__).resolve().parents[1]
 

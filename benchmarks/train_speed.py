@@ -37,11 +37,12 @@ from torch import Tensor, nn
 
 from heedful.build import build_model, num_parameters, resolve_device
 from heedful.card import versions
-from heedful.config import Config, settle
+from heedful.config import Config
 from heedful.data.prefetch import prefetch
 from heedful.data.prepare import Prepared
 from heedful.data.stream import BatchStream, worst_batch
 from heedful.paper.experiment import processor
+from heedful.request import settle
 from heedful.training.step import TrainingStep
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -444,7 +445,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = resolve_device(arguments.device)
     prepared = Prepared.open(arguments.prepared)
-    from heedful.config import set_key
+    from heedful.request import set_key
 
     request: dict[str, object] = {"preset": arguments.preset, "training": {"steps": 100_000}}
     for change in arguments.set:

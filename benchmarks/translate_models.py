@@ -24,10 +24,11 @@ from translate_peers import BOS, EOS, FIRST, PAD, SOURCE
 from heedful.build import build_model
 from heedful.checkpoint import save_model
 from heedful.checkpoint.shortlist import Shortlist, save_shortlist
-from heedful.config import Config, TokenizerConfig, to_mapping
+from heedful.config import Config, TokenizerConfig
 from heedful.errors import ConfigError
 from heedful.interop.ctranslate2 import export_ctranslate2
 from heedful.native import NativeEngine
+from heedful.request import to_mapping
 from heedful.text.tokenizer import train_tokenizer
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "data"

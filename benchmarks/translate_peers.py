@@ -238,7 +238,7 @@ def naive(folder: Path, threads: int) -> Run:
     from safetensors.torch import load_model
     from train_speed import TorchTransformer
 
-    from heedful.config import settle
+    from heedful.request import settle
 
     with torch.device("meta"):
         model = TorchTransformer(settle(json.loads((folder / "config.json").read_text(encoding="utf-8"))))

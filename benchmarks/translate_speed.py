@@ -46,7 +46,7 @@ from translate_peers import SOURCE, TARGET, Task
 
 from heedful.build import build_model, resolve_device
 from heedful.card import versions
-from heedful.config import Config, DecodingConfig, settle
+from heedful.config import Config, DecodingConfig
 from heedful.decoding.captured.search import CapturedSearch
 from heedful.decoding.captured.session import Session
 from heedful.decoding.captured.slots import Room
@@ -55,6 +55,7 @@ from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.special_tokens import SpecialTokens
 from heedful.model.transformer import Transformer
 from heedful.paper.experiment import processor
+from heedful.request import settle
 
 ROOT = Path(__file__).resolve().parents[1]
 SPECIAL = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))

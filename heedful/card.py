@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from heedful.config import Config, ModelConfig, to_mapping
+from heedful.config import Config, ModelConfig
+from heedful.request import to_mapping
 
 NOT_STATED = "not stated"
 
@@ -70,6 +71,7 @@ def public_config(config: Config) -> dict[str, Any]:
         plain["data"][part] = [{k: v for k, v in corpus.items() if v is not None} for corpus in plain["data"][part]]
     plain["data"]["prepared"] = base_name(plain["data"]["prepared"])
     plain["tokenizer"]["path"] = base_name(plain["tokenizer"]["path"])
+    plain["training"]["start_from"] = base_name(plain["training"]["start_from"])
     return plain
 
 

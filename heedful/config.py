@@ -1,27 +1,17 @@
 """Every knob on one page: frozen dataclasses, one sentence a field, and the presets.
 
-A *request* is a plain mapping, as read from a YAML file or from flags: it says only what the user wants different.
-A `Config` is what will be done: `settle` fills a request with the values of its preset. An unknown key is an error that
-names the nearest right one. This file imports no heavy package, so that `heedful --help` answers at once.
+A `Config` is what will be done; `heedful.request` makes it of what a user says. This file imports no heavy package, so
+that `heedful --help` answers at once.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import functools
-import math
 import re
-import types
-import typing
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from heedful.errors import ConfigError
 
-T = TypeVar("T")
 RESERVED_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
 
 
@@ -270,6 +260,8 @@ class TrainingConfig:
     """Compile the training step with torch.compile; None: on a GPU, where Triton is installed."""
     fast_step: bool | None = None
     """One GPU: own kernels, bf16 between layers, updates one CUDA graph; a CPU: by sentences; None: where it fits."""
+    start_from: str | None = None
+    """Begin with the weights and the tokenizer of this model directory (or installed name) instead of new ones."""
     sharding: Literal["none", "full"] = "none"
     """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
     steps: int | None = None
@@ -486,230 +478,6 @@ def choose_preset(num_pairs: int, *, on_gpu: bool) -> str:
     if num_pairs < 100_000 or not on_gpu:
         return "small"
     return "iwslt" if num_pairs < 500_000 else "base"
-
-
-def settle(request: Mapping[str, Any], preset: str | None = None) -> Config:
-    """Fill a request with the values of its preset (or of `preset`, which stands in for "auto")."""
-    named = str(request.get("preset") or "auto")
-    chosen = (preset or "auto") if named == "auto" else named
-    if chosen != "auto" and chosen not in PRESETS:
-        raise ConfigError(
-            f"preset: there is no {chosen!r}{nearest(chosen, PRESETS)}; choose one of auto, {', '.join(PRESETS)}."
-        )
-    if "systems" in request:
-        raise ConfigError("systems: this section is for `heedful compare`, which trains several; leave it out here.")
-    values = merge(PRESETS.get(chosen, {"model": {}, "training": {}}), {})
-    training, tokenizer = request.get("training"), request.get("tokenizer")
-    if isinstance(training, Mapping) and training.get("learning_rate_factor") is not None:
-        values["training"].pop("learning_rate", None)  # a factor takes the place of the preset's peak
-    if isinstance(tokenizer, Mapping) and not convert(tokenizer.get("joint", True), bool, "tokenizer.joint"):
-        values["model"]["tying"] = "target"  # separate vocabularies cannot share all three matrices
-    return from_mapping(Config, merge(values, {**request, "preset": chosen}))
-
-
-def read_request(path: str | Path) -> dict[str, Any]:
-    """Read a YAML file of settings; paths of corpora in it are taken relative to the working directory."""
-    import yaml
-
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot read this configuration: {error.strerror or error}.") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8.") from None
-    try:
-        request = yaml.safe_load(text)
-        _refuse_repeated_keys(path, yaml.compose(text, Loader=yaml.SafeLoader))
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}.") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}.") from None
-    if request is None:
-        return {}
-    if not isinstance(request, dict):
-        found = type(request).__name__
-        raise ConfigError(f"{path}: expected sections such as `data:` and `training:`, found a {found}.")
-    return request
-
-
-def _refuse_repeated_keys(path: str | Path, root: Any) -> None:
-    """YAML would silently take the last of two sections with one name, and forget the first."""
-    waiting, seen = [root], set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen or not isinstance(getattr(node, "value", None), list):
-            continue
-        seen.add(id(node))  # an alias may lead back to where it stands
-        names: set[str] = set()
-        for item in node.value:
-            name, below = item if isinstance(item, tuple) else (None, item)
-            if name is not None and isinstance(name.value, str):
-                if name.value in names:
-                    line = name.start_mark.line + 1
-                    raise ConfigError(f"{path}, line {line}: {name.value!r} is given twice; put both into one.")
-                names.add(name.value)
-            waiting.append(below)
-
-
-def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `base` with the keys of `change` laid over it, section by section; an empty section changes nothing."""
-    merged = {key: merge(value, {}) if isinstance(value, Mapping) else value for key, value in base.items()}
-    for key, value in change.items():
-        below = merged.get(key)
-        if isinstance(below, Mapping) and (value is None or isinstance(value, Mapping)):
-            merged[key] = merge(below, value or {})
-        else:
-            merged[key] = value
-    return merged
-
-
-def set_key(request: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set `training.steps` (say) in a request; the value may be text, as it comes from a flag."""
-    *sections, name = dotted.split(".")
-    for section in sections:
-        if request.get(section) is None:
-            request[section] = {}
-        if not isinstance(request[section], dict):
-            raise ConfigError(f"{dotted}: {section} is not a section.")
-        request = request[section]
-    request[name] = value
-
-
-def from_mapping(cls: type[T], mapping: Any, where: str = "") -> T:
-    """Build a configuration dataclass from plain data, checking every key and every type."""
-    if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{where or 'configuration'}: expected named keys, found {mapping!r}.")
-    hints = _hints(cls)  # type: ignore[arg-type]
-    names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for key, value in mapping.items():
-        full = f"{where}.{key}" if where else str(key)
-        if key not in names:
-            raise ConfigError(f"{full}: unknown key{elsewhere(str(key), cls) or nearest(str(key), names)}.")
-        values[key] = convert(value, hints[key], full)
-    return cls(**values)
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def to_mapping(config: Any) -> dict[str, Any]:
-    """The plain data of a configuration, ready for JSON or YAML."""
-    return {f.name: _plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return to_mapping(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint " (did you mean 'x'?)" when a known word is close."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def elsewhere(key: str, cls: type) -> str:
-    """A hint " (training.steps exists)" when a key stands in the wrong section."""
-    sections: dict[str, Any] = {name: hint for name, hint in typing.get_type_hints(Config).items() if is_section(hint)}
-    sections["data.train[0]"] = CorpusConfig
-    found = [
-        f"{name}.{key}"
-        for name, section in sections.items()
-        if section is not cls and key in {f.name for f in dataclasses.fields(section)}
-    ]
-    return f" ({' and '.join(found)} exist{'s' if len(found) == 1 else ''})" if found else ""
-
-
-def is_section(hint: Any) -> bool:
-    """Whether a field's type is itself a configuration dataclass."""
-    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
-
-
-def convert(value: Any, hint: Any, where: str) -> Any:
-    """Turn plain data into the type a field declares, or say what was expected."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        if value is None or (isinstance(value, str) and value.lower() in ("none", "null", "")):
-            return None
-        return convert(value, next(a for a in arguments if a is not type(None)), where)
-    if origin is Literal:
-        if value not in arguments:
-            choices = f"{', '.join(arguments)}{nearest(str(value), arguments)}"
-            raise ConfigError(f"{where}: {value!r} is not one of {choices}.")
-        return value
-    if origin is tuple:
-        return _convert_tuple(value, arguments, where)
-    if is_section(hint):
-        return value if isinstance(value, hint) else from_mapping(hint, {} if value is None else value, where)
-    return _convert_plain(value, hint, where)
-
-
-def _convert_tuple(value: Any, arguments: tuple[Any, ...], where: str) -> tuple[Any, ...]:
-    if isinstance(value, str):
-        value = [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
-    if isinstance(value, Mapping):
-        value = [value]
-    if not isinstance(value, (list, tuple)):
-        raise ConfigError(f"{where}: expected a list, found {value!r}.")
-    hints = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
-    if len(value) != len(hints):
-        raise ConfigError(f"{where}: expected {len(hints)} values, found {len(value)}.")
-    return tuple(
-        convert(item, hint, f"{where}[{index}]") for index, (item, hint) in enumerate(zip(value, hints, strict=True))
-    )
-
-
-def _convert_plain(value: Any, hint: type, where: str) -> Any:
-    expected, reader = {
-        bool: ("true or false", _read_bool),
-        int: ("a whole number", _read_int),
-        float: ("a number", _read_float),
-        str: ("text", _read_text),
-    }[hint]
-    try:
-        return reader(value)
-    except (TypeError, ValueError, OverflowError):
-        quoting = " (YAML reads no, off, yes and on as true or false: put them in quotes)" if hint is str else ""
-        remedy = quoting if isinstance(value, bool) else ""
-        raise ConfigError(f"{where}: expected {expected}, found {value!r}{remedy}.") from None
-
-
-def _read_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-    if not isinstance(value, str) or value.lower() not in words:
-        raise ValueError
-    return words[value.lower()]
-
-
-def _read_int(value: Any) -> int:
-    if isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            pass  # "1e5" and "2.0" are whole numbers too
-    number = _read_float(value)
-    if not number.is_integer():
-        raise ValueError
-    return value if isinstance(value, int) else int(number)
-
-
-def _read_float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or not math.isfinite(number := float(value)):
-        raise ValueError
-    return number
-
-
-def _read_text(value: Any) -> str:
-    if value is None or isinstance(value, (bool, Mapping, list, tuple)):
-        raise TypeError
-    return str(value)
 
 
 def require_not_negative(config: Any, section: str, names: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ HeedfulError
 ├── ModelDirectoryError   a model directory that is incomplete, altered or from another format
 ├── TrainingError         training that cannot start or cannot go on (memory, numbers, a state of another run)
 ├── DecodingError         a request to the search or the translator that cannot be met
+│   └── TextError         one text of several that cannot be translated as asked
 └── ElsewhereError        of several ranks another one failed and tells why; this one ends without a word
 """
 
@@ -32,6 +33,23 @@ class TrainingError(HeedfulError):
 
 class DecodingError(HeedfulError):
     """A translation request that the model or the search cannot meet."""
+
+
+class TextError(DecodingError):
+    """One text of several that cannot be translated as asked: which one, and what is wrong with it."""
+
+    def __init__(self, number: int, problem: str, place: str | None = None) -> None:
+        super().__init__(number, problem, place)
+        self.number, self.problem = number, problem
+        """Its number among the texts that were given together, from 1; and what is wrong with it."""
+        self.place = place or f"text {number}"
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.problem}"
+
+    def at(self, place: str) -> "TextError":
+        """The same error, told of the place where the text stands."""
+        return TextError(self.number, self.problem, place)
 
 
 class ElsewhereError(HeedfulError):

@@ -1,12 +1,14 @@
-"""How a model is examined: BLEU on part of valid while it learns, all scores on the test corpora at the end."""
+"""How a model is examined: BLEU on part of valid while it learns, all scores at the end or whenever asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.config import Config, DecodingConfig
+from heedful.errors import CorpusError
 
 if TYPE_CHECKING:
     import torch
@@ -117,3 +119,40 @@ def score_test(config: Config, prepared: Prepared, device: torch.device, console
         scores=plain,
     )
     return all_scores
+
+
+class Evaluated(NamedTuple):
+    """Translations of a test set, their scores, and who translated: the scores are those of that engine."""
+
+    texts: list[str]
+    scores: list[Score]
+    engine: str
+    weights: str
+    """How the engine keeps the weights: native's int8 may score a little less than float32."""
+    shortlist: bool
+    """Whether the words were chosen from the model's shortlist."""
+
+
+def evaluate(
+    model: str | Path,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    device: str = "auto",
+    engine: str = "auto",
+    quantization: str | None = None,
+    target_language: str | None = None,
+    **settings: Any,
+) -> Evaluated:
+    """Translate sources with a model directory and score the translations; `settings` as for `Translator.translate`."""
+    from heedful.decoding.translator import Translator
+    from heedful.evaluation.score import score
+
+    if len(sources) != len(references):
+        raise CorpusError(f"{len(sources)} sources but {len(references)} references; they must be line by line.")
+    translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
+    translator.directions.require_target(target_language, "the language of the references")
+    translations = translator.translate(sources, target_language=target_language, **settings)
+    texts = [translation.text for translation in translations]
+    scores = score(texts, references, target_language=target_language or translator.target_language)
+    return Evaluated(texts, scores, *translator.engine_for(**settings), translator.uses_shortlist(**settings))

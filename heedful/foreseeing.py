@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, choose_preset, settle
+from heedful.config import Config, choose_preset
+from heedful.errors import ConfigError
+from heedful.request import settle
 
 if TYPE_CHECKING:
     from heedful.data.prepare import Progress, Settled
@@ -37,12 +39,20 @@ class Corpora:
 
 
 def fitted(plain: Mapping[str, Any], corpora: Corpora, *, on_gpu: bool) -> Config:
-    """The request with its preset chosen and the model's sizes set."""
+    """The request with its preset chosen and the model's sizes set; those of a finished model stay as they are."""
     config = settle(plain, choose_preset(corpora.num_pairs, on_gpu=on_gpu))
+    longest = max(config.model.max_length, corpora.row_width)
+    if config.training.start_from is not None:
+        if config.model.positions == "learned" and longest > config.model.max_length:
+            raise ConfigError(
+                f"data.row_width is {corpora.row_width}, but the model of training.start_from has learned positions up "
+                f"to {config.model.max_length} (model.max_length); set data.row_width to that or less."
+            )
+        return replace(config, model=replace(config.model, max_length=longest))
     sizes: dict[str, Any] = {
         "source_vocab_size": corpora.source_vocab_size,
         "target_vocab_size": corpora.target_vocab_size,
-        "max_length": max(config.model.max_length, corpora.row_width),
+        "max_length": longest,
     }
     if not corpora.joint and "tying" not in (plain.get("model") or {}):
         sizes["tying"] = "target"

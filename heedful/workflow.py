@@ -6,15 +6,17 @@ Here the parts meet that do not know each other: `training` is given a way to tr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, DataConfig, read_request, settle, to_mapping
-from heedful.errors import ConfigError, CorpusError
+from heedful.config import Config, DataConfig
+from heedful.errors import ConfigError
 from heedful.examining import evaluator, on_whole_model, score_test
 from heedful.foreseeing import Beside, Corpora, fitted, rows_per_step
+from heedful.request import read_request, settle, to_mapping
+from heedful.starting import Start, agree_on_start
 
 if TYPE_CHECKING:
     import torch
@@ -75,8 +77,12 @@ def train(
     with world.together():
         if world.agree([was_restarted()])[0]:
             resume, overwrite = True, False
-        config, prepared = begin(plain, asked, world, console, stopwatch, resume=resume, overwrite=overwrite)
-        loop = run(config, prepared, world, console, stopwatch, resume=resume, make_evaluate=make_evaluate)
+        start = agree_on_start(plain, asked, world, is_whole=isinstance(request, Config))
+        if start is not None:
+            plain = start.laid_over(plain)
+            asked = settle(plain, "base")
+        config, prepared = begin(plain, asked, world, console, stopwatch, start, resume=resume, overwrite=overwrite)
+        loop = run(config, prepared, world, console, stopwatch, start, resume=resume, make_evaluate=make_evaluate)
     scores = finish(config, prepared, loop, console) if world.is_first else []
     best = loop.best
     return TrainingResult(
@@ -96,6 +102,7 @@ def begin(
     world: World,
     console: ConsoleReporter,
     stopwatch: Stopwatch,
+    start: Start | None = None,
     *,
     resume: bool,
     overwrite: bool,
@@ -122,9 +129,11 @@ def begin(
         if background.is_compiled:
             stopwatch.enter("starting the device" if background.compiler is None else "waiting for the compiler")
     stopwatch.enter("building the model")
+    if start is not None:
+        start.check_tokenizer(prepared.tokenizer, asked.data.prepared)
     config = complete(plain, asked, prepared)
     world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")
-    console.note(describe_run(config, len(prepared.train), world.size))
+    console.note(describe_run(config, len(prepared.train), world.size, start))
     if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
         world.first(lambda: forget_run(output / "training"))
     return config, prepared
@@ -136,14 +145,15 @@ def run(
     world: World,
     console: ConsoleReporter,
     stopwatch: Stopwatch,
+    start: Start | None = None,
     *,
     resume: bool,
     make_evaluate: MakeEvaluate | None = None,
 ) -> TrainingLoop:
     """Train until the budget is used or something stops it; a model stands in the output in every case."""
-    state, reporter = open_run(config, prepared, console, resume=resume, world=world)
+    state, reporter = open_run(config, prepared, console, resume=resume, world=world, start=start)
     try:
-        loop = set_up(config, prepared, state, reporter, world, make_evaluate, stopwatch)
+        loop = set_up(config, prepared, state, reporter, world, make_evaluate, stopwatch, start)
         loop.run()
         if loop.stopped_by is None or loop.stopped_by == "early stopping":
             loop.choose()
@@ -293,19 +303,28 @@ def languages_of(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
     return {key: code for key, code in (("source_language", source), ("target_language", target)) if code}
 
 
-def describe_run(config: Config, num_pairs: int, num_ranks: int = 1) -> str:
+def describe_run(config: Config, num_pairs: int, num_ranks: int = 1, start: Start | None = None) -> str:
     """One line about what is going to happen."""
     training = config.training
     limits = {name: getattr(training, name) for name in ("steps", "epochs", "tokens", "minutes")}
     budget = " or ".join(f"{value:,.10g} {name}" for name, value in limits.items() if value)
     ranks = f" with {num_ranks} ranks" if num_ranks > 1 else ""
-    return (
-        f"Training a {config.preset} model on {num_pairs:,} pairs{ranks} for {budget}. Ctrl-C saves; --resume goes on."
-    )
+    what = f"Training a {config.preset} model"
+    if start is not None:
+        what = (
+            f"Going on from {start.name}{' (compact: its weights are rounded)' if start.is_compact else ''}, training"
+        )
+    return f"{what} on {num_pairs:,} pairs{ranks} for {budget}. Ctrl-C saves; --resume goes on."
 
 
 def open_run(
-    config: Config, prepared: Prepared, console: ConsoleReporter, *, resume: bool, world: World | None = None
+    config: Config,
+    prepared: Prepared,
+    console: ConsoleReporter,
+    *,
+    resume: bool,
+    world: World | None = None,
+    start: Start | None = None,
 ) -> tuple[TrainingState | None, Reporter]:
     """The state to go on from, if there is one, and whoever is told how the run goes: the console and the log files."""
     from heedful.build import resolve_device
@@ -319,7 +338,8 @@ def open_run(
     directory.mkdir(parents=True, exist_ok=True)
     state = load_state(directory / "states", console.note, world) if resume else None
     record = directory / "run.json"
-    world.first(lambda: record_run(record, config, prepared.report, resumed=state is not None))
+    identity = None if start is None else start.identity
+    world.first(lambda: record_run(record, config, prepared.report, resumed=state is not None, start=identity))
     world.same(
         record.read_text("utf-8") if record.exists() else "",
         f"{{ranks}} cannot see {record}; the output must be on a file system that all machines share.",
@@ -340,8 +360,9 @@ def set_up(
     world: World | None = None,
     make_evaluate: MakeEvaluate | None = None,
     stopwatch: Stopwatch | None = None,
+    start: Start | None = None,
 ) -> TrainingLoop:
-    """Build model, stream and loop; try the largest batch; go on from the state, if there is one."""
+    """Build model, stream and loop; try the largest batch; go on from the state if there is one, else from `start`."""
     from heedful.build import resolve_device
     from heedful.data.stream import BatchStream, fixed_batches, worst_batch
     from heedful.training.distributed import World
@@ -356,8 +377,9 @@ def set_up(
     rows, watch = rows_per_step(config, width), stopwatch or Stopwatch("building the model")
     arranged = prepared.arranged() if config.data.order == "blocks" else None
     order: dict[str, Any] = {"seed": config.training.seed, "arranged": arranged}
+    weights = start.weights() if start is not None and state is None else None
     loop = TrainingLoop(
-        model=place_model(config, world, reporter),
+        model=place_model(config, world, reporter, weights),
         stream=BatchStream(prepared.train, width=width, rows_per_step=rows, **order, **special),
         valid_batches=lambda: fixed_batches(prepared.valid, width, rows, **special),
         config=config.training,
@@ -365,7 +387,7 @@ def set_up(
         world=world,
         directory=Path(config.output) / "training",
         reporter=reporter,
-        publish=publisher(config, prepared, world, watch),
+        publish=publisher(config, prepared, world, watch, start),
         evaluate=on_whole_model((make_evaluate or evaluator)(config, prepared, world.device), config, world),
     )
     loop.stopwatch = stopwatch
@@ -386,13 +408,16 @@ def set_up(
 # ---------------------------------------------------------------------- what the loop is given
 
 
-def publisher(config: Config, prepared: Prepared, world: World, stopwatch: Stopwatch) -> Publish:
+def publisher(
+    config: Config, prepared: Prepared, world: World, stopwatch: Stopwatch, start: Start | None = None
+) -> Publish:
     """A function that turns weights into the model directory."""
     from heedful.checkpoint import save_model
 
     def publish(weights: Mapping[str, torch.Tensor], kind: str, numbers: dict[str, Any]) -> None:
         device = f"{world.size} × {device_name(world.device)}" if world.size > 1 else device_name(world.device)
         training = {"weights": kind, **numbers, "device": device, "seed": config.training.seed}
+        training |= {} if start is None else start.details()
         if stopwatch.first_step is not None:
             training["first_step"] = vars(stopwatch.first_step)
         details = {"data": prepared.report, "lengths": prepared.lengths, "training": training}
@@ -417,43 +442,3 @@ def device_name(device: torch.device) -> str:
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-
-
-# ---------------------------------------------------------------------- scoring a model
-
-
-class Evaluated(NamedTuple):
-    """Translations of a test set, their scores, and who translated: the scores are those of that engine."""
-
-    texts: list[str]
-    scores: list[Score]
-    engine: str
-    weights: str
-    """How the engine keeps the weights: native's int8 may score a little less than float32."""
-    shortlist: bool
-    """Whether the words were chosen from the model's shortlist."""
-
-
-def evaluate(
-    model: str | Path,
-    sources: Sequence[str],
-    references: Sequence[str],
-    *,
-    device: str = "auto",
-    engine: str = "auto",
-    quantization: str | None = None,
-    target_language: str | None = None,
-    **settings: Any,
-) -> Evaluated:
-    """Translate sources with a model directory and score the translations; `settings` as for `Translator.translate`."""
-    from heedful.decoding.translator import Translator
-    from heedful.evaluation.score import score
-
-    if len(sources) != len(references):
-        raise CorpusError(f"{len(sources)} sources but {len(references)} references; they must be line by line.")
-    translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
-    translator.directions.require_target(target_language, "the language of the references")
-    translations = translator.translate(sources, target_language=target_language, **settings)
-    texts = [translation.text for translation in translations]
-    scores = score(texts, references, target_language=target_language or translator.target_language)
-    return Evaluated(texts, scores, *translator.engine_for(**settings), translator.uses_shortlist(**settings))

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import typing
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful import config as configuration
+from heedful import request as requesting
 from heedful.config import (
     PRESETS,
     Config,
@@ -24,15 +26,10 @@ from heedful.config import (
     TokenizerConfig,
     TrainingConfig,
     choose_preset,
-    from_mapping,
-    merge,
-    read_request,
-    set_key,
-    settle,
-    to_mapping,
 )
 from heedful.errors import ConfigError, HeedfulError
 from heedful.paper.systems import parse_systems
+from heedful.request import from_mapping, merge, read_request, set_key, settle, to_mapping
 
 SECTIONS = {
     "data": DataConfig,
@@ -518,6 +515,7 @@ def test_every_field_has_its_one_sentence(section: type) -> None:
             assert isinstance(sentence, str) and sentence.endswith("."), ast.unparse(field)
 
 
-def test_the_page_of_knobs_imports_nothing_heavy() -> None:
-    source = Path(configuration.__file__).read_text(encoding="utf-8")
+@pytest.mark.parametrize("module", [configuration, requesting])
+def test_the_page_of_knobs_imports_nothing_heavy(module: ModuleType) -> None:
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
     assert "import torch" not in source and "import numpy" not in source

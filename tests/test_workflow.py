@@ -18,10 +18,12 @@ import yaml
 import heedful
 from heedful import workflow
 from heedful.checkpoint import load_model, load_weights, verify
-from heedful.config import Config, settle
+from heedful.config import Config
 from heedful.data.prepare import Prepared
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError, TrainingError
+from heedful.examining import evaluate
+from heedful.request import settle
 from heedful.training.averaging import average_models
 from heedful.training.report import ConsoleReporter, FileReporter, TrainRecord
 
@@ -494,11 +496,11 @@ def test_models_that_do_not_average(
 
 
 def test_evaluating_a_model(finished: tuple[Path, workflow.TrainingResult]) -> None:
-    texts, scores, *_ = workflow.evaluate(finished[0], ["red cat", "two dog"], ["RED CAT", "TWO DOG"], device="cpu")
+    texts, scores, *_ = evaluate(finished[0], ["red cat", "two dog"], ["RED CAT", "TWO DOG"], device="cpu")
     assert len(texts) == 2
     assert {score.name for score in scores} >= {"BLEU", "chrF2"}
     with pytest.raises(heedful.HeedfulError, match="2 sources but 1 references"):
-        workflow.evaluate(finished[0], ["a", "b"], ["A"], device="cpu")
+        evaluate(finished[0], ["a", "b"], ["A"], device="cpu")
 
 
 def test_files_that_a_model_would_replace_are_refused_before_the_training(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from heedful.text.tokenizer import Tokenizer
 
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I8": "<i1"}
+STORED |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1"}
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ import numpy as np
 from heedful.checkpoint.arrays import ModelArrays
 from heedful.checkpoint.directory import parse_json, sha256
 from heedful.checkpoint.shortlist import Shortlist
-from heedful.config import Config, ModelConfig, from_mapping, nearest
+from heedful.config import Config, ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.request import from_mapping, nearest
 
 BINARY_VERSION, SPECIFICATION, REVISION = 6, "TransformerSpec", 7
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "bfloat16": 5}

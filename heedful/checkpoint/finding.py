@@ -15,8 +15,8 @@ from pathlib import Path
 
 from heedful.checkpoint.ctranslate2_format import RECORD
 from heedful.checkpoint.directory import CHECKSUMS, SAVED
-from heedful.config import nearest
 from heedful.errors import ConfigError
+from heedful.request import nearest
 
 VARIABLE = "HEEDFUL_MODELS"
 BOX = Path(__file__).resolve().parent.parent / "box"
@@ -56,8 +56,11 @@ def is_model(directory: Path) -> bool:
     return any((directory / file).is_file() for file in (CHECKSUMS, f"{SAVED}/{CHECKSUMS}", RECORD))
 
 
-def find_model(named: str | Path) -> Path:
-    """The model directory of a path, or if there is none, of a name."""
+REMEDY = "-m DIRECTORY or a name of `heedful models`, or train one: heedful train --source … --target … -o model"
+
+
+def find_model(named: str | Path, remedy: str = REMEDY) -> Path:
+    """The model directory of a path, or if there is none, of a name; `remedy` is what an error says to give."""
     path = Path(named)
     if path.exists():
         return path
@@ -67,17 +70,14 @@ def find_model(named: str | Path) -> Path:
         if model.name == path.name:
             return model.directory
     if not is_name:
-        raise ConfigError(f"{path}: there is no such model directory; give {REMEDY}")
+        raise ConfigError(f"{path}: there is no such model directory; give {remedy}")
     names = [model.name for model in models]
     known = f"installed are {', '.join(names)}" if names else "none is installed"
     folders = ", ".join(str(folder) for folder in model_folders())
     raise ConfigError(
         f"{path}: there is no such model directory, and no model of this name{nearest(path.name, names)}; {known} "
-        f"(looked in {folders}); give {REMEDY}"
+        f"(looked in {folders}); give {remedy}"
     )
-
-
-REMEDY = "-m DIRECTORY or a name of `heedful models`, or train one: heedful train --source … --target … -o model"
 
 
 def box_model() -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from heedful.checkpoint.arrays import load_arrays
@@ -19,6 +20,13 @@ def identify_model(directory: str | Path) -> tuple[DecodingConfig, dict[str, str
         return decoding, dict(parse_json(place / RECORD, (place / RECORD).read_bytes())["files"])
     decoding = load_arrays(place, with_weights=False).config.decoding
     return decoding, {name: entry.sha256 for name, entry in locate(place).entries.items() if name != CARD}
+
+
+def identify_weights(directory: str | Path) -> str:
+    """The SHA-256 of the file of weights of a model directory; where there are several, of all of theirs."""
+    files = locate(Path(directory))
+    sums = [files.entries[name].sha256 for name in files.weights]
+    return sums[0] if len(sums) == 1 else hashlib.sha256(" ".join(sums).encode()).hexdigest()
 
 
 def read_directions(directory: str | Path) -> Directions:

@@ -19,12 +19,13 @@ from heedful.checkpoint.weights import (
     check_shapes,
     collect,
     num_numbers,
+    put_stored,
     read_headers,
     read_tensors,
-    stored_names,
 )
-from heedful.config import Config, from_mapping, nearest, to_mapping
+from heedful.config import Config
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
+from heedful.request import from_mapping, nearest, to_mapping
 
 if TYPE_CHECKING:
     import torch
@@ -251,8 +252,7 @@ def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None
     model = build(config.model)
     shown_as = files.directory / files.weights[0]
     check_shapes(model, {name: shape for name, (_, shape) in without_scales(header).items()}, str(shown_as))
-    tensors = read_tensors(files, header)
-    model.load_state_dict({name: tensors[stored] for name, stored in stored_names(model).items()})
+    put_stored(model, read_tensors(files, header), str(shown_as))
     return LoadedModel(model.to(device=device, dtype=dtype).eval(), config, tokenizer, details)
 
 

@@ -20,7 +20,10 @@ from heedful.checkpoint.directory import CARD, SHORTLIST, Files
 from heedful.checkpoint.model import read_record
 from heedful.errors import ModelDirectoryError
 
-KINDS = {"starts": np.int64, "targets": np.int32, "always": np.int32}
+IDS = (np.int32, np.uint16)
+KINDS: dict[str, tuple[type, ...]] = {"starts": (np.int64,), "targets": IDS, "always": IDS}
+LANGUAGES = "languages"
+MASKS = (np.uint8, np.uint16, np.uint32, np.uint64)
 REMEDY = "make it again with `heedful shortlist`"
 
 
@@ -33,6 +36,8 @@ class Shortlist:
     always: np.ndarray
     settings: Mapping[str, int] = field(default_factory=dict)
     """How it was made."""
+    languages: np.ndarray | None = None
+    """In a model with target tags: for each of `targets` the languages it was learned for, bit n for the n-th tag."""
 
     @property
     def num_sources(self) -> int:
@@ -69,10 +74,14 @@ def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) ->
         settings = read_settings(path)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         raise ModelDirectoryError(f"{shown_as} is damaged: it cannot be read; {REMEDY}.") from None
-    for name, kind in KINDS.items():
-        if name not in arrays or arrays[name].dtype != kind or arrays[name].ndim != 1:
+    known = {**KINDS, LANGUAGES: MASKS}
+    for name in {**KINDS, **arrays}:
+        if name not in arrays or name not in known or not _is_list(arrays[name], known[name]):
             raise ModelDirectoryError(f"{shown_as} is damaged: {name} is missing or of another kind; {REMEDY}.")
-    found = Shortlist(**{name: arrays[name] for name in KINDS}, settings=settings)
+    targets, always = (arrays[name].astype(np.int32) for name in ("targets", "always"))
+    found = Shortlist(arrays["starts"], targets, always, settings, arrays.get(LANGUAGES))
+    if found.languages is not None and len(found.languages) != len(targets):
+        raise ModelDirectoryError(f"{shown_as} is damaged: not every target has its languages; {REMEDY}.")
     num_sources, num_targets = vocab_sizes
     if found.num_sources != num_sources:
         raise ModelDirectoryError(f"{shown_as} is for another vocabulary; {REMEDY}.")
@@ -82,6 +91,10 @@ def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) ->
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < num_targets:
             raise ModelDirectoryError(f"{shown_as} is damaged: a token is not in the vocabulary; {REMEDY}.")
     return found
+
+
+def _is_list(array: np.ndarray, kinds: Sequence[type]) -> bool:
+    return array.ndim == 1 and array.dtype.type in kinds
 
 
 def read_settings(path: Path) -> dict[str, int]:
@@ -111,5 +124,11 @@ def write_shortlist(path: Path, shortlist: Shortlist) -> None:
     """The file of a shortlist."""
     from safetensors.numpy import save_file
 
-    arrays = {name: np.ascontiguousarray(getattr(shortlist, name), dtype=kind) for name, kind in KINDS.items()}
+    arrays = {"starts": shortlist.starts.astype(np.int64)}
+    for name in ("targets", "always"):
+        ids: np.ndarray = getattr(shortlist, name)
+        is_small = not len(ids) or (ids.min() >= 0 and ids.max() < 1 << 16)
+        arrays[name] = np.ascontiguousarray(ids, dtype=np.uint16 if is_small else np.int32)
+    if shortlist.languages is not None:
+        arrays[LANGUAGES] = np.ascontiguousarray(shortlist.languages)
     save_file(arrays, path, metadata={name: str(value) for name, value in shortlist.settings.items()})

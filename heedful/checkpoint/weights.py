@@ -125,6 +125,12 @@ def read_tensors(files: Files, header: Header) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in restored(whole).items()}
 
 
+def put_stored(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Give a model on the CPU the weights of a model directory, of which shared ones are stored once."""
+    check_shapes(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, where)
+    model.load_state_dict({name: tensors[stored] for name, stored in stored_names(model).items()})
+
+
 def build(config: ModelConfig) -> Model:
     """The model of a configuration, without disturbing the random numbers of whoever asks for it."""
     import torch

@@ -27,8 +27,8 @@ from heedful.cli.scoring import score
 from heedful.cli.shortlisting import shortlist
 from heedful.cli.training import train
 from heedful.cli.translating import translate
-from heedful.config import nearest
 from heedful.errors import HeedfulError
+from heedful.request import nearest
 
 VERBS = (train, translate, merge, score, evaluate, prepare, compare, average, shortlist, export, info, list_models)
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy

@@ -11,7 +11,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.flags import command_line, request_of
 from heedful.cli.outcome import INTERRUPTED
-from heedful.config import settle
+from heedful.request import settle
 
 Systems = Annotated[
     str | None,

@@ -15,7 +15,7 @@ from heedful.cli.scoring import print_scores
 from heedful.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
-    from heedful.workflow import Evaluated
+    from heedful.examining import Evaluated
 
 SEARCH_FLAGS = (
     "method beam_size length_penalty length_penalty_alpha max_length min_length no_repeat_ngram split fast shortlist"
@@ -66,10 +66,10 @@ def evaluate(
         )
     from rich.console import Console
 
-    from heedful import workflow
+    from heedful import examining
 
     with Console(stderr=True, quiet=not sys.stderr.isatty()).status(f"translating {len(sources):,} lines"):
-        found = workflow.evaluate(
+        found = examining.evaluate(
             directory,
             sources,
             references,

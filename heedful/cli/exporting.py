@@ -10,8 +10,8 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.flags import model_directory
-from heedful.config import nearest
 from heedful.errors import ConfigError
+from heedful.request import nearest
 
 FORMATS = ("ctranslate2", "compact", "shards")
 

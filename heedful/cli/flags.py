@@ -14,8 +14,9 @@ from typing import Any
 from typer.core import TyperCommand
 
 from heedful.cli.outcome import handled
-from heedful.config import Config, is_section, merge, nearest, read_request, set_key
+from heedful.config import Config
 from heedful.errors import ConfigError
+from heedful.request import is_section, merge, nearest, read_request, set_key
 
 _DOTTED = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
 _LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?")
@@ -115,7 +116,7 @@ def settings_of(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
 FLAG_KEYS = {
     **{name: name for name in ("preset", "output", "name", "licence")},
     **{name: f"data.{name}" for name in ("prepared", "source_language", "target_language")},
-    **{name: f"training.{name}" for name in ("steps", "epochs", "tokens", "minutes", "seed", "device")},
+    **{name: f"training.{name}" for name in ("steps", "epochs", "tokens", "minutes", "seed", "device", "start_from")},
     "vocab_size": "tokenizer.vocab_size",
 }
 """Flags of the verbs that train, and the keys of the configuration that they set."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +45,9 @@ def described(model: Installed, default: Path | None) -> dict[str, Any]:
     """One model as plain data; of a damaged one, what is wrong with it."""
     from heedful.checkpoint import describe
     from heedful.checkpoint.ctranslate2_format import RECORD, read_exported
+    from heedful.checkpoint.directory import CHECKSUMS
     from heedful.cli.models import direction_of
-    from heedful.config import to_mapping
+    from heedful.request import to_mapping
 
     told: dict[str, Any] = {
         "name": model.name,
@@ -57,10 +59,10 @@ def described(model: Installed, default: Path | None) -> dict[str, Any]:
         if (model.directory / RECORD).is_file():
             read = read_exported(model.directory)
             found: dict[str, Any] = {"config": to_mapping(read.config), "details": read.details}
-            kind = "ctranslate2"
+            kind, own = "ctranslate2", None
         else:
             found = describe(model.directory)
-            kind = "compact" if found["compact"] else "full"
+            kind, own = "compact" if found["compact"] else "full", {*found["files"], CHECKSUMS}
     except HeedfulError as error:
         return {**told, "problem": str(error)}
     return {
@@ -69,9 +71,15 @@ def described(model: Installed, default: Path | None) -> dict[str, Any]:
         "title": found["config"]["name"],
         "directions": direction_of(found),
         "num_parameters": found["details"].get("num_parameters"),
-        "bytes": sum(path.stat().st_size for path in model.directory.iterdir() if path.is_file()),
+        "bytes": size_of(model.directory, own),
         "scores": found["details"].get("scores") or [],
     }
+
+
+def size_of(directory: Path, own: Collection[str] | None) -> int:
+    """The bytes of a model's own files (None: of all): what an engine keeps beside them can be made again."""
+    files = (path for path in directory.iterdir() if path.is_file() and (own is None or path.name in own))
+    return sum(path.stat().st_size for path in files)
 
 
 def print_model(one: dict[str, Any]) -> None:

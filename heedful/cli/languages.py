@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
     from heedful.decoding.bulk.task import Task
@@ -87,7 +87,10 @@ def translating(task: Task, device: str, remarks: Remarks) -> tuple[Callable[[Se
 
     def translate(texts: Sequence[str]) -> list[Translation]:
         nonlocal number
-        translations = asking.task_for(texts).translate(translator, texts)
+        try:
+            translations = asking.task_for(texts).translate(translator, texts)
+        except TextError as error:
+            raise error.at(f"{remarks.kind} {number + error.number - 1}") from None
         remarks.add([(number + place, remark) for place, remark in remarks_of(translations)], say)
         number += len(texts)
         return translations

@@ -46,6 +46,10 @@ Prepared = Annotated[
     str | None,
     typer.Option(metavar="DIRECTORY", rich_help_panel=DATA, help="What `heedful prepare` wrote, instead of files."),
 ]
+StartFrom = Annotated[
+    str | None,
+    typer.Option(metavar="MODEL", help="Begin with this finished model (directory or name) instead of a new one."),
+]
 Steps = Annotated[int | None, typer.Option(rich_help_panel=BUDGET, help="Stop after this many updates.")]
 Epochs = Annotated[float | None, typer.Option(rich_help_panel=BUDGET, help="… passes over the data.")]
 Tokens = Annotated[int | None, typer.Option(rich_help_panel=BUDGET, help="… target tokens.")]

@@ -10,8 +10,10 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.flags import request_of
-from heedful.config import Config, settle
+from heedful.config import Config
 from heedful.errors import ConfigError
+from heedful.request import settle
+from heedful.starting import with_start
 
 if TYPE_CHECKING:
     from heedful.data.prepare import Prepared
@@ -60,7 +62,7 @@ def prepare(
     Every key of the sections data and tokenizer is also a flag: --data.max_characters=500.
     """
     flags = {name: value for name, value in locals().items() if name not in ("output", "join")}  # not a model's
-    asked = settle(request_of(flags), "base")
+    asked = settle(with_start(request_of(flags)), "base")
     if join:
         join_parts(asked, join, output, quiet=quiet, overwrite=overwrite)
         return

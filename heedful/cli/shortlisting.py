@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heedful.cli import options
 from heedful.cli.flags import corpora_of, language_of, model_directory
-from heedful.config import CorpusConfig, from_mapping
-from heedful.errors import ConfigError
+from heedful.config import CorpusConfig
+from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.request import from_mapping
+
+if TYPE_CHECKING:
+    from heedful.checkpoint.shortlist import Shortlist
+    from heedful.text.tokenizer import Tokenizer
 
 
 def shortlist(
@@ -62,9 +67,24 @@ def shortlist(
             vocab_sizes=sizes,
             tell=lambda count: tell("learning which words they become", count, len(collected)),
         )
+    made, kept = with_earlier(directory, made, arrays.tokenizer)
     save_shortlist(directory, made)
     average = collected.average(made)
     console.note(f"{len(collected):,} pairs; about {average:,.0f} of {sizes[1]:,} words are candidates for a sentence.")
+    if kept:
+        console.note(f"What was learned before for {', '.join(kept)} is kept.")
+
+
+def with_earlier(directory: Path, made: Shortlist, tokenizer: Tokenizer) -> tuple[Shortlist, list[str]]:
+    """A new shortlist with what the model's present one has learned for other target languages; and these."""
+    from heedful.checkpoint.shortlist import read_shortlist
+    from heedful.decoding.shortlists import merged
+
+    try:
+        old = read_shortlist(directory)
+    except ModelDirectoryError:  # it is damaged; the new one takes its place
+        old = None
+    return (made, []) if old is None else merged(old, made, tokenizer)
 
 
 def language_for(corpus: CorpusConfig, given: str | None, tags: Sequence[str]) -> str | None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from heedful.cli import options
 from heedful.cli.flags import request_of
-from heedful.config import Config, choose_preset, settle, to_mapping
+from heedful.config import Config, choose_preset
 from heedful.errors import ConfigError
+from heedful.request import settle, to_mapping
 
 
 def train(
@@ -21,6 +22,7 @@ def train(
     test_source: options.TestSources = None,
     test_target: options.TestTargets = None,
     prepared: options.Prepared = None,
+    start_from: options.StartFrom = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
     steps: options.Steps = None,
@@ -46,6 +48,7 @@ def train(
     heedful train --data pairs.tsv.gz --preset tiny --minutes 5 -o model
     heedful train config.yaml --training.steps=1000 --model.dropout 0.2
     heedful train config.yaml --resume
+    heedful train --source own.en --target own.de --start-from model -o tuned
 
     Every key of the configuration is also a flag: --section.key=value.
     """
@@ -61,6 +64,9 @@ def train(
 
 def resolve(request: Mapping[str, Any]) -> Config:
     """What a run would do: the preset chosen as far as the number of lines tells."""
+    from heedful.starting import with_start
+
+    request = with_start(request)
     asked = settle(request, "base")
     if request.get("preset") not in (None, "auto"):
         return asked

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from heedful.config import DataConfig, TokenizerConfig, to_mapping
+from heedful.config import DataConfig, TokenizerConfig
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
+from heedful.request import to_mapping
 from heedful.text.cleaning import Preflight, TrainingPair, preflight, workers_for
 from heedful.text.corpus import corpus_files, direction
 from heedful.text.encoding import Encoded, Encoding, flat_ids, longest_side
@@ -315,7 +316,11 @@ def _given_tokenizer(path: str, tags: Sequence[str], markers: Sequence[str]) -> 
     for wanted, known, what in ((tags, tokenizer.tags, "tag for"), (markers, tokenizer.markers, "marker")):
         if set(wanted) - set(known):
             missing = ", ".join(sorted(set(wanted) - set(known)))
-            raise ConfigError(f"tokenizer.path: the tokenizer in {path} has no {what} {missing}; train a new one.")
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigError(
+                f"tokenizer.path (or training.start_from): the tokenizer in {path} has no {what} {missing} ({has}) "
+                f"that these corpora need; leave such corpora out, or train a new tokenizer and model."
+            )
     return tokenizer
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import compress, islice
+from typing import Any
 
 import numpy as np
 
-from heedful.checkpoint.shortlist import Shortlist
+from heedful.checkpoint.shortlist import MASKS, Shortlist
 from heedful.config import CorpusConfig
 from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import CorpusError
@@ -18,6 +19,8 @@ from heedful.text.tokenizer import Tokenizer, id_type
 
 LINKS_AT_ONCE = 30_000_000
 PAIRS_AT_ONCE = 20_000
+PAIRS_OF = "pairs_"
+"""Before a target language among the settings of a shortlist: how many pairs into it were seen."""
 LONGEST = 150
 """Longer sentences, in tokens, are left out: they teach little of which word becomes which."""
 
@@ -130,12 +133,74 @@ def make_shortlist(
     for tag in set(tokenizer.tags) - set(frequent):  # nothing is known of this language, so nothing is ruled out
         lists[tokenizer.encode_source("", tag)[0]] = spoken
     lists = [np.unique(tokens).astype(np.int32) for tokens in lists]
-    return Shortlist(
+    made = Shortlist(
         starts=np.append(0, np.cumsum([len(tokens) for tokens in lists])).astype(np.int64),
         targets=np.concatenate(lists),
         always=np.unique(always).astype(np.int32),
         settings={"per_token": size.per_token, "frequent": size.frequent, "pairs": len(pairs)},
     )
+    return with_languages(made, pairs) if tokenizer.tags else made
+
+
+def with_languages(made: Shortlist, pairs: PairsInIds) -> Shortlist:
+    """The same, with the languages that each word was learned for: those whose pairs have it and its source token."""
+    tags = pairs.tokenizer.tags
+    kind = next((kind for kind in MASKS if len(tags) <= 8 * np.dtype(kind).itemsize), None)
+    if kind is None:
+        return made
+    owners = np.repeat(np.arange(made.num_sources), np.diff(made.starts))
+    languages: np.ndarray = np.zeros(len(made.targets), dtype=kind)
+    settings = dict(made.settings)
+    for language in sorted({language for language in pairs.languages if language is not None}):
+        own = [one == language for one in pairs.languages]
+        is_own = seen(compress(pairs.sources, own), pairs.types[0], owners)
+        is_own &= seen(compress(pairs.targets, own), pairs.types[1], made.targets)
+        languages[is_own] |= kind(1 << tags.index(language))
+        settings[f"{PAIRS_OF}{language}"] = sum(own)
+    return replace(made, languages=languages, settings=settings)
+
+
+def seen(sentences: Iterable[bytes], dtype: np.dtype[Any], tokens: np.ndarray) -> np.ndarray:
+    """For each of the tokens whether it stands in the sentences."""
+    return np.isin(tokens, np.frombuffer(b"".join(sentences), dtype=dtype))
+
+
+def languages_of(shortlist: Shortlist, tags: Sequence[str]) -> list[str]:
+    """The target languages that a shortlist was learned for; all where it does not tell."""
+    if shortlist.languages is None:
+        return list(tags)
+    return [tag for tag in tags if f"{PAIRS_OF}{tag}" in shortlist.settings]
+
+
+def merged(old: Shortlist, new: Shortlist, tokenizer: Tokenizer) -> tuple[Shortlist, list[str]]:
+    """`new`, with what `old` had learned for other target languages; and these languages.
+
+    Where `old` does not tell which word is for which language, all of its words stay.
+    """
+    tags = tokenizer.tags
+    kept = [tag for tag in languages_of(old, tags) if tag not in languages_of(new, tags)]
+    if not kept or new.languages is None or old.num_sources != new.num_sources:
+        return new, []
+    kind = new.languages.dtype.type
+    wanted = sum(1 << tags.index(tag) for tag in kept)
+    marks = np.full(len(old.targets), wanted, dtype=kind) if old.languages is None else old.languages & kind(wanted)
+    rows = [np.repeat(np.arange(one.num_sources), np.diff(one.starts)) for one in (old, new)]
+    theirs, ours = ([tokenizer.encode_source("", tag)[0] for tag in some] for some in (kept, set(tags) - set(kept)))
+    stays = (marks != 0) & ~np.isin(rows[0], ours)
+    comes = ~np.isin(
+        rows[1], theirs
+    )  # a tag that nothing new was learned for brings all words; the old one brings its own
+    owners = np.concatenate([rows[0][stays], rows[1][comes]])
+    targets = np.concatenate([old.targets[stays], new.targets[comes]])
+    width = int(targets.max()) + 1
+    codes, places = np.unique(owners * width + targets, return_inverse=True)
+    languages = np.zeros(len(codes), dtype=kind)
+    np.bitwise_or.at(languages, places, np.concatenate([marks[stays], new.languages[comes]]))
+    told = {f"{PAIRS_OF}{tag}": old.settings[f"{PAIRS_OF}{tag}"] for tag in kept if f"{PAIRS_OF}{tag}" in old.settings}
+    settings = {**new.settings, **told, "pairs": new.settings["pairs"] + sum(told.values())}
+    starts = np.searchsorted(codes, np.arange(new.num_sources + 1) * width).astype(np.int64)
+    found = Shortlist(starts, (codes % width).astype(np.int32), new.always, settings, languages)
+    return found, kept
 
 
 def portions(pairs: PairsInIds) -> Iterable[list[int]]:

@@ -13,12 +13,13 @@ import numpy as np
 
 from heedful.checkpoint.ctranslate2_format import RECORD
 from heedful.checkpoint.finding import REMEDY, box_model, find_model
-from heedful.config import DecodingConfig, from_mapping, to_mapping
+from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
 from heedful.decoding.segments import Segment, SplitRule, join_text, split_text
 from heedful.decoding.special_tokens import special_tokens
-from heedful.errors import ConfigError, DecodingError
+from heedful.errors import ConfigError, DecodingError, TextError
+from heedful.request import from_mapping, to_mapping
 from heedful.text.corpus import Direction
 from heedful.text.directions import Choice, Directions
 from heedful.text.tokenizer import Tokenizer
@@ -197,8 +198,14 @@ class Translator:
         """Translate a stream, one translation a line in the same order, reading `chunk_size` lines at a time."""
         lines = iter(lines)
         languages: Any = {"target_language": target_language, "source_language": source_language}
+        behind = 0
         while chunk := [line.rstrip("\r\n") for line in islice(lines, chunk_size)]:
-            yield from self.translate(chunk, **languages, align=align, **settings)
+            try:
+                translations = self.translate(chunk, **languages, align=align, **settings)
+            except TextError as error:
+                raise error.at(f"line {behind + error.number}") from None
+            yield from translations
+            behind += len(chunk)
 
     def _choose(
         self, texts: Sequence[str], source_language: str | None, target_language: str | Mapping[str, str] | None
@@ -209,7 +216,7 @@ class Translator:
             try:
                 choices.append(self.directions.choose(text, source=source_language, target=target_language))
             except DecodingError as error:
-                raise DecodingError(f"text {number} {error}") from None
+                raise TextError(number, str(error)) from None
         return choices
 
     def _check_texts(
@@ -245,15 +252,17 @@ class Translator:
     ) -> Job:
         source = tuple(self.tokenizer.encode_source(segment.text, target_language))
         if len(source) > self.max_length:
-            raise DecodingError(
-                f"text {number} has a line of {len(source)} tokens, and the model takes {self.max_length}; "
-                f"let it be split with decoding.split=long."
+            raise TextError(
+                number,
+                f"has a line of {len(source)} tokens, and the model takes {self.max_length}; "
+                f"let it be split with decoding.split=long.",
             )
         limit = self._max_length(len(source) - 1 - self._num_tags, config)
         if len(prefix) > limit:
-            raise DecodingError(
-                f"the target prefix of text {number} has {len(prefix)} tokens, more than its longest allowed "
-                f"translation ({limit}); shorten it or raise decoding.max_length or max_extra_length."
+            raise TextError(
+                number,
+                f"has a target prefix of {len(prefix)} tokens, more than its longest allowed translation ({limit}); "
+                f"shorten it or raise decoding.max_length or max_extra_length.",
             )
         return Job(source, prefix, segment.text, limit)
 

@@ -1,24 +1,27 @@
 """Scores made aside, each metric by a process of its own, while this one goes on translating.
 
 TER alone takes a core twenty seconds for three thousand sentences. The processes are plain programs, `python -m
-heedful.evaluation.aside`, that read JSON and write JSON.
+heedful.evaluation.aside`, that read JSON and write JSON. At any time there are at most as many as cores may be used.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import heedful.errors
 from heedful.evaluation.score import Score, score
+from heedful.native.cores import usable_cores
 
 SMALL = 500
 """With fewer sentences starting processes costs more than it saves."""
@@ -38,22 +41,40 @@ class Aside:
         texts = {"hypotheses": list(hypotheses), "references": list(references), "target_language": target_language}
         self._arguments: list[dict[str, Any]] = [{**texts, "metrics": [metric]} for metric in metrics]
         is_small = len(hypotheses) < SMALL
-        self._processes: list[subprocess.Popen[bytes] | None] = [None for _ in metrics]
-        if not is_small:
-            with suppress(OSError):  # no room for another process, or for its file: then the scores are made here
-                for number, arguments in enumerate(self._arguments):
-                    self._processes[number] = _start(arguments)
+        self._made = [None if is_small else _begin(arguments) for arguments in self._arguments]
 
     def scores(self) -> list[Score]:
         """One score for each metric. What a process failed to make is made here, where errors are told."""
         found: list[Score] = []
-        for arguments, process in zip(self._arguments, self._processes, strict=True):
-            said = process.communicate()[0] if process is not None else b""
-            if process is not None and process.returncode == 0:
-                found += [Score.from_dict(plain) for plain in json.loads(said)]
-            else:
-                found += score(**arguments)
+        for arguments, made in zip(self._arguments, self._made, strict=True):
+            said = made.result() if made is not None else None
+            found += score(**arguments) if said is None else [Score.from_dict(plain) for plain in json.loads(said)]
         return found
+
+
+@functools.cache
+def _room() -> threading.BoundedSemaphore:
+    """As many places as there are cores; a process has one of them."""
+    return threading.BoundedSemaphore(usable_cores())
+
+
+def _begin(arguments: dict[str, Any]) -> Future[bytes | None]:
+    """What a process says, once there is a place for it and it is done; None if it failed."""
+    made: Future[bytes | None] = Future()
+
+    def wait() -> None:
+        try:
+            with _room():
+                process = _start(arguments)
+                said = process.communicate()[0]
+            made.set_result(said if process.returncode == 0 else None)
+        except OSError:  # no room for another process, or for its file: then the scores are made here
+            made.set_result(None)
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=wait, name="scoring", daemon=True).start()
+    return made
 
 
 def _start(arguments: dict[str, Any]) -> subprocess.Popen[bytes]:

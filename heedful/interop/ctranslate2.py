@@ -17,8 +17,8 @@ from heedful.checkpoint.ctranslate2_format import (
 )
 from heedful.checkpoint.directory import sha256, to_json
 from heedful.checkpoint.shortlist import read_shortlist
-from heedful.config import to_mapping
 from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.request import to_mapping
 
 PAGE = """\
 # A translation model for CTranslate2

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, DataConfig, settle
+from heedful.config import Config, DataConfig
 from heedful.errors import ConfigError
 from heedful.paper.compare_report import LANGUAGES, write_report
 from heedful.paper.experiment import (
@@ -26,6 +26,7 @@ from heedful.paper.experiment import (
     heading_of,
     machine,
     open_output,
+    refuse_start,
     settings_of,
     shared_data,
     write_json,
@@ -40,6 +41,7 @@ from heedful.paper.systems import (
     num_parameters_of,
     parse_systems,
 )
+from heedful.request import settle
 from heedful.workflow import (
     Request,
     TrainingResult,
@@ -111,6 +113,7 @@ def compare(
         raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or leave them out with --no-plots.")
     plan = make_plan(as_mapping(request), systems, equal)
     asked = settle(plan.systems[0].request(plan.shared), "base")
+    refuse_start(asked)
     earlier = open_comparison(plan.output, asked.data, resume=resume, overwrite=overwrite)
     console = ConsoleReporter(quiet=quiet)
     prepared = shared_data(asked, plan.output / "data", console, resume=resume)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.card import versions
-from heedful.config import Config, DataConfig, nearest, to_mapping
+from heedful.config import Config, DataConfig
 from heedful.errors import ConfigError
+from heedful.request import nearest, to_mapping
 from heedful.workflow import device_name, obtain_data
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def open_output(
     """
     from heedful.text.cleaning import check_files
 
+    refuse_ranks(what)
     if data is not None and data.prepared is None:
         check_files(data)
     if output.exists() and not output.is_dir():
@@ -76,6 +78,18 @@ def read_results(path: Path, format_name: str, *, overwrite: bool) -> dict[str, 
     if not isinstance(earlier, dict) or earlier.get("format") != format_name:
         raise ConfigError(f"{path}: holds results of something else; choose another directory with -o.")
     return earlier
+
+
+def refuse_ranks(what: str) -> None:
+    """Several processes would each make the whole experiment, in one directory."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ConfigError(f"a {what} is made by one process; run it without torchrun (`heedful train` takes several).")
+
+
+def refuse_start(asked: Config) -> None:
+    """An experiment's models begin from nothing: what they cost and reach would else be partly another's."""
+    if asked.training.start_from is not None:
+        raise ConfigError("training.start_from: the models of an experiment begin from nothing; leave it out.")
 
 
 def shared_data(asked: Config, directory: Path, console: ConsoleReporter, *, resume: bool) -> Prepared:

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heedful.config import Config, ModelConfig, TrainingConfig, convert, elsewhere, merge, nearest, to_mapping
+from heedful.config import Config, ModelConfig, TrainingConfig
 from heedful.errors import ConfigError
+from heedful.request import convert, elsewhere, merge, nearest, to_mapping
 
 DEFAULT_SYSTEMS = ("transformer", "recurrent", "convolutional")
 TOLERANCE = 0.05
@@ -47,7 +48,10 @@ OWN_SECTIONS: dict[str, type] = {"model": ModelConfig, "training": TrainingConfi
 """Where a system may have settings of its own; data, tokenizer and search are the same for all."""
 SHARED_KEYS = {
     "model": ("architecture", "source_vocab_size", "target_vocab_size"),
-    "training": ("seed", "device", "precision", "steps", "epochs", "tokens", "minutes", "tokens_per_step"),
+    "training": (
+        *("seed", "device", "precision", "start_from"),
+        *("steps", "epochs", "tokens", "minutes", "tokens_per_step"),
+    ),
 }
 """What is the same for all systems, or follows from their names."""
 NO_TRANSFORMER = (

@@ -14,13 +14,23 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, merge, read_request, settle, to_mapping
+from heedful.config import Config
 from heedful.errors import ConfigError
 from heedful.examining import translate_pairs
 from heedful.paper.compare import scored_sets
-from heedful.paper.experiment import RESULTS, check_choice, corpora_of, heading_of, machine, open_output, write_json
+from heedful.paper.experiment import (
+    RESULTS,
+    check_choice,
+    corpora_of,
+    heading_of,
+    machine,
+    open_output,
+    refuse_start,
+    write_json,
+)
 from heedful.paper.run_costs import read_course
 from heedful.paper.table2_report import LANGUAGES, markdown
+from heedful.request import merge, read_request, settle, to_mapping
 from heedful.workflow import Request, TrainingResult, as_mapping, train
 
 if TYPE_CHECKING:
@@ -76,6 +86,7 @@ def run_table2(
     given = as_mapping(request)
     plain = planned(given, recipe, output)
     asked = settle(plain)
+    refuse_start(asked)
     open_output(output, FORMAT, "run of Table 2", data=asked.data, resume=resume, overwrite=overwrite)
     console = ConsoleReporter(quiet=quiet)
     ended = train(plain, resume=resume, overwrite=overwrite, quiet=quiet)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, settle
+from heedful.config import Config
 from heedful.errors import ConfigError
 from heedful.paper.experiment import (
     RESULTS,
@@ -25,6 +25,7 @@ from heedful.paper.experiment import (
     heading_of,
     machine,
     open_output,
+    refuse_start,
     settings_of,
     shared_data,
     write_json,
@@ -35,6 +36,7 @@ from heedful.paper.table3_findings import summary
 from heedful.paper.table3_report import check_report, markdown, write_plot
 from heedful.paper.table3_rows import Row, base_request, base_values, choose_rows, row_request
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN
+from heedful.request import settle
 from heedful.workflow import Request, as_mapping, complete
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ def make_plan(
     plain = as_mapping(request)
     base = base_request({**plain, "output": str(plain.get("output") or "table3")}, scale)
     asked, chosen = settle(base, "base"), choose_rows(rows)
+    refuse_start(asked)
     seeds = range(asked.training.seed, asked.training.seed + num_seeds)
     for row in chosen:
         settle(row_request(row, base, seed=seeds[0]), "base")

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, from_mapping, merge, settle, to_mapping
+from heedful.config import Config
 from heedful.errors import ConfigError
 from heedful.evaluation.brackets import SHORT, score_trees, summarise
-from heedful.paper.experiment import RESULTS, check_choice, heading_of, machine, open_output, write_json
+from heedful.paper.experiment import RESULTS, check_choice, heading_of, machine, open_output, refuse_start, write_json
 from heedful.paper.parsing.linear import KINDS, ONE_FOR_ALL, WordSymbols, linearise
 from heedful.paper.parsing.parser import Guess, Parser
 from heedful.paper.parsing.valid_f1 import evenly, f1_on_valid
 from heedful.paper.table4_report import LANGUAGES, markdown
+from heedful.request import from_mapping, merge, settle, to_mapping
 from heedful.text.trees import Tree, read_trees, with_tags, write_tree
 from heedful.workflow import Request, TrainingResult, as_mapping, train
 
@@ -148,7 +149,7 @@ def run_table4(
     device = resolve_device(settle(plain, "base").training.device)
     word_symbols = WordSymbols(words)
     asked = parsing_request(plain, device=device, paper=paper, word_symbols=word_symbols)
-    settle(asked, "base")
+    refuse_start(settle(asked, "base"))
     console = ConsoleReporter(quiet=quiet)
     tests = [evenly(read_trees(path), treebanks.sentences) for path in treebanks.test]
     watched = [tree for path in treebanks.valid or treebanks.train for tree in read_trees(path)]

@@ -13,6 +13,7 @@ The same sentences and settings give the same tokenizer, byte for byte.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Iterable, Sequence
@@ -98,6 +99,12 @@ class Tokenizer:
     def control_ids(self) -> tuple[int, ...]:
         """Source ids that no text can spell: language tags and markers."""
         return (*self._tag_ids.values(), *self._marker_ids.values())
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of all that decides which ids a text gets: two tokenizers with one identity are the same."""
+        plain = [self.kind, [hashlib.sha256(model).hexdigest() for model in self._models], self.tags, self.markers]
+        return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 
     def encode_source(self, text: str, target_language: str | None = None) -> list[int]:
         """Ids of a source sentence: the tag if the model has tags, the subwords, the end."""

@@ -23,7 +23,8 @@ from types import TracebackType
 from typing import Any
 
 import heedful.errors
-from heedful.config import Config, TrainingConfig, settle, to_mapping
+from heedful.config import Config, TrainingConfig
+from heedful.request import settle, to_mapping
 from heedful.training.caches import is_compiled
 
 WORTHWHILE_BYTES = 32 << 20

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.build import build_model
+from heedful.checkpoint.weights import put_stored
 from heedful.config import Config, ModelConfig
 from heedful.training.distributed import World, is_divided, own_seed, whole_weights
 from heedful.training.report import Reporter
 
 
-def place_model(config: Config, world: World, reporter: Reporter) -> nn.Module:
-    """The model as it begins, the same for any number of ranks: whole on this rank's device, or its share of it."""
+def place_model(
+    config: Config, world: World, reporter: Reporter, weights: Mapping[str, Tensor] | None = None
+) -> nn.Module:
+    """The model as it begins, the same for any number of ranks: whole on this rank's device, or its share of it.
+
+    `weights` are those of a finished model, as it stores them; without them the model is new.
+    """
     training, several = config.training, world.size > 1
     if training.fast_step and several:
         reporter.note("training.fast_step is made for one GPU; with several ranks the usual compiled step is used.")
@@ -20,6 +28,8 @@ def place_model(config: Config, world: World, reporter: Reporter) -> nn.Module:
         reporter.note("training.sharding=full divides the model among several ranks; this one holds all of it.")
     torch.manual_seed(training.seed)
     model = build_model(config.model)
+    if weights is not None:
+        put_stored(model, weights, f"training.start_from: {training.start_from}")
     if training.sharding == "full" and several:  # layer by layer from the host, so that it is never whole on a device
         on_gpu = world.device.type == "cuda"
         world.divide(model, compile_layers=on_gpu if training.compile is None else training.compile)

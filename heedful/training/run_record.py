@@ -8,22 +8,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from heedful.config import Config, to_mapping
+from heedful.config import Config
 from heedful.errors import TrainingError
+from heedful.request import to_mapping
 from heedful.training.state import write_durably
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")
 """Sections that must be the same when a run goes on, causes first; of `training`, the fields below."""
-FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon", "label_smoothing", "r_drop")
+FIXED_TRAINING = (
+    *("seed", "start_from", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon"),
+    *("label_smoothing", "r_drop"),
+)
 
 BEFORE_IT_WAS_A_KEY = {"data.order": "pairs", "training.optimizer": "adam"}
 """How runs began whose record does not know the key yet."""
 
 
-def record_run(path: Path, config: Config, report: Mapping[str, Any], *, resumed: bool) -> None:
-    """Write configuration and checksums of the corpora (out of the preflight's report); a resumed run checks them."""
+def record_run(
+    path: Path, config: Config, report: Mapping[str, Any], *, resumed: bool, start: str | None = None
+) -> None:
+    """Write configuration and checksums of the corpora (out of the preflight's report); a resumed run checks them.
+
+    `start` is the identity of the model that the run began with, if it was not a new one.
+    """
     files = {file["path"]: file["sha256"] for corpus in report["corpora"] for file in corpus["files"]}
-    now = json.loads(json.dumps({**to_mapping(config), "files": files}))
+    now = json.loads(json.dumps({**to_mapping(config), "files": files, "start": start}))
     if resumed:
         try:
             before = json.loads(path.read_text("utf-8"))
@@ -33,6 +42,9 @@ def record_run(path: Path, config: Config, report: Mapping[str, Any], *, resumed
             raise TrainingError(
                 f"--resume: {key} was {old!r} when this run began and is {new!r} now. Put it back, or start anew."
             )
+        if before.get("start") != start:
+            named = config.training.start_from
+            raise TrainingError(f"--resume: {named} is not the model this run began with. Put it back, or start anew.")
         for name in (name for name, digest in before.get("files", {}).items() if files.get(name) != digest):
             raise TrainingError(f"--resume: {name} is not the file this run began with. Put it back, or start anew.")
     temporary = path.with_suffix(".incomplete")

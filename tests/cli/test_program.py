@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.cli.flags import complete_request, fold, search_settings, settings_of
-from heedful.config import Config, from_mapping, settle
+from heedful.config import Config
 from heedful.errors import ConfigError
+from heedful.request import from_mapping, settle
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 
 VERBS = ("train", "translate", "score", "evaluate", "prepare", "average", "info")
@@ -142,6 +143,23 @@ def test_dry_run_prints_the_configuration_that_would_be_used(inside: Inside, cor
     assert not (tmp_path / "there").exists()
     (tmp_path / "printed.yaml").write_text(ended.out)
     assert inside("train", "printed.yaml", "--dry-run").out == ended.out
+
+
+@pytest.mark.parametrize(
+    "verb", ["compare", "paper table1", "paper table2", "paper table3", "paper figures --only masks"]
+)
+def test_experiments_are_made_by_one_process(
+    inside: Inside, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():  # as torchrun sets them
+        monkeypatch.setenv(name, value)
+    files = corpus.flags if verb in ("compare", "paper table2", "paper table3") else []
+    budget = ["--steps", 2, "--device", "cpu"] if verb == "compare" else []
+    inside(*verb.split(), *files, *budget, "-o", "out").refused("by one process", "without torchrun")
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    silent = inside(*verb.split(), *files, *budget, "-o", "out")
+    assert (silent.code, silent.error) == (2, "")  # the first rank tells it
 
 
 def test_an_unexpected_error_keeps_its_traceback(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,12 @@ def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Pat
     assert by_name["en-de-zh"]["is_default"] and by_name["en-de-zh"]["came_with_heedful"]
     assert by_name["digits"]["kind"] == "full" and by_name["digits"]["scores"]
     assert "damaged" in by_name["broken"]["problem"] and str(box) in told["folders"]
+    (own / "digits/native-int8.bin").write_bytes(bytes(1000))  # what an engine keeps is no part of the model
+    (own / "digits/notes.txt").write_text("mine")
+    again = json.loads(inside("models", "--json").out)["models"]
+    files = [*json.loads(inside("info", "digits", "--json").out)["files"], "checksums.json"]
+    size = sum((own / "digits" / name).stat().st_size for name in files)
+    assert [one["bytes"] for one in again if one["name"] == "digits"] == [by_name["digits"]["bytes"]] == [size]
     shutil.rmtree(own)
     shutil.rmtree(box)
     assert "No models are installed; looked in" in inside("models").out
@@ -186,7 +192,24 @@ def test_whole_files_of_mixed_languages(box: Path, inside: Inside, tmp_path: Pat
     warned = inside("translate", *SHORT, "-i", mixed, "-o", "de", "--to", "de", "--workers", 2, "--portion", 7)
     assert "warning: line 1 looks" in warned.error and "19 more lines" in warned.error
     mixed.write_text("Guten Morgen\nGood morning\n")
-    inside("translate", "-i", mixed, "-o", "out").refused("'en'", "--to", f"{mixed}:2")
+    inside("translate", "-i", mixed, "-o", "out").refused("'en'", "--to", f"{mixed}:2 is in")
+    mixed.write_text("Guten Morgen\n" * 8 + "Good morning\nGuten Tag\n")
+    flags = ["translate", *SHORT, "-i", mixed, "-o", "kept", "--portion", 4]
+    for workers in (1, 2):
+        ended = inside(*flags, "--workers", workers)
+        ended.refused(f"{mixed}:9 is in 'en'", "8 lines before", "kept.partial", "--from, --to", "--overwrite")
+    inside(*flags, "--to", "zh").refused("--overwrite")
+    assert inside(*flags, "--to", "zh", "--overwrite").code == 0
+
+
+def test_from_a_pipe_an_error_names_the_true_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though lines are translated in portions, of which each begins to count anew."""
+    monkeypatch.setattr("heedful.cli.translating.LINES_AT_ONCE", 4)
+    ended = inside("translate", *SHORT, given=b"Guten Morgen\n" * 10 + b"Good morning\n")
+    ended.refused("heedful: line 11 is in 'en'", "--to")
+    assert ended.out.count("\n") == 8  # the portions before it
+    ended = inside("translate", *SHORT, *["Guten Morgen"] * 5, "Good morning")
+    ended.refused("heedful: text 6 is in 'en'")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a terminal")
@@ -217,6 +240,9 @@ def test_python_has_the_same_defaults(box: Path) -> None:
         translator.translate(["Guten Morgen", "Good morning"])
     streamed = list(translator.translate_lines(["Guten Morgen\n"], source_language="de", max_length=3))
     assert [one.text for one in streamed] == [found[0].text]
+    lines = translator.translate_lines(["Guten Morgen\n"] * 5 + ["Good morning\n"], chunk_size=4, max_length=3)
+    with pytest.raises(heedful.HeedfulError, match="line 6 is in 'en'"):
+        list(lines)
 
 
 def test_nothing_of_this_needs_torch(several: Path, tmp_path: Path) -> None:
@@ -238,3 +264,23 @@ def test_folders_of_users_that_do_not_exist_hold_nothing(monkeypatch: pytest.Mon
     monkeypatch.setenv("HEEDFUL_MODELS", "~no-such-user/models")
     assert finding.model_folders()[0] == Path("~no-such-user/models")
     assert shard_bytes(float("inf")) is None and shard_bytes(0.5) == 500_000
+
+
+def test_a_shortlist_grows_language_by_language(box: Path, inside: Inside, tmp_path: Path) -> None:
+    from heedful.checkpoint.shortlist import read_shortlist
+
+    for code, texts in (("en", LINES[0::3]), ("de", LINES[1::3]), ("zh", LINES[2::3])):
+        (tmp_path / f"text.{code}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    learn = ["shortlist", "-s", tmp_path / "text.en", "-t"]
+    first, second = inside(*learn, tmp_path / "text.de"), inside(*learn, tmp_path / "text.zh")
+    assert first.code == second.code == 0
+    assert "is kept" not in first.error and "What was learned before for de is kept." in second.error
+    found = read_shortlist(box / "en-de-zh")
+    assert found is not None
+    assert found.settings == {"per_token": 100, "frequent": 1000, "pairs": 80, "pairs_de": 40, "pairs_zh": 40}
+    assert "What was learned before for zh is kept." in inside(*learn, tmp_path / "text.de").error
+    again = read_shortlist(box / "en-de-zh")
+    assert again is not None and again.settings == found.settings
+    assert (again.targets.tolist(), again.starts.tolist()) == (found.targets.tolist(), found.starts.tolist())
+    assert inside("info", "en-de-zh", "--verify").code == 0
+    assert inside("translate", *SHORT, "--to", "de", "Good morning").code == 0

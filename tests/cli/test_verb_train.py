@@ -129,3 +129,20 @@ def test_resume_refuses_another_model(inside: Inside, corpus: Corpus, model: Pat
     inside(*again, "--model.d_ff=48").refused("model.d_ff", "64", "48")
     inside(*again, "--data.max_characters=12").refused("data.max_characters", "12")
     assert "Going on from step 2" in inside(*again).error
+
+
+def test_going_on_from_a_finished_model(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
+    """By flag, with the shape and tokenizer of the model, from files and from data prepared with its tokenizer."""
+    going_on = ["--start-from", model, "--device", "cpu", "--steps", 2, "--training.tokens_per_step=512"]
+    going_on += ["--training.bleu_sentences=0", "--training.tensorboard=false"]
+    shown = inside("train", *corpus.flags, *going_on, "-o", "tuned", "--dry-run")
+    assert "d_model: 32" in shown.out and f"path: {model}" in shown.out and "preset: tiny" in shown.out
+    ended = inside("train", *corpus.flags, *going_on, "-o", "tuned")
+    assert ended.code == 0 and "Going on from model, training on" in ended.error, ended.error
+    assert "| started from | model |" in (tmp_path / "tuned" / "README.md").read_text()
+    for name, flag in (("one", f"--tokenizer.path={model}"), ("two", f"--training.start_from={model}")):
+        assert inside("prepare", *corpus.flags, flag, "-o", name).code == 0
+        assert inside("train", "--prepared", name, *going_on, "-o", f"from-{name}").code == 0
+    inside("train", *corpus.flags, *going_on, "--model.d_ff", 128, "-o", "out").refused("model.d_ff", "128", "64")
+    inside("train", *corpus.flags, *going_on[2:], "--start-from", "modle", "-o", "out").refused("start_from", "modle")
+    assert not (tmp_path / "out").exists()

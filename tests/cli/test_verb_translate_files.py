@@ -256,7 +256,20 @@ def test_a_disk_that_is_full_loses_nothing(inside: Inside, model: Path, text: Pa
 def test_an_error_about_a_text_names_its_line(inside: Inside, model: Path, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("1 2\n" * 9 + "1 2 3 " * 900 + "\n1\n")
     flags = ["-i", "in", "-o", "out", "--portion", 4, "--split", "never"]
-    inside("translate", "-m", model, *flags).refused("text 2 has a line", "in:10", "out.partial")
+    message = inside("translate", "-m", model, *flags).refused("in:10 has a line", "8 lines before", "out.partial")
+    assert "once that line is changed, the same command goes on" in message
+    (tmp_path / "in").write_text("1 2\n" * 9 + "1 2 3\n1\n")
+    assert inside("translate", "-m", model, *flags).code == 0
+    assert (tmp_path / "out").read_text().count("\n") == 11
+
+
+def test_an_error_in_the_first_portion_leaves_nothing_to_go_on_with(
+    inside: Inside, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text("1 2\n" + "1 2 3 " * 900 + "\n")
+    flags = ["translate", "-m", model, "-i", "in", "-o", "out"]
+    assert "kept" not in inside(*flags, "--split", "never").refused("in:2 has a line", "split=long")
+    assert inside(*flags, "--split", "long").code == 0  # nothing stands in the way of what the message advises
 
 
 def test_progress_is_lines_a_second_and_the_time_left(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from heedful.checkpoint.shortlist import Shortlist, parse_shortlist, write_shortlist
+from heedful.checkpoint.weights import read_header
 from heedful.config import CorpusConfig, TokenizerConfig
-from heedful.decoding.shortlists import PairsInIds, ShortlistSize, collect_pairs, make_shortlist
+from heedful.decoding.shortlists import PairsInIds, ShortlistSize, collect_pairs, make_shortlist, merged
 from heedful.decoding.special_tokens import special_tokens
-from heedful.errors import CorpusError
+from heedful.errors import CorpusError, ModelDirectoryError
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 
 WORDS = {"cat": ("Katze", "chat"), "dog": ("Hund", "chien"), "house": ("Haus", "maison"), "tree": ("Baum", "arbre")}
@@ -83,3 +87,77 @@ def test_pairs_are_taken_evenly(tokenizer: Tokenizer, tmp_path: Path) -> None:
         assert max(np.diff(numbers)) <= 4 and numbers[-1] >= 46
     with pytest.raises(CorpusError, match="no pair"):
         make_shortlist(PairsInIds(tokenizer), ShortlistSize(), vocab_sizes=(9, 9))
+
+
+def made_of(tokenizer: Tokenizer, *corpora: tuple[list[str], str]) -> Shortlist:
+    pairs = PairsInIds(tokenizer)
+    for texts, language in corpora:
+        pairs.add(ENGLISH, texts, language)
+    sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    return make_shortlist(pairs, ShortlistSize(per_token=3, frequent=4), vocab_sizes=sizes)
+
+
+def candidates(made: Shortlist, tokenizer: Tokenizer, tag: str) -> set[int]:
+    return set(made.candidates(tokenizer.encode_source("the cat sees", tag)).tolist())
+
+
+def test_another_language_is_added_and_the_same_one_replaced(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    german, french = made_of(tokenizer, (GERMAN, "de")), made_of(tokenizer, (FRENCH, "fr"))
+    both, kept = merged(german, french, tokenizer)
+    assert kept == ["de"]
+    assert both.settings == {"per_token": 3, "frequent": 4, "pairs": 24, "pairs_de": 12, "pairs_fr": 12}
+    assert candidates(both, tokenizer, "de") >= candidates(german, tokenizer, "de")
+    assert candidates(both, tokenizer, "fr") >= candidates(french, tokenizer, "fr")
+    for token in range(both.num_sources):  # nothing but what one of the two has, each list rising
+        assert set(both.of(token).tolist()) <= {*german.of(token).tolist(), *french.of(token).tolist()}
+        assert (np.diff(both.of(token)) > 0).all()
+    write_shortlist(tmp_path / "file", both)
+    sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    stored = parse_shortlist(tmp_path / "file", tmp_path, sizes)
+    wrong = made_of(tokenizer, ([text.replace("Katze", "bald bald hier") for text in GERMAN], "de"))
+    assert wrong.settings["pairs_de"] == 12
+    spoiled, kept = merged(stored, wrong, tokenizer)
+    assert kept == ["fr"]
+    again, _ = merged(spoiled, german, tokenizer)
+    cat = tokenizer.encode_source("the cat", "de")[2]
+    for name in ("starts", "targets", "always", "languages"):
+        assert np.array_equal(getattr(again, name), getattr(merged(french, german, tokenizer)[0], name)), name
+    assert ids(tokenizer, "x Katze") & set(again.of(cat).tolist())
+
+
+def test_both_languages_at_once_leave_nothing_of_before(tokenizer: Tokenizer) -> None:
+    first = made_of(tokenizer, (FRENCH, "de"), (GERMAN, "fr"))
+    second = made_of(tokenizer, (GERMAN, "de"), (FRENCH, "fr"))
+    assert merged(first, second, tokenizer) == (second, [])
+
+
+def test_of_a_list_that_does_not_tell_its_languages_all_words_stay(tokenizer: Tokenizer) -> None:
+    german, french = made_of(tokenizer, (GERMAN, "de")), made_of(tokenizer, (FRENCH, "fr"))
+    plain = replace(german, languages=None, settings={"per_token": 3, "frequent": 4, "pairs": 12})
+    both, kept = merged(plain, french, tokenizer)
+    assert kept == ["de"]
+    assert candidates(both, tokenizer, "de") >= candidates(german, tokenizer, "de")
+    assert len(candidates(both, tokenizer, "de")) < tokenizer.target_vocab_size - 10
+
+
+@pytest.mark.parametrize(("largest", "stored"), [(60_000, "U16"), (70_000, "I32")])
+def test_ids_are_stored_in_two_bytes_where_they_fit(tmp_path: Path, largest: int, stored: str) -> None:
+    place = tmp_path / "file"
+    targets = np.array([4, largest], dtype=np.int32)
+    write_shortlist(place, Shortlist(np.array([0, 1, 2]), targets, np.array([3], dtype=np.int32)))
+    assert read_header(place, place)["targets"][0] == stored
+    found = parse_shortlist(place, place, (2, largest + 1))
+    assert found.targets.dtype == np.int32
+    assert found.targets.tolist() == targets.tolist()
+    assert found.languages is None
+
+
+def test_what_earlier_versions_stored_is_read(tmp_path: Path) -> None:
+    arrays = {"starts": np.array([0, 1, 2]), "targets": np.array([4, 5], np.int32), "always": np.array([3], np.int32)}
+    save_file(arrays, tmp_path / "file", metadata={"pairs": "7"})
+    found = parse_shortlist(tmp_path / "file", tmp_path, (2, 6))
+    assert (found.of(1).tolist(), found.settings) == ([5], {"pairs": 7})
+    for wrong in (np.array([1], np.uint8), np.array([1, 2], np.int32), np.array([[1, 2]], np.uint8)):
+        save_file({**arrays, "languages": wrong}, tmp_path / "file")
+        with pytest.raises(ModelDirectoryError, match="languages"):
+            parse_shortlist(tmp_path / "file", tmp_path, (2, 6))

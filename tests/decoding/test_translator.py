@@ -107,7 +107,7 @@ def test_a_bare_string_and_other_wrong_requests_are_refused(copier):
         copier.translate(["a"], beam_size=2, num_best=3)
     with pytest.raises(DecodingError, match="1 target prefixes for 2 texts"):
         copier.translate(["a", "b"], target_prefix=["a"])
-    with pytest.raises(DecodingError, match="target prefix of text 1 has"):
+    with pytest.raises(DecodingError, match="text 1 has a target prefix of"):
         copier.translate(["a"], target_prefix=["the cat sat on a mat"], max_length=3)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,32 @@ def test_the_processes_import_nothing_from_the_directory_they_are_started_in(
     monkeypatch.chdir(tmp_path)
     begun = aside.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"])
     assert begun.scores() == score(HYPOTHESES, REFERENCES, metrics=["bleu"])
-    assert [process.returncode for process in begun._processes if process is not None] == [0]
+    assert [made.result() is not None for made in begun._made if made is not None] == [True]
+
+
+def test_there_are_never_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "SMALL", 0)
+    monkeypatch.setattr(aside, "usable_cores", lambda: 2)
+    aside._room.cache_clear()
+    counting, running, most = threading.Lock(), [0], [0]
+
+    class Counted:
+        returncode = 0
+
+        def communicate(self) -> tuple[bytes, None]:
+            with counting:
+                running[0] += 1
+                most[0] = max(most[0], running[0])
+            time.sleep(0.02)
+            with counting:
+                running[0] -= 1
+            return b"[]", None
+
+    monkeypatch.setattr(aside, "_start", lambda arguments: Counted())
+    begun = [aside.Aside(HYPOTHESES, REFERENCES) for _ in range(4)]
+    assert [one.scores() for one in begun] == [[], [], [], []]
+    assert (running[0], most[0]) == (0, 2)
+    aside._room.cache_clear()
 
 
 def test_what_a_process_cannot_do_is_done_here_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +76,7 @@ def test_what_a_process_cannot_do_is_done_here_and_told(monkeypatch: pytest.Monk
         aside.Aside(HYPOTHESES, REFERENCES, metrics=["blue"]).scores()
     with monkeypatch.context() as broken:
         broken.setattr(aside.sys, "executable", "/bin/false")
-        begun = aside.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"])
+        begun = aside.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"]).scores()
         broken.setattr(aside.sys, "executable", "/nowhere/python")
-        never_begun = aside.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"])
-    assert begun.scores() == never_begun.scores() == score(HYPOTHESES, REFERENCES, metrics=["bleu"])
+        never_begun = aside.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"]).scores()
+    assert begun == never_begun == score(HYPOTHESES, REFERENCES, metrics=["bleu"])

@@ -12,9 +12,10 @@ from small_models import SMALL, VARIANTS, build, random_tokens
 from torch import Tensor
 
 from heedful.build import build_model, num_parameters
-from heedful.config import ModelConfig, settle
+from heedful.config import ModelConfig
 from heedful.model.positions import sinusoidal_encoding
 from heedful.model.transformer import Transformer
+from heedful.request import settle
 
 
 def logits_of(model: Transformer) -> Tensor:

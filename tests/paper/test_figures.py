@@ -15,12 +15,13 @@ from matplotlib import font_manager
 from heedful.build import build_model, num_parameters
 from heedful.checkpoint import save_model
 from heedful.cli import run
-from heedful.config import Config, ModelConfig, from_mapping, settle
+from heedful.config import Config, ModelConfig
 from heedful.errors import ConfigError, DecodingError
 from heedful.paper import fonts, table1_plot
 from heedful.paper.drawing import new_figure, save, styled
 from heedful.paper.figures import architecture, attention, masks, norm_training, norms, positions, scaling, training
 from heedful.paper.figures.gallery import WORDS, Runs, choose_figures, draw_figures
+from heedful.request import from_mapping, settle
 from heedful.text.tokenizer import train_tokenizer
 
 # ---- fonts and words -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toy_trees import toy_trees
 
 from heedful import cli
-from heedful.config import TokenizerConfig, settle
+from heedful.config import TokenizerConfig
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.evaluation.brackets import score_trees, summarise
@@ -21,6 +21,7 @@ from heedful.paper.parsing.linear import KINDS, ONE_FOR_ALL, WordSymbols, linear
 from heedful.paper.parsing.parser import Guess, Parser, bracket_symbols
 from heedful.paper.table4 import Treebanks, parsing_request, run_table4, set_name, tag_accuracy
 from heedful.paper.table4_report import PAPER_ROWS, WORDS
+from heedful.request import settle
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 from heedful.text.trees import Span, Tree, plain, read_guesses, read_tree, read_trees
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from heedful.build import num_parameters
-from heedful.config import Config, ModelConfig, TrainingConfig, settle
+from heedful.config import Config, ModelConfig, TrainingConfig
 from heedful.errors import ConfigError
 from heedful.paper.table2 import changed, num_averaged, read_recipe, vocab_size_asked
 from heedful.paper.table2_published import ROWS, estimated_flops
 from heedful.paper.table2_report import LANGUAGES, WORDS, markdown, remarks, scores_table, table
 from heedful.paper.training_flops import row_flops, step_flops
+from heedful.request import settle
 
 ROOT = Path(__file__).parents[2]
 TINY = (

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from heedful import cli
-from heedful.config import ModelConfig, settle
+from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.paper.sweep import Sweep, threads_each
 from heedful.paper.systems import num_parameters_of
@@ -44,6 +44,7 @@ from heedful.paper.table3_rows import (
     row_request,
 )
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN, evenly
+from heedful.request import settle
 from heedful.text.cleaning import TrainingPair
 from heedful.training.report import ConsoleReporter
 

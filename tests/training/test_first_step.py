@@ -16,8 +16,9 @@ import torch
 
 from heedful import workflow
 from heedful.checkpoint import load_weights
-from heedful.config import TrainingConfig, settle, to_mapping
+from heedful.config import TrainingConfig
 from heedful.data.prepare import Prepared
+from heedful.request import settle, to_mapping
 from heedful.training import background, caches
 from heedful.training.background import Background, Compiler
 from heedful.training.caches import FOLDERS, is_compiled, keep_compiled_code

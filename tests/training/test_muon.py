@@ -13,8 +13,9 @@ from small_runs import CPU, MODEL, Recorder, build, copying_store, make_loop, ra
 from torch import Tensor, nn
 
 from heedful.build import build_model
-from heedful.config import ModelConfig, TrainingConfig, from_mapping
+from heedful.config import ModelConfig, TrainingConfig
 from heedful.errors import ConfigError
+from heedful.request import from_mapping
 from heedful.training import muon
 from heedful.training.optimizer import build_optimizer, optimizer_tensors, set_learning_rate
 from heedful.training.state import load_state

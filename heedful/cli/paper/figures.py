@@ -45,12 +45,15 @@ def figures(
     """
     from heedful.build import resolve_device
     from heedful.checkpoint import describe
-    from heedful.config import Config, from_mapping, settle
+    from heedful.config import Config
+    from heedful.paper.experiment import refuse_ranks
     from heedful.paper.figures.attention import look
     from heedful.paper.figures.gallery import Runs, choose_figures, draw_figures
     from heedful.paper.figures.norm_training import STEPS
+    from heedful.request import from_mapping, settle
     from heedful.training.report import ConsoleReporter
 
+    refuse_ranks("folder of figures")
     if sentence is not None and model is None:
         raise ConfigError("--sentence needs --model DIRECTORY: the model whose attention is shown.")
     named = choose_figures(only or [], with_model=sentence is not None)

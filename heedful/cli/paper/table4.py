@@ -13,8 +13,8 @@ import typer
 from heedful.cli import options
 from heedful.cli.flags import command_line, model_directory, search_settings, settings_of
 from heedful.cli.outcome import INTERRUPTED
-from heedful.config import settle
 from heedful.errors import ConfigError
+from heedful.request import settle
 
 FIGURES = ("f1", "precision", "recall", "exact", "crossing", "no_crossing")
 TREES, SIZE = "Treebanks", "Size"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from heedful.decoding.bulk.portions import Portion
 from heedful.decoding.bulk.record import Made, Record, differences, load_record
-from heedful.errors import DecodingError
+from heedful.errors import DecodingError, TextError
 
 
 @dataclass
@@ -62,6 +62,14 @@ class Output:
         """Let an error of the work inside tell where to find what was done before it."""
         try:
             yield
+        except TextError as error:
+            if record_of(self.path).exists():  # the same command would meet this line again
+                error.add_note(
+                    f"The {self.record.lines:,} lines before its portion are kept in {self.partial}: once that line is "
+                    f"changed, the same command goes on from there; other flags (--from, --to, …) begin anew, with "
+                    f"--overwrite."
+                )
+            raise
         except BaseException as error:
             if record_of(self.path).exists():
                 error.add_note(f"What was done so far is in {self.partial}; the same command goes on from there.")

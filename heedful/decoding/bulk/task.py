@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.checkpoint.ctranslate2_format import RECORD
 from heedful.checkpoint.identity import identify_model
-from heedful.config import DecodingConfig, from_mapping, to_mapping
+from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import choose_engine
 from heedful.decoding.hypothesis import Translation
+from heedful.request import from_mapping, to_mapping
 
 if TYPE_CHECKING:
     from heedful.decoding.translator import Translator

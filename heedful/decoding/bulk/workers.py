@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import re
 import signal
 import sys
 import threading
@@ -25,7 +24,7 @@ import heedful.errors
 from heedful.decoding.bulk.places import Place
 from heedful.decoding.bulk.portions import Portion
 from heedful.decoding.bulk.task import Task, remarks_of
-from heedful.errors import CorpusError, DecodingError, HeedfulError
+from heedful.errors import CorpusError, DecodingError, HeedfulError, TextError
 from heedful.text.workers import receive, send, start_module
 
 
@@ -111,10 +110,8 @@ def _placing(portion: Portion, input_file: str) -> Iterator[None]:
     """Tell where in the file the text stands that an error is about."""
     try:
         yield
-    except DecodingError as error:
-        if found := re.search(r"\btext (\d+)\b", str(error)):
-            error.add_note(f"Text {found[1]} is {input_file}:{portion.first_line + int(found[1]) - 1}.")
-        raise
+    except TextError as error:
+        raise error.at(f"{input_file}:{portion.first_line + error.number - 1}") from None
 
 
 class _Process:
@@ -144,7 +141,7 @@ class _Process:
             raise DecodingError(f"{self.name} {_end_of(self._process.wait())}")
         said: dict[str, Any] = json.loads(answer[0])
         if "error" in said:
-            raise getattr(heedful.errors, said["error"])(said["message"])
+            raise getattr(heedful.errors, said["error"])(*said["arguments"])
         return answer[1], [(place, remark) for place, remark in said["remarks"]]
 
     def __enter__(self) -> _Process:
@@ -188,13 +185,13 @@ def main() -> None:
             remarks = json.dumps({"remarks": remarks_of(translations)}).encode()
             answer = [remarks, task.write(texts, translations)]
         except HeedfulError as error:
-            answer = [json.dumps({"error": type(error).__name__, "message": str(error)}).encode()]
+            answer = [json.dumps({"error": type(error).__name__, "arguments": error.args}).encode()]
         except RuntimeError as error:
             if type(error).__name__ != "OutOfMemoryError":
                 raise
             advice = "use a smaller decoding.tokens_per_batch, which may change between runs, or fewer --workers"
             message = f"{place} has not enough memory; {advice}."
-            answer = [json.dumps({"error": "DecodingError", "message": message}).encode()]
+            answer = [json.dumps({"error": "DecodingError", "arguments": [message]}).encode()]
         send(results, answer)
 
 

@@ -90,7 +90,13 @@ def look_through(model: Transformer, parameter: Tensor) -> str | None:
 
 
 class CapturedSearch:
-    """The sessions of one model. One search runs at a time; other threads wait for it."""
+    """The sessions of one model. One search runs at a time; other threads wait for it.
+
+    It keeps copies of some weights, and before each search follows the model: tensors that were replaced, and changes
+    in place that torch counts (an optimizer's, `copy_`, `load_state_dict`). What torch does not count, such as kernels
+    of our own, a replayed CUDA graph or a write through `.data`, it cannot see: after that make a new one, as every
+    new `Translator` does. Training, whose fast step changes weights so, makes one at each validation.
+    """
 
     def __init__(self, model: Transformer, special: SpecialTokens) -> None:
         self.model, self.special, self.parameters = model, special, list(model.parameters())

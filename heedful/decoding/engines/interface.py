@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from heedful.config import DecodingConfig, nearest
+from heedful.config import DecodingConfig
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.errors import ConfigError
+from heedful.request import nearest
 
 ENGINES = ("auto", "torch", "native", "ctranslate2")
 MakeRule = Callable[[Sequence[str], Sequence[int], Any], Any]

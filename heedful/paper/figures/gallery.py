@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from heedful.config import ModelConfig, nearest
+from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.paper.drawing import LANGUAGES, Words, in_language, open_folder, save, styled
 from heedful.paper.figures import architecture, attention, masks, norm_training, norms, positions, scaling, training
+from heedful.request import nearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

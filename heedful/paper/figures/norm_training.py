@@ -17,9 +17,10 @@ import torch
 from torch import nn
 
 from heedful.build import build_model
-from heedful.config import ModelConfig, TrainingConfig, from_mapping
+from heedful.config import ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
 from heedful.paper.drawing import in_language, new_figure
+from heedful.request import from_mapping
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.schedule import Schedule
 from heedful.training.step import TrainingStep

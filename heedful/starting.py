@@ -1,0 +1,201 @@
+"""Going on from a finished model: its weights, its tokenizer and its shape stand in the place of new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.config import PRESETS, Config
+from heedful.errors import ConfigError, HeedfulError
+from heedful.request import merge, settle, to_mapping
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from heedful.checkpoint.arrays import ModelArrays
+    from heedful.text.tokenizer import Tokenizer
+    from heedful.training.distributed import World
+
+KEY = "training.start_from"
+DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
+"""What may differ from the model: it belongs to the training, not to the weights."""
+FOLLOWING = ("source_vocab_size", "target_vocab_size")
+"""What `train` always sets itself, whatever the request says."""
+DERIVED = {"head_dim": "attention_head_dim", "key_dim": "attention_key_dim", "final_norm": "has_final_norm"}
+"""What None stands for: 64 is no contradiction to a None that means 64."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The model that a run begins with: plain data, which the first rank tells the others."""
+
+    directory: str
+    identity: str
+    """SHA-256 of its weights."""
+    tokenizer: str
+    """Identity of its tokenizer."""
+    is_compact: bool
+    changes: dict[str, Any]
+    """What it makes of the request: its shape, its tokenizer, its preset where none is named."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages and in the card of the model that comes of it."""
+        return Path(self.directory).resolve().name
+
+    def laid_over(self, plain: Mapping[str, Any]) -> dict[str, Any]:
+        """The request with all that this model decides."""
+        return merge(plain, self.changes)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Its weights, verified, as they are stored; those of int8 as float32."""
+        from heedful.checkpoint import load_weights
+
+        weights = load_weights(self.directory)
+        if identity_in(self.directory) != self.identity:
+            raise ConfigError(f"{KEY}: the model in {self.directory} was replaced just now; start again.")
+        return weights
+
+    def check_tokenizer(self, tokenizer: Tokenizer, prepared: str | None) -> None:
+        """The data must have been tokenised as the model expects it."""
+        if tokenizer.identity != self.tokenizer:
+            raise ConfigError(
+                f"data.prepared: {prepared} was made with another tokenizer than that of {self.name} ({KEY}); prepare "
+                f"it again with --tokenizer.path={self.directory}."
+            )
+
+    def details(self) -> dict[str, str]:
+        """What the card of the new model tells about it."""
+        return {"started_from": self.name, "started_from_identity": self.identity}
+
+
+def agree_on_start(plain: Mapping[str, Any], asked: Config, world: World, *, is_whole: bool) -> Start | None:
+    """The start that the request names, the same on all ranks; None if it begins from nothing."""
+    if asked.training.start_from is None:
+        return None
+
+    def find() -> dict[str, Any]:
+        start = find_start(plain, asked, is_whole=is_whole)
+        assert start is not None
+        if Path(start.directory).resolve() == Path(asked.output).resolve():
+            raise ConfigError(f"{KEY}: {start.directory} is also the output; choose another directory with -o.")
+        return vars(start)
+
+    start = Start(**world.tell(world.first(find)))
+    told = f"{{ranks}} cannot see the model of rank 0 in {start.directory} ({KEY}); copy it to every machine."
+    world.same(identity_in(start.directory), told)
+    return start
+
+
+def with_start(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with all that the model decides which it starts from, if it names one."""
+    start = find_start(plain, settle(plain, "base"))
+    return dict(plain) if start is None else start.laid_over(plain)
+
+
+def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = False) -> Start | None:
+    """The model that the request names in `training.start_from`, and what it makes of the request.
+
+    What the request says (`asked`, settled) must not contradict the model. `is_whole`: the request is a full
+    configuration, of which all that is as usual counts as not said.
+    """
+    named = asked.training.start_from
+    if named is None:
+        return None
+    from heedful.checkpoint import describe
+    from heedful.checkpoint.arrays import load_arrays
+    from heedful.checkpoint.ctranslate2_format import RECORD
+    from heedful.checkpoint.finding import find_model
+
+    try:
+        directory = find_model(named, "a model directory that `heedful train` wrote, or a name of `heedful models`.")
+    except ConfigError as error:
+        raise ConfigError(f"{KEY}: {error}") from None
+    if (directory / RECORD).is_file():
+        raise ConfigError(f"{KEY}: {directory} was exported for CTranslate2; name the model directory it was made of.")
+    found = load_arrays(directory, with_weights=False)
+    said = unusual(asked) if is_whole else plain
+    shape = _shape(said.get("model") or {}, asked, found, directory)
+    changes: dict[str, Any] = {
+        "model": shape,
+        "tokenizer": _tokenizer(said.get("tokenizer") or {}, asked, found, directory),
+    }
+    if found.tokenizer.tags:
+        if asked.data.target_tags is False:
+            raise ConfigError(
+                f"data.target_tags is false, but the model in {directory} ({KEY}) has tags; leave it out."
+            )
+        changes["data"] = {"target_tags": True}  # also where the new corpora have but one target language
+    if plain.get("preset") in (None, "auto") and found.config.preset in PRESETS:
+        changes["preset"] = found.config.preset
+    return Start(
+        directory=str(directory),
+        identity=identity_in(directory),
+        tokenizer=found.tokenizer.identity,
+        is_compact=bool(describe(directory)["compact"]),
+        changes=changes,
+    )
+
+
+def unusual(config: Config) -> dict[str, Any]:
+    """What a full configuration has otherwise than its preset, of the sections that a start decides."""
+    usual, own = to_mapping(settle({"preset": config.preset})), to_mapping(config)
+    return {
+        section: {key: value for key, value in own[section].items() if value != usual[section][key]}
+        for section in ("model", "tokenizer")
+    }
+
+
+def identity_in(directory: str | Path) -> str:
+    """SHA-256 of the weights in a model directory; empty where there are none to see."""
+    from heedful.checkpoint.identity import identify_weights
+
+    try:
+        return identify_weights(directory)
+    except (HeedfulError, OSError):
+        return ""
+
+
+def _shape(said: Mapping[str, Any], asked: Config, found: ModelArrays, directory: Path) -> dict[str, Any]:
+    """The section `model` of the model, with the dropouts that the request names."""
+    shape = to_mapping(found.config.model)
+    for key in said:
+        new, had = (getattr(config.model, DERIVED.get(key, key)) for config in (asked, found.config))
+        if key in DROPOUTS:
+            shape[key] = new
+        elif key not in FOLLOWING and new != had:
+            raise ConfigError(_contradiction(f"model.{key}", new, had, directory))
+    return shape
+
+
+def _tokenizer(said: Mapping[str, Any], asked: Config, found: ModelArrays, directory: Path) -> dict[str, Any]:
+    """The section `tokenizer` of the model, with the path where its tokenizer lies."""
+    from heedful.text.tokenizer import Tokenizer
+
+    own = found.tokenizer
+    had = {
+        **to_mapping(found.config.tokenizer),
+        "kind": own.kind,
+        "joint": own.joint,
+        "vocab_size": own.source_vocab_size,
+        "path": str(directory),
+    }
+    asked_for = to_mapping(asked.tokenizer)
+    for key in said:
+        new = asked_for[key]
+        if key == "path" and new is not None:
+            if Tokenizer.load(new).identity != own.identity:
+                raise ConfigError(_contradiction("tokenizer.path", new, f"another tokenizer in {directory}", directory))
+            had["path"] = new
+        elif new is not None and new != had[key]:
+            raise ConfigError(_contradiction(f"tokenizer.{key}", new, had[key], directory))
+    return had
+
+
+def _contradiction(key: str, new: Any, had: Any, directory: Path) -> str:
+    return (
+        f"{key} is {new!r}, but the model in {directory} ({KEY}) has {had!r}; leave {key} out to go on with that "
+        f"model, or leave {KEY} out to begin from nothing."
+    )
