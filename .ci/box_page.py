@@ -129,7 +129,7 @@ def write_card() -> None:
     (BOX / CARD).write_text(card(), encoding="utf-8")
     listed = json.loads((BOX / CHECKSUMS).read_text(encoding="utf-8"))
     listed["files"][CARD] = {"size": (BOX / CARD).stat().st_size, "sha256": sha256(BOX / CARD)}
-    (BOX / CHECKSUMS).write_text(json.dumps(listed, indent=2) + "\n", encoding="utf-8")
+    (BOX / CHECKSUMS).write_text(files_of.to_json(listed), encoding="utf-8")
 
 
 def main() -> None:
