@@ -92,7 +92,7 @@ def source(path: Path, lang: str) -> str:
 
 def machine(results: Results, lang: str) -> str:
     """On what the speed was measured."""
-    loads = [one["load"] for one in (*results["speed"]["found"], results["start"]["found"])]
+    loads = [one["load"] for one in results["speed"]["found"]]
     name = results["speed"]["machine"]
     return {
         "en": f"Measured on {name}, int8, two of them in use; load beside and with it {min(loads):.1f} to {max(loads):.1f}.",

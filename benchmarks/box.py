@@ -5,9 +5,10 @@
 `box` is what `heedful train configs/box.yaml -o box` wrote, `heedful/box/en-de-zh` the same model, exported as compact;
 `data` holds the corpora, plain or .xz. Every finished measure is kept in benchmarks/results/box_DATE_cpu.json at once:
 the same command goes on where it was stopped, and measures anew what belongs to another model or text. Parts may be
-measured apart, also on another machine if the JSON file goes along:
+measured apart, also on another machine, whose JSON file --take adds to the one here:
 
     python benchmarks/box.py … --precisions float32 --device cuda --parts scores        # float32 by torch on a GPU
+    python benchmarks/box.py … --take from-the-gpu/box_2026-11-16_cpu.json
 
 int8 is computed by the native engine on CPUs, float32 by the same or, with --device, by torch there.
 docs/box.md is made of the JSON file by .ci/box_page.py.
@@ -57,19 +58,50 @@ class Bench:
         self.directories = {"int8": arguments.compact, "float32": arguments.full}
         self.marks = {name: files_of.locate(path).weights_mark for name, path in self.directories.items()}
         self.place = results_folder() / f"box_{arguments.write}_cpu.json" if arguments.write else None
+        self.sentences, self.corpora = (
+            hashlib.sha256(path.read_bytes()).hexdigest() for path in (SENTENCES, CHECKSUMS)
+        )
         self.results: Results = {"format": FORMAT, "format_version": 1, "scores": {}, "runs": []}
-        if self.place is not None and self.place.exists():
-            self.results = json.loads(self.place.read_text(encoding="utf-8"))
+        for path in [*arguments.take, *self.known_before()]:
+            self.take(json.loads(path.read_text(encoding="utf-8")), path)
         self.results["model"] = facts(arguments.full, self.marks)
-        self.run = this_run()
+        check_pair(arguments.compact, self.marks["float32"])
+        self.run = this_run(arguments.device)
         self.translators: dict[str, Translator] = {}
         self.digests: dict[Path, str] = {}
 
+    def known_before(self) -> list[Path]:
+        """The file of an earlier run of the same date: where this one writes, or else among the results."""
+        if self.place is None:
+            return []
+        places = [self.place, ROOT / "benchmarks" / "results" / self.place.name]
+        return [place for place in places if place.exists()][:1]
+
+    def mark_of(self, part: str) -> str:
+        """What a part was measured of, apart from the scores."""
+        more = {"examples": f"{self.marks['int8']} {self.sentences}", "overlap": self.corpora}
+        return more.get(part, self.marks["int8"])
+
+    def take(self, other: Results, path: Path) -> None:
+        """Take over all that was measured of this very model; what belongs to another is left out."""
+        if other.get("format") != FORMAT:
+            sys.exit(f"{path}: these are no figures of this benchmark")
+        for key, one in other["scores"].items():
+            if one["model"] == self.marks[one["precision"]]:
+                self.results["scores"][key] = one
+        for part in PARTS[:-1]:
+            if other.get(part, {}).get("of") == self.mark_of(part):
+                self.results[part] = other[part]
+        self.results["runs"] += [run for run in other["runs"] if run not in self.results["runs"]]
+
     def keep(self) -> None:
-        """Write all that is known, so that a kill loses one measure at most."""
+        """Write all that is known, so that a kill loses one measure at most; runs that left nothing are forgotten."""
         self.run["ended"] = now()
         if self.run not in self.results["runs"]:
             self.results["runs"].append(self.run)
+        kept = [*self.results["scores"].values(), *(self.results[part] for part in PARTS[:-1] if part in self.results)]
+        used = {one["run"] for one in kept}
+        self.results["runs"] = [run for run in self.results["runs"] if run["began"] in used]
         if self.place is not None:
             write_json(self.place, self.results)
 
@@ -112,14 +144,14 @@ class Bench:
             "files": {name: self.digest(name) for name in one.files},
             "model": self.marks[precision],
             "cut": self.arguments.lines,
+            "run": self.run["began"],
         }
 
-    def is_done(self, key: str, one: TestSet, precision: str) -> bool:
-        """Whether this was measured before, of the same model on the same lines."""
+    def is_done(self, key: str, one: TestSet) -> bool:
+        """Whether this was measured before on the same lines."""
         known = self.results["scores"].get(key)
         return (
             known is not None
-            and known["model"] == self.marks[precision]
             and known["files"] == {name: self.digest(name) for name in one.files}
             and known["cut"] == self.arguments.lines
         )
@@ -133,18 +165,19 @@ class Bench:
             for search in SEARCHES
         ]
         for number, (key, one, precision, search) in enumerate(tasks, start=1):
-            if not self.is_done(key, one, precision):
+            if not self.is_done(key, one):
                 self.results["scores"][key] = self.measure_score(one, precision, search)
                 self.keep()
             known = self.results["scores"][key]
             told = ", ".join(f"{value['name']} {value['value']:.2f}" for value in known["scores"])
             say(f"[{number}/{len(tasks)}] {key}: {told} ({known['seconds']:.0f} s)")
 
-    def measure_part(self, name: str, measure: Callable[[], Any], mark: str) -> None:
+    def measure_part(self, name: str, measure: Callable[[], Any]) -> None:
         """A part that is measured as a whole, unless it is known of the same model."""
-        if self.results.get(name, {}).get("of") == mark and name not in self.arguments.again:
+        if name in self.results and name not in self.arguments.again:
             return say(f"{name}: known")
-        self.results[name] = {"of": mark, "machine": self.run["machine"], "found": measure()}
+        known: Results = {"of": self.mark_of(name), "run": self.run["began"], "machine": self.run["machine"]}
+        self.results[name] = {**known, "found": measure()}
         self.keep()
         return say(f"{name}: done")
 
@@ -161,19 +194,18 @@ class Bench:
 
     def measure(self) -> None:
         """Every part that is asked for."""
-        chosen, mark = self.arguments, self.marks["int8"]
-        sentences, corpora = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (SENTENCES, CHECKSUMS))
-        parts: dict[str, tuple[Callable[[], Any], str]] = {
-            "size": (lambda: size(chosen.compact), mark),
-            "examples": (self.examples, f"{mark} {sentences}"),
-            "start": (lambda: start(chosen.compact, rounds=chosen.rounds), mark),
-            "speed": (lambda: speed(chosen.compact, chosen.data, num_lines=chosen.lines, rounds=3), mark),
-            "overlap": (lambda: seen_in_training(chosen.data), corpora),
+        chosen = self.arguments
+        parts: dict[str, Callable[[], Any]] = {
+            "size": lambda: size(chosen.compact),
+            "examples": self.examples,
+            "start": lambda: start(chosen.compact, rounds=chosen.rounds),
+            "speed": lambda: speed(chosen.compact, chosen.data, num_lines=chosen.lines, rounds=3),
+            "overlap": lambda: seen_in_training(chosen.data),
         }
-        for name, (measure, of) in parts.items():
+        for name, measure in parts.items():
             if name in chosen.parts:
                 with on_cores(chosen.cores):
-                    self.measure_part(name, measure, of)
+                    self.measure_part(name, measure)
         if "scores" in chosen.parts:
             self.measure_scores()
 
@@ -197,11 +229,23 @@ def facts(full: Path, marks: dict[str, str]) -> Results:
     }
 
 
-def this_run() -> Results:
+def check_pair(compact: Path, full_mark: str) -> None:
+    """The two directories hold one model."""
+    _, details, _ = files_of.steady(compact, read_record)
+    if details.get("compact", {}).get("made_from") != full_mark:
+        sys.exit(f"{compact} was not made of the model of float32 that is given: heedful export --to compact makes it")
+
+
+def this_run(device: str) -> Results:
     """Where, when, with which versions, and by which command; without the folders of this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    machine = f"{processor()}, {cores} cores"
+    if device.startswith("cuda"):
+        import torch
+
+        machine += f"; {torch.cuda.get_device_name(device)}" if torch.cuda.is_available() else ""
     return {
-        "machine": f"{processor()}, {cores} cores",
+        "machine": machine,
         "versions": versions(),
         "command": shlex.join(["python", "benchmarks/box.py", *map(public, sys.argv[1:])]),
         "began": now(),
@@ -240,6 +284,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sets", nargs="+", default=[], metavar="SET", help="such as flores200 or 'msdocs en-*'")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--device", default="cpu", help="where float32 is computed: cpu, or cuda with torch")
+    parser.add_argument(
+        "--take", nargs="+", type=Path, default=[], metavar="JSON", help="also take what was measured elsewhere"
+    )
     parser.add_argument("--again", nargs="+", default=[], choices=PARTS[:-1], help="measure these anew")
     parser.add_argument("--cores", type=int, default=2, help="for speed and start")
     parser.add_argument("--rounds", type=int, default=9, help="how often the program is started")

@@ -298,5 +298,6 @@ def benchmark_page(results: Results) -> str:
         parts.append(overlap(results, "en"))
     if "examples" in results:
         parts.append(examples(results, "en"))
-    parts.append(machines(results, "en"))
+    if results["runs"]:
+        parts.append(machines(results, "en"))
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -145,6 +145,33 @@ def test_what_is_known_is_kept_and_what_is_of_another_text_is_not(measure: Any, 
         reference.write_text(before, encoding="utf-8")
 
 
+@native_only
+def test_figures_of_another_machine_are_taken_if_they_are_of_this_model(measure: Any, tmp_path: Path) -> None:
+    flags = ("--parts", "scores", "--sets", "newstest2014 en-de")
+    there = measure(*flags, "--precisions", "float32")
+    there["runs"][0]["began"] = there["runs"][0]["machine"] = "elsewhere"
+    for one in there["scores"].values():
+        one["run"] = "elsewhere"
+    strange = "newstest2014 en-de, int8, greedy"
+    there["scores"][strange] = {**there["scores"]["newstest2014 en-de, float32, greedy"], "precision": "int8"}
+    (tmp_path / "there.json").write_text(json.dumps(there), encoding="utf-8")
+    (tmp_path / "box_2026-01-01_cpu.json").unlink()
+    both = measure(*flags, "--take", str(tmp_path / "there.json"))
+    assert {key: one["run"] == "elsewhere" for key, one in both["scores"].items()} == {
+        f"newstest2014 en-de, {precision}, {search}": precision == "float32"
+        for precision in ("int8", "float32")
+        for search in ("beam 4", "greedy")
+    }
+    assert [run["machine"] == "elsewhere" for run in both["runs"]] == [True, False]
+
+
+def test_two_models_are_not_taken_for_one(place: Path) -> None:
+    full = files_of.locate(place / "full")
+    with pytest.raises(SystemExit, match="was not made of the model of float32"):
+        importlib.import_module("box").check_pair(place / "en-de-zh", "another mark")
+    importlib.import_module("box").check_pair(place / "en-de-zh", full.weights_mark)
+
+
 def test_a_set_that_is_none_is_refused(measure: Any) -> None:
     with pytest.raises(SystemExit, match="'newstest1914' is none of newstest2014 en-de"):
         measure("--parts", "scores", "--sets", "newstest1914")
