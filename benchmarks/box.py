@@ -309,3 +309,5 @@ if __name__ == "__main__":
         main()
     except HeedfulError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit("stopped; with --write the same command goes on from here")
