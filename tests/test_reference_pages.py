@@ -33,6 +33,15 @@ def test_a_generated_page_is_what_its_script_prints(script: str, page: str) -> N
     assert printed == written, f"make it anew: python .ci/{script}.py > docs/{page}"
 
 
+@pytest.mark.parametrize("page", ["docs/box.md", "docs/box.zh-CN.md", "heedful/box/en-de-zh/README.md"])
+def test_the_card_of_the_box_has_the_newest_figures(page: str) -> None:
+    if not (ROOT / page).exists():
+        pytest.skip("there is no model in this checkout")
+    command = [sys.executable, str(ROOT / ".ci" / "box_page.py"), page]
+    printed = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
+    assert printed == (ROOT / page).read_text(encoding="utf-8"), "make it anew: python .ci/box_page.py"
+
+
 def test_the_configuration_page_tells_how_a_preset_is_chosen() -> None:
     bounds = [int(number.replace(",", "")) for number in re.findall(r"below\s(\d+,000)", CONFIGURATION)]
     assert bounds == [20_000, 100_000, 500_000]

@@ -1,0 +1,166 @@
+"""The test sets of the model in the box, and the corpora of its recipe: where they lie, and whether they are the same.
+
+    python benchmarks/box_sets.py data            # compare a folder of corpora, plain or .xz, with configs/box.sha256
+    python benchmarks/box_sets.py data --write    # make configs/box.sha256 anew: the files that configs/box.yaml names
+
+Checksums are of the text, so that a compressed file has that of the plain one; `sha256sum -c` understands the list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from heedful.errors import HeedfulError
+from heedful.text.corpus import open_file, read_lines
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPE, CHECKSUMS = ROOT / "configs" / "box.yaml", ROOT / "configs" / "box.sha256"
+LEARNED = (("en", "de"), ("de", "en"), ("en", "zh"), ("zh", "en"))
+UNSEEN = (("de", "zh"), ("zh", "de"))
+
+
+class TestSet(NamedTuple):
+    """Sentences and their translations, in one direction."""
+
+    name: str
+    path: str
+    """In the folder of the corpora, without the language at its end."""
+    source: str
+    target: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.name} {self.source}-{self.target}"
+
+    @property
+    def files(self) -> tuple[str, str]:
+        return f"{self.path}.{self.source}", f"{self.path}.{self.target}"
+
+
+def both(name: str, path: str, languages: str) -> list[TestSet]:
+    """A pair of languages, both ways."""
+    one, other = languages.split("-")
+    return [TestSet(name, path, one, other), TestSet(name, path, other, one)]
+
+
+SETS = [
+    *both("newstest2014", "newstest/newstest2014.en-de", "en-de"),
+    *(TestSet("flores200-devtest", "newstest/flores200-devtest", *pair) for pair in (*LEARNED, *UNSEEN)),
+    TestSet("newstest2017", "newstest/newstest2017.zh-en", "zh", "en"),
+    *both("tatoeba", "tatoeba-en-de/test", "en-de"),
+    *both("tatoeba", "tatoeba-en-zh/test", "en-zh"),
+    *both("msdocs", "msdocs-en-de/test", "en-de"),
+    *both("msdocs", "msdocs-en-zh/test", "en-zh"),
+    *both("multi30k-test2016", "multi30k/test2016", "en-de"),
+]
+
+
+def chosen_sets(patterns: Sequence[str]) -> list[TestSet]:
+    """The sets whose key begins with one of the patterns, or is matched by it; all if there are none."""
+    for pattern in patterns:
+        if not any(matches(one, pattern) for one in SETS):
+            sys.exit(f"--sets: {pattern!r} is none of {', '.join(one.key for one in SETS)}")
+    return [one for one in SETS if not patterns or any(matches(one, pattern) for pattern in patterns)]
+
+
+def matches(one: TestSet, pattern: str) -> bool:
+    return one.key.startswith(pattern) or fnmatch(one.key, pattern)
+
+
+def found(folder: Path, name: str) -> Path:
+    """A file of the folder, or its compressed form."""
+    places = [folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz")]
+    place = next((place for place in places if place.exists()), None)
+    if place is None:
+        sys.exit(f"{places[0]}: there is no such file, nor one with .xz or .gz behind its name")
+    return place
+
+
+def lines_of(folder: Path, name: str) -> list[str]:
+    """The lines of a file, plain or compressed."""
+    return [line.decode("utf-8") for line in read_lines(found(folder, name))]
+
+
+def text_sha256(path: Path) -> str:
+    """The SHA-256 of a file's text, whether it is compressed or not."""
+    digest = hashlib.sha256()
+    with open_file(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def seen_in_training(data: Path) -> dict[str, dict[str, int]]:
+    """Of every file of a test set: its lines, and how many of them are also a line of the training texts.
+
+    Such a line has another partner there: the trainer drops whole pairs of valid and test, not single sentences.
+    """
+    tests = {name: lines_of(data, name) for one in SETS for name in one.files}
+    wanted: dict[str, set[str]] = {}
+    for name, lines in tests.items():
+        wanted.setdefault(name.rpartition(".")[2], set()).update(lines)
+    seen: dict[str, set[str]] = {language: set() for language in wanted}
+    for name in named_files(("train",)):
+        language = name.rpartition(".")[2]
+        if language in wanted:
+            seen[language].update(line for line in lines_of(data, inside(name)) if line in wanted[language])
+    return {
+        name: {"lines": len(lines), "seen": sum(line in seen[name.rpartition(".")[2]] for line in lines)}
+        for name, lines in tests.items()
+    }
+
+
+def named_files(parts: Sequence[str] = ("train", "valid", "test")) -> list[str]:
+    """Every file that the recipe names, as it names them."""
+    data = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))["data"]
+    corpora = [corpus for part in parts for corpus in data.get(part, ())]
+    return list(
+        dict.fromkeys(corpus[side] for corpus in corpora for side in ("source", "target", "path") if side in corpus)
+    )
+
+
+def stated() -> Iterator[tuple[str, str]]:
+    """Checksum and name of every file in the list."""
+    for line in CHECKSUMS.read_text(encoding="utf-8").splitlines():
+        checksum, _, name = line.partition("  ")
+        yield checksum, name
+
+
+def inside(name: str) -> str:
+    """The name of a file within the folder of the corpora: the recipe says data/…, the folder may be elsewhere."""
+    return name.partition("/")[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="the folder of the corpora")
+    parser.add_argument("--write", action="store_true", help="make the list anew instead of comparing with it")
+    arguments = parser.parse_args()
+    if arguments.write:
+        listed = [f"{text_sha256(found(arguments.data, inside(name)))}  {name}\n" for name in named_files()]
+        CHECKSUMS.write_text("".join(listed), encoding="utf-8")
+        return
+    others = 0
+    for checksum, name in stated():
+        same = text_sha256(found(arguments.data, inside(name))) == checksum
+        others += not same
+        print(f"{name}: {'the same' if same else 'ANOTHER TEXT'}", flush=True)
+    if others:
+        sys.exit(f"{others} files are not those of the recipe")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except HeedfulError as error:
+        sys.exit(str(error))
