@@ -90,23 +90,34 @@ def row_of(way: Way, count: int) -> list[str]:
 
 
 def draw(ways: list[Way], count: int, test: str, path: Path) -> None:
-    """BLEU against sentences a second, a mark for each way, a colour for each model."""
+    """BLEU against speed, all at once and alone: a colour a model, a shape a search, hollow with a shortlist."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for model in dict.fromkeys(way.model for way in ways):
-        mine = [way for way in ways if way.model == model]
-        points = [(count / min(way.together), way.bleu[0]) for way in mine]
-        axes.scatter(*zip(*points, strict=True), label=model, s=45)
-        for way, point in zip(mine, points, strict=True):
-            label = f"{way.search}{', shortlist' if way.shortlist else ''}"
-            axes.annotate(label, point, xytext=(5, 4), textcoords="offset points", fontsize=7)
-    axes.set(xlabel="sentences a second, all at once", ylabel=f"BLEU, {test}", xscale="log")
-    axes.grid(alpha=0.3)
-    axes.legend(title="encoder-decoder layers")
+    models, shapes = list(dict.fromkeys(way.model for way in ways)), dict(zip(SEARCHES, "os", strict=True))
+    panels = {
+        "sentences a second, all at once": lambda way: count / min(way.together),
+        "sentences a second, each alone": lambda way: 1 / min(way.alone),
+    }
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4.5), sharey=True, layout="constrained")
+    for panel, (label, speed) in zip(axes, panels.items(), strict=True):
+        for way in ways:
+            colour = f"C{models.index(way.model)}"
+            fill = "none" if way.shortlist else colour
+            panel.plot(speed(way), way.bleu[0], shapes[way.search], color=colour, markerfacecolor=fill, markersize=8)
+        panel.set_xlabel(label)
+        panel.grid(alpha=0.3)
+        panel.xaxis.set_major_locator(MaxNLocator(6))
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes[0].set_ylabel(f"BLEU, {test}")
+    marks = [Line2D([], [], ls="", marker="D", color=f"C{n}", label=f"{one} layers") for n, one in enumerate(models)]
+    marks += [Line2D([], [], ls="", marker=shape, color="0.4", label=one) for one, shape in shapes.items()]
+    marks.append(Line2D([], [], ls="", marker="o", color="0.4", markerfacecolor="none", label="hollow: shortlist"))
+    figure.legend(handles=marks, loc="outside upper center", ncols=len(marks))
     figure.savefig(path, dpi=150)
 
 
