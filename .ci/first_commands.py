@@ -1,11 +1,13 @@
-"""Print the first ```bash block of a Markdown file, without the `$ ` of its lines: what CI runs as a new user would."""
+"""Print what a new user of a Markdown file would run first: its first ```bash block, and those on the sample corpus."""
 
 import re
 import sys
 from pathlib import Path
 
 path = Path(sys.argv[1])
-block = re.search(r"^```(?:bash|sh|shell)\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-if block is None:
+blocks = re.findall(r"^```(?:bash|sh|shell)\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+if not blocks:
     sys.exit(f"{path}: there is no ```bash block.")
-sys.stdout.write(re.sub(r"^\$ ", "", block[1], flags=re.MULTILINE))
+first, *others = blocks
+chosen = [first, *(block for block in others if "examples/data/" in block)]
+sys.stdout.write(re.sub(r"^\$ ", "", "".join(chosen), flags=re.MULTILINE))

@@ -17,6 +17,7 @@ from typing import Any
 
 from heedful.config import Config, ModelConfig
 from heedful.request import to_mapping
+from heedful.text.directions import learned_directions
 
 NOT_STATED = "not stated"
 
@@ -24,8 +25,8 @@ NOT_STATED = "not stated"
 def model_card(config: Config, details: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> str:
     """The card of a model in Markdown, with the front matter that model hubs read."""
     sections = [
-        _front_matter(config, scores),
-        f"# {_inline(title(config))}\n\n{_summary(config, details)}",
+        _front_matter(config, details, scores),
+        f"# {_inline(title(config, details))}\n\n{_summary(config, details)}",
         f"## Use\n\n{_use()}",
         f"## Scores\n\n{_scores(scores, rounded='compact' in details)}",
         f"## Data\n\n{_data(details.get('data'))}",
@@ -37,11 +38,11 @@ def model_card(config: Config, details: Mapping[str, Any], scores: Sequence[Mapp
     return "\n\n".join(sections) + "\n"
 
 
-def title(config: Config) -> str:
+def title(config: Config, details: Mapping[str, Any]) -> str:
     """The model's name, or what it translates when it has none."""
     if config.name:
         return config.name
-    sources, targets = _languages(config)
+    sources, targets = _languages(config, details)
     if sources and targets:
         return f"Translation from {', '.join(sources)} to {', '.join(targets)}"
     return "A text-to-text model"
@@ -80,20 +81,14 @@ def base_name(path: Any) -> Any:
     return path if path is None else str(path).replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
 
 
-def _languages(config: Config) -> tuple[list[str], list[str]]:
-    sources, targets = [config.data.source_language], [config.data.target_language]
-    for corpus in config.data.train:
-        pair = (corpus.source_language or sources[0], corpus.target_language or targets[0])
-        sources.append(pair[0])
-        targets.append(pair[1])
-        if corpus.both_directions:
-            sources.append(pair[1])
-            targets.append(pair[0])
+def _languages(config: Config, details: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    pairs = learned_directions(config.data, details)
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     return list(dict.fromkeys(filter(None, sources))), list(dict.fromkeys(filter(None, targets)))
 
 
-def _front_matter(config: Config, scores: Sequence[Mapping[str, Any]]) -> str:
-    sources, targets = _languages(config)
+def _front_matter(config: Config, details: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> str:
+    sources, targets = _languages(config, details)
     fields: dict[str, Any] = {
         "language": list(dict.fromkeys([*sources, *targets])),
         "license": config.licence or "unknown",
@@ -111,14 +106,13 @@ def _metric(score: Mapping[str, Any]) -> str:
 
 
 def _summary(config: Config, details: Mapping[str, Any]) -> str:
-    sources, targets = _languages(config)
     model = config.model
     layers = f"{model.num_encoder_layers} encoder and {model.num_decoder_layers} decoder layers"
     vocabulary = f"{model.source_vocab_size:,} source and {model.target_vocab_size:,} target subwords"
     if config.tokenizer.joint:
         vocabulary = f"{model.target_vocab_size:,} subwords, shared by both sides"
     rows = [
-        ("Direction", f"{', '.join(sources) or NOT_STATED} → {', '.join(targets) or NOT_STATED}"),
+        ("Direction", _direction(config, details)),
         ("Model", f"{_kind(model)}, {layers}, width {model.d_model}"),
         ("Parameters", _number(details.get("num_parameters", NOT_STATED))),
         ("Vocabulary", vocabulary),
@@ -127,6 +121,11 @@ def _summary(config: Config, details: Mapping[str, Any]) -> str:
         ("Licence", config.licence or NOT_STATED),
     ]
     return _table(("", ""), rows)
+
+
+def _direction(config: Config, details: Mapping[str, Any]) -> str:
+    pairs = learned_directions(config.data, details)
+    return ", ".join(f"{pair.source or NOT_STATED} → {pair.target or NOT_STATED}" for pair in pairs)
 
 
 def _kind(model: ModelConfig) -> str:

@@ -33,4 +33,4 @@ def read_directions(directory: str | Path) -> Directions:
     """The directions that the model of a directory (or an exported one) has learned; its weights are not read."""
     place = Path(directory)
     read = read_exported(place) if (place / RECORD).is_file() else load_arrays(place, with_weights=False)
-    return Directions.of(read.config.data, read.tokenizer.tags)
+    return Directions.of(read.config.data, read.tokenizer.tags, read.details)

@@ -106,8 +106,9 @@ def heedful(
     """The Transformer of "Attention Is All You Need", from two text files to a translation.
 
     \b
+    heedful translate --to de "A sentence." "Another one."
     heedful train --source train.en --target train.de -o model
-    heedful translate -m model "A sentence." "Another one."
+    heedful translate -m model "A sentence."
     heedful evaluate -m model --source test.en --target test.de
     """
 

@@ -105,12 +105,12 @@ def weights_of(found: Mapping[str, Any]) -> str:
 
 def direction_of(found: Mapping[str, Any]) -> str:
     """Such as `en → de`, of all training corpora."""
-    data = found["config"]["data"]
-    corpora = [data, *data["train"], *((found["details"].get("data") or {}).get("corpora", []))]
-    sides = ("source_language", "target_language")
-    pairs = [tuple(corpus.get(side) or data[side] for side in sides) for corpus in corpora]
-    pairs += [(pair[1], pair[0]) for pair, corpus in zip(pairs, corpora, strict=True) if corpus.get("both_directions")]
-    return ", ".join(dict.fromkeys(f"{one} → {other}" for one, other in pairs if one and other)) or "not stated"
+    from heedful.config import Config
+    from heedful.request import from_mapping
+    from heedful.text.directions import learned_directions
+
+    pairs = learned_directions(from_mapping(Config, found["config"]).data, found["details"])
+    return ", ".join(f"{pair.source} → {pair.target}" for pair in pairs if pair.source and pair.target) or "not stated"
 
 
 def vocabulary_of(config: Mapping[str, Any]) -> str:

@@ -64,8 +64,8 @@ def translate(
     """Translate text: exactly one line out for each line in.
 
     \b
-    heedful translate -m model "A sentence." "Another one."
-    heedful translate -m model --to de "A sentence."
+    heedful translate --to de "A sentence." "Another one."
+    heedful translate -m model "A sentence."
     heedful translate -m model -i text.en -o text.de
     heedful translate -m model -i corpus.en.xz -o corpus.de --shard 3/16
     cat text.en | heedful translate -m model | less

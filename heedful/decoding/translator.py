@@ -118,7 +118,7 @@ class Translator:
             device=device,
             usual_length=max(int(typical), SHORTEST_USUAL_LENGTH) if typical else None,
             target_language=loaded.config.data.target_language,
-            directions=Directions.of(loaded.config.data, loaded.tokenizer.tags),
+            directions=Directions.of(loaded.config.data, loaded.tokenizer.tags, loaded.details),
         )
 
     def engine_for(self, **settings: Any) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from heedful.config import DataConfig
 from heedful.errors import DecodingError
@@ -35,14 +35,9 @@ class Directions:
     tags: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, data: DataConfig, tags: Sequence[str]) -> Directions:
-        """Those of a model that was trained on this data."""
-        found: list[tuple[str | None, str | None]] = []
-        for corpus in data.train:
-            one = direction(corpus, data)
-            found += [one, one[::-1]] if corpus.both_directions else [one]
-        found = found or [Direction(data.source_language, data.target_language)]
-        return cls(tuple(dict.fromkeys(Direction(*pair) for pair in found)), tuple(tags))
+    def of(cls, data: DataConfig, tags: Sequence[str], details: Mapping[str, Any]) -> Directions:
+        """Those of a model that was trained on this data, with what its directory tells of it."""
+        return cls(learned_directions(data, details), tuple(tags))
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
@@ -135,6 +130,19 @@ class Directions:
 
     def _has(self) -> str:
         return f"knows {', '.join(self.languages)}"
+
+
+def learned_directions(data: DataConfig, details: Mapping[str, Any]) -> tuple[Direction, ...]:
+    """What was trained: by the corpora that are named, or by the report in `details` on those prepared before."""
+    found: list[tuple[Direction, bool]] = [(direction(corpus, data), corpus.both_directions) for corpus in data.train]
+    if not found:
+        for corpus in (details.get("data") or {}).get("corpora", ()):
+            if corpus.get("role") == "train":
+                source, target = corpus.get("source_language"), corpus.get("target_language")
+                pair = Direction(source or data.source_language, target or data.target_language)
+                found.append((pair, bool(corpus.get("both_directions"))))
+    pairs = [Direction(*one) for pair, both in found for one in ((pair, pair[::-1]) if both else (pair,))]
+    return tuple(dict.fromkeys(pairs)) or (Direction(data.source_language, data.target_language),)
 
 
 def preferred(targets: Sequence[str]) -> str | None:

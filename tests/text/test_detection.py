@@ -120,7 +120,7 @@ def corpus(source: str | None, target: str | None, *, both: bool = False) -> Cor
 @pytest.fixture(scope="module")
 def box() -> Directions:
     data = DataConfig(train=(corpus("en", "de", both=True), corpus("en", "zh", both=True)))
-    return Directions.of(data, ("de", "en", "zh"))
+    return Directions.of(data, ("de", "en", "zh"), {})
 
 
 def test_directions_of_the_data(box: Directions) -> None:
@@ -129,7 +129,18 @@ def test_directions_of_the_data(box: Directions) -> None:
     assert box.targets_of("en") == ("de", "zh") and box.targets_of("zh") == ("en",)
     assert box.is_open("en") and not box.is_open("de")
     one = DataConfig(source_language="en", target_language="de", train=(corpus(None, None),))
-    assert Directions.of(one, ()).learned == (Direction("en", "de"),)
+    assert Directions.of(one, (), {}).learned == (Direction("en", "de"),)
+
+
+def test_directions_of_corpora_that_were_prepared_before_are_those_of_their_report() -> None:
+    report = [
+        {"role": "train", "source_language": "en", "target_language": "de", "both_directions": True},
+        {"role": "train", "source_language": "zh", "target_language": "en"},
+        {"role": "test", "source_language": "fr", "target_language": "en"},
+    ]
+    found = Directions.of(DataConfig(prepared="prepared"), ("de", "en"), {"data": {"corpora": report}})
+    assert found.learned == (Direction("en", "de"), Direction("de", "en"), Direction("zh", "en"))
+    assert found.choose("Good morning to all of you")[:2] == ("en", "de")
 
 
 def test_a_text_goes_where_its_language_leaves_one_choice(box: Directions) -> None:
@@ -146,14 +157,14 @@ def test_a_text_goes_where_its_language_leaves_one_choice(box: Directions) -> No
 
 def test_english_is_preferred_among_several() -> None:
     data = DataConfig(train=(corpus("de", "zh", both=True), corpus("de", "en", both=True)))
-    assert Directions.of(data, ("de", "en", "zh")).choose("Guten Morgen")[:2] == ("de", "en")
+    assert Directions.of(data, ("de", "en", "zh"), {}).choose("Guten Morgen")[:2] == ("de", "en")
 
 
 def test_codes_with_regions_are_the_same_languages() -> None:
     data = DataConfig(
         train=(corpus("en_US", "de-AT", both=True), corpus("zh-Hans", "en_US"), corpus("zh-Hans", "de-AT"))
     )
-    regions = Directions.of(data, ("de-AT", "en_US"))
+    regions = Directions.of(data, ("de-AT", "en_US"), {})
     assert regions.choose("你好")[:2] == ("zh-Hans", "en_US") and regions.choose("Guten Morgen")[:2] == (
         "de-AT",
         "en_US",
