@@ -63,7 +63,7 @@ class Start:
         if tokenizer.identity != self.tokenizer:
             raise ConfigError(
                 f"data.prepared: {prepared} was made with another tokenizer than that of {self.name} ({KEY}); prepare "
-                f"it again with --tokenizer.path={self.directory}."
+                f"it again with `heedful prepare --start-from {self.directory}`."
             )
 
     def details(self) -> dict[str, str]:

@@ -37,6 +37,10 @@ def prepare(
     test_target: options.TestTargets = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
+    start_from: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Prepare for going on from this finished model, as it reads text."),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to write.")] = Path(
         "prepared"
     ),
@@ -57,6 +61,7 @@ def prepare(
     heedful prepare --source train.en --target train.de --dry-run
     heedful prepare --source train.en --target train.de -o prepared
     heedful train --prepared prepared -o model
+    heedful prepare --source own.en --target own.de --start-from model -o prepared
     heedful prepare --join part1 --join part2 -o prepared
 
     Every key of the sections data and tokenizer is also a flag: --data.max_characters=500.
@@ -105,7 +110,7 @@ def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: b
         console.note(f"{output} is prepared already, from the same files and settings.")
         return
     prepared = workflow.prepare(asked, output, console)
-    tell_what_is_next(prepared, console)
+    tell_what_is_next(prepared, console, asked.training.start_from)
 
 
 def join_parts(asked: Config, parts: list[Path], output: Path, *, quiet: bool, overwrite: bool) -> None:
@@ -146,10 +151,11 @@ def stands_there(output: Path, mark: str, *, overwrite: bool) -> bool:
     return False
 
 
-def tell_what_is_next(prepared: Prepared, console: ConsoleReporter) -> None:
+def tell_what_is_next(prepared: Prepared, console: ConsoleReporter, start_from: str | None = None) -> None:
     """One line about what was written."""
+    start = "" if start_from is None else f" --start-from {start_from}"
     console.note(
         f"{len(prepared.train):,} pairs in rows of {prepared.row_width} tokens, "
         f"{prepared.tokenizer.target_vocab_size:,} subwords. "
-        f"Go on: heedful train --prepared {prepared.directory} -o model"
+        f"Go on: heedful train --prepared {prepared.directory}{start} -o model"
     )

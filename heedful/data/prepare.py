@@ -321,6 +321,11 @@ def _given_tokenizer(path: str, tags: Sequence[str], markers: Sequence[str]) -> 
                 f"tokenizer.path (or training.start_from): the tokenizer in {path} has no {what} {missing} ({has}) "
                 f"that these corpora need; leave such corpora out, or train a new tokenizer and model."
             )
+    if len(tokenizer.tags) > 1 and not tags:  # a source without its tag would be nothing that the model knows
+        raise ConfigError(
+            f"tokenizer.path: the tokenizer in {path} puts a tag for the target language ({', '.join(tokenizer.tags)}) "
+            f"before each source; set data.target_tags=true and a target_language for each corpus."
+        )
     return tokenizer
 
 

@@ -140,8 +140,10 @@ def test_going_on_from_a_finished_model(inside: Inside, corpus: Corpus, model: P
     ended = inside("train", *corpus.flags, *going_on, "-o", "tuned")
     assert ended.code == 0 and "Going on from model, training on" in ended.error, ended.error
     assert "| started from | model |" in (tmp_path / "tuned" / "README.md").read_text()
-    for name, flag in (("one", f"--tokenizer.path={model}"), ("two", f"--training.start_from={model}")):
-        assert inside("prepare", *corpus.flags, flag, "-o", name).code == 0
+    for name, flags in (("one", [f"--tokenizer.path={model}"]), ("two", ["--start-from", model])):
+        prepared = inside("prepare", *corpus.flags, *flags, "-o", name)
+        assert prepared.code == 0, prepared.error
+        assert (f"--prepared two --start-from {model}" in prepared.error) is (name == "two"), prepared.error
         assert inside("train", "--prepared", name, *going_on, "-o", f"from-{name}").code == 0
     inside("train", *corpus.flags, *going_on, "--model.d_ff", 128, "-o", "out").refused("model.d_ff", "128", "64")
     inside("train", *corpus.flags, *going_on[2:], "--start-from", "modle", "-o", "out").refused("start_from", "modle")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,16 @@ def test_a_tokenizer_without_the_tags_is_refused(tmp_path: Path, data: DataConfi
     tagged = DataConfig(train=data.train, target_language="yy", target_tags=True)
     with pytest.raises(ConfigError, match=r"tokenizer\.path.*no tag for yy"):
         prepare(tagged, TokenizerConfig(path=str(tmp_path / "one")), tmp_path / "two", seed=1)
+
+
+def test_a_tokenizer_with_tags_is_not_used_without_them(tmp_path: Path, data: DataConfig) -> None:
+    both = replace(data.train[0], source_language="xx", target_language="yy", both_directions=True)
+    prepare(DataConfig(train=(both,)), TOKENIZER, tmp_path / "both", seed=1)
+    one_way, borrowed = replace(both, both_directions=False), TokenizerConfig(path=str(tmp_path / "both"))
+    with pytest.raises(ConfigError, match=r"tag for the target language \(xx, yy\).*set data\.target_tags=true"):
+        prepare(DataConfig(train=(one_way,)), borrowed, tmp_path / "one", seed=1)
+    made = prepare(DataConfig(train=(one_way,), target_tags=True), borrowed, tmp_path / "one", seed=1)
+    assert made.train.source.sentence(0)[0] == made.tokenizer.encode_source("", "yy")[0]
 
 
 def test_without_anything_to_validate_on_there_is_an_error(tmp_path: Path, data: DataConfig) -> None:
