@@ -25,6 +25,8 @@ FOLLOWING = ("source_vocab_size", "target_vocab_size")
 """What `train` always sets itself, whatever the request says."""
 DERIVED = {"head_dim": "attention_head_dim", "key_dim": "attention_key_dim", "final_norm": "has_final_norm"}
 """What None stands for: 64 is no contradiction to a None that means 64."""
+LONG = ("source_p99", "target_p99")
+"""Which of the lengths of a model's sentences say how long a text may be before it is split."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Start:
     is_compact: bool
     changes: dict[str, Any]
     """What it makes of the request: its shape, its tokenizer, its preset where none is named."""
+    long: dict[str, float]
+    """How long the longest of its sentences were; empty where that is not known."""
 
     @property
     def name(self) -> str:
@@ -65,6 +69,10 @@ class Start:
                 f"data.prepared: {prepared} was made with another tokenizer than that of {self.name} ({KEY}); prepare "
                 f"it again with `heedful prepare --start-from {self.directory}`."
             )
+
+    def with_long(self, lengths: Mapping[str, float]) -> dict[str, float]:
+        """The lengths of the new sentences; the long ones as long as the model has seen, now or before."""
+        return {**lengths, **{name: max(value, lengths.get(name, 0.0)) for name, value in self.long.items()}}
 
     def details(self) -> dict[str, str]:
         """What the card of the new model tells about it."""
@@ -136,6 +144,7 @@ def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = Fals
         tokenizer=found.tokenizer.identity,
         is_compact=bool(describe(directory)["compact"]),
         changes=changes,
+        long={name: value for name, value in (found.details.get("lengths") or {}).items() if name in LONG},
     )
 
 

@@ -420,7 +420,8 @@ def publisher(
         training |= {} if start is None else start.details()
         if stopwatch.first_step is not None:
             training["first_step"] = vars(stopwatch.first_step)
-        details = {"data": prepared.report, "lengths": prepared.lengths, "training": training}
+        lengths = prepared.lengths if start is None else start.with_long(prepared.lengths)
+        details = {"data": prepared.report, "lengths": lengths, "training": training}
         save_model(config.output, weights=weights, config=config, tokenizer=prepared.tokenizer, details=details)
 
     return publish

@@ -250,6 +250,19 @@ def test_a_run_goes_on_with_the_start_it_had(old: Path, new: dict[str, str], tmp
         workflow.train({**request, "training": {**request["training"], "steps": 6}}, resume=True, quiet=True)
 
 
+def test_long_sentences_of_the_start_are_not_split_after_short_ones(old: Path, folder: Path, tmp_path: Path) -> None:
+    corpus = write_corpus(folder, "longer", [f"{word} {word} {word}" for word in NEW_WORDS], 60)
+    lengths = []
+    for start, output in ((old, "longer"), (tmp_path / "longer", "shorter")):
+        workflow.train(request_for(corpus, tmp_path / output, start_from=str(start), steps=1), quiet=True)
+        lengths.append(describe(tmp_path / output)["details"]["lengths"])
+        corpus = write_corpus(folder, "shorter", NEW_WORDS, 60)
+    longer, shorter = lengths
+    assert longer["source_p99"] > describe(old)["details"]["lengths"]["source_p99"]
+    assert (shorter["source_p99"], shorter["target_p99"]) == (longer["source_p99"], longer["target_p99"])
+    assert shorter["source_mean"] < longer["source_mean"]  # which tells of the new sentences
+
+
 def test_from_prepared_data_of_the_same_tokenizer(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     for name, tokenizer in (("same", {"path": str(old)}), ("other", {"vocab_size": 290})):
         asked = settle({"data": request_for(new, tmp_path)["data"], "tokenizer": tokenizer})
