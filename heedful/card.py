@@ -17,7 +17,7 @@ from typing import Any
 
 from heedful.config import Config, ModelConfig
 from heedful.request import to_mapping
-from heedful.text.directions import learned_directions
+from heedful.text.directions import learned_directions, told_before
 
 NOT_STATED = "not stated"
 
@@ -125,7 +125,8 @@ def _summary(config: Config, details: Mapping[str, Any]) -> str:
 
 def _direction(config: Config, details: Mapping[str, Any]) -> str:
     pairs = learned_directions(config.data, details)
-    return ", ".join(f"{pair.source or NOT_STATED} → {pair.target or NOT_STATED}" for pair in pairs)
+    told = ", ".join(f"{pair.source or NOT_STATED} → {pair.target or NOT_STATED}" for pair in pairs)
+    return told + told_before(pairs, details)
 
 
 def _kind(model: ModelConfig) -> str:

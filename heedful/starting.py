@@ -43,6 +43,8 @@ class Start:
     """What it makes of the request: its shape, its tokenizer, its preset where none is named."""
     long: dict[str, float]
     """How long the longest of its sentences were; empty where that is not known."""
+    directions: list[list[str]]
+    """The pairs of languages that it had learned."""
 
     @property
     def name(self) -> str:
@@ -74,9 +76,12 @@ class Start:
         """The lengths of the new sentences; the long ones as long as the model has seen, now or before."""
         return {**lengths, **{name: max(value, lengths.get(name, 0.0)) for name, value in self.long.items()}}
 
-    def details(self) -> dict[str, str]:
-        """What the card of the new model tells about it."""
-        return {"started_from": self.name, "started_from_identity": self.identity}
+    def details(self) -> dict[str, Any]:
+        """What the new model tells about it."""
+        from heedful.text.directions import BEFORE
+
+        told: dict[str, Any] = {"started_from": self.name, "started_from_identity": self.identity}
+        return {**told, BEFORE: self.directions} if self.directions else told
 
 
 def agree_on_start(plain: Mapping[str, Any], asked: Config, world: World, *, is_whole: bool) -> Start | None:
@@ -144,6 +149,7 @@ def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = Fals
         tokenizer=found.tokenizer.identity,
         is_compact=bool(describe(directory)["compact"]),
         changes=changes,
+        directions=_directions(found),
         long={name: value for name, value in (found.details.get("lengths") or {}).items() if name in LONG},
     )
 
@@ -201,6 +207,14 @@ def _tokenizer(said: Mapping[str, Any], asked: Config, found: ModelArrays, direc
         elif new is not None and new != had[key]:
             raise ConfigError(_contradiction(f"tokenizer.{key}", new, had[key], directory))
     return had
+
+
+def _directions(found: ModelArrays) -> list[list[str]]:
+    """Plain data of what the model has learned, also before it went on from another, as far as it is told."""
+    from heedful.text.directions import Directions
+
+    known = Directions.of(found.config.data, found.tokenizer.tags, found.details).known
+    return [[pair.source, pair.target] for pair in known if pair.source and pair.target]
 
 
 def _contradiction(key: str, new: Any, had: Any, directory: Path) -> str:

@@ -17,6 +17,7 @@ import torch
 from heedful import workflow
 from heedful.checkpoint import describe, load_model, load_weights
 from heedful.checkpoint.directory import sha256
+from heedful.checkpoint.identity import read_directions
 from heedful.config import Config
 from heedful.data.prepare import prepare
 from heedful.errors import ConfigError, HeedfulError, TrainingError
@@ -24,6 +25,7 @@ from heedful.interop.own_format import export_own
 from heedful.paper.compare import compare
 from heedful.request import from_mapping, settle
 from heedful.starting import Start, find_start, with_start
+from heedful.text.corpus import Direction
 from heedful.training.distributed import World
 from heedful.training.report import ConsoleReporter, Reporters
 
@@ -280,6 +282,12 @@ def test_a_model_with_tags_and_markers_keeps_them(tagged: Path, folder: Path, tm
     tokenizer = load_model(tmp_path / "out").tokenizer
     assert (tokenizer.tags, tokenizer.markers) == (("xx", "yy"), ("noisy",))
     assert json.loads((tmp_path / "out" / "training" / "run.json").read_text())["data"]["target_tags"] is True
+    assert "| Direction | xx → yy (before: yy → xx) |" in (tmp_path / "out" / "README.md").read_text("utf-8")
+    again = request_for(corpus, tmp_path / "again", start_from=str(tmp_path / "out"), steps=1)
+    workflow.train(again, quiet=True)
+    directions = read_directions(tmp_path / "again")
+    assert directions.learned == (Direction("xx", "yy"),)
+    assert directions.before == (Direction("xx", "yy"), Direction("yy", "xx"))  # also through two generations
 
 
 def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: dict[str, str], tmp_path: Path) -> None:

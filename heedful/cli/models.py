@@ -87,7 +87,8 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     for corpus in (details.get("data") or {}).get("corpora", []):
         rows.append(("data", f"{corpus['role']}: {corpus['name']}, {corpus['num_kept']:,} of {corpus['num_read']:,}"))
-    told = [f"{key.replace('_', ' ')} {plain(value)}" for key, value in training.items() if value is not None]
+    single = {key: value for key, value in training.items() if value is not None and not isinstance(value, list)}
+    told = [f"{key.replace('_', ' ')} {plain(value)}" for key, value in single.items()]
     rows.append(("training", ", ".join(told) or "not stated"))
     rows += [("score", score_line(one)) for one in details.get("scores") or []] or [("score", "none")]
     rows.append(("made with", f"heedful {found['heedful_version']}, format {found['format_version']}"))
@@ -107,10 +108,11 @@ def direction_of(found: Mapping[str, Any]) -> str:
     """Such as `en → de`, of all training corpora."""
     from heedful.config import Config
     from heedful.request import from_mapping
-    from heedful.text.directions import learned_directions
+    from heedful.text.directions import learned_directions, told_before
 
     pairs = learned_directions(from_mapping(Config, found["config"]).data, found["details"])
-    return ", ".join(f"{pair.source} → {pair.target}" for pair in pairs if pair.source and pair.target) or "not stated"
+    told = ", ".join(f"{pair.source} → {pair.target}" for pair in pairs if pair.source and pair.target)
+    return (told or "not stated") + told_before(pairs, found["details"])
 
 
 def vocabulary_of(config: Mapping[str, Any]) -> str:

@@ -14,6 +14,8 @@ from heedful.text.detection import can_detect, detect_language, plain_code, scri
 
 PREFERRED = "en"
 """The target of a text that could go into several languages, this one among them."""
+BEFORE = "started_from_directions"
+"""Where the details of a model's training tell what the model it went on from had learned."""
 
 
 class Choice(NamedTuple):
@@ -33,23 +35,31 @@ class Directions:
 
     learned: tuple[Direction, ...] = ()
     tags: tuple[str, ...] = ()
+    before: tuple[Direction, ...] = ()
+    """What the model had learned that this one went on from: known still, if no longer shown."""
 
     @classmethod
     def of(cls, data: DataConfig, tags: Sequence[str], details: Mapping[str, Any]) -> Directions:
         """Those of a model that was trained on this data, with what its directory tells of it."""
-        return cls(learned_directions(data, details), tuple(tags))
+        return cls(learned_directions(data, details), tuple(tags), directions_before(details))
+
+    @cached_property
+    def known(self) -> tuple[Direction, ...]:
+        """All that was learned, now and before."""
+        return tuple(dict.fromkeys((*self.learned, *self.before)))
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
         """Every language that a text may be in."""
-        return tuple(dict.fromkeys(code for code in (*(pair.source for pair in self.learned), *self.tags) if code))
+        return tuple(dict.fromkeys(code for code in (*(pair.source for pair in self.known), *self.tags) if code))
 
     def targets_of(self, source: str | None) -> tuple[str, ...]:
-        """The languages that a text in this one may go into: those that were learned, or all other tags."""
-        learned = [pair.target for pair in self.learned if source is not None and pair.source == source]
-        return tuple(dict.fromkeys(tag for tag in learned if tag in self.tags)) or tuple(
-            tag for tag in self.tags if tag != source
-        )
+        """The languages that a text in this one may go into: learned, else learned before, else all other tags."""
+        for pairs in (self.learned, self.before):
+            learned = [pair.target for pair in pairs if source is not None and pair.source == source]
+            if targets := tuple(dict.fromkeys(tag for tag in learned if tag in self.tags)):
+                return targets
+        return tuple(tag for tag in self.tags if tag != source)
 
     def is_open(self, source: str | None) -> bool:
         """Whether somebody must say into which language a text in this one goes."""
@@ -106,7 +116,7 @@ class Directions:
 
     def _only(self, source: str | None, target: str | Mapping[str, str] | None) -> Choice:
         """A model with one target has nothing to choose; what is said must agree with it."""
-        sources = {pair.source for pair in self.learned if pair.source}
+        sources = {pair.source for pair in self.known if pair.source}
         if source is not None and sources and source not in sources:
             raise DecodingError(
                 f"is said to be in {source!r}; this model translates from {', '.join(sorted(sources))}."
@@ -128,10 +138,10 @@ class Directions:
             return f"looks like {foreign}, which this model has not learned"
         if source == target:
             return f"looks as if it were in {target!r} already"
-        learned = [pair.target for pair in self.learned if pair.source == source]
+        learned = [pair.target for pair in self.known if pair.source == source]
         if source is None or not any(learned) or target in learned:
             return None
-        between = next((code for code in learned if Direction(code, target) in self.learned), None)
+        between = next((code for code in learned if Direction(code, target) in self.known), None)
         way = f" (but {source} → {between} → {target})" if between else ""
         return f"is in {source!r}, and this model has not learned {source} → {target}{way}"
 
@@ -150,6 +160,17 @@ def learned_directions(data: DataConfig, details: Mapping[str, Any]) -> tuple[Di
                 found.append((pair, bool(corpus.get("both_directions"))))
     pairs = [Direction(*one) for pair, both in found for one in ((pair, pair[::-1]) if both else (pair,))]
     return tuple(dict.fromkeys(pairs)) or (Direction(data.source_language, data.target_language),)
+
+
+def directions_before(details: Mapping[str, Any]) -> tuple[Direction, ...]:
+    """What the model had learned that this one went on from, if it did not begin from nothing."""
+    return tuple(Direction(*pair) for pair in (details.get("training") or {}).get(BEFORE, ()))
+
+
+def told_before(learned: Sequence[Direction], details: Mapping[str, Any]) -> str:
+    """Such as ` (before: de → en)`, of what was learned before and not again; empty if there is nothing like that."""
+    told = [f"{pair.source} → {pair.target}" for pair in directions_before(details) if pair not in learned]
+    return f" (before: {', '.join(told)})" if told else ""
 
 
 def preferred(targets: Sequence[str]) -> str | None:

@@ -163,6 +163,18 @@ def test_a_pair_that_was_not_learned_is_remarked_on(box: Directions) -> None:
     assert Directions((), ("de", "en", "zh")).choose("Guten Morgen, wie geht es dir?", target="zh").remark is None
 
 
+def test_a_model_that_went_on_one_way_knows_what_it_had_learned_before(box: Directions) -> None:
+    before = [list(pair) for pair in box.learned]
+    data, details = DataConfig(train=(corpus("en", "de"),)), {"training": {"started_from_directions": before}}
+    tuned = Directions.of(data, box.tags, details)
+    assert tuned.choose("Good morning")[:2] == ("en", "de")  # what it was taught last
+    assert tuned.choose("Good morning", target="zh").remark is None
+    assert tuned.choose("你好")[:2] == ("zh", "en")
+    assert "has not learned de → zh" in (tuned.choose("Guten Morgen, wie geht es dir?", target="zh").remark or "")
+    one_target = Directions((Direction("de", "en"),), before=(Direction("fr", "en"),))
+    assert one_target.choose("Bonjour", source="fr")[:2] == ("fr", "en")
+
+
 def test_english_is_preferred_among_several() -> None:
     data = DataConfig(train=(corpus("de", "zh", both=True), corpus("de", "en", both=True)))
     assert Directions.of(data, ("de", "en", "zh"), {}).choose("Guten Morgen")[:2] == ("de", "en")
