@@ -14,11 +14,8 @@ from heedful.request import to_mapping
 from heedful.training.state import write_durably
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")
-"""Sections that must be the same when a run goes on, causes first; of `training`, the fields below."""
-FIXED_TRAINING = (
-    *("seed", "start_from", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon"),
-    *("label_smoothing", "r_drop"),
-)
+"""Sections that must be the same when a run goes on, causes first; of `training`, `start_from` and the fields below."""
+FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon", "label_smoothing", "r_drop")
 
 BEFORE_IT_WAS_A_KEY = {"data.order": "pairs", "training.optimizer": "adam"}
 """How runs began whose record does not know the key yet."""
@@ -60,7 +57,8 @@ def forget_run(directory: Path) -> None:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Keys that a resumed run may not change, with their old and new values."""
-    keys = [(section, name) for section in FIXED_SECTIONS for name in now[section]]
+    keys = [("training", "start_from")]  # from which shape and tokenizer follow, so that it is named before them
+    keys += [(section, name) for section in FIXED_SECTIONS for name in now[section]]
     keys += [("training", name) for name in FIXED_TRAINING]
     found = []
     for section, name in keys:
