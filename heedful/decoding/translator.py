@@ -203,7 +203,8 @@ class Translator:
             try:
                 translations = self.translate(chunk, **languages, align=align, **settings)
             except TextError as error:
-                raise error.at(f"line {behind + error.number}") from None
+                number = behind + error.number
+                raise TextError(number, error.problem, f"line {number}") from None
             yield from translations
             behind += len(chunk)
 

@@ -16,7 +16,7 @@ from heedful.build import build_model
 from heedful.checkpoint import finding, save_model
 from heedful.checkpoint.shards import shard_bytes
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, TextError
 from heedful.interop.own_format import export_own
 from heedful.text.tokenizer import train_tokenizer
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
@@ -241,8 +241,9 @@ def test_python_has_the_same_defaults(box: Path) -> None:
     streamed = list(translator.translate_lines(["Guten Morgen\n"], source_language="de", max_length=3))
     assert [one.text for one in streamed] == [found[0].text]
     lines = translator.translate_lines(["Guten Morgen\n"] * 5 + ["Good morning\n"], chunk_size=4, max_length=3)
-    with pytest.raises(heedful.HeedfulError, match="line 6 is in 'en'"):
+    with pytest.raises(TextError, match="line 6 is in 'en'") as told:
         list(lines)
+    assert told.value.number == 6  # of all lines, however many are read at a time
 
 
 def test_nothing_of_this_needs_torch(several: Path, tmp_path: Path) -> None:
