@@ -187,9 +187,7 @@ def merged(old: Shortlist, new: Shortlist, tokenizer: Tokenizer) -> tuple[Shortl
     rows = [np.repeat(np.arange(one.num_sources), np.diff(one.starts)) for one in (old, new)]
     theirs, ours = ([tokenizer.encode_source("", tag)[0] for tag in some] for some in (kept, set(tags) - set(kept)))
     stays = (marks != 0) & ~np.isin(rows[0], ours)
-    comes = ~np.isin(
-        rows[1], theirs
-    )  # a tag that nothing new was learned for brings all words; the old one brings its own
+    comes = ~np.isin(rows[1], theirs)  # there a tag stands for all words, but the old list knows its own
     owners = np.concatenate([rows[0][stays], rows[1][comes]])
     targets = np.concatenate([old.targets[stays], new.targets[comes]])
     width = int(targets.max()) + 1
