@@ -12,7 +12,7 @@ import numpy as np
 
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.compact import Rounded, joined, restored
-from heedful.checkpoint.directory import CARD, Files
+from heedful.checkpoint.directory import CARD, SHORTLIST, Files
 from heedful.checkpoint.model import check_vocabularies, load_tokenizer, read_record
 from heedful.checkpoint.weights import read_header
 from heedful.config import Config
@@ -39,7 +39,7 @@ def load_arrays(directory: str | Path, *, with_weights: bool = True) -> ModelArr
     """Verify a model directory and read it, without torch; of the rest alone, if it is asked for without weights."""
 
     def read(files: Files) -> ModelArrays:
-        left = {CARD} if with_weights else {CARD, *files.weights}
+        left = {CARD, SHORTLIST} if with_weights else {CARD, SHORTLIST, *files.weights}  # checked by who reads them
         files.check(name for name in files.entries if name not in left)
         config, details, _ = read_record(files)
         tokenizer = load_tokenizer(files)

@@ -40,6 +40,11 @@ SAVING, SAVED = ".saving", ".saved"
 AGAIN = "copy the whole directory again, or save the model again"
 
 
+def remedy_for(name: str) -> str:
+    """What helps where this file of a model is damaged or missing."""
+    return "make it again with `heedful shortlist`" if name == SHORTLIST else AGAIN
+
+
 def is_known(name: str) -> bool:
     """Whether the format has a file of this name."""
     return name in KNOWN or is_weights(name)
@@ -88,7 +93,7 @@ class Files:
             if found != self.entries[name].sha256:
                 raise ModelDirectoryError(
                     f"{self.directory / name}: the contents are not what was saved (SHA-256 {found[:12]}… instead of "
-                    f"{self.entries[name].sha256[:12]}…); {AGAIN}."
+                    f"{self.entries[name].sha256[:12]}…); {remedy_for(name)}."
                 )
 
     def check_size(self, name: str) -> None:
@@ -96,13 +101,16 @@ class Files:
         try:
             status = os.lstat(self.paths[name])
         except FileNotFoundError:
-            raise ModelDirectoryError(f"{self.directory / name}: this file of the model is missing; {AGAIN}.") from None
+            raise ModelDirectoryError(
+                f"{self.directory / name}: this file of the model is missing; {remedy_for(name)}."
+            ) from None
         if not stat.S_ISREG(status.st_mode):
             kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a file"
             raise ModelDirectoryError(f"{self.directory / name} is {kind}; put the file itself in its place.")
         if status.st_size != self.entries[name].size:
             raise ModelDirectoryError(
-                f"{self.directory / name} has {status.st_size:,} bytes instead of {self.entries[name].size:,}; {AGAIN}."
+                f"{self.directory / name} has {status.st_size:,} bytes instead of {self.entries[name].size:,}; "
+                f"{remedy_for(name)}."
             )
 
     def read_json(self, name: str) -> Any:

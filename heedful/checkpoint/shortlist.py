@@ -24,7 +24,7 @@ IDS = (np.int32, np.uint16)
 KINDS: dict[str, tuple[type, ...]] = {"starts": (np.int64,), "targets": IDS, "always": IDS}
 LANGUAGES = "languages"
 MASKS = (np.uint8, np.uint16, np.uint32, np.uint64)
-REMEDY = "make it again with `heedful shortlist`"
+REMEDY = files_of.remedy_for(SHORTLIST)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from heedful.request import from_mapping
 if TYPE_CHECKING:
     from heedful.checkpoint.shortlist import Shortlist
     from heedful.text.tokenizer import Tokenizer
+    from heedful.training.report import ConsoleReporter
 
 
 def shortlist(
@@ -67,7 +68,7 @@ def shortlist(
             vocab_sizes=sizes,
             tell=lambda count: tell("learning which words they become", count, len(collected)),
         )
-    made, kept = with_earlier(directory, made, arrays.tokenizer)
+    made, kept = with_earlier(directory, made, arrays.tokenizer, console)
     save_shortlist(directory, made)
     average = collected.average(made)
     console.note(f"{len(collected):,} pairs; about {average:,.0f} of {sizes[1]:,} words are candidates for a sentence.")
@@ -75,14 +76,17 @@ def shortlist(
         console.note(f"What was learned before for {', '.join(kept)} is kept.")
 
 
-def with_earlier(directory: Path, made: Shortlist, tokenizer: Tokenizer) -> tuple[Shortlist, list[str]]:
+def with_earlier(
+    directory: Path, made: Shortlist, tokenizer: Tokenizer, console: ConsoleReporter
+) -> tuple[Shortlist, list[str]]:
     """A new shortlist with what the model's present one has learned for other target languages; and these."""
     from heedful.checkpoint.shortlist import read_shortlist
     from heedful.decoding.shortlists import merged
 
     try:
         old = read_shortlist(directory)
-    except ModelDirectoryError:  # it is damaged; the new one takes its place
+    except ModelDirectoryError:
+        console.note("The shortlist that was there is damaged; the new one takes its place, and nothing of it is kept.")
         old = None
     return (made, []) if old is None else merged(old, made, tokenizer)
 

@@ -89,8 +89,10 @@ def test_a_damaged_or_foreign_file_is_refused(inside: Inside, copy: Path, corpus
     path.write_bytes(intact[:-8])
     inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "bytes instead of")
     path.unlink()
-    inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "missing")
-    path.write_bytes(intact)
+    inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "missing", "make it again with `heedful shortlist`")
+    again = inside("shortlist", "-m", copy, *corpus.flags)
+    assert again.code == 0 and "was there is damaged; the new one takes its place" in again.error, again.error
+    assert inside("translate", "-m", copy, "1 2").code == 0
     weights = (copy / "model.safetensors").read_bytes()
     (copy / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
     inside("shortlist", "-m", copy, *corpus.flags, "-q").refused("model.safetensors", "not what was saved")
