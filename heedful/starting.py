@@ -88,12 +88,14 @@ def agree_on_start(plain: Mapping[str, Any], asked: Config, world: World, *, is_
     """The start that the request names, the same on all ranks; None if it begins from nothing."""
     if asked.training.start_from is None:
         return None
+    from heedful.checkpoint.directory import steady
 
     def find() -> dict[str, Any]:
         start = find_start(plain, asked, is_whole=is_whole)
         assert start is not None
         if Path(start.directory).resolve() == Path(asked.output).resolve():
             raise ConfigError(f"{KEY}: {start.directory} is also the output; choose another directory with -o.")
+        steady(start.directory, lambda files: files.check(files.weights))  # damage is better known before the work
         return vars(start)
 
     start = Start(**world.tell(world.first(find)))

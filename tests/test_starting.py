@@ -396,6 +396,19 @@ def test_what_is_no_model_or_is_the_output(old: Path, new: dict[str, str], tmp_p
         workflow.train(request_for(new, old, start_from=str(old)), overwrite=True, quiet=True)
 
 
+def test_damaged_weights_are_refused_before_anything_is_done(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+    """Also before an earlier run, which is to be replaced, is thrown away."""
+    damaged = shutil.copytree(old, tmp_path / "damaged", ignore=shutil.ignore_patterns("training"))
+    weights = (damaged / "model.safetensors").read_bytes()
+    (damaged / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    workflow.train(request_for(new, tmp_path / "out", start_from=str(old), steps=1), quiet=True)
+    states = list((tmp_path / "out" / "training" / "states").iterdir())
+    request = request_for(new, tmp_path / "out", start_from=str(damaged))
+    with pytest.raises(HeedfulError, match=r"damaged.model\.safetensors: the contents are not what was saved"):
+        workflow.train(request, overwrite=True, quiet=True)
+    assert states and list((tmp_path / "out" / "training" / "states").iterdir()) == states
+
+
 def test_experiments_begin_from_nothing(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"training\.start_from: the models of an experiment begin from nothing"):
         compare(request_for(new, tmp_path / "out", start_from=str(old)), plots=False, quiet=True)
