@@ -81,6 +81,10 @@ def test_a_path_goes_before_a_name_and_folders_go_in_their_order(
     assert [model.name for model in finding.installed_models()] == ["en-de-zh", "mine"]
     shutil.copytree(several, tmp_path / "mine")
     assert finding.find_model("mine") == Path("mine")
+    (tmp_path / "en-de-zh").write_text("a file of this name is no model directory, and hides none")
+    assert finding.find_model("en-de-zh") == tmp_path / "listed/en-de-zh"
+    (tmp_path / "a-file").touch()
+    assert finding.find_model("a-file") == Path("a-file")
     for wrong in ("no-model", "mine2", "listed/en-de", "..x"):
         with pytest.raises(ConfigError, match="there is no such model directory"):
             finding.find_model(wrong)
@@ -106,6 +110,32 @@ def test_without_a_name_it_is_the_working_directory_s_then_that_of_the_box(
         finding.default_model()
     with pytest.raises(ConfigError, match="no model came with this heedful"):
         heedful.Translator.load()
+
+
+def test_something_else_that_is_called_model_is_passed_by(
+    box: Path, inside: Inside, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "model"
+    own.write_text("a file")
+    assert finding.default_model() == box / "en-de-zh"
+    own.unlink()
+    (own / "training").mkdir(parents=True)
+    (own / "__init__.py").touch()
+    (own / "config.json").write_text('{"model_type": "bert"}')
+    assert finding.default_model() == box / "en-de-zh"
+    assert "Three languages" in inside("info").out
+    (own / "training/run.json").touch()  # a run of ours that has saved nothing yet is not passed by in silence
+    assert finding.default_model() == Path("model")
+    inside("info").refused("no finished model yet", "--resume")
+    shutil.rmtree(own)
+    shutil.copytree(several, own)
+    (own / "checksums.json").unlink()
+    inside("info").refused("checksums.json", "is missing")
+    shutil.rmtree(own)
+    own.mkdir()
+    shutil.rmtree(box)
+    inside("info").refused("model is empty")
 
 
 def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
