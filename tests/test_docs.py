@@ -310,10 +310,16 @@ def test_example_03_sees_the_reversal(reversed_digits: str, workshop: Path) -> N
     assert mirrored > straight
 
 
+def test_example_00_translates_with_the_model_in_the_box(workshop: Path) -> None:
+    printed = run_example("00_translate.py", workshop)
+    assert "Where is the station?  (de" in printed and "(zh, " in printed
+    assert re.search(r"^ *-\d\.\d+  Guten Morgen", printed, flags=re.MULTILINE)
+
+
 def test_example_04_tells_the_better_system(workshop: Path) -> None:
     printed = run_example("04_score_two_systems.py", workshop)
     assert printed.count("version:") == 6  # every score is printed with its signature
-    assert re.search(r"second .*\+\d", printed)
+    assert re.search(r"beam .*[+-]\d", printed)
 
 
 def test_every_example_has_a_test() -> None:

@@ -126,7 +126,14 @@ class Directions:
     def _remark(self, source: str | None, target: str, foreign: str | None) -> str | None:
         if foreign is not None:
             return f"looks like {foreign}, which this model has not learned"
-        return f"looks as if it were in {target!r} already" if source == target else None
+        if source == target:
+            return f"looks as if it were in {target!r} already"
+        learned = [pair.target for pair in self.learned if pair.source == source]
+        if source is None or not any(learned) or target in learned:
+            return None
+        between = next((code for code in learned if Direction(code, target) in self.learned), None)
+        way = f" (but {source} → {between} → {target})" if between else ""
+        return f"is in {source!r}, and this model has not learned {source} → {target}{way}"
 
     def _has(self) -> str:
         return f"knows {', '.join(self.languages)}"

@@ -155,6 +155,14 @@ def test_a_text_goes_where_its_language_leaves_one_choice(box: Directions) -> No
         assert box.choose(empty) == (None, "en", None, None)
 
 
+def test_a_pair_that_was_not_learned_is_remarked_on(box: Directions) -> None:
+    told = box.choose("Guten Morgen, wie geht es dir?", target="zh")
+    assert told[:2] == ("de", "zh") and told.remark is not None
+    assert "has not learned de → zh (but de → en → zh)" in told.remark
+    assert box.choose("Guten Morgen, wie geht es dir?", target="en").remark is None
+    assert Directions((), ("de", "en", "zh")).choose("Guten Morgen, wie geht es dir?", target="zh").remark is None
+
+
 def test_english_is_preferred_among_several() -> None:
     data = DataConfig(train=(corpus("de", "zh", both=True), corpus("de", "en", both=True)))
     assert Directions.of(data, ("de", "en", "zh"), {}).choose("Guten Morgen")[:2] == ("de", "en")
