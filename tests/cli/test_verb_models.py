@@ -145,7 +145,7 @@ def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Pat
     (own / "broken/checksums.json").write_text("{}")
     listed = inside("models")
     assert listed.code == 0
-    for words in ("en-de-zh  (used when none is named)", "en → de, en → zh, de → en, zh → en", "compact", "digits"):
+    for words in ("en-de-zh  (used when none is named)", "en → de, de → en, en → zh, zh → en", "compact", "digits"):
         assert words in listed.out
     assert "BLEU" in listed.out and "cannot be used" in listed.out
     told = json.loads(inside("models", "--json").out)
