@@ -301,16 +301,20 @@ def test_a_shortlist_grows_language_by_language(box: Path, inside: Inside, tmp_p
 
     for code, texts in (("en", LINES[0::3]), ("de", LINES[1::3]), ("zh", LINES[2::3])):
         (tmp_path / f"text.{code}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    learn = ["shortlist", "-s", tmp_path / "text.en", "-t"]
+    inside("shortlist", "-s", tmp_path / "text.en", "-t", tmp_path / "text.de").refused(
+        "came with heedful", "heedful export --to compact -m en-de-zh -o my-en-de-zh"
+    )
+    assert inside("export", "--to", "compact", "-m", "en-de-zh", "-o", tmp_path / "mine").code == 0
+    learn = ["shortlist", "-m", tmp_path / "mine", "-s", tmp_path / "text.en", "-t"]
     first, second = inside(*learn, tmp_path / "text.de"), inside(*learn, tmp_path / "text.zh")
     assert first.code == second.code == 0
     assert "is kept" not in first.error and "What was learned before for de is kept." in second.error
-    found = read_shortlist(box / "en-de-zh")
+    found = read_shortlist(tmp_path / "mine")
     assert found is not None
     assert found.settings == {"per_token": 100, "frequent": 1000, "pairs": 80, "pairs_de": 40, "pairs_zh": 40}
     assert "What was learned before for zh is kept." in inside(*learn, tmp_path / "text.de").error
-    again = read_shortlist(box / "en-de-zh")
+    again = read_shortlist(tmp_path / "mine")
     assert again is not None and again.settings == found.settings
     assert (again.targets.tolist(), again.starts.tolist()) == (found.targets.tolist(), found.starts.tolist())
-    assert inside("info", "en-de-zh", "--verify").code == 0
-    assert inside("translate", *SHORT, "--to", "de", "Good morning").code == 0
+    assert inside("info", tmp_path / "mine", "--verify").code == 0
+    assert inside("translate", "-m", tmp_path / "mine", *SHORT, "--to", "de", "Good morning").code == 0
