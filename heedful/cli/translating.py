@@ -98,6 +98,8 @@ def translate(
         as_json=as_json,
         search=search,
     )
+    if reason := task.lacks_native(whole.device):
+        say(f"note: torch translates, which takes many times as long: {reason}.")
     if input_file and output and is_bulk(input_file, output):
         translate_bulk(task, input_file, output, whole)
         return

@@ -182,7 +182,7 @@ def test_each_line_goes_its_own_way_in_order(box: Path, inside: Inside) -> None:
     whole = "".join(f"{text}\n" for text in texts).encode()
     told = inside("translate", "--json", *SHORT, given=whole)
     lines = [json.loads(line) for line in told.out.splitlines()]
-    assert [line["source"] for line in lines] == texts and told.error == ""
+    assert [line["source"] for line in lines] == texts and "warning" not in told.error
     assert [line.get("source_language") for line in lines] == ["de", "zh", None, None, "de"]
     assert {line["target_language"] for line in lines} == {"en"} and lines[0]["language_confidence"] > 0.9
     apart = [inside("translate", *SHORT, text).out for text in texts if text]
