@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 TRIES = 3
 LINES_LOOKED_AT = 1000
+NAMES = {
+    "de": ("german", "deutsch", "德语", "德文"),
+    "en": ("english", "englisch", "英语", "英文"),
+    "zh": ("chinese", "chinesisch", "中文", "汉语"),
+}
+"""What else an answer may call the languages of the model that came with the package."""
 
 
 class Remarks:
@@ -60,12 +66,16 @@ class Asking:
 
 
 def ask(source: str, targets: Sequence[str]) -> str:
-    """The user's choice among several target languages."""
+    """The user's choice among several target languages, by code or by name."""
+    from heedful.text.detection import plain_code
+
     for _ in range(TRIES):
         print(f"Translate {source} into which language? ({', '.join(targets)}) ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
-        if answer.strip() in targets:
-            return answer.strip()
+        meant = answer.strip().casefold()
+        for target in targets:
+            if meant in (target.casefold(), *NAMES.get(plain_code(target), ())):
+                return target
         if not answer:
             print(file=sys.stderr)
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -161,10 +162,14 @@ def write_translations(
 
 
 def _readable(words: Sequence[str]) -> list[str]:
+    """The texts of the command line, whatever the locale took their bytes for."""
+    texts = []
     for number, text in enumerate(words, start=1):
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise ConfigError(f"text {number} on the command line is not UTF-8.")
-    return list(words)
+        try:
+            texts.append(os.fsencode(text).decode())
+        except UnicodeError:
+            raise ConfigError(f"text {number} on the command line is not UTF-8.") from None
+    return texts
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import heedful
 from heedful.build import build_model
 from heedful.checkpoint import finding, save_model
 from heedful.checkpoint.shards import shard_bytes
+from heedful.cli.languages import ask
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
 from heedful.errors import ConfigError
 from heedful.interop.own_format import export_own
@@ -260,6 +262,12 @@ def test_on_a_terminal_one_question_is_asked(several: Path, tmp_path: Path) -> N
     assert asked.count("Translate en into which language? (de, zh)") == 2  # the first answer was none of these
     targets = [json.loads(line)["target_language"] for line in done.stdout.decode().splitlines()]
     assert targets == ["zh", "en", "zh"]
+
+
+@pytest.mark.parametrize("answer", ["zh", " ZH ", "Chinese", "中文"])
+def test_an_answer_may_be_a_name(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"Klingon\n{answer}\n"))
+    assert ask("en", ("de", "zh-Hans" if answer == "Chinese" else "zh")).startswith("zh")
 
 
 def test_python_has_the_same_defaults(box: Path) -> None:

@@ -235,3 +235,8 @@ def test_in_a_process_of_its_own_the_locale_does_not_matter(model: Path) -> None
     command = [*COMMAND, "translate", "-m", str(model), "--json", "--prefix", "9"]
     done = subprocess.run(command, input="日\n".encode(), capture_output=True, env=environment, check=True)
     assert json.loads(done.stdout)["source"] == "日"
+    environment |= {"PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([*command, "日"], capture_output=True, env=environment, check=True)
+    assert json.loads(done.stdout)["source"] == "日"
+    done = subprocess.run([*command, b"\xfc"], capture_output=True, env=environment, check=False)
+    assert done.returncode == 2 and b"text 1 on the command line is not UTF-8" in done.stderr
