@@ -87,7 +87,8 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     for corpus in (details.get("data") or {}).get("corpora", []):
         rows.append(("data", f"{corpus['role']}: {corpus['name']}, {corpus['num_kept']:,} of {corpus['num_read']:,}"))
-    told = [f"{key.replace('_', ' ')} {plain(value)}" for key, value in training.items() if value is not None]
+    numbers = {key: value for key, value in training.items() if value is not None and not isinstance(value, Mapping)}
+    told = [f"{key.replace('_', ' ')} {plain(value)}" for key, value in numbers.items()]
     rows.append(("training", ", ".join(told) or "not stated"))
     rows += [("score", score_line(one)) for one in details.get("scores") or []] or [("score", "none")]
     rows.append(("made with", f"heedful {found['heedful_version']}, format {found['format_version']}"))
