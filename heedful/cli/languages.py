@@ -106,3 +106,19 @@ def translating(task: Task, device: str, remarks: Remarks) -> tuple[Callable[[Se
         return translations
 
     return translate, asking.is_possible
+
+
+def forgiving(run: Callable[[Sequence[str]], list[Translation]]) -> Callable[[Sequence[str]], list[Translation]]:
+    """The same for lines that somebody types: one that cannot be translated is told and stays empty, and it goes on."""
+    from heedful.decoding.hypothesis import empty_translation
+
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        try:
+            return run(texts)
+        except TextError as error:
+            if len(texts) > 1:
+                return [one for text in texts for one in translate([text])]
+            say(f"heedful: this line {error.problem}")
+            return [empty_translation()]
+
+    return translate

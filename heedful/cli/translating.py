@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from heedful.cli import options
 from heedful.cli.bulk import WholeFile, is_bulk, translate_bulk
 from heedful.cli.flags import model_directory, search_settings
-from heedful.cli.languages import Remarks, say, translating
+from heedful.cli.languages import Remarks, forgiving, say, translating
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
 from heedful.errors import ConfigError
 
@@ -84,6 +84,8 @@ def translate(
     whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite)
     whole.refuse_without_files(None if words else input_file, output)
     directory = model_directory(model)
+    for name in (word for word in words or () if is_file(word)):
+        say(f"note: {name} is translated as text; -i {name} translates the lines of the file.")
     if not words and input_file is None and sys.stdin.isatty():
         print("Type lines to translate; Ctrl-D ends.", file=sys.stderr)
     from heedful.decoding.bulk.task import Task
@@ -113,6 +115,8 @@ def translate_stream(
     """Translate words, or lines as they arrive, onto stdout or into a file."""
     remarks = Remarks("text" if words else "line")
     run, may_ask = translating(task, device, remarks)
+    if not words and input_file in (None, "-") and sys.stdin.isatty():
+        run = forgiving(run)
     chunks = iter([_readable(words)]) if words else chunks_of(input_file)
     shown = not may_ask and (output is not None or not sys.stdout.isatty())  # no question amid a spinner
     with destination(output) as file, progress(wanted=shown) as tell:
@@ -159,6 +163,14 @@ def write_translations(
                 file.write(line.encode("utf-8", errors="replace") + b"\n")
             file.flush()
             tell(len(texts))
+
+
+def is_file(word: str) -> bool:
+    """Whether a text of the command line is the name of a file: most likely its lines were meant."""
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):  # too long for a name, or with what no name may hold
+        return False
 
 
 def _readable(words: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import heedful
 from heedful.build import build_model
 from heedful.checkpoint import finding, save_model
 from heedful.checkpoint.shards import shard_bytes
-from heedful.cli.languages import ask
+from heedful.cli.languages import ask, forgiving
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
 from heedful.errors import ConfigError
 from heedful.interop.own_format import export_own
@@ -268,6 +269,17 @@ def test_on_a_terminal_one_question_is_asked(several: Path, tmp_path: Path) -> N
 def test_an_answer_may_be_a_name(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"Klingon\n{answer}\n"))
     assert ask("en", ("de", "zh-Hans" if answer == "Chinese" else "zh")).startswith("zh")
+
+
+def test_who_types_lines_may_go_on_after_one_that_is_refused(
+    several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    translator = heedful.Translator.load(several)
+    translate = forgiving(partial(translator.translate, max_length=3))
+    first, refused, last = translate(["Guten Morgen", "Привет", "早上好"])
+    assert [first.text, last.text] == [one.text for one in translate(["Guten Morgen", "早上好"])] and refused.text == ""
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and said[0].startswith("heedful: this line looks like ru, and this model knows en, de, zh")
 
 
 def test_python_has_the_same_defaults(box: Path) -> None:

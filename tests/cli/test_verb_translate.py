@@ -40,6 +40,14 @@ def test_words_as_arguments(inside: Inside, model: Path) -> None:
     assert inside("translate", "-m", model, "--", "1 2 3", "4 5").out == ended.out
 
 
+def test_the_name_of_a_file_is_text_but_perhaps_not_meant_so(inside: Inside, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "1").write_text("2 3\n")
+    ended = inside("translate", "-m", model, "1", "2", "3 " * 500, "\0")
+    assert ended.code == 0 and ended.out.count("\n") == 4
+    assert "note: 1 is translated as text; -i 1 translates the lines of the file." in ended.error.splitlines()
+    assert ended.error.count("is translated as text") == 1
+
+
 def test_the_model_here_is_the_default(inside: Inside, model: Path, tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to(model)
     assert inside("translate", "1 2 3").out == inside("translate", "-m", model, "1 2 3").out
