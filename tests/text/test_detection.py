@@ -210,6 +210,14 @@ def test_what_is_odd_is_remarked(box: Directions) -> None:
             box.choose(text)
 
 
+def test_who_is_asked_for_a_target_may_also_correct_the_source(box: Directions) -> None:
+    with pytest.raises(DecodingError, match=r"is in 'en' and may go into .*--to.*, or its true language \(--from"):
+        box.choose("Schlaflos in New York")
+    assert box.choose("Schlaflos in New York", source="de").target == "en"
+    with pytest.raises(DecodingError, match=r"--to, target_language\)\.$"):
+        box.choose("Good morning", source="en")
+
+
 def test_a_foreign_word_makes_no_sentence_foreign(box: Directions) -> None:
     for text in ("Bonjour Tristesse is a novel that she wrote.", "He lives in Buenos Aires.", "The dove flew away."):
         assert box.detect(text)[0] == "en"
