@@ -52,8 +52,13 @@ def info(
     heedful info model --card > CARD.md
     """
     from heedful.checkpoint import describe, verify
+    from heedful.checkpoint.ctranslate2_format import RECORD
 
     directory = model_directory(model)
+    if (directory / RECORD).is_file():
+        raise ConfigError(
+            f"{directory} was exported for CTranslate2: translate takes it, but info tells of the model it was made from."
+        )
     found = describe(directory)
     checked = verify(directory) if check else []
     if card:
