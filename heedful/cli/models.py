@@ -57,7 +57,7 @@ def info(
     directory = model_directory(model)
     if (directory / RECORD).is_file():
         raise ConfigError(
-            f"{directory} was exported for CTranslate2: translate takes it, but info tells of the model it was made from."
+            f"{directory} was exported for CTranslate2: translate takes it; info tells of the model it was made from."
         )
     found = describe(directory)
     checked = verify(directory) if check else []
