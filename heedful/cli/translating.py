@@ -84,10 +84,6 @@ def translate(
     whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite)
     whole.refuse_without_files(None if words else input_file, output)
     directory = model_directory(model)
-    for name in (word for word in words or () if is_file(word)):
-        say(f"note: {name} is translated as text; -i {name} translates the lines of the file.")
-    if not words and input_file is None and sys.stdin.isatty():
-        print("Type lines to translate; Ctrl-D ends.", file=sys.stderr)
     from heedful.decoding.bulk.task import Task
 
     task = Task(
@@ -101,8 +97,7 @@ def translate(
         as_json=as_json,
         search=search,
     )
-    if reason := task.lacks_native(whole.device):
-        say(f"note: torch translates, which takes many times as long: {reason}.")
+    tell_first(task, whole.device, words, input_file)
     if input_file and output and is_bulk(input_file, output):
         translate_bulk(task, input_file, output, whole)
         return
@@ -163,6 +158,16 @@ def write_translations(
                 file.write(line.encode("utf-8", errors="replace") + b"\n")
             file.flush()
             tell(len(texts))
+
+
+def tell_first(task: Task, device: str, words: Sequence[str] | None, input_file: str | None) -> None:
+    """What the user should know before the work begins."""
+    for name in (word for word in words or () if is_file(word)):
+        say(f"note: {name} is translated as text; -i {name} translates the lines of the file.")
+    if reason := task.lacks_native(device):
+        say(f"note: torch translates, which takes many times as long: {reason}.")
+    if not words and input_file is None and sys.stdin.isatty():
+        say("Type lines to translate; Ctrl-D ends.")
 
 
 def is_file(word: str) -> bool:
