@@ -27,7 +27,7 @@ def model_card(config: Config, details: Mapping[str, Any], scores: Sequence[Mapp
     sections = [
         _front_matter(config, details, scores),
         f"# {_inline(title(config, details))}\n\n{_summary(config, details)}",
-        f"## Use\n\n{_use()}",
+        f"## Use\n\n{_use(_languages(config, details)[1])}",
         f"## Scores\n\n{_scores(scores, rounded='compact' in details)}",
         f"## Data\n\n{_data(details.get('data'))}",
         f"## Training\n\n{_table(('', ''), _rows(details.get('training')))}",
@@ -139,13 +139,16 @@ def _kind(model: ModelConfig) -> str:
     return f"encoder-decoder Transformer with {model.num_heads} heads"
 
 
-def _use() -> str:
+def _use(targets: Sequence[str]) -> str:
+    """How to translate; a model with several target languages is told one."""
+    told = targets[0] if len(targets) > 1 else None
+    asked, flag = (f', target_language="{told}"', f" --to {told}") if told else ("", "")
     lines = (
         "import heedful",
         'translator = heedful.Translator.load("path/of/this/directory")',
-        'print(translator.translate(["A sentence."])[0].text)',
+        f'print(translator.translate(["A sentence."]{asked})[0].text)',
     )
-    shell = 'or `heedful translate -m path/of/this/directory "A sentence."` in a shell.'
+    shell = f'or `heedful translate -m path/of/this/directory{flag} "A sentence."` in a shell.'
     return f"{_fenced('python', chr(10).join(lines))}\n\n{shell}"
 
 

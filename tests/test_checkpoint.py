@@ -560,6 +560,13 @@ def test_a_card_of_nothing_and_a_card_of_odd_names() -> None:
     assert "\n# a \\| &lt;b> # c: [d\n" in odd and yaml.safe_load(odd.split("---")[1])["license"] == "CC-BY-4.0"
 
 
+def test_the_card_of_a_model_with_several_targets_says_how_to_name_one() -> None:
+    pairs = [CorpusConfig(source="a", target="b", source_language="en", target_language=code) for code in ("de", "zh")]
+    several, one = (model_card(Config(data=DataConfig(train=tuple(train))), {}, []) for train in (pairs, pairs[:1]))
+    assert 'translate(["A sentence."], target_language="de")[0]' in several and '--to de "A sentence."' in several
+    assert 'translate(["A sentence."])[0]' in one and "--to" not in one
+
+
 def test_an_edited_card_does_not_stop_the_model(saved: Path) -> None:
     (saved / "README.md").write_text("# My words")
     load_model(saved)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.checkpoint.ctranslate2_format import RECORD
-from heedful.checkpoint.directory import CHECKSUMS, SAVED
+from heedful.checkpoint.directory import CHECKSUMS, SAVED, is_begun
 from heedful.errors import ConfigError
 from heedful.request import nearest
 
@@ -62,13 +62,15 @@ REMEDY = "-m DIRECTORY or a name of `heedful models`, or train one: heedful trai
 def find_model(named: str | Path, remedy: str = REMEDY) -> Path:
     """The model directory of a path, or if there is none, of a name; `remedy` is what an error says to give."""
     path = Path(named)
-    if path.exists():
+    if path.is_dir():
         return path
     is_name = len(path.parts) == 1 and path.name not in ("", ".", "..")
     models = installed_models() if is_name else []
     for model in models:
         if model.name == path.name:
             return model.directory
+    if path.exists():  # not a directory: whoever opens it says so
+        return path
     if not is_name:
         raise ConfigError(f"{path}: there is no such model directory; give {remedy}")
     names = [model.name for model in models]
@@ -93,11 +95,16 @@ def box_model() -> Path | None:
 
 
 def default_model() -> Path:
-    """The model that is meant when none is named: `model` in the working directory, else that of the box."""
-    if Path("model").exists():
+    """The model that is meant when none is named: `model` in the working directory, else that of the box.
+
+    Another thing of this name, such as a folder of code, is passed by; a model that is damaged or not finished is not.
+    """
+    if is_model(Path("model")) or is_begun(Path("model")):
         return Path("model")
     found = box_model()
     if found is None:
+        if Path("model").exists():  # whoever opens it says why it is none
+            return Path("model")
         raise ConfigError(f"no model is named, there is no ./model, and none came with heedful; give {REMEDY}")
     return found
 

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 TRIES = 3
 LINES_LOOKED_AT = 1000
+NAMES = {
+    "de": ("german", "deutsch", "德语", "德文"),
+    "en": ("english", "englisch", "英语", "英文"),
+    "zh": ("chinese", "chinesisch", "中文", "汉语"),
+}
+"""What else an answer may call the languages of the model that came with the package."""
 
 
 class Remarks:
@@ -60,12 +66,16 @@ class Asking:
 
 
 def ask(source: str, targets: Sequence[str]) -> str:
-    """The user's choice among several target languages."""
+    """The user's choice among several target languages, by code or by name."""
+    from heedful.text.detection import plain_code
+
     for _ in range(TRIES):
         print(f"Translate {source} into which language? ({', '.join(targets)}) ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
-        if answer.strip() in targets:
-            return answer.strip()
+        meant = answer.strip().casefold()
+        for target in targets:
+            if meant in (target.casefold(), *NAMES.get(plain_code(target), ())):
+                return target
         if not answer:
             print(file=sys.stderr)
             break
@@ -96,3 +106,19 @@ def translating(task: Task, device: str, remarks: Remarks) -> tuple[Callable[[Se
         return translations
 
     return translate, asking.is_possible
+
+
+def forgiving(run: Callable[[Sequence[str]], list[Translation]]) -> Callable[[Sequence[str]], list[Translation]]:
+    """The same for lines that somebody types: one that cannot be translated is told and stays empty, and it goes on."""
+    from heedful.decoding.hypothesis import empty_translation
+
+    def translate(texts: Sequence[str]) -> list[Translation]:
+        try:
+            return run(texts)
+        except TextError as error:
+            if len(texts) > 1:
+                return [one for text in texts for one in translate([text])]
+            say(f"heedful: this line {error.problem}")
+            return [empty_translation()]
+
+    return translate

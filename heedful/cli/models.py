@@ -52,8 +52,13 @@ def info(
     heedful info model --card > CARD.md
     """
     from heedful.checkpoint import describe, verify
+    from heedful.checkpoint.ctranslate2_format import RECORD
 
     directory = model_directory(model)
+    if (directory / RECORD).is_file():
+        raise ConfigError(
+            f"{directory} was exported for CTranslate2: translate takes it; info tells of the model it was made from."
+        )
     found = describe(directory)
     checked = verify(directory) if check else []
     if card:
@@ -87,8 +92,10 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     for corpus in (details.get("data") or {}).get("corpora", []):
         rows.append(("data", f"{corpus['role']}: {corpus['name']}, {corpus['num_kept']:,} of {corpus['num_read']:,}"))
-    single = {key: value for key, value in training.items() if value is not None and not isinstance(value, list)}
-    told = [f"{key.replace('_', ' ')} {plain(value)}" for key, value in single.items()]
+    numbers = {
+        key: value for key, value in training.items() if value is not None and not isinstance(value, (Mapping, list))
+    }
+    told = [f"{key.replace('_', ' ')} {plain(value)}" for key, value in numbers.items()]
     rows.append(("training", ", ".join(told) or "not stated"))
     rows += [("score", score_line(one)) for one in details.get("scores") or []] or [("score", "none")]
     rows.append(("made with", f"heedful {found['heedful_version']}, format {found['format_version']}"))

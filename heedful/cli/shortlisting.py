@@ -46,6 +46,7 @@ def shortlist(
     if not found:
         raise ConfigError("no pairs to learn from: give --source and --target, or --data.")
     directory = model_directory(model)
+    refuse_in_box(directory)
     from heedful.checkpoint.arrays import load_arrays
     from heedful.checkpoint.directory import prepare_directory
     from heedful.checkpoint.shortlist import save_shortlist
@@ -74,6 +75,18 @@ def shortlist(
     console.note(f"{len(collected):,} pairs; about {average:,.0f} of {sizes[1]:,} words are candidates for a sentence.")
     if kept:
         console.note(f"What was learned before for {', '.join(kept)} is kept.")
+
+
+def refuse_in_box(directory: Path) -> None:
+    """What came with the package stays as it came."""
+    from heedful.checkpoint.finding import BOX
+
+    if BOX.resolve() in directory.resolve().parents:
+        name = directory.name
+        raise ConfigError(
+            f"{directory} came with heedful and stays as it is; give the shortlist to a copy: "
+            f"heedful export --to compact -m {name} -o my-{name}, then heedful shortlist -m my-{name} …"
+        )
 
 
 def with_earlier(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from heedful.cli import options
 from heedful.cli.bulk import WholeFile, is_bulk, translate_bulk
 from heedful.cli.flags import model_directory, search_settings
-from heedful.cli.languages import Remarks, say, translating
+from heedful.cli.languages import Remarks, forgiving, say, translating
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
 from heedful.errors import ConfigError
 
@@ -83,8 +84,6 @@ def translate(
     whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite)
     whole.refuse_without_files(None if words else input_file, output)
     directory = model_directory(model)
-    if not words and input_file is None and sys.stdin.isatty():
-        print("Type lines to translate; Ctrl-D ends.", file=sys.stderr)
     from heedful.decoding.bulk.task import Task
 
     task = Task(
@@ -98,6 +97,7 @@ def translate(
         as_json=as_json,
         search=search,
     )
+    tell_first(task, whole.device, words, input_file)
     if input_file and output and is_bulk(input_file, output):
         translate_bulk(task, input_file, output, whole)
         return
@@ -110,6 +110,8 @@ def translate_stream(
     """Translate words, or lines as they arrive, onto stdout or into a file."""
     remarks = Remarks("text" if words else "line")
     run, may_ask = translating(task, device, remarks)
+    if not words and input_file in (None, "-") and sys.stdin.isatty():
+        run = forgiving(run)
     chunks = iter([_readable(words)]) if words else chunks_of(input_file)
     shown = not may_ask and (output is not None or not sys.stdout.isatty())  # no question amid a spinner
     with destination(output) as file, progress(wanted=shown) as tell:
@@ -158,11 +160,33 @@ def write_translations(
             tell(len(texts))
 
 
+def tell_first(task: Task, device: str, words: Sequence[str] | None, input_file: str | None) -> None:
+    """What the user should know before the work begins."""
+    for name in (word for word in words or () if is_file(word)):
+        say(f"note: {name} is translated as text; -i {name} translates the lines of the file.")
+    if reason := task.lacks_native(device):
+        say(f"note: torch translates, which takes many times as long: {reason}.")
+    if not words and input_file is None and sys.stdin.isatty():
+        say("Type lines to translate; Ctrl-D ends.")
+
+
+def is_file(word: str) -> bool:
+    """Whether a text of the command line is the name of a file: most likely its lines were meant."""
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):  # too long for a name, or with what no name may hold
+        return False
+
+
 def _readable(words: Sequence[str]) -> list[str]:
+    """The texts of the command line, whatever the locale took their bytes for."""
+    texts = []
     for number, text in enumerate(words, start=1):
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise ConfigError(f"text {number} on the command line is not UTF-8.")
-    return list(words)
+        try:
+            texts.append(os.fsencode(text).decode())
+        except UnicodeError:
+            raise ConfigError(f"text {number} on the command line is not UTF-8.") from None
+    return texts
 
 
 @contextmanager

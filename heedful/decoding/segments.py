@@ -17,6 +17,8 @@ _LINES = re.compile(r"[^\r\n]+|[\r\n]+")
 # Scripts that put no space between sentences: Han, kana, bopomofo, Yi, and full-width forms.
 _UNSPACED = re.compile(r"[\u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00016fe0-\U0003ffff]")
 
+_QUOTES = "\"'“”‘’«»‹›„‚"
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -96,4 +98,6 @@ def _between(source_left: str, segment: Segment, target_left: str, target_right:
 
 
 def _meets_unspaced(left: str, right: str) -> bool:
-    return bool(_UNSPACED.match(left[-1:]) or _UNSPACED.match(right[:1]))
+    """Whether a script without spaces stands on one side, be it behind quotation marks that all scripts share."""
+    last, first = left.rstrip(_QUOTES)[-1:], right.lstrip(_QUOTES)[:1]
+    return bool(_UNSPACED.match(last) or _UNSPACED.match(first))

@@ -36,6 +36,17 @@ HAN_WEIGHT = 4.0
 """Letters of another script that one Chinese character outweighs: Chinese texts are full of Latin names."""
 LEAST_KANA = 0.1
 """Share of kana among kana and Chinese characters from which a text is Japanese."""
+TELLING_WORDS = {
+    language: frozenset(words.split())
+    for language, words in {
+        "fr": "bonjour bonsoir merci beaucoup aujourd très avec où ça être nous sont cette",
+        "es": "hola gracias buenas días cómo qué dónde está señor muy pero también",
+        "it": "ciao grazie buongiorno buonasera perché così sono anche molto questo",
+        "pt": "olá obrigado obrigada você não são muito também onde",
+        "nl": "goedemorgen bedankt alsjeblieft hoe gaat wij deze",
+    }.items()
+}
+"""Words that stand in no sentence of English or German, greetings among them: one is worth two frequent ones."""
 
 _WORD, _LETTER = re.compile(r"[^\W\d_]+"), re.compile("[A-Za-z]")
 _IN_LISTS = {
@@ -139,7 +150,8 @@ def _among_latin(words: Sequence[str], languages: tuple[str, ...]) -> tuple[str,
     profiled = [language for language in languages if language in _profiles().languages]
     listed = [language for language in languages if language in FREQUENT_WORDS and language not in profiled]
     counts = Counter(language for word in words for language in _IN_LISTS.get(word, ()))
-    hits = {language: counts[language] for language in listed}
+    telling = {language: sum(word in TELLING_WORDS.get(language, ()) for word in words) for language in listed}
+    hits = {language: counts[language] + 2 * telling[language] for language in listed}
     best, sure = _by_tables(words, profiled) if profiled else (languages[0], 1 / len(languages))
     if not any(hits.values()):
         return best, sure

@@ -96,7 +96,8 @@ class Directions:
         if preferred(targets) or len(targets) == 1:
             return Choice(found, preferred(targets) or targets[0], confidence)
         told = f"is in {found!r} and may go into {', '.join(targets)}" if found else f"may go into {', '.join(targets)}"
-        raise DecodingError(f"{told}; no target language was given. Name one of them (--to, target_language).")
+        other = ", or its true language (--from, source_language)" if source is None and found else ""
+        raise DecodingError(f"{told}; no target language was given. Name one of them (--to, target_language){other}.")
 
     def detect(self, text: str) -> tuple[str | None, float | None, str | None]:
         """The language of a text among the model's, how sure it is, and what else it looks like if it is none."""

@@ -19,6 +19,7 @@ pytest.importorskip("ctranslate2", reason="needs the package ctranslate2: pip in
 
 def test_every_engine_translates_alike_also_what_is_odd(inside: Inside, model: Path, tmp_path: Path) -> None:
     assert inside("export", "--to", "ctranslate2", "-m", model, "-o", tmp_path / "exported").code == 0
+    inside("info", tmp_path / "exported").refused("was exported for CTranslate2", "the model it was made from")
     lines = "".join(f"{line}\n" for line in ODD_LINES).encode()
     expected = inside("translate", "-m", model, "--engine", "torch", "--method", "greedy", given=lines)
     assert expected.code == 0 and expected.out.count("\n") == len(ODD_LINES)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import heedful
 from heedful.build import build_model
 from heedful.checkpoint import finding, save_model
 from heedful.checkpoint.shards import shard_bytes
+from heedful.cli.languages import ask, forgiving
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
 from heedful.errors import ConfigError, TextError
 from heedful.interop.own_format import export_own
@@ -81,6 +84,10 @@ def test_a_path_goes_before_a_name_and_folders_go_in_their_order(
     assert [model.name for model in finding.installed_models()] == ["en-de-zh", "mine"]
     shutil.copytree(several, tmp_path / "mine")
     assert finding.find_model("mine") == Path("mine")
+    (tmp_path / "en-de-zh").write_text("a file of this name is no model directory, and hides none")
+    assert finding.find_model("en-de-zh") == tmp_path / "listed/en-de-zh"
+    (tmp_path / "a-file").touch()
+    assert finding.find_model("a-file") == Path("a-file")
     for wrong in ("no-model", "mine2", "listed/en-de", "..x"):
         with pytest.raises(ConfigError, match="there is no such model directory"):
             finding.find_model(wrong)
@@ -108,6 +115,32 @@ def test_without_a_name_it_is_the_working_directory_s_then_that_of_the_box(
         heedful.Translator.load()
 
 
+def test_something_else_that_is_called_model_is_passed_by(
+    box: Path, inside: Inside, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "model"
+    own.write_text("a file")
+    assert finding.default_model() == box / "en-de-zh"
+    own.unlink()
+    (own / "training").mkdir(parents=True)
+    (own / "__init__.py").touch()
+    (own / "config.json").write_text('{"model_type": "bert"}')
+    assert finding.default_model() == box / "en-de-zh"
+    assert "Three languages" in inside("info").out
+    (own / "training/run.json").touch()  # a run of ours that has saved nothing yet is not passed by in silence
+    assert finding.default_model() == Path("model")
+    inside("info").refused("no finished model yet", "--resume")
+    shutil.rmtree(own)
+    shutil.copytree(several, own)
+    (own / "checksums.json").unlink()
+    inside("info").refused("checksums.json", "is missing")
+    shutil.rmtree(own)
+    own.mkdir()
+    shutil.rmtree(box)
+    inside("info").refused("model is empty")
+
+
 def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
     own = tmp_path / "data/heedful/models"
     shutil.copytree(model, own / "digits")
@@ -115,7 +148,7 @@ def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Pat
     (own / "broken/checksums.json").write_text("{}")
     listed = inside("models")
     assert listed.code == 0
-    for words in ("en-de-zh  (used when none is named)", "en → de, en → zh, de → en, zh → en", "compact", "digits"):
+    for words in ("en-de-zh  (used when none is named)", "en → de, de → en, en → zh, zh → en", "compact", "digits"):
         assert words in listed.out
     assert "BLEU" in listed.out and "cannot be used" in listed.out
     told = json.loads(inside("models", "--json").out)
@@ -152,7 +185,7 @@ def test_each_line_goes_its_own_way_in_order(box: Path, inside: Inside) -> None:
     whole = "".join(f"{text}\n" for text in texts).encode()
     told = inside("translate", "--json", *SHORT, given=whole)
     lines = [json.loads(line) for line in told.out.splitlines()]
-    assert [line["source"] for line in lines] == texts and told.error == ""
+    assert [line["source"] for line in lines] == texts and "warning" not in told.error
     assert [line.get("source_language") for line in lines] == ["de", "zh", None, None, "de"]
     assert {line["target_language"] for line in lines} == {"en"} and lines[0]["language_confidence"] > 0.9
     apart = [inside("translate", *SHORT, text).out for text in texts if text]
@@ -232,6 +265,23 @@ def test_on_a_terminal_one_question_is_asked(several: Path, tmp_path: Path) -> N
     assert targets == ["zh", "en", "zh"]
 
 
+@pytest.mark.parametrize("answer", ["zh", " ZH ", "Chinese", "中文"])
+def test_an_answer_may_be_a_name(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"Klingon\n{answer}\n"))
+    assert ask("en", ("de", "zh-Hans" if answer == "Chinese" else "zh")).startswith("zh")
+
+
+def test_who_types_lines_may_go_on_after_one_that_is_refused(
+    several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    translator = heedful.Translator.load(several)
+    translate = forgiving(partial(translator.translate, max_length=3))
+    first, refused, last = translate(["Guten Morgen", "Привет", "早上好"])
+    assert [first.text, last.text] == [one.text for one in translate(["Guten Morgen", "早上好"])] and refused.text == ""
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and said[0].startswith("heedful: this line looks like ru, and this model knows en, de, zh")
+
+
 def test_python_has_the_same_defaults(box: Path) -> None:
     translator = heedful.Translator.load()
     found = translator.translate(["Guten Morgen", "Good morning"], target_language={"en": "zh"}, max_length=3)
@@ -272,16 +322,20 @@ def test_a_shortlist_grows_language_by_language(box: Path, inside: Inside, tmp_p
 
     for code, texts in (("en", LINES[0::3]), ("de", LINES[1::3]), ("zh", LINES[2::3])):
         (tmp_path / f"text.{code}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    learn = ["shortlist", "-s", tmp_path / "text.en", "-t"]
+    inside("shortlist", "-s", tmp_path / "text.en", "-t", tmp_path / "text.de").refused(
+        "came with heedful", "heedful export --to compact -m en-de-zh -o my-en-de-zh"
+    )
+    assert inside("export", "--to", "compact", "-m", "en-de-zh", "-o", tmp_path / "mine").code == 0
+    learn = ["shortlist", "-m", tmp_path / "mine", "-s", tmp_path / "text.en", "-t"]
     first, second = inside(*learn, tmp_path / "text.de"), inside(*learn, tmp_path / "text.zh")
     assert first.code == second.code == 0
     assert "is kept" not in first.error and "What was learned before for de is kept." in second.error
-    found = read_shortlist(box / "en-de-zh")
+    found = read_shortlist(tmp_path / "mine")
     assert found is not None
     assert found.settings == {"per_token": 100, "frequent": 1000, "pairs": 80, "pairs_de": 40, "pairs_zh": 40}
     assert "What was learned before for zh is kept." in inside(*learn, tmp_path / "text.de").error
-    again = read_shortlist(box / "en-de-zh")
+    again = read_shortlist(tmp_path / "mine")
     assert again is not None and again.settings == found.settings
     assert (again.targets.tolist(), again.starts.tolist()) == (found.targets.tolist(), found.starts.tolist())
-    assert inside("info", "en-de-zh", "--verify").code == 0
-    assert inside("translate", *SHORT, "--to", "de", "Good morning").code == 0
+    assert inside("info", tmp_path / "mine", "--verify").code == 0
+    assert inside("translate", "-m", tmp_path / "mine", *SHORT, "--to", "de", "Good morning").code == 0

@@ -100,6 +100,7 @@ def test_evaluate_is_translate_and_score(inside: Inside, model: Path, corpus: Co
 
 def test_info_tells_what_a_model_is(inside: Inside, model: Path) -> None:
     told = inside("info", model, "--verify").out
+    assert "steps " in told and "{" not in told  # what is nested is for --json
     for word in (
         "Digits reversed",
         "aa → bb",

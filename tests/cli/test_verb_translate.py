@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.cli.lines import _decoded
+from heedful.native import Availability
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside
 
 ODD_LINES = [
@@ -32,16 +33,41 @@ ODD_LINES = [
 
 def test_words_as_arguments(inside: Inside, model: Path) -> None:
     ended = inside("translate", "-m", model, "1 2 3", "4 5")
-    assert ended.code == 0 and ended.error == ""
+    assert ended.code == 0 and "warning" not in ended.error
     lines = ended.out.split("\n")
     assert len(lines) == 3 and lines[2] == ""
     assert inside("translate", "-m", model, given=b"1 2 3\n4 5\n").out == ended.out
     assert inside("translate", "-m", model, "--", "1 2 3", "4 5").out == ended.out
 
 
+def test_the_name_of_a_file_is_text_but_perhaps_not_meant_so(inside: Inside, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "1").write_text("2 3\n")
+    ended = inside("translate", "-m", model, "1", "2", "3 " * 500, "\0")
+    assert ended.code == 0 and ended.out.count("\n") == 4
+    assert "note: 1 is translated as text; -i 1 translates the lines of the file." in ended.error.splitlines()
+    assert ended.error.count("is translated as text") == 1
+
+
 def test_the_model_here_is_the_default(inside: Inside, model: Path, tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to(model)
     assert inside("translate", "1 2 3").out == inside("translate", "-m", model, "1 2 3").out
+
+
+def test_without_the_native_engine_it_says_why_it_is_slow(
+    inside: Inside, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = inside("translate", "-m", model, "--engine", "torch", "1 2 3")
+    missing = Availability("it was not compiled", usable=False)
+    for place in ("native", "decoding.engines.auto", "decoding.engines.native_engine"):
+        monkeypatch.setattr(f"heedful.{place}.available", lambda: missing)
+    ended = inside("translate", "-m", model, "--device", "cpu", "1 2 3")
+    assert (ended.code, ended.out) == (0, expected.out)
+    assert ended.error == "note: torch translates, which takes many times as long: it was not compiled.\n"
+    (tmp_path / "in").write_text("1 2 3\n")
+    assert "note: torch translates" in inside("translate", "-m", model, "-i", "in", "-o", "out").error
+    for wanted in (["--engine", "torch"], ["--method", "sampling"], ["--quantization", "float32"]):
+        assert inside("translate", "-m", model, *wanted, "1 2 3").error == ""
+    inside("translate", "-m", model, "--engine", "native", "1").refused("it was not compiled. Use engine torch.")
 
 
 def test_as_many_lines_out_as_in_whatever_they_hold(inside: Inside, model: Path, tmp_path: Path) -> None:
@@ -217,3 +243,8 @@ def test_in_a_process_of_its_own_the_locale_does_not_matter(model: Path) -> None
     command = [*COMMAND, "translate", "-m", str(model), "--json", "--prefix", "9"]
     done = subprocess.run(command, input="日\n".encode(), capture_output=True, env=environment, check=True)
     assert json.loads(done.stdout)["source"] == "日"
+    environment |= {"PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([*command, "日"], capture_output=True, env=environment, check=True)
+    assert json.loads(done.stdout)["source"] == "日"
+    done = subprocess.run([*command, b"\xfc"], capture_output=True, env=environment, check=False)
+    assert done.returncode == 2 and b"text 1 on the command line is not UTF-8" in done.stderr

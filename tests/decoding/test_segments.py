@@ -49,6 +49,9 @@ def test_what_is_split():
         ("Good.\nFine.", ["好。", "行。"], "好。\n行。"),
         ("好。\n行。", ["Good.", "Fine."], "Good.\nFine."),
         ("Good. Fine.", ["", "Fein."], " Fein."),
+        ("“好。”Tom说。“行。”", ["“Good.”", "Tom said.", "“Fine.”"], "“Good.” Tom said. “Fine.”"),
+        ("“Good.” “Fine.”", ["“好。”", "“行。”"], "“好。”“行。”"),
+        ('"Gut." "Fein."', ['"Good."', '"Fine."'], '"Good." "Fine."'),
     ],
 )
 def test_white_space_between_sentences_follows_the_target(source, translations, expected):

@@ -212,9 +212,28 @@ def test_what_is_odd_is_remarked(box: Directions) -> None:
         ("これは日本語です", "ja"),
         ("le chien est dans la maison et il dort", "fr"),
         ("Привет", "ru"),
+        ("Bonjour", "fr"),
+        ("Merci beaucoup !", "fr"),
+        ("Hola, ¿cómo estás?", "es"),
+        ("Ciao, come stai?", "it"),
+        ("Olá, tudo bem?", "pt"),
     ):
         with pytest.raises(DecodingError, match=f"looks like {language}, and this model knows en, de, zh.*--from"):
             box.choose(text)
+
+
+def test_who_is_asked_for_a_target_may_also_correct_the_source(box: Directions) -> None:
+    with pytest.raises(DecodingError, match=r"is in 'en' and may go into .*--to.*, or its true language \(--from"):
+        box.choose("Schlaflos in New York")
+    assert box.choose("Schlaflos in New York", source="de").target == "en"
+    with pytest.raises(DecodingError, match=r"--to, target_language\)\.$"):
+        box.choose("Good morning", source="en")
+
+
+def test_a_foreign_word_makes_no_sentence_foreign(box: Directions) -> None:
+    for text in ("Bonjour Tristesse is a novel that she wrote.", "He lives in Buenos Aires.", "The dove flew away."):
+        assert box.detect(text)[0] == "en"
+    assert box.detect("Er sagte nur „Merci“ und ging mit dem Hund nach Hause.")[0] == "de"
 
 
 def test_models_that_leave_no_choice_detect_nothing() -> None:

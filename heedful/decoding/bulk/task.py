@@ -72,6 +72,17 @@ class Task:
         is_one = method != "sampling" and is_native(self.model, device=device, quantization=self.quantization)
         return "native" if is_one else "torch"
 
+    def lacks_native(self, device: str) -> str | None:
+        """Why the engine that would be the fastest by far is not there; None where it is, or is not wanted."""
+        from heedful.decoding.engines.auto import suits_native
+        from heedful.native import available
+
+        found = available()
+        exported, sampled = (Path(self.model) / RECORD).is_file(), self.search.get("method") == "sampling"
+        if found or self.engine != "auto" or exported or sampled:
+            return None
+        return found.reason if suits_native(self.model, device=device, quantization=self.quantization) else None
+
     def write(self, texts: Sequence[str], translations: Sequence[Translation]) -> bytes:
         """One line for each text, whatever is in it."""
         lines = []

@@ -62,7 +62,12 @@ def load_auto(
 
 def is_native(path: str | Path, *, device: str, quantization: str | None) -> bool:
     """Whether "auto" is native for this model, on this device, but for searches that only torch can do."""
-    if device not in ("auto", "cpu") or not available() or (device == "auto" and has_gpu()):
+    return bool(available()) and suits_native(path, device=device, quantization=quantization)
+
+
+def suits_native(path: str | Path, *, device: str, quantization: str | None) -> bool:
+    """The same, if the engine has been compiled."""
+    if device not in ("auto", "cpu") or (device == "auto" and has_gpu()):
         return False
     if quantization == "float32":  # native has it for comparisons; torch is faster
         return False

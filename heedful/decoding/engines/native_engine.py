@@ -72,7 +72,7 @@ def load_native(
         raise ConfigError(f"quantization={quantization}: the engine native has {known}.")
     found = available()
     if not found:
-        raise ConfigError(f"the engine native is not there: {found.reason} Use engine torch.")
+        raise ConfigError(f"the engine native is not there: {found.reason}. Use engine torch.")
     arrays = load_arrays(path, with_weights=False)
     engine = NativeEngine.load(path, precision=quantization or "int8")
     return Native(engine, arrays.tokenizer, max_length=arrays.config.model.max_length), arrays
