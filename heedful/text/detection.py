@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from heedful.text.languages import FREQUENT_WORDS, SCRIPTS, SCRIPTS_OF
+from heedful.text.languages import FREQUENT_WORDS, SCRIPTS, SCRIPTS_OF, TELLING_WORDS
 
 PROFILES = Path(__file__).with_name("language_profiles.txt")
 STEPS, FIRST, MISSING = 4, 48, "~"
@@ -36,17 +36,6 @@ HAN_WEIGHT = 4.0
 """Letters of another script that one Chinese character outweighs: Chinese texts are full of Latin names."""
 LEAST_KANA = 0.1
 """Share of kana among kana and Chinese characters from which a text is Japanese."""
-TELLING_WORDS = {
-    language: frozenset(words.split())
-    for language, words in {
-        "fr": "bonjour bonsoir merci beaucoup aujourd très avec où ça être nous sont cette",
-        "es": "hola gracias buenas días cómo qué dónde está señor muy pero también",
-        "it": "ciao grazie buongiorno buonasera perché così sono anche molto questo",
-        "pt": "olá obrigado obrigada você não são muito também onde",
-        "nl": "goedemorgen bedankt alsjeblieft hoe gaat wij deze",
-    }.items()
-}
-"""Words that stand in no sentence of English or German, greetings among them: one is worth two frequent ones."""
 
 _WORD, _LETTER = re.compile(r"[^\W\d_]+"), re.compile("[A-Za-z]")
 _IN_LISTS = {

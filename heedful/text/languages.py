@@ -46,6 +46,17 @@ FREQUENT_WORDS = {
         "nl": "de het een en van is dat ik niet je zijn op te hij met voor maar heb wat",
     }.items()
 }
+TELLING_WORDS = {
+    language: frozenset(words.split())
+    for language, words in {
+        "fr": "bonjour bonsoir beaucoup aujourd très avec où ça être nous sont cette",
+        "es": "gracias buenas días cómo qué dónde está señor pero también",
+        "it": "grazie buongiorno buonasera perché così anche molto questo",
+        "pt": "olá obrigado obrigada você não são muito também",
+        "nl": "goedemorgen bedankt alsjeblieft gaat wij deze",
+    }.items()
+}
+"""Words that hardly stand in a sentence of English or German, unlike *ciao*: one is worth two frequent ones."""
 
 
 class EvenSample:
