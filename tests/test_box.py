@@ -14,15 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from heedful.build import build_model
 from heedful.checkpoint import directory as files_of
-from heedful.checkpoint import save_model
-from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
-from heedful.interop.own_format import export_own
 from heedful.native import available
-from heedful.text.tokenizer import train_tokenizer
+from tests.three_languages import save_three_languages
 
 ROOT = Path(__file__).parent.parent
 TEXT = {
@@ -47,22 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of three languages that has learned nothing, full and compact, and test sets of two lines."""
     folder = tmp_path_factory.mktemp("box")
     lines = [line for text in TEXT.values() for line in text] * 20
-    settings = TokenizerConfig(vocab_size=300)
-    tokenizer = train_tokenizer(zip(lines, lines, strict=True), settings, tags=("de", "en", "zh"))
-    size = tokenizer.source_vocab_size
-    model = ModelConfig(
-        source_vocab_size=size, target_vocab_size=size, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1,
-        num_decoder_layers=1, max_length=64,
-    )  # fmt: skip
-    corpora = tuple(
-        CorpusConfig("a", "b", source_language="en", target_language=code, both_directions=True)
-        for code in ("de", "zh")
-    )
-    torch.manual_seed(1)
-    config = Config(name="Three languages", licence="CC-BY-4.0", model=model, data=DataConfig(train=corpora))
-    details = {"num_parameters": 1234}
-    save_model(folder / "full", weights=build_model(model), config=config, tokenizer=tokenizer, details=details)
-    export_own(folder / "full", folder / "en-de-zh", compact=True)
+    save_three_languages(folder, lines, vocab_size=300, licence="CC-BY-4.0", num_parameters=1234)
     for name in ("newstest2014.en-de", "flores200-devtest"):
         for language, text in TEXT.items():
             path = folder / "data" / "newstest" / f"{name}.{language}"

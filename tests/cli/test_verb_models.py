@@ -11,18 +11,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 import heedful
-from heedful.build import build_model
-from heedful.checkpoint import finding, save_model
+from heedful.checkpoint import finding
 from heedful.checkpoint.shards import shard_bytes
 from heedful.cli.languages import ask, forgiving
-from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
 from heedful.errors import ConfigError, TextError
-from heedful.interop.own_format import export_own
-from heedful.text.tokenizer import train_tokenizer
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
+from tests.three_languages import save_three_languages
 
 LINES = [
     "Good morning, Tom.",
@@ -39,22 +35,7 @@ SHORT = ("--max-length", "3")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of three languages that has learned nothing, in the compact form."""
     folder = tmp_path_factory.mktemp("several")
-    tokenizer = train_tokenizer(
-        zip(LINES, LINES, strict=True), TokenizerConfig(vocab_size=320), tags=("de", "en", "zh")
-    )
-    size = tokenizer.source_vocab_size
-    model = ModelConfig(
-        source_vocab_size=size, target_vocab_size=size, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1,
-        num_decoder_layers=1, max_length=64,
-    )  # fmt: skip
-    corpora = tuple(
-        CorpusConfig("a", "b", source_language="en", target_language=code, both_directions=True)
-        for code in ("de", "zh")
-    )
-    torch.manual_seed(1)
-    config = Config(name="Three languages", model=model, data=DataConfig(train=corpora))
-    save_model(folder / "full", weights=build_model(model), config=config, tokenizer=tokenizer)
-    export_own(folder / "full", folder / "en-de-zh", compact=True)
+    save_three_languages(folder, LINES, vocab_size=320)
     return folder / "en-de-zh"
 
 
