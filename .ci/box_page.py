@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import box_tables as tables  # noqa: E402
-from figure_pages import fill, newest_figures, shape, source, two_columns  # noqa: E402
+from figure_pages import fill, machine, newest_figures, shape, source, two_columns  # noqa: E402
 
 from heedful.card import model_card  # noqa: E402
 from heedful.checkpoint import directory as files_of  # noqa: E402
@@ -68,16 +68,6 @@ def facts(results: Results, lang: str) -> str:
         model["licence"] or "–",
     )
     return two_columns(dict(zip(names, cells, strict=True)))
-
-
-def machine(results: Results, lang: str) -> str:
-    """On what the speed was measured."""
-    loads = [one["load"] for one in results["speed"]["found"]]
-    name = results["speed"]["machine"]
-    return {
-        "en": f"Measured on {name}, int8, two of them in use; load beside and with it {min(loads):.1f} to {max(loads):.1f}.",
-        "zh": f"测量机器：{name}，int8，用两个核；测量时的系统负载 {min(loads):.1f} 到 {max(loads):.1f}。",
-    }[lang]
 
 
 def filled(lang: str) -> str:

@@ -40,6 +40,19 @@ def source(path: Path, lang: str) -> str:
     }[lang]
 
 
+def machine(results: Results, lang: str) -> str:
+    """On what the speed was measured."""
+    found = results["speed"]["found"]
+    loads = [one["load"] for one in found]
+    name, least, most = results["speed"]["machine"], f"{min(loads):.1f}", f"{max(loads):.1f}"
+    precisions = list(dict.fromkeys(one.get("precision", "int8") for one in found))
+    return {
+        "en": f"Measured on {name}, {' and '.join(precisions)}, two of them in use; "
+        f"load beside and with it {least} to {most}.",
+        "zh": f"测量机器：{name}，{'、'.join(precisions)}，用两个核；测量时的系统负载 {least} 到 {most}。",
+    }[lang]
+
+
 def shape(model: Results, lang: str) -> str:
     """Layers and widths of a model."""
     layers, widths = (model["num_encoder_layers"], model["num_decoder_layers"]), (model["d_model"], model["d_ff"])

@@ -31,6 +31,13 @@ WORDS = {
     "numbers": "数字",
     "idiom": "习语",
     "technical": "技术文档",
+    "set": "数据",
+    "line": "行号",
+    "work": "出处",
+    "reference": "参考译文",
+    "precision": "精度",
+    "source, copied": "原文照抄",
+    "characters of the source": "原文字数",
     "unlike its training": "训练里没有的领域",
 }
 

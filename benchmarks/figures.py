@@ -42,6 +42,8 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace, directories: dict[str, Path]) -> None:
         self.arguments, self.directories = arguments, directories
         self.marks = {name: files_of.locate(path).weights_mark for name, path in directories.items()}
+        self.translators: dict[str, Translator] = {}
+        self.digests: dict[Path, str] = {}
         self.format = f"heedful-{self.name}-figures"
         self.place = results_folder() / f"{self.name}_{arguments.write}_cpu.json" if arguments.write else None
         self.results: Results = {"format": self.format, "format_version": 1, "scores": {}, "runs": []}
@@ -49,8 +51,6 @@ class Bench:
             self.take(json.loads(path.read_text(encoding="utf-8")), path)
         self.results["model"] = facts(directories["float32"], self.marks)
         self.run = this_run(arguments.device)
-        self.translators: dict[str, Translator] = {}
-        self.digests: dict[Path, str] = {}
 
     def known_before(self) -> list[Path]:
         """The file of an earlier run of the same date: where this one writes, or else among the results."""
@@ -218,6 +218,7 @@ def facts(full: Path, marks: dict[str, str]) -> Results:
         "d_ff": shape.d_ff,
         "num_heads": shape.num_heads,
         "vocabulary": shape.target_vocab_size,
+        "num_pairs": details.get("data", {}).get("num_pairs"),
         "training": {k: v for k, v in details.get("training", {}).items() if isinstance(v, (int, float, str))},
         "weights_sha256": marks,
     }
