@@ -73,7 +73,7 @@ FAMOUS = [
         "My life has a shore, knowledge has none. To follow the shoreless with what has a shore is perilous.",
     ),
     Famous(
-        "陈涉太息曰：“嗟乎，燕雀安知鸿鹄之志哉！”",
+        "陈涉太息曰：嗟乎，燕雀安知鸿鹄之志哉！",
         ("Records of the Historian, 48", "史记·陈涉世家"),
         ("Sima Qian", "司马迁"),
         "Chen She sighed deeply and said: Alas, how should swallows and sparrows know what the wild swan wants!",

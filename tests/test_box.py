@@ -17,7 +17,7 @@ import pytest
 
 from heedful.checkpoint import directory as files_of
 from heedful.native import available
-from tests.three_languages import save_three_languages
+from tests.untrained import save_three_languages
 
 ROOT = Path(__file__).parent.parent
 TEXT = {
