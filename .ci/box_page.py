@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import box_tables as tables  # noqa: E402
 from figure_pages import fill, machine, newest_figures, shape, source, two_columns  # noqa: E402
+from figure_tables import engines, signatures  # noqa: E402
 
 from heedful.card import model_card  # noqa: E402
 from heedful.checkpoint import directory as files_of  # noqa: E402
@@ -35,10 +36,8 @@ def sections(path: Path, results: Results, lang: str) -> dict[str, str]:
     """Every section that can be made of these figures."""
     made = {"facts": facts(results, lang)}
     if results["scores"]:
-        parts = [tables.score_tables(results, lang), tables.rounding(results, lang), tables.signatures(results, lang)]
-        made["scores"] = "\n\n".join(
-            part for part in [*parts, tables.engines(results, lang), source(path, lang)] if part
-        )
+        parts = [tables.score_tables(results, lang), tables.rounding(results, lang), signatures(results, lang)]
+        made["scores"] = "\n\n".join(part for part in [*parts, engines(results, lang), source(path, lang)] if part)
         made["aims"] = tables.aims(results, lang)
     if "speed" in results:
         made["speed"] = (

@@ -167,10 +167,11 @@ class ClassicalBench(Bench):
             chosen = [n for n, text in enumerate(texts) if least < len(text) and (most is None or len(text) <= most)]
             if chosen:
                 wanted = [references[n] for n in chosen]
-                group = {"longer_than": least, "at_most": most, "num_sentences": len(chosen)}
-                group["scores"] = scored([made[n] for n in chosen], wanted)
-                group["copied"] = scored([texts[n] for n in chosen], wanted)
-                found.append(group)
+                scores = {
+                    "scores": scored([made[n] for n in chosen], wanted),
+                    "copied": scored([texts[n] for n in chosen], wanted),
+                }
+                found.append({"longer_than": least, "at_most": most, "num_sentences": len(chosen), **scores})
         return found
 
     def speeds(self) -> list[Results]:

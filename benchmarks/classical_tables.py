@@ -32,7 +32,7 @@ FACTS = {
         "Model": "{shape}",
         "Vocabulary": "{vocabulary} characters and words, shared by both sides",
         "Text": "{pairs} pairs of sentences, each seen {epochs} times",
-        "Training": "{steps} steps in {minutes} minutes, {device}",
+        "Training": "weights after {steps} steps and {minutes} minutes, {device}",
         "Valid loss": "{loss}",
     },
     "zh": {
@@ -40,7 +40,7 @@ FACTS = {
         "模型": "{shape}",
         "词表": "{vocabulary} 个字和词，原文、译文共用",
         "训练文本": "{pairs} 对句子，每对学了 {epochs} 遍",
-        "训练": "{steps} 步，{minutes} 分钟，{device}",
+        "训练": "取自第 {steps} 步、训练 {minutes} 分钟后的权重，{device}",
         "验证集损失": "{loss}",
     },
 }

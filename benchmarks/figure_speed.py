@@ -46,7 +46,7 @@ def speed(
     results = []
     for one in texts:
         lines = lines_of(data, one.files[0])[: num_lines or 1000]
-        languages = {"source_language": one.source, "target_language": one.target}
+        languages: dict[str, Any] = {"source_language": one.source, "target_language": one.target}
         translator.translate(lines[:32], **languages)
         for search, settings in SEARCHES.items():
             rates = [len(lines) / seconds_of(translator, lines, languages | settings) for _ in range(rounds)]

@@ -113,7 +113,7 @@ class Bench:
         texts, references = self.lines(one)
         translator = self.translator(precision)
         began = time.perf_counter()
-        languages = {"source_language": one.source, "target_language": one.target}
+        languages: Results = {"source_language": one.source, "target_language": one.target}
         made = [done.text for done in translator.translate(texts, **languages, **SEARCHES[search])]
         seconds = time.perf_counter() - began
         scores = score(made, references, metrics=("bleu", "chrf"), target_language=one.target)
