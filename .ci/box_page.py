@@ -4,7 +4,7 @@
     python .ci/box_page.py docs/box.md  # print one of them as it should be
 
 The prose is written by hand; what stands between `<!-- made: NAME -->` and `<!-- end -->` is made of the newest
-benchmarks/results/box_DATE_cpu.json. The README of heedful/box/en-de-zh holds both languages one after the other, because
+benchmarks/results/box_DATE_cpu.json (benchmarks/figure_pages.py). The README of heedful/box/en-de-zh holds both languages one after the other, because
 licences and figures must travel with the model; its checksum in checksums.json is set anew. A test compares them all.
 """
 # ruff: noqa: E501
@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import box_tables as tables  # noqa: E402
+from figure_pages import fill, machine, newest_figures, shape, source, two_columns  # noqa: E402
+from figure_tables import engines, signatures  # noqa: E402
 
 from heedful.card import model_card  # noqa: E402
 from heedful.checkpoint import directory as files_of  # noqa: E402
@@ -27,24 +29,15 @@ from heedful.checkpoint.model import read_record  # noqa: E402
 
 PAGES = {"en": ROOT / "docs" / "box.md", "zh": ROOT / "docs" / "box.zh-CN.md"}
 BOX = ROOT / "heedful" / "box" / "en-de-zh"
-SECTION = re.compile(r"(<!-- made: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 Results = dict[str, Any]
-
-
-def newest() -> tuple[Path, Results] | None:
-    """The newest file of figures, and what is in it; None before there is one."""
-    found = sorted((ROOT / "benchmarks" / "results").glob("box_*_cpu.json"))
-    return (found[-1], json.loads(found[-1].read_text(encoding="utf-8"))) if found else None
 
 
 def sections(path: Path, results: Results, lang: str) -> dict[str, str]:
     """Every section that can be made of these figures."""
     made = {"facts": facts(results, lang)}
     if results["scores"]:
-        parts = [tables.score_tables(results, lang), tables.rounding(results, lang), tables.signatures(results, lang)]
-        made["scores"] = "\n\n".join(
-            part for part in [*parts, tables.engines(results, lang), source(path, lang)] if part
-        )
+        parts = [tables.score_tables(results, lang), tables.rounding(results, lang), signatures(results, lang)]
+        made["scores"] = "\n\n".join(part for part in [*parts, engines(results, lang), source(path, lang)] if part)
         made["aims"] = tables.aims(results, lang)
     if "speed" in results:
         made["speed"] = (
@@ -60,56 +53,26 @@ def sections(path: Path, results: Results, lang: str) -> dict[str, str]:
 def facts(results: Results, lang: str) -> str:
     """What the model is, as a table of two columns."""
     model = results["model"]
-    layers, width = (model["num_encoder_layers"], model["num_decoder_layers"]), model["d_model"]
     names = {
         "en": ("Parameters", "Model", "Vocabulary", "Size in the wheel", "Licence"),
         "zh": ("参数量", "模型", "词表", "在 wheel 里的大小", "许可证"),
-    }[lang]
-    shape = {
-        "en": f"Transformer, {layers[0]} encoder and {layers[1]} decoder layers, width {width}, feed-forward {model['d_ff']:,}",
-        "zh": f"Transformer，{layers[0]} 层编码器、{layers[1]} 层解码器，宽度 {width}，前馈宽度 {model['d_ff']:,}",
     }[lang]
     subwords = {"en": "subwords for all three languages", "zh": "个子词，三种语言共用"}[lang]
     size = f"{results['size']['found']['zipped'] / 1e6:.1f} MB" if "size" in results else "–"
     cells = (
         f"{model['num_parameters']:,}",
-        shape,
+        shape(model, lang),
         f"{model['vocabulary']:,} {subwords}",
         size,
         model["licence"] or "–",
     )
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {cell} |" for name, cell in zip(names, cells, strict=True))])
-
-
-def source(path: Path, lang: str) -> str:
-    """Where every number stands."""
-    link = f"[`{path.name}`](../benchmarks/results/{path.name})"
-    return {
-        "en": f"Numbers, machines, versions and commands: {link}.",
-        "zh": f"全部数字、机器、版本和命令：{link}。",
-    }[lang]
-
-
-def machine(results: Results, lang: str) -> str:
-    """On what the speed was measured."""
-    loads = [one["load"] for one in results["speed"]["found"]]
-    name = results["speed"]["machine"]
-    return {
-        "en": f"Measured on {name}, int8, two of them in use; load beside and with it {min(loads):.1f} to {max(loads):.1f}.",
-        "zh": f"测量机器：{name}，int8，用两个核；测量时的系统负载 {min(loads):.1f} 到 {max(loads):.1f}。",
-    }[lang]
+    return two_columns(dict(zip(names, cells, strict=True)))
 
 
 def filled(lang: str) -> str:
     """A page with its sections made anew; a section without figures is empty."""
-    page, found = PAGES[lang].read_text(encoding="utf-8"), newest()
-    made = sections(*found, lang) if found else {}
-
-    def fill(match: re.Match[str]) -> str:
-        text = made.get(match[2], "")
-        return f"{match[1]}{text}\n{match[4]}" if text else f"{match[1]}{match[4]}"
-
-    return SECTION.sub(fill, page)
+    found = newest_figures("box")
+    return fill(PAGES[lang].read_text(encoding="utf-8"), sections(*found, lang) if found else {})
 
 
 def card() -> str:

@@ -9,42 +9,23 @@ Checksums are of the text, so that a compressed file has that of the plain one; 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from corpus_files import TestSet, found, lines_of, text_sha256
+
 from heedful.errors import HeedfulError
-from heedful.text.corpus import open_file, read_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE, CHECKSUMS = ROOT / "configs" / "box.yaml", ROOT / "configs" / "box.sha256"
 LEARNED = (("en", "de"), ("de", "en"), ("en", "zh"), ("zh", "en"))
 UNSEEN = (("de", "zh"), ("zh", "de"))
-
-
-class TestSet(NamedTuple):
-    """Sentences and their translations, in one direction."""
-
-    name: str
-    path: str
-    """In the folder of the corpora, without the language at its end."""
-    source: str
-    target: str
-
-    @property
-    def key(self) -> str:
-        return f"{self.name} {self.source}-{self.target}"
-
-    @property
-    def files(self) -> tuple[str, str]:
-        return f"{self.path}.{self.source}", f"{self.path}.{self.target}"
 
 
 def both(name: str, path: str, languages: str) -> list[TestSet]:
@@ -75,29 +56,6 @@ def chosen_sets(patterns: Sequence[str]) -> list[TestSet]:
 
 def matches(one: TestSet, pattern: str) -> bool:
     return one.key.startswith(pattern) or fnmatch(one.key, pattern)
-
-
-def found(folder: Path, name: str) -> Path:
-    """A file of the folder, or its compressed form."""
-    places = [folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz")]
-    place = next((place for place in places if place.exists()), None)
-    if place is None:
-        sys.exit(f"{places[0]}: there is no such file, nor one with .xz or .gz behind its name")
-    return place
-
-
-def lines_of(folder: Path, name: str) -> list[str]:
-    """The lines of a file, plain or compressed."""
-    return [line.decode("utf-8") for line in read_lines(found(folder, name))]
-
-
-def text_sha256(path: Path) -> str:
-    """The SHA-256 of a file's text, whether it is compressed or not."""
-    digest = hashlib.sha256()
-    with open_file(path) as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def seen_in_training(data: Path) -> dict[str, dict[str, int]]:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from box_sets import SETS
+from figure_tables import (
+    COLUMNS,
+    SPEED_HEADS,
+    Results,
+    arrow,
+    cell,
+    engines,
+    machines,
+    score_of,
+    signatures,
+    signed,
+    speed_cells,
+    value,
+    word,
+)
 
 from heedful.paper.markdown import markdown_table
-
-Results = dict[str, Any]
-COLUMNS = [("int8", "beam 4"), ("int8", "greedy"), ("float32", "beam 4"), ("float32", "greedy")]
 
 
 class Aim(NamedTuple):
@@ -42,56 +54,6 @@ TITLES = {
     "msdocs": ("Microsoft Docs", "software manuals", "软件文档"),
     "multi30k-test2016": ("Multi30k test2016", "captions of photographs", "图片描述"),
 }
-WORDS = {
-    "test": "测试集",
-    "text": "文本",
-    "direction": "方向",
-    "sentences": "句数",
-    "languages": "语言",
-    "also in training": "训练文本里也有的句子",
-    "beam 4": "束宽 4",
-    "greedy": "贪心",
-    "aim": "目标",
-    "reached": "达到",
-    "kind": "类型",
-    "source": "原文",
-    "translation": "译文",
-    "search": "搜索",
-    "sentences/s in bulk, best (median)": "批量，句/秒，最好（中位数）",
-    "ms for a sentence alone, p50": "单句毫秒，p50",
-    "p95": "p95",
-    "easy": "简单",
-    "long": "长句",
-    "names": "人名地名",
-    "numbers": "数字",
-    "idiom": "习语",
-    "technical": "技术文档",
-    "unlike its training": "训练里没有的领域",
-}
-
-
-def word(text: str, lang: str) -> str:
-    """A word of a table in the language of its page."""
-    return WORDS[text] if lang == "zh" else text
-
-
-def arrow(direction: str) -> str:
-    return direction.replace("-", " → ")
-
-
-def score_of(results: Results, name: str, direction: str, precision: str, search: str) -> Results | None:
-    """What was measured for one cell; None if nothing was."""
-    found: Results | None = results["scores"].get(f"{name} {direction}, {precision}, {search}")
-    return found
-
-
-def value(found: Results | None, metric: int, *, interval: bool = False) -> str:
-    """A score as a cell."""
-    if found is None:
-        return "–"
-    one = found["scores"][metric]
-    within = one["interval"]
-    return f"{one['value']:.1f}" + (f" ({within['low']:.1f}–{within['high']:.1f})" if interval and within else "")
 
 
 def measured_sets(results: Results) -> list[tuple[str, str]]:
@@ -118,29 +80,6 @@ def score_tables(results: Results, lang: str) -> str:
     return "\n\n".join(parts)
 
 
-def signatures(results: Results, lang: str) -> str:
-    """How the scores were computed: sacreBLEU's own words, once for each kind."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in results["scores"].values():
-        for each in one["scores"]:
-            targets = found.setdefault((each["name"], each["signature"]), [])
-            target = one["direction"].split("-")[1]
-            targets += [] if target in targets else [target]
-    into = {"en": "into", "zh": "译入"}[lang]
-    return "\n".join(f"- {name}, {into} {', '.join(sorted(to))}: `{text}`" for (name, text), to in found.items())
-
-
-def engines(results: Results, lang: str) -> str:
-    """Who computed what."""
-    who = {
-        (one["precision"], one["engine"].split()[0], one["device"].split(":")[0]) for one in results["scores"].values()
-    }
-    told = [
-        f"{precision}: {engine}, {'GPU' if device == 'cuda' else 'CPU'}" for precision, engine, device in sorted(who)
-    ]
-    return {"en": "Computed by: ", "zh": "计算引擎："}[lang] + "; ".join(told) + {"en": ".", "zh": "。"}[lang]
-
-
 def losses(results: Results) -> list[tuple[float, str, str]]:
     """What rounding to int8 costs with beam 4, in BLEU, largest first: float32 − int8, set, direction."""
     found = []
@@ -150,10 +89,6 @@ def losses(results: Results) -> list[tuple[float, str, str]]:
             full, rounded = (one["scores"][0]["value"] for one in pair if one is not None)
             found.append((full - rounded, name, direction))
     return sorted(found, reverse=True)
-
-
-def signed(number: float) -> str:
-    return f"{round(number, 2) + 0.0:+.2f}"
 
 
 def rounding(results: Results, lang: str) -> str:
@@ -210,21 +145,11 @@ def aims(results: Results, lang: str) -> str:
 
 def speeds(results: Results, lang: str) -> str:
     """Sentences a second and milliseconds."""
-    heads = ("sentences/s in bulk, best (median)", "ms for a sentence alone, p50", "p95")
-    heading = [*(word(text, lang) for text in ("test", "direction", "search")), *(word(text, lang) for text in heads)]
+    heading = [word(text, lang) for text in ("test", "direction", "search", *SPEED_HEADS)]
     rows = []
     for one in results["speed"]["found"]:
-        rate, alone = one["sentences_per_second"], one["alone_ms"]
-        rows.append(
-            [
-                TITLES[one["text"]][0],
-                arrow(one["direction"]),
-                word(one["search"], lang),
-                f"{rate['best']:.0f} ({rate['median']:.0f})",
-                f"{alone['p50']:.1f}",
-                f"{alone['p95']:.1f}",
-            ]
-        )
+        told = (TITLES[one["text"]][0], arrow(one["direction"]), word(one["search"], lang))
+        rows.append([*told, *speed_cells(one)])
     return markdown_table(heading, rows, names=3)
 
 
@@ -263,21 +188,6 @@ def examples(results: Results, lang: str) -> str:
         ]
         parts.append(f"**{arrow(direction)}**\n\n{markdown_table(heading, rows, names=3)}")
     return "\n\n".join(parts)
-
-
-def cell(text: str) -> str:
-    """A text that cannot break its table."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-def machines(results: Results, lang: str) -> str:
-    """Where and by what the figures were made."""
-    runs = results["runs"]
-    told = list(dict.fromkeys(one["machine"] for one in runs))
-    packages = ", ".join(f"{name} {version}" for name, version in runs[-1]["versions"].items())
-    commands = "\n".join(dict.fromkeys(f"- `{one['command']}`" for one in runs))
-    names = {"en": ("machine", "versions"), "zh": ("机器", "版本")}[lang]
-    return f"- {names[0]}: {'; '.join(told)}\n- {names[1]}: {packages}\n{commands}"
 
 
 def benchmark_page(results: Results) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from heedful.card import versions
 from heedful.paper.experiment import processor
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def provenance(device: str = "cpu") -> str:
@@ -21,3 +25,31 @@ def provenance(device: str = "cpu") -> str:
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     return f"- machine: {machine}\n- versions: {packages}\n- command: `{command}`\n"
+
+
+def this_run(device: str) -> dict[str, Any]:
+    """Where, when, with which versions, and by which command; without the folders of this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    machine = f"{processor()}, {cores} cores"
+    if device.startswith("cuda"):
+        import torch
+
+        machine += f"; {torch.cuda.get_device_name(device)}" if torch.cuda.is_available() else ""
+    return {
+        "machine": machine,
+        "versions": versions(),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(public, sys.argv[1:])]),
+        "began": now(),
+    }
+
+
+def public(word: str) -> str:
+    """A word of the command line; of a path outside the checkout only its last part."""
+    if not (os.path.isabs(word) or word.startswith(("..", "~"))):
+        return word
+    path = Path(word).resolve()
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -17,7 +17,7 @@ import pytest
 
 from heedful.checkpoint import directory as files_of
 from heedful.native import available
-from tests.three_languages import save_three_languages
+from tests.untrained import save_three_languages
 
 ROOT = Path(__file__).parent.parent
 TEXT = {
@@ -168,7 +168,9 @@ def test_the_card_is_made_of_the_figures(
     written = {"en": tmp_path / "box.md", "zh": tmp_path / "box.zh-CN.md"}
     for lang, path in written.items():
         path.write_bytes(scope["PAGES"][lang].read_bytes())
-    scope.update(PAGES=written, BOX=place / "en-de-zh", newest=lambda: (Path("box_2026-01-01_cpu.json"), results))
+    scope.update(
+        PAGES=written, BOX=place / "en-de-zh", newest_figures=lambda _: (Path("box_2026-01-01_cpu.json"), results)
+    )
     page["main"]()
     first = {path: path.read_bytes() for path in (*written.values(), place / "en-de-zh" / "README.md")}
     page["main"]()

@@ -33,11 +33,20 @@ def test_a_generated_page_is_what_its_script_prints(script: str, page: str) -> N
     assert printed == written, f"make it anew: python .ci/{script}.py > docs/{page}"
 
 
-@pytest.mark.parametrize("page", ["docs/box.md", "docs/box.zh-CN.md", "heedful/box/en-de-zh/README.md"])
-def test_the_card_of_the_box_has_the_newest_figures(page: str) -> None:
-    command = [sys.executable, str(ROOT / ".ci" / "box_page.py"), page]
+@pytest.mark.parametrize(
+    ("script", "page"),
+    [
+        ("box_page", "docs/box.md"),
+        ("box_page", "docs/box.zh-CN.md"),
+        ("box_page", "heedful/box/en-de-zh/README.md"),
+        ("classical_page", "docs/classical-zh.md"),
+        ("classical_page", "docs/classical-zh.zh-CN.md"),
+    ],
+)
+def test_a_page_of_figures_has_the_newest(script: str, page: str) -> None:
+    command = [sys.executable, str(ROOT / ".ci" / f"{script}.py"), page]
     printed = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
-    assert printed == (ROOT / page).read_text(encoding="utf-8"), "make it anew: python .ci/box_page.py"
+    assert printed == (ROOT / page).read_text(encoding="utf-8"), f"make it anew: python .ci/{script}.py"
 
 
 def test_the_configuration_page_tells_how_a_preset_is_chosen() -> None:

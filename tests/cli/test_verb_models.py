@@ -18,7 +18,7 @@ from heedful.checkpoint.shards import shard_bytes
 from heedful.cli.languages import ask, forgiving
 from heedful.errors import ConfigError, TextError
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
-from tests.three_languages import save_three_languages
+from tests.untrained import save_three_languages
 
 LINES = [
     "Good morning, Tom.",

@@ -1,0 +1,67 @@
+"""Fill figures and samples into the page of the demonstration from classical to modern Chinese, and its Chinese twin.
+
+    python .ci/classical_page.py                      # write both
+    python .ci/classical_page.py docs/classical-zh.md # print one of them as it should be
+
+The prose is written by hand; what stands between `<!-- made: NAME -->` and `<!-- end -->` is made of the newest
+benchmarks/results/classical_DATE_cpu.json (benchmarks/figure_pages.py), and is empty before there is one. A test
+compares both pages.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import classical_tables as tables  # noqa: E402
+from classical import FAMOUS  # noqa: E402
+from figure_pages import fill, machine, newest_figures, source  # noqa: E402
+from figure_tables import engines, signatures  # noqa: E402
+
+PAGES = {"en": ROOT / "docs" / "classical-zh.md", "zh": ROOT / "docs" / "classical-zh.zh-CN.md"}
+Results = dict[str, Any]
+
+
+def sections(path: Path, results: Results, lang: str) -> dict[str, str]:
+    """Every section that can be made of these figures."""
+    made = {"facts": tables.facts(results, lang)}
+    if results["scores"]:
+        parts = [tables.scores(results, lang), signatures(results, lang), engines(results, lang), source(path, lang)]
+        made["scores"] = "\n\n".join(parts)
+    if "lengths" in results:
+        made["lengths"] = tables.lengths(results, lang)
+    if "speed" in results:
+        made["speed"] = f"{tables.speeds(results, lang)}\n\n{machine(results, lang)}"
+    if "samples" in results:
+        made["lines"] = tables.test_lines(results, lang)
+        made["famous"] = f"{tables.famous(results, lang)}\n\n{tables.not_seen(results, lang)}"
+    return made
+
+
+def use() -> str:
+    """The command for one sentence, which is Chinese on both pages."""
+    return f'```bash\nheedful translate -m classical-zh "{FAMOUS[0].text}"\n```'
+
+
+def filled(lang: str) -> str:
+    """A page with its sections made anew."""
+    found = newest_figures("classical")
+    made = {"use": use(), **(sections(*found, lang) if found else {})}
+    return fill(PAGES[lang].read_text(encoding="utf-8"), made)
+
+
+def main() -> None:
+    """Print the page that is asked for, or write both."""
+    if len(sys.argv) > 1:
+        asked = (ROOT / sys.argv[1]).resolve()
+        lang = next((lang for lang, page in PAGES.items() if page.resolve() == asked), None)
+        sys.exit(f"{sys.argv[1]}: not a page that is made here") if lang is None else sys.stdout.write(filled(lang))
+        return
+    for lang, page in PAGES.items():
+        page.write_text(filled(lang), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
