@@ -26,6 +26,7 @@ from heedful.paper.compare import compare
 from heedful.request import from_mapping, settle
 from heedful.starting import Start, find_start, with_start
 from heedful.text.corpus import Direction
+from heedful.training.best import Best
 from heedful.training.distributed import World
 from heedful.training.report import ConsoleReporter, Reporters
 
@@ -216,6 +217,56 @@ def test_it_is_better_on_the_new_corpus_than_before_and_than_a_new_model(
     assert reached < scratch.valid_loss - 0.2
 
 
+@pytest.mark.parametrize("kind", [as_it_is, in_int8])
+def test_a_run_that_only_makes_it_worse_publishes_the_start_and_says_so(
+    old: Path,
+    new: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kind: Callable[[Path, Path], Path],
+) -> None:
+    model = kind(old, tmp_path)
+    result = workflow.train(request_for(new, tmp_path / "out", start_from=str(model), learning_rate=1.0, ema_decay=0.5))
+    assert result.is_start
+    assert result.steps == 6
+    ours, theirs = load_weights(tmp_path / "out"), load_weights(model)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    log = [json.loads(line) for line in (tmp_path / "out" / "training" / "log.jsonl").read_text("utf-8").splitlines()]
+    looks = [line for line in log if line["event"] == "valid"]
+    assert [(line["step"], line["weights"]) for line in looks] == [(0, "start"), (3, "ema"), (6, "ema"), (6, "last")]
+    assert min(line["loss"] for line in looks) == looks[0]["loss"] == result.valid_loss
+    told = capsys.readouterr().err
+    assert "step 0  valid loss" in told and told.count("(before training)") == 1
+    said = f"Nothing was better on valid than {model.name} itself (loss {result.valid_loss:.3f}): the model in"
+    assert said in told and log[-1]["message"].startswith(said)
+    training = describe(tmp_path / "out")["details"]["training"]
+    assert (training["weights"], training["steps"], training["started_from"]) == ("start", 0, model.name)
+
+
+def test_the_last_weights_are_published_as_asked_but_not_in_silence(
+    old: Path, new: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {"start_from": str(old), "steps": 3, "publish": "last"}
+    result = workflow.train(request_for(new, tmp_path / "worse", learning_rate=1.0, **settings))
+    assert not result.is_start
+    assert f"worse is no better on valid than old was: loss {result.valid_loss:.3f}, before" in capsys.readouterr().err
+    workflow.train(request_for(new, tmp_path / "better", **settings))
+    assert "better on valid than" not in capsys.readouterr().err
+
+
+def test_what_is_told_about_the_start_by_score_and_on_the_way(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+    request = request_for(new, tmp_path, start_from=str(old), best_metric="bleu", bleu_sentences=5)
+    start = find_start(*both(request))
+    assert start is not None
+    config = settle(request, "base")
+    kept = Best(value=-30.0, start=-30.0, published=-30.0, published_step=0)
+    told = start.compare(kept, config, is_over=False)
+    assert told is not None and told.startswith("So far nothing was better on valid than old itself (score 30.0):")
+    assert start.compare(Best(start=-30.0, published=-30.1, published_step=3), config, is_over=True) is None
+    assert start.compare(Best(published=2.0, published_step=3), config, is_over=True) is None  # an older run, resumed
+
+
 def test_the_card_and_the_details_tell_where_it_began(old: Path, tuned: tuple[Path, workflow.TrainingResult]) -> None:
     training = describe(tuned[0])["details"]["training"]
     identity = sha256(old / "model.safetensors")
@@ -300,6 +351,7 @@ def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: 
     )
     assert done.returncode == 0, done.stderr
     assert "Going on from old, training on" in done.stderr
+    assert done.stderr.count("step 0  valid loss") == done.stderr.count("(before training)") == 1
     weights, expected = load_weights(tmp_path / "out"), load_weights(old)
     for name in expected:
         torch.testing.assert_close(weights[name], expected[name], atol=1e-6, rtol=0)
