@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from heedful.checkpoint.arrays import ModelArrays
+    from heedful.text.corpus import Direction
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.best import Best
     from heedful.training.distributed import World
@@ -176,6 +177,17 @@ def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = Fals
         directions=_directions(found),
         long={name: value for name, value in (found.details.get("lengths") or {}).items() if name in LONG},
     )
+
+
+def known_directions(asked: Config) -> tuple[Direction, ...]:
+    """The directions that the model of `training.start_from` has learned, now or before; none without such a model."""
+    if asked.training.start_from is None:
+        return ()
+    from heedful.checkpoint.finding import find_model
+    from heedful.checkpoint.identity import read_directions
+
+    known = read_directions(find_model(asked.training.start_from)).known
+    return tuple(pair for pair in known if pair.source and pair.target)
 
 
 def unusual(config: Config) -> dict[str, Any]:

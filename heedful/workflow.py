@@ -16,7 +16,7 @@ from heedful.errors import ConfigError
 from heedful.examining import evaluator, on_whole_model, score_test
 from heedful.foreseeing import Beside, Corpora, describe_run, fitted, rows_per_step
 from heedful.request import read_request, settle, to_mapping
-from heedful.starting import Start, agree_on_start
+from heedful.starting import Start, agree_on_start, known_directions
 
 if TYPE_CHECKING:
     import torch
@@ -239,7 +239,10 @@ def prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Be
         beside.begin()
     with console.stages() as tell:
         found = preflight(
-            asked.data, seed=asked.training.seed, progress=lambda lines: tell("looking over the corpora", lines, None)
+            asked.data,
+            seed=asked.training.seed,
+            progress=lambda lines: tell("looking over the corpora", lines, None),
+            known=known_directions(asked),
         )
     if console.is_terminal:
         console.show(table(found.report))

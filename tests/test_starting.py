@@ -18,6 +18,7 @@ from heedful import workflow
 from heedful.checkpoint import describe, load_model, load_weights
 from heedful.checkpoint.directory import sha256
 from heedful.checkpoint.identity import read_directions
+from heedful.cli.preparing import show_corpora
 from heedful.config import Config
 from heedful.data.prepare import prepare
 from heedful.errors import ConfigError, HeedfulError, TrainingError
@@ -342,6 +343,50 @@ def test_a_model_with_tags_and_markers_keeps_them(tagged: Path, folder: Path, tm
     assert directions.before == (Direction("xx", "yy"), Direction("yy", "xx"))  # also through two generations
 
 
+@pytest.fixture(scope="module")
+def one_way(folder: Path) -> dict[str, str]:
+    """A corpus of one of the two directions of the tagged model."""
+    return {**write_corpus(folder, "forward", NEW_WORDS, 60), "source_language": "xx", "target_language": "yy"}
+
+
+def turned(corpus: dict[str, str], **codes: str) -> dict[str, str]:
+    """A corpus the other way round."""
+    return {"source": corpus["target"], "target": corpus["source"], **codes}
+
+
+def test_what_the_start_knew_can_be_watched_although_it_is_no_longer_trained(
+    tagged: Path, one_way: dict[str, str], folder: Path, tmp_path: Path
+) -> None:
+    kept = write_corpus(folder, "kept", OLD_WORDS, 12)
+    back = turned(kept, source_language="yy", target_language="xx")
+    request = request_for(one_way, tmp_path / "out", start_from=str(tagged), steps=1, bleu_sentences=4)
+    request["data"] |= {"valid": [{**one_way, **kept}, back], "test": [back]}
+    result = workflow.train(request, quiet=True)
+    lines = (tmp_path / "out" / "training" / "data" / "valid.jsonl").read_text("utf-8").splitlines()
+    assert {json.loads(line)["target_language"] for line in lines} == {"xx", "yy"}
+    assert len(result.scores) == 3  # of the one test corpus
+    assert read_directions(tmp_path / "out").learned == (Direction("xx", "yy"),)
+    both_ways = {**one_way, **kept, "both_directions": True}
+    again = request_for(one_way, tmp_path / "again", start_from=str(tmp_path / "out"), steps=1)
+    again["data"]["valid"] = [both_ways]  # known through two generations, too
+    assert workflow.train(again, quiet=True).steps == 1
+
+
+@pytest.mark.parametrize("role", ["valid", "test"])
+def test_what_neither_the_corpora_nor_the_start_know_is_refused(
+    tagged: Path, one_way: dict[str, str], tmp_path: Path, role: str
+) -> None:
+    told = r"no training corpus has the target language 'xx', nor does the model of training\.start_from know ww → xx"
+    request = request_for(one_way, tmp_path / "out", start_from=str(tagged))
+    request["data"][role] = [turned(one_way, source_language="ww", target_language="xx")]
+    with pytest.raises(ConfigError, match=told + "; it knows xx → yy, yy → xx"):
+        workflow.train(request, quiet=True)
+    request = request_for(one_way, tmp_path / "new")
+    request["data"] |= {"target_tags": True, role: [turned(one_way, source_language="yy", target_language="xx")]}
+    with pytest.raises(ConfigError, match=r"no training corpus has the target language 'xx'\.$"):
+        workflow.train({**request, "preset": "tiny"}, quiet=True)
+
+
 def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     settings = {"start_from": str(old), "steps": 1, "learning_rate": 1e-9, "sharding": "full"}
     (tmp_path / "run.yaml").write_text(json.dumps(request_for(new, tmp_path / "out", **settings)))
@@ -448,6 +493,19 @@ def test_what_is_no_model_or_is_the_output(old: Path, new: dict[str, str], tmp_p
         workflow.train(request_for(new, old, start_from=str(old)), overwrite=True, quiet=True)
 
 
+@pytest.mark.parametrize("empty", ["", "  "])
+@pytest.mark.parametrize("key", ["training.start_from", "tokenizer.path", "data.prepared"])
+def test_an_empty_name_is_not_the_same_as_none(new: dict[str, str], tmp_path: Path, key: str, empty: str) -> None:
+    request = request_for(new, tmp_path / "out")
+    section, name = key.split(".")
+    request.setdefault(section, {})[name] = empty
+    with pytest.raises(ConfigError, match=rf"^{key} is empty; give a name or a path, or leave it out"):
+        workflow.train(request, quiet=True)
+    assert not (tmp_path / "out").exists()
+    request[section][name] = "none"
+    assert getattr(getattr(settle(request, "base"), section), name) is None
+
+
 def test_damaged_weights_are_refused_before_anything_is_done(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     """Also before an earlier run, which is to be replaced, is thrown away."""
     damaged = shutil.copytree(old, tmp_path / "damaged", ignore=shutil.ignore_patterns("training"))
@@ -472,3 +530,12 @@ def test_preparing_and_a_dry_run_know_the_start(old: Path, new: dict[str, str], 
     assert (config.tokenizer.path, config.preset) == (str(old), "tiny")
     assert config.model.d_model == 32
     assert with_start({"output": "x"}) == {"output": "x"}
+
+
+def test_a_look_at_the_corpora_knows_the_directions_of_the_start(
+    tagged: Path, one_way: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = request_for(one_way, tmp_path / "out", start_from=str(tagged))
+    request["data"]["test"] = [turned(one_way, source_language="yy", target_language="xx")]
+    show_corpora(settle(with_start(request), "base"), ConsoleReporter(quiet=True))
+    assert "forward.up + forward.low" in capsys.readouterr().out
