@@ -85,7 +85,7 @@ class Start:
 
     def compare(self, best: Best, config: Config, *, is_over: bool) -> str | None:
         """What to tell the user if the model that was published is no better on valid than this one; else None."""
-        if best.start is None or best.published < best.start:
+        if best.start is None or best.published_step is None or best.published < best.start:
             return None
         had, has = (_in_words(value, config) for value in (best.start, best.published))
         if best.is_start:

@@ -391,7 +391,7 @@ def set_up(
     remark = loop.step.try_largest(worst_batch(loop.stream.num_rows, width, *sizes))
     if remark is not None:
         reporter.note(remark)
-    watch.enter("first update")
+    watch.enter("first update" if weights is None else "looking at valid")
     if state is not None:
         loop.restore(state)
         is_over = loop.stopped_by is not None or loop.budget.progress(loop.spent) >= 1

@@ -239,6 +239,8 @@ def test_a_run_that_only_makes_it_worse_publishes_the_start_and_says_so(
     assert min(line["loss"] for line in looks) == looks[0]["loss"] == result.valid_loss
     told = capsys.readouterr().err
     assert "step 0  valid loss" in told and told.count("(before training)") == 1
+    assert result.first_step is not None
+    assert list(result.first_step.parts)[-2:] == ["looking_at_valid", "first_update"]
     said = f"Nothing was better on valid than {model.name} itself (loss {result.valid_loss:.3f}): the model in"
     assert said in told and log[-1]["message"].startswith(said)
     training = describe(tmp_path / "out")["details"]["training"]

@@ -212,8 +212,6 @@ class TrainingLoop:
 
         The moving average still equals the weights. The start is no snapshot: it is not one of the run's own weights.
         """
-        if self.stopwatch is not None:
-            self.stopwatch.enter("looking at valid")
         self.validated_step = self.spent.steps
         random = random_tensors(self.device)
         record, samples = self.look(START)
