@@ -89,10 +89,12 @@ class Start:
             return None
         had, has = (_in_words(value, config) for value in (best.start, best.published))
         if best.is_start:
-            nothing = "Nothing" if is_over else "So far nothing"
+            nothing, remedy = "Nothing", " A lower training.learning_rate or more text may help."
+            if not is_over:
+                nothing, remedy = "So far nothing", ""
             return (
                 f"{nothing} was better on valid than {self.name} itself ({had}): the model in {config.output} has its "
-                f"weights, unchanged. A lower training.learning_rate or more text may help."
+                f"weights, unchanged.{remedy}"
             )
         return (
             f"The model in {config.output} is no better on valid than {self.name} was: {has}, before {had}. "
