@@ -11,12 +11,14 @@ It is written from the configuration and from `details`, plain data in which eve
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 from heedful.config import Config, ModelConfig
 from heedful.request import to_mapping
+from heedful.text.corpus import short_name
 from heedful.text.directions import learned_directions, told_before
 
 NOT_STATED = "not stated"
@@ -65,15 +67,23 @@ def public_config(config: Config) -> dict[str, Any]:
     """The configuration for readers: without the folders of the machine it was made on."""
     plain = to_mapping(config)
     del plain["output"]
-    for part in ("train", "valid", "test"):
+    parts, keys = ("train", "valid", "test"), ("source", "target", "path")
+    names = file_names(corpus[key] for part in parts for corpus in plain["data"][part] for key in keys if corpus[key])
+    for part in parts:
         for corpus in plain["data"][part]:
-            for key in ("source", "target", "path"):
-                corpus[key] = base_name(corpus[key])
+            corpus.update({key: names[corpus[key]] for key in keys if corpus[key]})
         plain["data"][part] = [{k: v for k, v in corpus.items() if v is not None} for corpus in plain["data"][part]]
     plain["data"]["prepared"] = base_name(plain["data"]["prepared"])
     plain["tokenizer"]["path"] = base_name(plain["tokenizer"]["path"])
     plain["training"]["start_from"] = base_name(plain["training"]["start_from"])
     return plain
+
+
+def file_names(paths: Iterable[str]) -> dict[str, str]:
+    """A name for each file of a corpus: its folder and itself; with one folder more where several would be the same."""
+    names = {path: short_name(path) for path in paths}
+    count = Counter(names.values())
+    return {path: name if count[name] == 1 else short_name(path, num_folders=2) for path, name in names.items()}
 
 
 def base_name(path: Any) -> Any:
@@ -159,7 +169,7 @@ def _scores(scores: Sequence[Mapping[str, Any]], *, rounded: bool) -> str:
     for score in scores:
         interval = score.get("interval")
         within = f"{interval['low']:.2f}–{interval['high']:.2f}" if interval else ""
-        on = base_name(score.get("data")) or NOT_STATED
+        on = short_name(str(score["data"])) if score.get("data") else NOT_STATED
         rows.append((score["name"], f"{score['value']:.2f}", within, on, f"`{score['signature']}`"))
     table = _table(("Metric", "Value", "95 %", "On", "sacreBLEU signature"), rows)
     return f"Measured before the weights were rounded to int8.\n\n{table}" if rounded else table
@@ -170,8 +180,9 @@ def _data(data: Any) -> str:
     if not corpora:
         return f"The data is {NOT_STATED}."
     rows, files = [], []
+    names = file_names(str(file["path"]) for corpus in corpora for file in corpus.get("files", ()))
     for corpus in corpora:
-        named = [(base_name(file["path"]), f"`{file['sha256']}`") for file in corpus.get("files", ())]
+        named = [(names[str(file["path"])], f"`{file['sha256']}`") for file in corpus.get("files", ())]
         files += named
         dropped = [f"{count:,} {reason}" for reason, count in corpus.get("dropped", {}).items() if count]
         counts = [_number(corpus.get(key, "")) for key in ("num_read", "num_kept", "num_held_out")]

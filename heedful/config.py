@@ -92,6 +92,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "data", ("max_characters", "row_width", "workers"))
+        require_named(self, "data", "prepared")
         if not 1 <= self.temperature <= 100:
             raise ConfigError(f"data.temperature must be from 1 to 100, not {self.temperature}.")
         if self.max_length_ratio < 1:
@@ -125,6 +126,7 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "tokenizer", ("vocab_size", "max_sentences"))
+        require_named(self, "tokenizer", "path")
         if self.target_kind is not None and self.joint:
             raise ConfigError("tokenizer.target_kind needs separate vocabularies; set tokenizer.joint=false too.")
         if not 0.98 <= self.character_coverage <= 1:
@@ -329,6 +331,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         require_seed(self, "training")
+        require_named(self, "training", "start_from")
         require_positive(self, "training", ("steps", "epochs", "tokens", "minutes", "tokens_per_step"))
         require_positive(self, "training", ("tokens_per_microbatch", "learning_rate", "learning_rate_factor"))
         require_positive(self, "training", ("warmup_steps", "clip_norm", "validate_every", "early_stopping"))
@@ -493,6 +496,13 @@ def require_positive(config: Any, section: str, names: tuple[str, ...]) -> None:
         value = getattr(config, name)
         if value is not None and not value > 0:
             raise ConfigError(f"{section}.{name} must be above 0, not {value}.")
+
+
+def require_named(config: Any, section: str, name: str) -> None:
+    """A name that is set says something; an empty one is most often a variable of a shell that is not set."""
+    value = getattr(config, name)
+    if value is not None and not value.strip():
+        raise ConfigError(f"{section}.{name} is empty; give a name or a path, or leave it out.")
 
 
 def require_seed(config: Any, section: str) -> None:

@@ -64,6 +64,16 @@ def rows_per_step(config: Config, width: int) -> int:
     return max(1, (config.training.tokens_per_step or PAPER_TOKENS_PER_STEP) // width)
 
 
+def describe_run(config: Config, num_pairs: int, num_ranks: int = 1, beginning: str | None = None) -> str:
+    """One line about what is going to happen; `beginning` tells of the model that training goes on from."""
+    training = config.training
+    limits = {name: getattr(training, name) for name in ("steps", "epochs", "tokens", "minutes")}
+    budget = " or ".join(f"{value:,.10g} {name}" for name, value in limits.items() if value)
+    ranks = f" with {num_ranks} ranks" if num_ranks > 1 else ""
+    what = f"{beginning}, training" if beginning else f"Training a {config.preset} model"
+    return f"{what} on {num_pairs:,} pairs{ranks} for {budget}. Ctrl-C saves; --resume goes on."
+
+
 @dataclass(frozen=True)
 class Beside:
     """What goes on beside the preparing of corpora: time is taken, and the step is compiled as soon as it is known."""

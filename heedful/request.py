@@ -21,6 +21,9 @@ from heedful.errors import ConfigError
 
 T = TypeVar("T")
 
+NEVER_EMPTY = ("training.start_from", "tokenizer.path", "data.prepared")
+"""Keys whose empty text is no None, but a mistake that would silently begin something new."""
+
 
 def settle(request: Mapping[str, Any], preset: str | None = None) -> Config:
     """Fill a request with the values of its preset (or of `preset`, which stands in for "auto")."""
@@ -168,7 +171,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     """Turn plain data into the type a field declares, or say what was expected."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        if value is None or (isinstance(value, str) and value.lower() in ("none", "null", "")):
+        none = ("none", "null") if where in NEVER_EMPTY else ("none", "null", "")
+        if value is None or (isinstance(value, str) and value.lower() in none):
             return None
         return convert(value, next(a for a in arguments if a is not type(None)), where)
     if origin is Literal:

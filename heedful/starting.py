@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from heedful.checkpoint.arrays import ModelArrays
+    from heedful.text.corpus import Direction
     from heedful.text.tokenizer import Tokenizer
+    from heedful.training.best import Best
     from heedful.training.distributed import World
 
 KEY = "training.start_from"
@@ -51,6 +53,11 @@ class Start:
         """What it is called in messages and in the card of the model that comes of it."""
         return Path(self.directory).resolve().name
 
+    @property
+    def beginning(self) -> str:
+        """How a run begins with it, in words."""
+        return f"Going on from {self.name}{' (compact: its weights are rounded)' if self.is_compact else ''}"
+
     def laid_over(self, plain: Mapping[str, Any]) -> dict[str, Any]:
         """The request with all that this model decides."""
         return merge(plain, self.changes)
@@ -75,6 +82,24 @@ class Start:
     def with_long(self, lengths: Mapping[str, float]) -> dict[str, float]:
         """The lengths of the new sentences; the long ones as long as the model has seen, now or before."""
         return {**lengths, **{name: max(value, lengths.get(name, 0.0)) for name, value in self.long.items()}}
+
+    def compare(self, best: Best, config: Config, *, is_over: bool) -> str | None:
+        """What to tell the user if the model that was published is no better on valid than this one; else None."""
+        if best.start is None or best.published_step is None or best.published < best.start:
+            return None
+        had, has = (_in_words(value, config) for value in (best.start, best.published))
+        if best.is_start:
+            nothing, remedy = "Nothing", " A lower training.learning_rate or more text may help."
+            if not is_over:
+                nothing, remedy = "So far nothing", ""
+            return (
+                f"{nothing} was better on valid than {self.name} itself ({had}): the model in {config.output} has its "
+                f"weights, unchanged.{remedy}"
+            )
+        return (
+            f"The model in {config.output} is no better on valid than {self.name} was: {has}, before {had}. "
+            f"training.publish=auto keeps the best, the start included; yours is {config.training.publish}."
+        )
 
     def details(self) -> dict[str, Any]:
         """What the new model tells about it."""
@@ -156,6 +181,17 @@ def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = Fals
     )
 
 
+def known_directions(asked: Config) -> tuple[Direction, ...]:
+    """The directions that the model of `training.start_from` has learned, now or before; none without such a model."""
+    if asked.training.start_from is None:
+        return ()
+    from heedful.checkpoint.finding import find_model
+    from heedful.checkpoint.identity import read_directions
+
+    known = read_directions(find_model(asked.training.start_from)).known
+    return tuple(pair for pair in known if pair.source and pair.target)
+
+
 def unusual(config: Config) -> dict[str, Any]:
     """What a full configuration has otherwise than its preset, of the sections that a start decides."""
     usual, own = to_mapping(settle({"preset": config.preset})), to_mapping(config)
@@ -217,6 +253,11 @@ def _directions(found: ModelArrays) -> list[list[str]]:
 
     known = Directions.of(found.config.data, found.tokenizer.tags, found.details).known
     return [[pair.source, pair.target] for pair in known if pair.source and pair.target]
+
+
+def _in_words(value: float, config: Config) -> str:
+    """What `training.best_metric` compares, as people know it."""
+    return f"score {-value:.1f}" if config.training.best_metric == "bleu" else f"loss {value:.3f}"
 
 
 def _contradiction(key: str, new: Any, had: Any, directory: Path) -> str:

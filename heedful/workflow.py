@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config, DataConfig
 from heedful.errors import ConfigError
 from heedful.examining import evaluator, on_whole_model, score_test
-from heedful.foreseeing import Beside, Corpora, fitted, rows_per_step
+from heedful.foreseeing import Beside, Corpora, describe_run, fitted, rows_per_step
 from heedful.request import read_request, settle, to_mapping
-from heedful.starting import Start, agree_on_start
+from heedful.starting import Start, agree_on_start, known_directions
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +46,8 @@ class TrainingResult:
     scores: tuple[Score, ...]
     first_step: FirstStep | None = None
     """How long the first update took to come, and why; None if there was none to make."""
+    is_start: bool = False
+    """Whether the model in `output` is the one of `training.start_from` as it was, because nothing became better."""
 
 
 def train(
@@ -93,6 +95,7 @@ def train(
         valid_bleu=best.published_bleu,
         scores=tuple(scores),
         first_step=stopwatch.first_step,
+        is_start=best.is_start,
     )
 
 
@@ -133,7 +136,7 @@ def begin(
         start.check_tokenizer(prepared.tokenizer, asked.data.prepared)
     config = complete(plain, asked, prepared)
     world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")
-    console.note(describe_run(config, len(prepared.train), world.size, start))
+    console.note(describe_run(config, len(prepared.train), world.size, start.beginning if start is not None else None))
     if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
         world.first(lambda: forget_run(output / "training"))
     return config, prepared
@@ -155,10 +158,13 @@ def run(
     try:
         loop = set_up(config, prepared, state, reporter, world, make_evaluate, stopwatch, start)
         loop.run()
-        if loop.stopped_by is None or loop.stopped_by == "early stopping":
+        is_over = loop.stopped_by is None or loop.stopped_by == "early stopping"
+        if is_over:
             loop.choose()
         if loop.best.step == 0 and not world.tell((Path(config.output) / "config.json").exists()):
             loop.publish_model("last")  # what there is, is better than nothing
+        if start is not None and (remark := start.compare(loop.best, config, is_over=is_over)) is not None:
+            reporter.note(remark)
         world.wait()
     finally:
         reporter.close()
@@ -233,7 +239,10 @@ def prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Be
         beside.begin()
     with console.stages() as tell:
         found = preflight(
-            asked.data, seed=asked.training.seed, progress=lambda lines: tell("looking over the corpora", lines, None)
+            asked.data,
+            seed=asked.training.seed,
+            progress=lambda lines: tell("looking over the corpora", lines, None),
+            known=known_directions(asked),
         )
     if console.is_terminal:
         console.show(table(found.report))
@@ -303,20 +312,6 @@ def languages_of(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
     return {key: code for key, code in (("source_language", source), ("target_language", target)) if code}
 
 
-def describe_run(config: Config, num_pairs: int, num_ranks: int = 1, start: Start | None = None) -> str:
-    """One line about what is going to happen."""
-    training = config.training
-    limits = {name: getattr(training, name) for name in ("steps", "epochs", "tokens", "minutes")}
-    budget = " or ".join(f"{value:,.10g} {name}" for name, value in limits.items() if value)
-    ranks = f" with {num_ranks} ranks" if num_ranks > 1 else ""
-    what = f"Training a {config.preset} model"
-    if start is not None:
-        what = (
-            f"Going on from {start.name}{' (compact: its weights are rounded)' if start.is_compact else ''}, training"
-        )
-    return f"{what} on {num_pairs:,} pairs{ranks} for {budget}. Ctrl-C saves; --resume goes on."
-
-
 def open_run(
     config: Config,
     prepared: Prepared,
@@ -346,7 +341,7 @@ def open_run(
     )
     if not world.is_first:
         return state, Reporters()
-    step = state.values["spent"]["steps"] if state is not None else 0
+    step = state.values["spent"]["steps"] if state is not None else None
     return state, Reporters(
         console, FileReporter(directory, resumed_step=step, tensorboard=config.training.tensorboard)
     )
@@ -396,7 +391,7 @@ def set_up(
     remark = loop.step.try_largest(worst_batch(loop.stream.num_rows, width, *sizes))
     if remark is not None:
         reporter.note(remark)
-    watch.enter("first update")
+    watch.enter("first update" if weights is None else "looking at valid")
     if state is not None:
         loop.restore(state)
         is_over = loop.stopped_by is not None or loop.budget.progress(loop.spent) >= 1

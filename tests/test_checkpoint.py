@@ -548,9 +548,27 @@ def test_the_card_tells_everything_but_the_folders_of_this_machine(saved: Path) 
     ]
     for part in parts:
         assert str(part) in card.replace("\\|", "|"), part
-    assert "train loss" not in card and "secret" not in card and "0 duplicate" not in card and str(saved) not in card
+    assert "train loss" not in card and "0 duplicate" not in card and str(saved) not in card
+    assert "| secret/a.en | `ab12` |" in card and "home" not in card and "me/" not in card
     configuration = yaml.safe_load(card.split("```yaml")[1].split("```")[0])
-    assert configuration["data"]["train"][0]["source"] == "a.en"
+    assert configuration["data"]["train"][0]["source"] == "secret/a.en"
+
+
+def test_corpora_of_one_file_name_are_told_apart() -> None:
+    """By one folder, or two where one would not do; never by a path from the root."""
+    paths = ["/x/europarl-en-de/train.en", "/x/wikimatrix/train.en", "/x/a/en-de/train.en", "/x/b/en-de/train.en"]
+    files = [{"path": path, "sha256": str(number)} for number, path in enumerate(paths)]
+    corpora = [{"role": "train", "files": [file]} for file in files]
+    data = DataConfig(train=tuple(CorpusConfig(source=path, target="train.de") for path in paths))
+    scores = [{"name": "BLEU", "value": 1.0, "signature": "s", "data": "/x/y/test.en + test.de into de"}]
+    card = model_card(Config(data=data), {"data": {"corpora": corpora}}, scores)
+    named = ["europarl-en-de/train.en", "wikimatrix/train.en", "a/en-de/train.en", "b/en-de/train.en"]
+    for number, name in enumerate(named):
+        assert f"| train | {name} |" in card and f"| {name} | `{number}` |" in card
+    assert "| y/test.en + test.de into de |" in card and "/x" not in card
+    configuration = yaml.safe_load(card.split("```yaml")[1].split("```")[0])
+    assert [corpus["source"] for corpus in configuration["data"]["train"]] == named
+    assert {corpus["target"] for corpus in configuration["data"]["train"]} == {"train.de"}
 
 
 def test_a_card_of_nothing_and_a_card_of_odd_names() -> None:

@@ -18,6 +18,7 @@ from heedful import workflow
 from heedful.checkpoint import describe, load_model, load_weights
 from heedful.checkpoint.directory import sha256
 from heedful.checkpoint.identity import read_directions
+from heedful.cli.preparing import show_corpora
 from heedful.config import Config
 from heedful.data.prepare import prepare
 from heedful.errors import ConfigError, HeedfulError, TrainingError
@@ -26,6 +27,7 @@ from heedful.paper.compare import compare
 from heedful.request import from_mapping, settle
 from heedful.starting import Start, find_start, with_start
 from heedful.text.corpus import Direction
+from heedful.training.best import Best
 from heedful.training.distributed import World
 from heedful.training.report import ConsoleReporter, Reporters
 
@@ -216,6 +218,58 @@ def test_it_is_better_on_the_new_corpus_than_before_and_than_a_new_model(
     assert reached < scratch.valid_loss - 0.2
 
 
+@pytest.mark.parametrize("kind", [as_it_is, in_int8])
+def test_a_run_that_only_makes_it_worse_publishes_the_start_and_says_so(
+    old: Path,
+    new: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kind: Callable[[Path, Path], Path],
+) -> None:
+    model = kind(old, tmp_path)
+    result = workflow.train(request_for(new, tmp_path / "out", start_from=str(model), learning_rate=1.0, ema_decay=0.5))
+    assert result.is_start
+    assert result.steps == 6
+    ours, theirs = load_weights(tmp_path / "out"), load_weights(model)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    log = [json.loads(line) for line in (tmp_path / "out" / "training" / "log.jsonl").read_text("utf-8").splitlines()]
+    looks = [line for line in log if line["event"] == "valid"]
+    assert [(line["step"], line["weights"]) for line in looks] == [(0, "start"), (3, "ema"), (6, "ema"), (6, "last")]
+    assert min(line["loss"] for line in looks) == looks[0]["loss"] == result.valid_loss
+    told = capsys.readouterr().err
+    assert "step 0  valid loss" in told and told.count("(before training)") == 1
+    assert result.first_step is not None
+    assert list(result.first_step.parts)[-2:] == ["looking_at_valid", "first_update"]
+    said = f"Nothing was better on valid than {model.name} itself (loss {result.valid_loss:.3f}): the model in"
+    assert said in told and log[-1]["message"].startswith(said)
+    training = describe(tmp_path / "out")["details"]["training"]
+    assert (training["weights"], training["steps"], training["started_from"]) == ("start", 0, model.name)
+
+
+def test_the_last_weights_are_published_as_asked_but_not_in_silence(
+    old: Path, new: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {"start_from": str(old), "steps": 3, "publish": "last"}
+    result = workflow.train(request_for(new, tmp_path / "worse", learning_rate=1.0, **settings))
+    assert not result.is_start
+    assert f"worse is no better on valid than old was: loss {result.valid_loss:.3f}, before" in capsys.readouterr().err
+    workflow.train(request_for(new, tmp_path / "better", **settings))
+    assert "better on valid than" not in capsys.readouterr().err
+
+
+def test_what_is_told_about_the_start_by_score_and_on_the_way(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+    request = request_for(new, tmp_path, start_from=str(old), best_metric="bleu", bleu_sentences=5)
+    start = find_start(*both(request))
+    assert start is not None
+    config = settle(request, "base")
+    kept = Best(value=-30.0, start=-30.0, published=-30.0, published_step=0)
+    told = start.compare(kept, config, is_over=False)
+    assert told is not None and told.startswith("So far nothing was better on valid than old itself (score 30.0):")
+    assert start.compare(Best(start=-30.0, published=-30.1, published_step=3), config, is_over=True) is None
+    assert start.compare(Best(published=2.0, published_step=3), config, is_over=True) is None  # an older run, resumed
+
+
 def test_the_card_and_the_details_tell_where_it_began(old: Path, tuned: tuple[Path, workflow.TrainingResult]) -> None:
     training = describe(tuned[0])["details"]["training"]
     identity = sha256(old / "model.safetensors")
@@ -291,6 +345,50 @@ def test_a_model_with_tags_and_markers_keeps_them(tagged: Path, folder: Path, tm
     assert directions.before == (Direction("xx", "yy"), Direction("yy", "xx"))  # also through two generations
 
 
+@pytest.fixture(scope="module")
+def one_way(folder: Path) -> dict[str, str]:
+    """A corpus of one of the two directions of the tagged model."""
+    return {**write_corpus(folder, "forward", NEW_WORDS, 60), "source_language": "xx", "target_language": "yy"}
+
+
+def turned(corpus: dict[str, str], **codes: str) -> dict[str, str]:
+    """A corpus the other way round."""
+    return {"source": corpus["target"], "target": corpus["source"], **codes}
+
+
+def test_what_the_start_knew_can_be_watched_although_it_is_no_longer_trained(
+    tagged: Path, one_way: dict[str, str], folder: Path, tmp_path: Path
+) -> None:
+    kept = write_corpus(folder, "kept", OLD_WORDS, 12)
+    back = turned(kept, source_language="yy", target_language="xx")
+    request = request_for(one_way, tmp_path / "out", start_from=str(tagged), steps=1, bleu_sentences=4)
+    request["data"] |= {"valid": [{**one_way, **kept}, back], "test": [back]}
+    result = workflow.train(request, quiet=True)
+    lines = (tmp_path / "out" / "training" / "data" / "valid.jsonl").read_text("utf-8").splitlines()
+    assert {json.loads(line)["target_language"] for line in lines} == {"xx", "yy"}
+    assert len(result.scores) == 3  # of the one test corpus
+    assert read_directions(tmp_path / "out").learned == (Direction("xx", "yy"),)
+    both_ways = {**one_way, **kept, "both_directions": True}
+    again = request_for(one_way, tmp_path / "again", start_from=str(tmp_path / "out"), steps=1)
+    again["data"]["valid"] = [both_ways]  # known through two generations, too
+    assert workflow.train(again, quiet=True).steps == 1
+
+
+@pytest.mark.parametrize("role", ["valid", "test"])
+def test_what_neither_the_corpora_nor_the_start_know_is_refused(
+    tagged: Path, one_way: dict[str, str], tmp_path: Path, role: str
+) -> None:
+    told = r"no training corpus has the target language 'xx', nor does the model of training\.start_from know ww → xx"
+    request = request_for(one_way, tmp_path / "out", start_from=str(tagged))
+    request["data"][role] = [turned(one_way, source_language="ww", target_language="xx")]
+    with pytest.raises(ConfigError, match=told + "; it knows xx → yy, yy → xx"):
+        workflow.train(request, quiet=True)
+    request = request_for(one_way, tmp_path / "new")
+    request["data"] |= {"target_tags": True, role: [turned(one_way, source_language="yy", target_language="xx")]}
+    with pytest.raises(ConfigError, match=r"no training corpus has the target language 'xx'\.$"):
+        workflow.train({**request, "preset": "tiny"}, quiet=True)
+
+
 def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     settings = {"start_from": str(old), "steps": 1, "learning_rate": 1e-9, "sharding": "full"}
     (tmp_path / "run.yaml").write_text(json.dumps(request_for(new, tmp_path / "out", **settings)))
@@ -300,6 +398,7 @@ def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: 
     )
     assert done.returncode == 0, done.stderr
     assert "Going on from old, training on" in done.stderr
+    assert done.stderr.count("step 0  valid loss") == done.stderr.count("(before training)") == 1
     weights, expected = load_weights(tmp_path / "out"), load_weights(old)
     for name in expected:
         torch.testing.assert_close(weights[name], expected[name], atol=1e-6, rtol=0)
@@ -396,6 +495,19 @@ def test_what_is_no_model_or_is_the_output(old: Path, new: dict[str, str], tmp_p
         workflow.train(request_for(new, old, start_from=str(old)), overwrite=True, quiet=True)
 
 
+@pytest.mark.parametrize("empty", ["", "  "])
+@pytest.mark.parametrize("key", ["training.start_from", "tokenizer.path", "data.prepared"])
+def test_an_empty_name_is_not_the_same_as_none(new: dict[str, str], tmp_path: Path, key: str, empty: str) -> None:
+    request = request_for(new, tmp_path / "out")
+    section, name = key.split(".")
+    request.setdefault(section, {})[name] = empty
+    with pytest.raises(ConfigError, match=rf"^{key} is empty; give a name or a path, or leave it out"):
+        workflow.train(request, quiet=True)
+    assert not (tmp_path / "out").exists()
+    request[section][name] = "none"
+    assert getattr(getattr(settle(request, "base"), section), name) is None
+
+
 def test_damaged_weights_are_refused_before_anything_is_done(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     """Also before an earlier run, which is to be replaced, is thrown away."""
     damaged = shutil.copytree(old, tmp_path / "damaged", ignore=shutil.ignore_patterns("training"))
@@ -420,3 +532,12 @@ def test_preparing_and_a_dry_run_know_the_start(old: Path, new: dict[str, str], 
     assert (config.tokenizer.path, config.preset) == (str(old), "tiny")
     assert config.model.d_model == 32
     assert with_start({"output": "x"}) == {"output": "x"}
+
+
+def test_a_look_at_the_corpora_knows_the_directions_of_the_start(
+    tagged: Path, one_way: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = request_for(one_way, tmp_path / "out", start_from=str(tagged))
+    request["data"]["test"] = [turned(one_way, source_language="yy", target_language="xx")]
+    show_corpora(settle(with_start(request), "base"), ConsoleReporter(quiet=True))
+    assert "forward.up + forward.low" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from heedful.cli.flags import request_of
 from heedful.config import Config
 from heedful.errors import ConfigError
 from heedful.request import settle
-from heedful.starting import with_start
+from heedful.starting import known_directions, with_start
 
 if TYPE_CHECKING:
     from heedful.data.prepare import Prepared
@@ -93,6 +93,7 @@ def show_corpora(asked: Config, console: ConsoleReporter) -> None:
             asked.data,
             seed=asked.training.seed,
             progress=lambda lines: tell("looking over the corpora", lines, None),
+            known=known_directions(asked),
         ).report
     if sys.stdout.isatty():
         Console().print(table(report))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,9 +108,18 @@ class Preflight:
             yield chunk.only(self._verdicts[index][begin : begin + len(chunk)] == KEPT)
 
 
-def preflight(data: DataConfig, *, seed: int = 1, progress: Callable[[int], None] | None = None) -> Preflight:
-    """Look over all corpora; `progress` is told, now and then, how many more lines were read."""
-    tags = target_languages(data)
+def preflight(
+    data: DataConfig,
+    *,
+    seed: int = 1,
+    progress: Callable[[int], None] | None = None,
+    known: Collection[Direction] = (),
+) -> Preflight:
+    """Look over all corpora; `progress` is told, now and then, how many more lines were read.
+
+    `known` are the directions of the model that training goes on from: valid and test may be of these too.
+    """
+    tags = target_languages(data, known)
     check_files(data)
     report = PreflightReport()
     profiles: list[Profile] = []
@@ -142,9 +151,12 @@ def workers_for(data: DataConfig) -> int:
     return num_workers(data.workers, sum(size for corpus in data.train for size, _ in _stamp(corpus)))
 
 
-def target_languages(data: DataConfig) -> tuple[str, ...]:
-    """The target languages that need a tag, sorted; none when the model has one target language (unless asked for)."""
-    languages = set()
+def target_languages(data: DataConfig, known: Collection[Direction] = ()) -> tuple[str, ...]:
+    """The target languages that need a tag, sorted; none when the model has one target language (unless asked for).
+
+    Valid and test corpora are of directions that are trained, or `known` from before.
+    """
+    languages: set[str | None] = set()
     for corpus in data.train:
         source, target = direction(corpus, data)
         if corpus.both_directions and (source is None or target is None or source == target):
@@ -158,14 +170,31 @@ def target_languages(data: DataConfig) -> tuple[str, ...]:
     wants_tags = data.target_tags if data.target_tags is not None else len(languages) > 1
     if not wants_tags:
         return ()
+    watched: set[str | None] = set()
     for corpus in (*data.train, *data.valid, *data.test):
-        source, target = direction(corpus, data)
-        if target is None:
+        forward = direction(corpus, data)
+        if forward.target is None:
             raise ConfigError(f"corpus {corpus_name(corpus)}: the model has target tags; set its target_language.")
-        if target not in languages or (corpus.both_directions and source not in languages):
-            missing = target if target not in languages else source
-            raise ConfigError(f"corpus {corpus_name(corpus)}: no training corpus has the target language {missing!r}.")
-    return tuple(sorted(language for language in languages if language is not None))
+        for way in (forward, Direction(*forward[::-1])) if corpus.both_directions else (forward,):
+            if way.target not in languages and not _is_known(way, known):
+                raise ConfigError(f"corpus {corpus_name(corpus)}: {_unknown(way, known)}.")
+            watched.add(way.target)
+    return tuple(sorted(language for language in languages | watched if language is not None))
+
+
+def _is_known(way: Direction, known: Collection[Direction]) -> bool:
+    """Whether a direction is among the known ones; of a source that nobody named, whether any has its target."""
+    return any(way.target == pair.target and way.source in (None, pair.source) for pair in known)
+
+
+def _unknown(way: Direction, known: Collection[Direction]) -> str:
+    told = f"no training corpus has the target language {way.target!r}"
+    if not known:
+        return told
+    has = ", ".join(f"{pair.source} → {pair.target}" for pair in known)
+    return (
+        f"{told}, nor does the model of training.start_from know {way.source or 'any'} → {way.target}; it knows {has}"
+    )
 
 
 def check_files(data: DataConfig) -> None:

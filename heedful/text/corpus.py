@@ -24,6 +24,8 @@ from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
 
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+HOMES = ("home", "Users")
+"""Folders that hold one for each user."""
 EARLY_LOOK = 1000  # a file that is no text is refused after this many lines, not after the last
 
 
@@ -89,8 +91,22 @@ def _as_it_lies(path: str) -> str:
 
 def corpus_name(corpus: CorpusConfig) -> str:
     """A short name of the corpus for tables and messages."""
-    first, *others = (PurePath(file) for file in corpus_files(corpus))
-    return " + ".join(["/".join(first.parts[-2:]).lstrip("/"), *(other.name for other in others)])
+    first, *others = corpus_files(corpus)
+    return " + ".join([short_name(first), *(short_name(other, num_folders=0) for other in others)])
+
+
+def short_name(path: str, *, num_folders: int = 1) -> str:
+    """The file with the folder it lies in, such as `europarl-en-de/train.en`: many are called `train.en`.
+
+    A user's own folder, and what lies above it, tells of the machine and not of the text: it is never part of a name.
+    """
+    *folders, name = path.replace("\\", "/").rstrip("/").split("/")
+    leads_far = bool(folders) and (folders[0] in ("", "~", "..") or folders[0].endswith(":"))
+    folders = [folder for folder in folders if folder not in ("", ".", "..", "~") and not folder.endswith(":")]
+    for home in HOMES if leads_far else ():
+        if home in folders:
+            folders = folders[folders.index(home) + 2 :]
+    return "/".join([*folders[max(0, len(folders) - num_folders) :], name])
 
 
 def check_corpus(corpus: CorpusConfig) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,13 @@ from heedful.data.prefetch import prefetch
 from heedful.data.stream import BatchStream, Position
 from heedful.errors import TrainingError
 from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
+from heedful.training.best import Best
 from heedful.training.distributed import World, is_divided, local, own_seed, put_weights, whole_weights
 from heedful.training.first_step import Stopwatch
 from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
-from heedful.training.report import Evaluation, Reporter, Sample, TrainRecord, ValidRecord
+from heedful.training.report import START, Evaluation, Reporter, Sample, TrainRecord, ValidRecord
 from heedful.training.schedule import Budget, Schedule, Spent
+from heedful.training.signals import caught
 from heedful.training.state import (
     StoredTensors,
     TrainingState,
@@ -50,17 +50,6 @@ EARLY = "early stopping"
 
 Evaluate = Callable[[nn.Module], Evaluation | None]
 Publish = Callable[[Weights, str, dict[str, Any]], None]
-
-
-@dataclass
-class Best:
-    """The best validation so far, how many have passed since, and the numbers of the model that was published last."""
-
-    value: float = math.inf
-    step: int = 0
-    since: int = 0
-    published_loss: float | None = None
-    published_bleu: float | None = None
 
 
 class TrainingLoop:
@@ -105,9 +94,20 @@ class TrainingLoop:
 
     def run(self) -> None:
         """Train until the budget is used, patience is lost or a signal comes; the state is saved in every case."""
+        with caught(self._stop, alone=self.world.size == 1):
+            if self.config.start_from is not None and not self.spent.steps and self.validated_step < 0:
+                self._look_at_start()
+            self._update_until_stopped()
+        if self.stopped_by is None and self.window.steps:
+            self._log()
+        if self.stopped_by is None and self.validated_step != self.spent.steps:
+            self._validate_and_keep()
+        self.save()
+
+    def _update_until_stopped(self) -> None:
         began = time.perf_counter() - self.spent.seconds
         self.window.began = time.perf_counter()
-        with self._signals(), closing(prefetch(self._batches(), pin_memory=self.device.type == "cuda")) as batches:
+        with closing(prefetch(self._batches(), pin_memory=self.device.type == "cuda")) as batches:
             for (position, num_tokens), batch in batches:
                 self.spent.epochs = max(self.spent.epochs, float(position.epoch))
                 before = self.budget.progress(self.spent)
@@ -132,11 +132,11 @@ class TrainingLoop:
                     self.spent.seconds = self._agree(began)
                 if self.config.save_every and self.spent.steps % self.config.save_every == 0:
                     self.save()
-        if self.stopped_by is None and self.window.steps:
-            self._log()
-        if self.stopped_by is None and self.validated_step != self.spent.steps:
-            self._validate_and_keep()
-        self.save()
+
+    def _stop(self, number: int) -> None:
+        self.signal = number
+        if self.world.size == 1:  # else nobody stops before all have agreed
+            self.stopped_by = signal.Signals(number).name
 
     def _batches(self) -> Iterator[tuple[tuple[Position, int], Batch]]:
         """The batches from here on, with their positions and the tokens of the whole step."""
@@ -206,6 +206,23 @@ class TrainingLoop:
     def watched(self) -> str:
         """Which weights the validations look at."""
         return "ema" if self.average is not None else "last"
+
+    def _look_at_start(self) -> None:
+        """Look at valid before the first update, on no budget of time: only what is better than the start replaces it.
+
+        The moving average still equals the weights. The start is no snapshot: it is not one of the run's own weights.
+        """
+        self.validated_step = self.spent.steps
+        random = random_tensors(self.device)
+        record, samples = self.look(START)
+        self.reporter.validated(record, samples)
+        self.best.start = self.value(record)
+        if record.is_best:
+            self.best.value = self.best.start
+            self._publish(START, record)
+        restore_random(random, self.device)
+        if self.stopwatch is not None:
+            self.stopwatch.enter("first update")
 
     def _validate_and_keep(self) -> None:
         """Validate (the moving average, where there is one), publish a new best, keep a snapshot, save."""
@@ -331,6 +348,7 @@ class TrainingLoop:
 
     def _publish(self, kind: str, record: ValidRecord) -> None:
         self.best.published_loss, self.best.published_bleu = record.loss, record.bleu
+        self.best.published, self.best.published_step = self.value(record), record.step
         self.publish_model(kind)
 
     def publish_model(self, kind: str) -> None:
@@ -406,27 +424,3 @@ class TrainingLoop:
             self.stopped_by = EARLY
         warmup_steps, self.schedule.warmup_progress = state.values["warmup"]
         self.schedule.warmup_steps = warmup_steps or self.schedule.warmup_steps
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the loop after the present step; a second one ends the program.
-
-        Of several ranks none ends before the others: torchrun passes a Ctrl-C on to ranks that the terminal told too.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(number: int, frame: object) -> None:
-            self.signal = number
-            if self.world.size == 1:  # else nobody stops before all have agreed
-                self.stopped_by = signal.Signals(number).name
-            for kind, handler in earlier.items() if self.world.size == 1 else ():
-                signal.signal(kind, handler)
-
-        earlier = {kind: signal.signal(kind, stop) for kind in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for kind, handler in earlier.items() if self.world.size == 1 or not self.signal else ():
-                signal.signal(kind, handler)

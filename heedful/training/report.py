@@ -16,6 +16,9 @@ from heedful.training.first_step import FirstStep
 if TYPE_CHECKING:
     from rich.console import Console
 
+START = "start"
+"""Which weights were looked at, or published, if they are those of the model that the run went on from."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -177,6 +180,7 @@ class ConsoleReporter:
     def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
         bleu = "" if record.bleu is None else f"  {record.score_name} {record.bleu:.1f}"
         best = "  (best so far)" if record.is_best else ""
+        best = "  (before training)" if record.weights == START else best
         self.console.print(
             f"step {record.step}  valid loss {record.loss:.3f}  perplexity {record.perplexity:.2f}{bleu}{best}",
             style="bold",
@@ -194,10 +198,10 @@ class ConsoleReporter:
 class FileReporter:
     """`log.jsonl`, one event a line, and TensorBoard files. After a resume the log is cut back to the saved step."""
 
-    def __init__(self, directory: Path, *, resumed_step: int, tensorboard: bool) -> None:
+    def __init__(self, directory: Path, *, resumed_step: int | None, tensorboard: bool) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / "log.jsonl"
-        kept = [line for line in _lines(path) if _step(line) <= resumed_step] if resumed_step else []
+        kept = [] if resumed_step is None else [line for line in _lines(path) if _step(line) <= resumed_step]
         temporary = directory / "log.jsonl.incomplete"
         temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
         temporary.replace(path)
@@ -206,7 +210,8 @@ class FileReporter:
         if tensorboard:
             from torch.utils.tensorboard.writer import SummaryWriter
 
-            self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=resumed_step + 1)
+            new = 0 if resumed_step is None else resumed_step + 1
+            self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=new)
 
     def note(self, message: str) -> None:
         self._write("note", {"message": message})

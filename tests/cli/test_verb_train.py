@@ -51,6 +51,16 @@ def test_a_device_that_is_not_there_is_told_before_the_corpora_are_read(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("flag", ["--start-from", "--training.start_from"])
+@pytest.mark.parametrize("verb", ["train", "prepare"])
+def test_an_empty_start_is_no_start_from_nothing(
+    inside: Inside, corpus: Corpus, tmp_path: Path, verb: str, flag: str
+) -> None:
+    inside(verb, *corpus.flags, f"{flag}=", "-o", "out").refused("training.start_from is empty", "leave it out")
+    inside(verb, *corpus.flags, flag, "", "-o", "out", "--dry-run").refused("training.start_from is empty")
+    assert not (tmp_path / "out").exists()
+
+
 def test_overwrite_replaces(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
     for name in ("First", "Second"):
         ended = inside("train", *corpus.flags, *TINY, "--steps", 2, "-o", "out", "--overwrite", "--name", name)

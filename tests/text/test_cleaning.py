@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.cleaning import Preflight, plain_table, preflight, table, target_languages
+from heedful.text.corpus import Direction
 from heedful.text.verdicts import first_occurrences
 
 NO_VALID: dict[str, Any] = {"valid_pairs": 0}
@@ -310,6 +312,14 @@ def test_tags_only_where_needed_or_wanted(tmp_path: Path) -> None:
             target_languages(data)
     with pytest.raises(ConfigError, match="'fr'"):
         target_languages(DataConfig(train=(german,), test=(french,), target_tags=True))
+    known = (Direction("en", "fr"), Direction("fr", "de"))
+    watched = DataConfig(train=(german,), test=(french,), target_tags=True)  # whose source nobody named
+    assert target_languages(watched, known) == ("de", "fr")
+    assert target_languages(replace(watched, source_language="en"), known) == ("de", "fr")
+    with pytest.raises(ConfigError, match=r"'fr', nor does the model of .* know es → fr; it knows en → fr, fr → de"):
+        target_languages(replace(watched, source_language="es"), known)
+    with pytest.raises(ConfigError, match=r"'fr', nor .* any → fr"):
+        target_languages(watched, known[1:])
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 70))

@@ -22,6 +22,7 @@ from heedful.text.corpus import (
     direction,
     read_lines,
     read_pairs,
+    short_name,
 )
 
 
@@ -226,3 +227,26 @@ def test_a_file_that_lies_compressed_is_found_by_its_plain_name(tmp_path: Path, 
     single = CorpusConfig(path=str(tmp_path / "b.tsv"))
     (tmp_path / f"b.tsv{suffix}").write_bytes(compress(b"one\teins\n"))
     assert list(read_pairs(single)) == [("one", "eins")]
+
+
+@pytest.mark.parametrize(
+    ("path", "one", "two"),
+    [
+        ("train.en", "train.en", "train.en"),
+        ("./train.en", "train.en", "train.en"),
+        ("../train.en", "train.en", "train.en"),
+        ("../../data/europarl/train.en", "europarl/train.en", "data/europarl/train.en"),
+        ("/data/train.en", "data/train.en", "data/train.en"),
+        ("/home/alice/train.en", "train.en", "train.en"),
+        ("/home/alice/text/train.en", "text/train.en", "text/train.en"),
+        ("/mnt/c/Users/alice/text/train.en", "text/train.en", "text/train.en"),
+        (r"C:\Users\alice\train.en", "train.en", "train.en"),
+        (r"D:\corpora\europarl\train.en", "europarl/train.en", "corpora/europarl/train.en"),
+        ("~/train.en", "train.en", "train.en"),
+        ("../../home/alice/train.en", "train.en", "train.en"),
+        ("home/text/train.en", "text/train.en", "home/text/train.en"),
+    ],
+)
+def test_short_names_tell_of_the_text_and_not_of_the_machine(path: str, one: str, two: str) -> None:
+    assert short_name(path, num_folders=0) == "train.en"
+    assert (short_name(path), short_name(path, num_folders=2)) == (one, two)

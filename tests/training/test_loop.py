@@ -416,12 +416,107 @@ def test_too_many_but_not_in_a_row_do_not(tmp_path: Path, store: PairStore) -> N
     assert loop.spent.steps == 30
 
 
+# ---------------------------------------------------------------------- going on from a model
+
+
+def gone_on(
+    directory: Path, store: PairStore, evaluate: Any = None, **training: Any
+) -> tuple[Any, dict[str, Any], Shelf, Recorder]:
+    """A whole run that went on from a model: the loop, the weights it began with, what it published and told."""
+    shelf, recorder = Shelf(), Recorder()
+    usual: dict[str, Any] = {"steps": 2, "validate_every": 1, "start_from": "a-model", **training}
+    loop = make_loop(directory, store, shelf=shelf, reporter=recorder, evaluate=evaluate, **usual)
+    began = copy_weights(loop.model)
+    loop.run()
+    loop.choose()
+    return loop, began, shelf, recorder
+
+
+@pytest.mark.parametrize("averages", [{}, {"ema_decay": 0.5}, {"ema_decay": 0.5, "average_last": 2}], ids=str)
+@pytest.mark.parametrize("publish", ["auto", "best"])
+def test_what_is_never_better_than_its_start_leaves_the_start(
+    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, averages: dict[str, Any], publish: str
+) -> None:
+    pretend_losses(monkeypatch, [2.0, 3.0, 2.0, 2.5, 2.5])
+    loop, began, shelf, recorder = gone_on(tmp_path, store, publish=publish, **averages)
+    first = recorder.valid[0]
+    assert (first.step, first.weights, first.loss, first.is_best) == (0, "start", 2.0, True)
+    assert not any(record.is_best for record in recorder.valid[1:])
+    assert shelf.kinds == ["start"]
+    assert same(shelf.weights, began)
+    assert not same(loop.model.state_dict(), began)
+    assert (shelf.numbers["steps"], shelf.numbers["valid_loss"]) == (0, 2.0)
+    assert loop.best.is_start
+    assert not list(tmp_path.glob("snapshots/step-000000000*"))  # an average is of the run's own weights
+
+
+def test_what_is_better_than_its_start_replaces_it(
+    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_losses(monkeypatch, [2.0, 2.5, 1.5])
+    loop, _, shelf, _ = gone_on(tmp_path, store)
+    assert shelf.kinds == ["start", "best"]
+    assert same(shelf.weights, loop.model.state_dict())
+    assert (loop.best.start, loop.best.published, loop.best.published_step, loop.best.is_start) == (2.0, 1.5, 2, False)
+
+
+def test_the_last_weights_are_published_if_wanted_however_bad(
+    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_losses(monkeypatch, [2.0, 3.0, 3.5, 3.5])
+    loop, _, shelf, _ = gone_on(tmp_path, store, publish="last")
+    assert shelf.kinds == ["start", "last"]
+    assert (loop.best.start, loop.best.published, loop.best.is_start) == (2.0, 3.5, False)
+
+
+def test_by_bleu_the_start_is_kept_although_the_loss_falls(tmp_path: Path, store: PairStore) -> None:
+    scores = iter([30.0, 20.0, 30.0])
+    loop, began, shelf, recorder = gone_on(
+        tmp_path, store, lambda model: Evaluation(next(scores), "signature", ()), best_metric="bleu"
+    )
+    assert recorder.valid[-1].loss < recorder.valid[0].loss
+    assert shelf.kinds == ["start"]
+    assert same(shelf.weights, began)
+    assert (loop.best.start, shelf.numbers["valid_bleu"]) == (-30.0, 30.0)
+
+
+def test_a_start_of_no_finite_loss_is_no_candidate(
+    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_losses(monkeypatch, [math.nan, 2.0, 3.0])
+    loop, _, shelf, _ = gone_on(tmp_path, store)
+    assert shelf.kinds == ["best"]
+    assert (loop.best.step, loop.best.is_start) == (1, False)
+
+
+def test_the_look_at_the_start_leaves_no_trace_and_costs_no_budget(
+    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights are, to the bit, those of a run that did not look; the clock of the budget begins after it."""
+    hours, real = [0.0], loop_module.time.perf_counter
+    monkeypatch.setattr(loop_module, "time", type("Clock", (), {"perf_counter": lambda: real() + 3600 * hours[0]}))
+
+    def evaluate(model: nn.Module) -> Evaluation:
+        hours[0] += loop.spent.steps == 0
+        return Evaluation(float(torch.rand(())), "signature", ())
+
+    ended = []
+    for name, start_from in (("with", "a-model"), ("without", None)):
+        model = replace(MODEL, dropout=0.3)
+        loop = make_loop(tmp_path / name, store, model=model, evaluate=evaluate, steps=4, start_from=start_from)
+        loop.run()
+        ended.append(copy_weights(loop.model))
+        assert loop.spent.seconds < 1800
+    assert hours == [1.0]
+    assert same(*ended)
+
+
 # ---------------------------------------------------------------------- the log
 
 
 def test_the_log_has_its_fields_and_tensorboard_its_files(tmp_path: Path, store: PairStore) -> None:
     sample = Sample("ein\u2028Satz", "a sentence", "a")
-    files = FileReporter(tmp_path, resumed_step=0, tensorboard=True)
+    files = FileReporter(tmp_path, resumed_step=None, tensorboard=True)
     loop = make_loop(
         tmp_path,
         store,
@@ -460,17 +555,17 @@ def test_the_log_is_cut_back_to_the_resumed_step(tmp_path: Path) -> None:
     FileReporter(tmp_path, resumed_step=5, tensorboard=False).close()
     kept = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text("utf-8").split("\n") if line]
     assert kept == lines[:3]
-    FileReporter(tmp_path, resumed_step=0, tensorboard=False).close()
+    FileReporter(tmp_path, resumed_step=None, tensorboard=False).close()
     assert (tmp_path / "log.jsonl").read_text() == ""
 
 
 def test_without_tensorboard_there_are_no_files_of_it(tmp_path: Path) -> None:
-    FileReporter(tmp_path, resumed_step=0, tensorboard=False).close()
+    FileReporter(tmp_path, resumed_step=None, tensorboard=False).close()
     assert not (tmp_path / "tensorboard").exists()
 
 
 def test_numbers_that_json_does_not_know_become_null(tmp_path: Path) -> None:
-    files = FileReporter(tmp_path, resumed_step=0, tensorboard=False)
+    files = FileReporter(tmp_path, resumed_step=None, tensorboard=False)
     files.trained(TrainRecord(1, 0.1, 0.1, 2.0, 1e-3, math.nan, 10, math.inf, 1.0, 1))
     files.close()
     line = json.loads((tmp_path / "log.jsonl").read_text(), parse_constant=pytest.fail)

@@ -91,7 +91,7 @@ def run(
 ) -> Outcome:
     """Go on from whatever is saved, to the end or to a stop."""
     state = load_state(directory / "states", lambda note: None)
-    step = state.values["spent"]["steps"] if state is not None else 0
+    step = state.values["spent"]["steps"] if state is not None else None
     shelf, files = Shelf(), FileReporter(directory, resumed_step=step, tensorboard=False)
     reporter = Reporters(Recorder(), files)
     settings = {**SETTINGS, **changes}
@@ -107,7 +107,13 @@ def run(
         if loop.spent.steps == die_at:
             raise Died
 
+    def looked(*arguments: Any) -> None:
+        if stop_at == 0:
+            loop.stopped_by = "SIGTERM"
+        validated(*arguments)
+
     loop._count = counted  # type: ignore[method-assign]
+    validated, reporter.validated = reporter.validated, looked  # type: ignore[method-assign]
     try:
         loop.run()
         if loop.stopped_by is None:
@@ -229,3 +235,18 @@ def test_with_a_raised_budget_a_finished_run_goes_on(tmp_path: Path, store: Pair
     )
     steps = [line["step"] for line in further.log if line["event"] == "train"]
     assert steps == [4, 8, 12, 16, 20, 23, 24, 28, 30]  # a run ends with a line
+
+
+@pytest.mark.parametrize("stops", [[0], [1], [0, 7]], ids=str)
+def test_a_run_that_went_on_from_a_model_looks_at_it_once(tmp_path: Path, store: PairStore, stops: list[int]) -> None:
+    """Also one that is stopped while it looks, before its first update."""
+    settings: dict[str, Any] = {"start_from": "a-model", "steps": 12}
+    whole = run(tmp_path / "whole", store, **settings)
+    for step in stops:
+        run(tmp_path / "parts", store, stop_at=step, **settings)
+    parts = run(tmp_path / "parts", store, **settings)
+    parts.assert_equals(whole)
+    looks = [(line["step"], line["weights"]) for line in parts.log if line["event"] == "valid"]
+    assert looks[:2] == [(0, "start"), (5, "ema")]
+    assert looks.count((0, "start")) == 1
+    assert whole.values["best"]["start"] is not None
