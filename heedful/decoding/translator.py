@@ -18,6 +18,7 @@ from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, c
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
 from heedful.decoding.segments import Segment, SplitRule, join_text, split_text
 from heedful.decoding.special_tokens import special_tokens
+from heedful.decoding.spelling import Spelling
 from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.request import from_mapping, to_mapping
 from heedful.text.corpus import Direction
@@ -161,27 +162,29 @@ class Translator:
         """
         self._check_texts(texts, target_prefix, target_language)
         config = self._search_settings(settings)
-        any_tag = self.tokenizer.tags[0] if self.tokenizer.tags else None  # any of them is one token
-        rule = SplitRule(
-            split=config.split,
-            usual_length=self.usual_length,
-            longest=self.longest,
-            num_tokens=lambda text: len(self.tokenizer.encode_source(text, any_tag)),
-        )
         choices = self._choose(texts, source_language, target_language)
-        segments = [split_text(text, rule) for text in texts]
+        spelling = Spelling(self.tokenizer)
+        lines = ((text.strip(), choice.target) for text, choice in zip(texts, choices, strict=True))
+        spelling.read((line, target) for line, target in lines if line and "\n" not in line and "\r" not in line)
+        segments = [
+            split_text(text, self._split_rule(config, spelling, choice.target))
+            for text, choice in zip(texts, choices, strict=True)
+        ]
         prefixes = [self._encode_prefix(text) for text in target_prefix or [None] * len(texts)]
         jobs = [
             [
-                self._make_job(segment, prefix if index == 0 else (), number, choice.target, config)
-                for index, segment in enumerate(parts)
+                self._make_job(spelling, part.text, choice.target, prefix if index == 0 else (), number, config)
+                for index, part in enumerate(parts)
             ]
             for number, (parts, prefix, choice) in enumerate(zip(segments, prefixes, choices, strict=True), start=1)
         ]
         different = list(dict.fromkeys(job for line in jobs for job in line))
         outcomes = self.engine.decode(different, config, align=align, make_rule=self.make_rule)
+        spelling.write(found.tokens[:-1] for outcome in outcomes.values() for found in outcome.hypotheses)
         return [
-            with_languages(self._assemble(parts, line, [outcomes[job] for job in line], config, align=align), choice)
+            with_languages(
+                self._assemble(parts, line, [outcomes[job] for job in line], spelling, config, align=align), choice
+            )
             for parts, line, choice in zip(segments, jobs, choices, strict=True)
         ]
 
@@ -243,15 +246,24 @@ class Translator:
     def _encode_prefix(self, text: str | None) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode_prefix(text)) if text else ()
 
+    def _split_rule(self, config: DecodingConfig, spelling: Spelling, target_language: str | None) -> SplitRule:
+        return SplitRule(
+            split=config.split,
+            usual_length=self.usual_length,
+            longest=self.longest,
+            num_tokens=lambda text: len(spelling.ids(text, target_language)),
+        )
+
     def _make_job(
         self,
-        segment: Segment,
+        spelling: Spelling,
+        text: str,
+        target_language: str | None,
         prefix: tuple[int, ...],
         number: int,
-        target_language: str | None,
         config: DecodingConfig,
     ) -> Job:
-        source = tuple(self.tokenizer.encode_source(segment.text, target_language))
+        source = spelling.ids(text, target_language)
         if len(source) > self.max_length:
             raise TextError(
                 number,
@@ -265,7 +277,7 @@ class Translator:
                 f"has a target prefix of {len(prefix)} tokens, more than its longest allowed translation ({limit}); "
                 f"shorten it or raise decoding.max_length or max_extra_length.",
             )
-        return Job(source, prefix, segment.text, limit)
+        return Job(source, prefix, text, limit)
 
     def _max_length(self, num_source_tokens: int, config: DecodingConfig) -> int:
         """Most tokens, without the end token, of a translation; the start token takes a place in the model too."""
@@ -280,13 +292,20 @@ class Translator:
         return make_torch_engine(model, self.tokenizer, device)
 
     def _assemble(
-        self, segments: list[Segment], jobs: list[Job], outcomes: list[Outcome], config: DecodingConfig, *, align: bool
+        self,
+        segments: list[Segment],
+        jobs: list[Job],
+        outcomes: list[Outcome],
+        spelling: Spelling,
+        config: DecodingConfig,
+        *,
+        align: bool,
     ) -> Translation:
         """One translation of the outcomes of all segments of a text."""
         if not segments:
             return empty_translation(align=align)
         combinations = best_combinations([outcome.hypotheses for outcome in outcomes], config.num_best)
-        n_best = [self._alternative(segments, combination) for combination in combinations]
+        n_best = [self._alternative(segments, combination, spelling) for combination in combinations]
         best = n_best[0]
         attention = block_diagonal([o.attention for o in outcomes if o.attention is not None]) if align else None
         return Translation(
@@ -304,10 +323,10 @@ class Translator:
             attention=attention,
         )
 
-    def _alternative(self, segments: list[Segment], hypotheses: list[Hypothesis]) -> Alternative:
+    def _alternative(self, segments: list[Segment], hypotheses: list[Hypothesis], spelling: Spelling) -> Alternative:
         ids = [hypothesis.tokens[:-1] for hypothesis in hypotheses]
         return Alternative(
-            text=join_text(segments, [one_line(self.tokenizer.decode(tokens)) for tokens in ids]),
+            text=join_text(segments, [spelling.text(tokens) for tokens in ids]),
             tokens=[piece for tokens in ids for piece in self.tokenizer.pieces(tokens)],
             log_prob=sum(hypothesis.log_prob for hypothesis in hypotheses),
             score=sum(hypothesis.score for hypothesis in hypotheses),
@@ -357,11 +376,6 @@ def with_languages(translation: Translation, choice: Choice) -> Translation:
         language_confidence=choice.confidence,
         remark=choice.remark,
     )
-
-
-def one_line(text: str) -> str:
-    """A translated sentence without white space around it and without line breaks, whatever bytes the model wrote."""
-    return text.replace("\r", " ").replace("\n", " ").strip()
 
 
 def best_combinations(choices: Sequence[list[Hypothesis]], count: int) -> list[list[Hypothesis]]:

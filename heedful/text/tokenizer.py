@@ -147,6 +147,10 @@ class Tokenizer:
         """The target text of ids; specials and tags are silent."""
         return self._target.decode(ids)
 
+    def decode_all(self, many: Sequence[Sequence[int]], *, num_threads: int = 1) -> list[str]:
+        """`decode` for many sentences, on several threads."""
+        return self._target.decode_all(many, num_threads)
+
     def decode_source(self, ids: Iterable[int]) -> str:
         """The source text of ids; specials and tags are silent."""
         return self._source.decode(ids)
@@ -284,6 +288,7 @@ class _Side:
         self.vocab_size: int = self._model.get_piece_size()
         self._has_bytes = self._model.piece_to_id("<0x00>") != UNK_ID
         self._mark_bytes = self._byte_ids(_SPACE_MARK)
+        self._pieces: dict[int, str] = {}
 
     def marker_id(self, marker: str) -> int:
         number: int = self._model.piece_to_id(marker_piece(marker))
@@ -329,8 +334,20 @@ class _Side:
         text: str = self._model.decode(self._checked(ids))
         return text
 
+    def decode_all(self, many: Sequence[Sequence[int]], num_threads: int) -> list[str]:
+        numbers = [self._checked(ids) for ids in many]
+        texts: list[str] = self._model.decode(numbers, num_threads=num_threads) if numbers else []
+        return texts
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        return [self._model.id_to_piece(number) for number in self._checked(ids)]
+        known = self._pieces
+        return [known[number] if number in known else self._piece(int(number)) for number in ids]
+
+    def _piece(self, number: int) -> str:
+        """A piece that was not asked for yet: SentencePiece tells them one by one, and slowly."""
+        (number,) = self._checked([number])
+        self._pieces[number] = piece = str(self._model.id_to_piece(number))
+        return piece
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         numbers = [int(number) for number in ids]

@@ -60,6 +60,34 @@ def test_order_is_kept_and_duplicates_are_decoded_once(tokenizer):
     assert model.largest_batch == 4
 
 
+def test_a_text_is_tokenised_once_and_many_are_together(tokenizer, monkeypatch):
+    asked: list[tuple[str, ...]] = []
+    encode = tokenizer.encode_sources
+
+    def counted(texts, target_language=None, *, num_threads=1):
+        asked.append(tuple(texts))
+        return encode(texts, target_language, num_threads=num_threads)
+
+    monkeypatch.setattr(tokenizer, "encode_sources", counted)
+    texts = [f"{word} cat {number}" for number in range(600) for word in ("the", "der")]
+    translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, usual_length=24)
+    assert [one.text for one in translator.translate([*texts, *texts[:9], " a mat "])] == [*texts, *texts[:9], "a mat"]
+    assert asked == [(*texts, "a mat")]
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_many_translations_are_spelled_as_each_alone(tokenizer, num_threads):
+    texts = ["the cat", "", "für Katze ▁ 猫", "\ud800", "a\tmat\u2028."]
+    ids = [tokenizer.encode_prefix(text) for text in texts]
+    assert tokenizer.decode_all(ids, num_threads=num_threads) == [tokenizer.decode(one) for one in ids]
+    assert tokenizer.pieces(ids[2]) == tokenizer.pieces(np.array(ids[2])) == tokenizer.pieces(ids[2])
+    assert tokenizer.decode_all([]) == []
+    assert tokenizer.decode_all([[], ids[0]]) == ["", "the cat"]
+    assert tokenizer.decode_all([[]]) == [""]
+    with pytest.raises(DecodingError, match="ids must lie between"):
+        tokenizer.pieces([tokenizer.target_vocab_size])
+
+
 @pytest.mark.parametrize("text", ["", " ", "\n", " \t\u3000\n"])
 def test_nothing_becomes_nothing(copier, text):
     (translation,) = copier.translate([text], align=True)
