@@ -10,7 +10,7 @@ from typing import Any
 from heedful.errors import ConfigError
 
 CORES_FOR_NATIVE = 8
-"""Cores that one process of the native engine keeps busy: with more it would wait for tokenising, which is serial."""
+"""Cores that one process of the native engine keeps busy: with more it would wait for what is serial around it."""
 BYTES_PER_LINE = 64
 """Of a usual text; a shorter file than one portion for each worker needs fewer workers."""
 COMPRESSION = 4
