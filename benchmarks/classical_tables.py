@@ -32,7 +32,7 @@ FACTS = {
         "Model": "{shape}",
         "Vocabulary": "{vocabulary} characters and words, shared by both sides",
         "Text": "{pairs} pairs of sentences, each seen {epochs} times",
-        "Training": "weights after {steps} steps and {minutes} minutes, {device}",
+        "Training": "weights after {steps} steps, {tokens} million target tokens, {device}",
         "Valid loss": "{loss}",
     },
     "zh": {
@@ -40,7 +40,7 @@ FACTS = {
         "模型": "{shape}",
         "词表": "{vocabulary} 个字和词，原文、译文共用",
         "训练文本": "{pairs} 对句子，每对学了 {epochs} 遍",
-        "训练": "取自第 {steps} 步、训练 {minutes} 分钟后的权重，{device}",
+        "训练": "取自第 {steps} 步的权重，其间共学了 {tokens} 百万个目标词元，{device}",
         "验证集损失": "{loss}",
     },
 }
@@ -56,7 +56,7 @@ def facts(results: Results, lang: str) -> str:
         "pairs": told(model["num_pairs"], ","),
         "loss": told(training.get("valid_loss"), ".3f"),
         "steps": told(training.get("steps"), ","),
-        "minutes": told(training.get("minutes"), ".1f"),
+        "tokens": told(training["tokens"] / 1e6 if "tokens" in training else None, ".0f"),
         "epochs": told(training.get("epochs"), ".1f"),
         "device": training.get("device", "–"),
         "shape": shape(model, lang),

@@ -26,7 +26,7 @@ LINES = {
 DETAILS = {
     "num_parameters": 1234,
     "data": {"num_pairs": 200_000},
-    "training": {"steps": 4321, "epochs": 12.5, "minutes": 8.0, "valid_loss": 2.345, "device": "a GPU"},
+    "training": {"steps": 4321, "epochs": 12.5, "tokens": 98_700_000, "valid_loss": 2.345, "device": "a GPU"},
 }
 native_only = pytest.mark.skipif(not available(), reason=available().reason)
 Results = dict[str, Any]
