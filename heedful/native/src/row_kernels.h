@@ -60,6 +60,38 @@ void multiply(const Linear& linear, const Rows& rows, Block block, float* to, lo
     end_products(block.end_row - block.first_row);
 }
 
+void choose_inputs(const uint8_t* bytes, int count, Chosen& to) {
+    int found = 0;
+#if defined(__AVX512F__)
+    __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (int i = 0; i < count; i += STEP, places = _mm512_add_epi32(places, _mm512_set1_epi32(STEP))) {
+        const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + i)));
+        const __mmask16 which = _mm512_test_epi32_mask(wide, wide);
+        _mm512_storeu_si512(to.places + found, _mm512_maskz_compress_epi32(which, places));
+        const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(which, wide));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to.bytes + found), narrow);
+        found += __builtin_popcount(which);
+    }
+#else
+    for (int i = 0; i < count; ++i) { // without a branch, which nobody could foresee
+        to.places[found] = i;
+        to.bytes[found] = bytes[i];
+        found += bytes[i] != 0;
+    }
+#endif
+    to.count = (found + 3) / 4 * 4;
+    for (int i = found; i < to.count + Chosen::AHEAD; ++i) to.places[i] = 0, to.bytes[i] = 0;
+}
+
+void multiply_chosen(const Linear& linear, const Rows& rows, const Chosen& chosen, int first_span, int end_span, float* to) {
+    constexpr int TILES = SPAN / TILE;
+    alignas(64) int32_t sums[MOST_SPANS * SPAN];
+    dot_chosen(chosen, linear.by_input + first_span * SPAN, static_cast<long>(linear.num_spans) * SPAN, end_span - first_span, sums);
+    for (int tile = first_span * TILES; tile < end_span * TILES && tile < linear.num_tiles; ++tile)
+        finish_tile(linear, rows, 0, 1, static_cast<long>(tile) * TILE, sums + (tile - first_span * TILES) * TILE, to + tile * TILE, 0,
+                    NO_ACTIVATION);
+}
+
 // x ≈ scale · (byte - zero), with 0 among the numbers that are met exactly.
 void quantise(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero) {
     Floats low = splat(0.0f), high = splat(0.0f);
