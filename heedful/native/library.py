@@ -147,7 +147,7 @@ def declare(library: ctypes.CDLL) -> None:
     ]
     library.heedful_dot.restype = c_int32
     library.heedful_dot_chosen.argtypes = [
-        *(c_char_p, POINTER(c_uint8), c_int32),
+        *(c_char_p, POINTER(c_uint8), c_int32, c_int32),
         *(c_void_p, c_int32, POINTER(c_int32)),
     ]
     library.heedful_dot_chosen.restype = c_int32

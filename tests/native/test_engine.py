@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 import numpy as np
@@ -161,13 +161,11 @@ def test_passing_over_zeros_after_relu_changes_no_bit(bias: float, d_model: int,
         for layer in model.decoder.layers:
             layer.feed_forward.inner.bias.add_(bias)
     sources = random_sources(9)
-    limits = [6] * len(sources)
-    config = DecodingConfig(method="greedy", min_length=5)
-    expected = None  # all together, which reads every weight; alone, most are passed over
-    for kernels in kernel_names():
-        for num_threads in (1, 3):
+    for config in (DecodingConfig(method="greedy", min_length=5), DecodingConfig(beam_size=4, min_length=5)):
+        expected = None  # all together, which reads every weight; alone, most are passed over
+        for kernels, num_threads in product(kernel_names(), (1, 3)):
             engine = engine_of(model, tmp_path, precision="int8", num_threads=num_threads, kernels=kernels)
-            together = engine.translate_ids(sources, config, SPECIAL, max_lengths=limits)
+            together = engine.translate_ids(sources, config, SPECIAL, max_lengths=[6] * len(sources))
             expected = expected or together
             assert together == expected
             for source, one in zip(sources, expected, strict=True):

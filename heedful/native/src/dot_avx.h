@@ -34,11 +34,11 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
 }
 
 // Four inputs' weights of 32 outputs lie in four places; their bytes are brought side by side.
-inline void dot_half_span(const Chosen& chosen, const int8_t* weights, long stride, int32_t* sums) {
+inline void dot_half_span(const Chosen& chosen, const uint8_t* bytes, const int8_t* weights, long stride, int32_t* sums) {
     __m256i total[4];
     for (__m256i& one : total) one = _mm256_setzero_si256();
     for (int k = 0; k < chosen.count; k += 4) {
-        const __m256i x = four_bytes(chosen.bytes + k);
+        const __m256i x = four_bytes(bytes + k);
         __m256i w[4];
         for (int i = 0; i < 4; ++i) {
             w[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + chosen.places[k + i] * stride));
@@ -58,5 +58,7 @@ inline void dot_half_span(const Chosen& chosen, const int8_t* weights, long stri
 }
 
 void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
-    for (int first = 0; first < spans * SPAN; first += 32) dot_half_span(chosen, weights + first, stride, sums + first);
+    for (int first = 0; first < spans * SPAN; first += 32)
+        for (int r = 0; r < chosen.rows; ++r)
+            dot_half_span(chosen, chosen.bytes + r * chosen.stride, weights + first, stride, sums + r * spans * SPAN + first);
 }

@@ -117,15 +117,16 @@ int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, i
     return 1;
 }
 
-int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t inputs, const int8_t* weights, int32_t spans,
-                           int32_t* sums) {
+int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs, const int8_t* weights,
+                           int32_t spans, int32_t* sums) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
-    if (!found || inputs < 1 || inputs % heedful::STEP != 0 || spans < 1 || spans > heedful::MOST_SPANS) return 0;
-    const size_t room = static_cast<size_t>(inputs) + 4 + heedful::Chosen::AHEAD;
+    if (!found || rows < 1 || rows > heedful::MOST_CHOOSING || inputs < 1 || inputs % heedful::STEP != 0) return 0;
+    if (spans < 1 || spans > heedful::MOST_SPANS) return 0;
+    const long room = inputs + 4 + heedful::Chosen::AHEAD;
     std::vector<int32_t> places(room);
-    std::vector<uint8_t> chosen(room);
-    heedful::Chosen to = {0, places.data(), chosen.data()};
-    found->choose_inputs(bytes, inputs, to);
+    std::vector<uint8_t> chosen(rows * room);
+    heedful::Chosen to = {rows, 0, places.data(), chosen.data(), room};
+    found->choose_inputs(bytes, inputs, inputs, to);
     found->dot_chosen(to, weights, static_cast<long>(spans) * heedful::SPAN, spans, sums);
     return 1;
 }

@@ -23,10 +23,14 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
 }
 
 void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
-    for (int output = 0; output < spans * SPAN; ++output) sums[output] = 0;
-    for (int k = 0; k < chosen.count; ++k) {
-        const int8_t* row = weights + chosen.places[k] * stride;
-        for (int output = 0; output < spans * SPAN; ++output) sums[output] += static_cast<int32_t>(chosen.bytes[k]) * row[output];
+    for (int r = 0; r < chosen.rows; ++r) {
+        int32_t* total = sums + r * spans * SPAN;
+        for (int output = 0; output < spans * SPAN; ++output) total[output] = 0;
+        for (int k = 0; k < chosen.count; ++k) {
+            const int8_t* row = weights + chosen.places[k] * stride;
+            const int32_t byte = chosen.bytes[r * chosen.stride + k];
+            for (int output = 0; output < spans * SPAN; ++output) total[output] += byte * row[output];
+        }
     }
 }
 

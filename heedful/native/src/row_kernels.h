@@ -60,36 +60,48 @@ void multiply(const Linear& linear, const Rows& rows, Block block, float* to, lo
     end_products(block.end_row - block.first_row);
 }
 
-void choose_inputs(const uint8_t* bytes, int count, Chosen& to) {
+void choose_inputs(const uint8_t* bytes, long stride, int count, Chosen& to) {
     int found = 0;
 #if defined(__AVX512F__)
     __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     for (int i = 0; i < count; i += STEP, places = _mm512_add_epi32(places, _mm512_set1_epi32(STEP))) {
-        const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + i)));
-        const __mmask16 which = _mm512_test_epi32_mask(wide, wide);
+        __m512i wide[MOST_CHOOSING], any = _mm512_setzero_si512();
+        for (int r = 0; r < to.rows; ++r) {
+            wide[r] = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + r * stride + i)));
+            any = _mm512_or_si512(any, wide[r]);
+        }
+        const __mmask16 which = _mm512_test_epi32_mask(any, any);
         _mm512_storeu_si512(to.places + found, _mm512_maskz_compress_epi32(which, places));
-        const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(which, wide));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to.bytes + found), narrow);
+        for (int r = 0; r < to.rows; ++r) {
+            const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(which, wide[r]));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(to.bytes + r * to.stride + found), narrow);
+        }
         found += __builtin_popcount(which);
     }
 #else
     for (int i = 0; i < count; ++i) { // without a branch, which nobody could foresee
+        uint8_t any = 0;
+        for (int r = 0; r < to.rows; ++r) any |= to.bytes[r * to.stride + found] = bytes[r * stride + i];
         to.places[found] = i;
-        to.bytes[found] = bytes[i];
-        found += bytes[i] != 0;
+        found += any != 0;
     }
 #endif
     to.count = (found + 3) / 4 * 4;
-    for (int i = found; i < to.count + Chosen::AHEAD; ++i) to.places[i] = 0, to.bytes[i] = 0;
+    for (int i = found; i < to.count + Chosen::AHEAD; ++i) to.places[i] = 0;
+    for (int r = 0; r < to.rows; ++r)
+        for (int i = found; i < to.count; ++i) to.bytes[r * to.stride + i] = 0;
 }
 
-void multiply_chosen(const Linear& linear, const Rows& rows, const Chosen& chosen, int first_span, int end_span, float* to) {
+void multiply_chosen(const Linear& linear, const Rows& rows, const Chosen& chosen, int first_span, int end_span, float* to,
+                     long to_stride) {
     constexpr int TILES = SPAN / TILE;
-    alignas(64) int32_t sums[MOST_SPANS * SPAN];
-    dot_chosen(chosen, linear.by_input + first_span * SPAN, static_cast<long>(linear.num_spans) * SPAN, end_span - first_span, sums);
-    for (int tile = first_span * TILES; tile < end_span * TILES && tile < linear.num_tiles; ++tile)
-        finish_tile(linear, rows, 0, 1, static_cast<long>(tile) * TILE, sums + (tile - first_span * TILES) * TILE, to + tile * TILE, 0,
-                    NO_ACTIVATION);
+    const int spans = end_span - first_span;
+    alignas(64) int32_t sums[MOST_CHOOSING * MOST_SPANS * SPAN];
+    dot_chosen(chosen, linear.by_input + first_span * SPAN, static_cast<long>(linear.num_spans) * SPAN, spans, sums);
+    for (int row = 0; row < chosen.rows; ++row)
+        for (int tile = first_span * TILES; tile < end_span * TILES && tile < linear.num_tiles; ++tile)
+            finish_tile(linear, rows, row, 1, static_cast<long>(tile) * TILE, sums + row * spans * SPAN + (tile - first_span * TILES) * TILE,
+                        to + row * to_stride + tile * TILE, 0, NO_ACTIVATION);
 }
 
 // x ≈ scale · (byte - zero), with 0 among the numbers that are met exactly.

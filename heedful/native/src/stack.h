@@ -61,8 +61,8 @@ class Stack {
     // Add a sublayer's output to the stream, with the norm that follows it where there is one.
     void join(long row, const Norm& after);
     void multiply(const Linear& linear, float* to, long stride, int activation = NO_ACTIVATION);
-    // The same for one row, most of whose bytes are zero.
-    void multiply_chosen(const Linear& linear, float* to);
+    // The same for a few rows, most of whose bytes are zero.
+    void multiply_chosen(const Linear& linear, float* to, long stride);
     // Find the inputs that are not zero; whether it is worth while to read the weights of these alone.
     bool choose_inputs(const Linear& linear);
     // The feed-forward sublayer over rows that were offered; its output is joined and offered on through `next`.
