@@ -16,8 +16,8 @@ inline void finish_tile(const Linear& linear, const Rows& rows, long row, int co
         for (int r = 0; r < count; ++r) {
             Words total;
             __builtin_memcpy(&total, sums + r * TILE + half, sizeof total);
-            total -= column_sums * static_cast<uint32_t>(rows.zeros[row + r]);
-            Floats x = real((Ints)total) * (splat(rows.scales[row + r]) * scales) + bias;
+            total -= column_sums * splat_word(static_cast<uint32_t>(rows.zeros[row + r]));
+            Floats x = real(as_ints(total)) * (splat(rows.scales[row + r]) * scales) + bias;
             store(to + r * stride + half, activated(x, activation));
         }
     }
@@ -123,12 +123,11 @@ void quantise(const float* from, int count, int padded, uint8_t* bytes, float* s
     const float inverse = 1.0f / *scale;
     const Floats zero_point = nearest(splat(-lowest * inverse));
     *zero = static_cast<int32_t>(zero_point[0]);
-    typedef uint8_t Bytes __attribute__((vector_size(16)));
     for (i = 0; i < padded; i += LANES) {
         Floats x = i + LANES <= count ? load(from + i) : load_part(from + i, count > i ? count - i : 0, 0.0f);
         Floats q = nearest(x * splat(inverse)) + zero_point;
         q = smaller(larger(q, splat(0.0f)), splat(255.0f));
-        Bytes narrow = __builtin_convertvector(whole(q), Bytes);
+        const Bytes narrow = bytes_of(whole(q));
         __builtin_memcpy(bytes + i, &narrow, sizeof narrow);
     }
 }
@@ -222,8 +221,6 @@ inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
 }
 
 // Keys and values are kept as float32 or as bfloat16, the upper half of one.
-typedef uint16_t Halves __attribute__((vector_size(32)));
-
 inline Floats load_kept(const float* from) { return load(from); }
 inline Floats load_kept(const uint16_t* from) {
 #if defined(__AVX512F__) // the instruction itself, which compilers do not find
@@ -232,7 +229,7 @@ inline Floats load_kept(const uint16_t* from) {
 #else
     Halves halves;
     __builtin_memcpy(&halves, from, sizeof halves);
-    Words bits = __builtin_convertvector(halves, Words) << 16;
+    const Words bits = words_of(halves) << 16;
 #endif
     Floats x;
     __builtin_memcpy(&x, &bits, sizeof x);
@@ -252,11 +249,11 @@ void halve(const float* from, int count, uint16_t* to) {
         Floats x = left >= LANES ? load(from + i) : load_part(from + i, left, 0.0f);
         Words bits;
         __builtin_memcpy(&bits, &x, sizeof bits);
-        bits = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+        bits = (bits + splat_word(0x7FFF) + ((bits >> 16) & splat_word(1))) >> 16;
 #if defined(__AVX512F__)
         const __m256i halves = _mm512_cvtepi32_epi16((__m512i)bits);
 #else
-        const Halves halves = __builtin_convertvector(bits, Halves);
+        const Halves halves = halves_of(bits);
 #endif
         __builtin_memcpy(to + i, &halves, (left >= LANES ? LANES : left) * sizeof(uint16_t));
     }
