@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 4
+INTERFACE_VERSION = 5
 
 
 class Settings(Structure):
@@ -146,3 +146,8 @@ def declare(library: ctypes.CDLL) -> None:
         *(c_void_p, c_int32, POINTER(c_int32)),
     ]
     library.heedful_dot.restype = c_int32
+    library.heedful_dot_chosen.argtypes = [
+        *(c_char_p, POINTER(c_uint8), c_int32, c_int32),
+        *(c_void_p, c_int32, POINTER(c_int32)),
+    ]
+    library.heedful_dot_chosen.restype = c_int32

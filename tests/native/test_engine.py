@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from native_models import (
     BOS,
     SPECIAL,
@@ -147,6 +148,28 @@ def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
             engine = engine_of(model, tmp_path, precision="int8", num_threads=num_threads, kernels=kernels)
             assert engine.kernels == kernels
             assert engine.translate_ids(sources, config, SPECIAL, max_lengths=limits) == first
+            engine.close()
+
+
+@pytest.mark.parametrize("bias", [-100.0, -1.2, -0.6, 100.0], ids=["all zero", "few left", "some left", "none zero"])
+@pytest.mark.parametrize(("d_model", "d_ff"), [(32, 64), (96, 50), (320, 130)])
+def test_passing_over_zeros_after_relu_changes_no_bit(bias: float, d_model: int, d_ff: int, tmp_path: Path) -> None:
+    from heedful.native.library import kernel_names
+
+    model = random_model(small_config(d_model=d_model, d_ff=d_ff, norm_placement="pre"))
+    with torch.no_grad():
+        for layer in model.decoder.layers:
+            layer.feed_forward.inner.bias.add_(bias)
+    sources = random_sources(9)
+    for config in (DecodingConfig(method="greedy", min_length=5), DecodingConfig(beam_size=4, min_length=5)):
+        expected = None  # all together, which reads every weight; alone, most are passed over
+        for kernels, num_threads in product(kernel_names(), (1, 3)):
+            engine = engine_of(model, tmp_path, precision="int8", num_threads=num_threads, kernels=kernels)
+            together = engine.translate_ids(sources, config, SPECIAL, max_lengths=[6] * len(sources))
+            expected = expected or together
+            assert together == expected
+            for source, one in zip(sources, expected, strict=True):
+                assert engine.translate_ids([source], config, SPECIAL, max_lengths=[6]) == [one]
             engine.close()
 
 

@@ -32,3 +32,33 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
     for (; r + 2 <= rows; r += 2) dot_rows<2>(bytes + r * stride, stride, weights, groups, sums + r * TILE);
     if (r < rows) dot_rows<1>(bytes + r * stride, stride, weights, groups, sums + r * TILE);
 }
+
+// Four inputs' weights of 32 outputs lie in four places; their bytes are brought side by side.
+inline void dot_half_span(const Chosen& chosen, const uint8_t* bytes, const int8_t* weights, long stride, int32_t* sums) {
+    __m256i total[4];
+    for (__m256i& one : total) one = _mm256_setzero_si256();
+    for (int k = 0; k < chosen.count; k += 4) {
+        const __m256i x = four_bytes(bytes + k);
+        __m256i w[4];
+        for (int i = 0; i < 4; ++i) {
+            w[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + chosen.places[k + i] * stride));
+            __builtin_prefetch(weights + chosen.places[k + i + Chosen::AHEAD] * stride);
+        }
+        const __m256i low01 = _mm256_unpacklo_epi8(w[0], w[1]), high01 = _mm256_unpackhi_epi8(w[0], w[1]);
+        const __m256i low23 = _mm256_unpacklo_epi8(w[2], w[3]), high23 = _mm256_unpackhi_epi8(w[2], w[3]);
+        total[0] = add_products(total[0], x, _mm256_unpacklo_epi16(low01, low23));
+        total[1] = add_products(total[1], x, _mm256_unpackhi_epi16(low01, low23));
+        total[2] = add_products(total[2], x, _mm256_unpacklo_epi16(high01, high23));
+        total[3] = add_products(total[3], x, _mm256_unpackhi_epi16(high01, high23));
+    }
+    for (int part = 0; part < 4; ++part) { // has outputs 4 · part to 4 · part + 3 of each sixteen
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + part * 4), _mm256_castsi256_si128(total[part]));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + 16 + part * 4), _mm256_extracti128_si256(total[part], 1));
+    }
+}
+
+void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
+    for (int first = 0; first < spans * SPAN; first += 32)
+        for (int r = 0; r < chosen.rows; ++r)
+            dot_half_span(chosen, chosen.bytes + r * chosen.stride, weights + first, stride, sums + r * spans * SPAN + first);
+}

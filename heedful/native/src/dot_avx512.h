@@ -69,3 +69,73 @@ inline void dot_few(const uint8_t* bytes, long stride, int rows, const int8_t* w
         default: return dot_rows<12, 1>(bytes, stride, weights, groups, sums);
     }
 }
+
+// Four inputs' weights lie in four places; their bytes are brought side by side, as the instruction wants them. Those of
+// inputs further on are fetched, of FETCHED spans.
+template <int ROWS, int SPANS, int FETCHED>
+void dot_spans(const Chosen& chosen, const int8_t* weights, long stride, int32_t* sums, long sums_stride) {
+    __m512i total[ROWS][SPANS][4];
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 4
+        for (int s = 0; s < SPANS; ++s)
+            for (int part = 0; part < 4; ++part) total[r][s][part] = _mm512_setzero_si512();
+    for (int k = 0; k < chosen.count; k += 4) {
+        __m512i x[ROWS];
+#pragma GCC unroll 4
+        for (int r = 0; r < ROWS; ++r) x[r] = four_bytes(chosen.bytes + r * chosen.stride + k);
+        const int8_t* inputs[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            inputs[i] = weights + chosen.places[k + i] * stride;
+            const int8_t* later = weights + chosen.places[k + i + Chosen::AHEAD] * stride;
+#pragma GCC unroll 4
+            for (int s = 0; s < FETCHED; ++s) _mm_prefetch(reinterpret_cast<const char*>(later + s * SPAN), _MM_HINT_T0);
+        }
+#pragma GCC unroll 4
+        for (int s = 0; s < SPANS; ++s) {
+            __m512i w[4];
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) w[i] = _mm512_loadu_si512(inputs[i] + s * SPAN);
+            const __m512i low01 = _mm512_unpacklo_epi8(w[0], w[1]), high01 = _mm512_unpackhi_epi8(w[0], w[1]);
+            const __m512i low23 = _mm512_unpacklo_epi8(w[2], w[3]), high23 = _mm512_unpackhi_epi8(w[2], w[3]);
+            const __m512i parts[4] = {_mm512_unpacklo_epi16(low01, low23), _mm512_unpackhi_epi16(low01, low23),
+                                      _mm512_unpacklo_epi16(high01, high23), _mm512_unpackhi_epi16(high01, high23)};
+#pragma GCC unroll 4
+            for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 4
+                for (int part = 0; part < 4; ++part) add_products(total[r][s][part], x[r], parts[part]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 4
+        for (int s = 0; s < SPANS; ++s)
+#pragma GCC unroll 4
+            for (int part = 0; part < 4; ++part) { // has outputs 4 · part to 4 · part + 3 of each sixteen
+                __m128i* to = reinterpret_cast<__m128i*>(sums + r * sums_stride + s * SPAN + part * 4);
+                _mm_storeu_si128(to, _mm512_extracti32x4_epi32(total[r][s][part], 0));
+                _mm_storeu_si128(to + 4, _mm512_extracti32x4_epi32(total[r][s][part], 1));
+                _mm_storeu_si128(to + 8, _mm512_extracti32x4_epi32(total[r][s][part], 2));
+                _mm_storeu_si128(to + 12, _mm512_extracti32x4_epi32(total[r][s][part], 3));
+            }
+}
+
+// The first span fetches for the others too: long pieces are read faster.
+template <int ROWS> void dot_each_span(const Chosen& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
+    const long sums_stride = static_cast<long>(spans) * SPAN;
+    if (spans == 4) dot_spans<ROWS, 1, 4>(chosen, weights, stride, sums, sums_stride);
+    else if (spans >= 2) dot_spans<ROWS, 1, 2>(chosen, weights, stride, sums, sums_stride);
+    else dot_spans<ROWS, 1, 1>(chosen, weights, stride, sums, sums_stride);
+    for (int s = 1; s < spans; ++s) dot_spans<ROWS, 1, 1>(chosen, weights + s * SPAN, stride, sums + s * SPAN, sums_stride);
+}
+
+void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
+    if (chosen.rows == 1 && spans == 4) return dot_spans<1, 4, 4>(chosen, weights, stride, sums, 0);
+    switch (chosen.rows) {
+        case 1: return dot_each_span<1>(chosen, weights, stride, spans, sums);
+        case 2: return dot_each_span<2>(chosen, weights, stride, spans, sums);
+        case 3: return dot_each_span<3>(chosen, weights, stride, spans, sums);
+        default: return dot_each_span<4>(chosen, weights, stride, spans, sums);
+    }
+}

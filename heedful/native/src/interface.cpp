@@ -39,7 +39,7 @@ template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 4; }
+int32_t heedful_interface_version() { return 5; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
@@ -114,5 +114,19 @@ int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, i
     alignas(64) int32_t all[heedful::MOST_ROWS * heedful::TILE];
     found->dot(whole.data(), stride, rows, weights, groups, true, all);
     std::copy(all, all + rows * heedful::TILE, sums);
+    return 1;
+}
+
+int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs, const int8_t* weights,
+                           int32_t spans, int32_t* sums) {
+    const heedful::Kernels* found = heedful::find_kernels(kernels);
+    if (!found || rows < 1 || rows > heedful::MOST_CHOOSING || inputs < 1 || inputs % heedful::STEP != 0) return 0;
+    if (spans < 1 || spans > heedful::MOST_SPANS) return 0;
+    const long room = inputs + 4 + heedful::Chosen::AHEAD;
+    std::vector<int32_t> places(room);
+    std::vector<uint8_t> chosen(rows * room);
+    heedful::Chosen to = {rows, 0, places.data(), chosen.data(), room};
+    found->choose_inputs(bytes, inputs, inputs, to);
+    found->dot_chosen(to, weights, static_cast<long>(spans) * heedful::SPAN, spans, sums);
     return 1;
 }

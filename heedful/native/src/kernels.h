@@ -8,6 +8,9 @@ namespace heedful {
 constexpr int TILE = 32;      // outputs of a linear layer that are packed and computed together
 constexpr int MOST_ROWS = 32; // rows that meet a tile at once, at most; room for rows is a multiple of this
 constexpr int STEP = 16;      // the inputs of packed weights are padded to a multiple of this
+constexpr int SPAN = 64;      // outputs that are computed together from chosen inputs
+constexpr int MOST_SPANS = 4; // that meet them at once
+constexpr int MOST_CHOOSING = 4; // rows that choose together
 
 enum Activation : int { NO_ACTIVATION = 0, RELU = 1, GELU = 2, SWIGLU = 3 };
 
@@ -20,6 +23,8 @@ struct Linear {
     const int32_t* sums = nullptr;    // of each output's weights
     const float* floats = nullptr;    // instead of the three above
     const float* bias = nullptr;
+    const int8_t* by_input = nullptr; // the weights once more, as [input][span][64 outputs]; may be missing
+    int num_spans = 0;
 };
 
 // Rows that a linear layer is given: as numbers, or as bytes with a scale and a zero point for each row.
@@ -30,6 +35,16 @@ struct Rows {
     long byte_stride = 0;
     float* scales = nullptr;
     int32_t* zeros = nullptr;
+};
+
+// The inputs whose bytes are not zero in all of a few rows. Of the others the weights need not be read.
+struct Chosen {
+    static constexpr int AHEAD = 16; // places behind the last, whose weights are fetched and not used
+    int rows = 0;
+    int count = 0; // whole fours, filled up with bytes of zero
+    int32_t* places = nullptr;
+    uint8_t* bytes = nullptr; // of each row
+    long stride = 0;          // from the bytes of one row to those of the next
 };
 
 struct Block { // of the output matrix: rows and tiles from first to before end
@@ -70,6 +85,12 @@ struct Kernels {
                 int32_t* sums);
     // Tile t of the output goes to to + (t - first_tile) · 32, and row r to row r - first_row there.
     void (*multiply)(const Linear&, const Rows&, Block, float* to, long stride, int activation);
+    // The inputs that are not zero, of `count`, a multiple of STEP; there must be room for all of them and AHEAD + 4 more.
+    void (*choose_inputs)(const uint8_t* bytes, long stride, int count, Chosen& to);
+    // sums[row][output] = Σ bytes[row][i] · weights[places[i]][output], over up to MOST_SPANS spans, exactly.
+    void (*dot_chosen)(const Chosen&, const int8_t* weights, long stride, int spans, int32_t* sums);
+    // The spans from first to before end of the product of all rows, by their chosen inputs.
+    void (*multiply_chosen)(const Linear&, const Rows&, const Chosen&, int first_span, int end_span, float* to, long to_stride);
     void (*quantise)(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero);
     void (*normalise)(const float* from, int count, const Norm&, float* to);
     void (*add)(float* to, const float* from, int count);

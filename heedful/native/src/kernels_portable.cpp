@@ -22,6 +22,18 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
     }
 }
 
+void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
+    for (int r = 0; r < chosen.rows; ++r) {
+        int32_t* total = sums + r * spans * SPAN;
+        for (int output = 0; output < spans * SPAN; ++output) total[output] = 0;
+        for (int k = 0; k < chosen.count; ++k) {
+            const int8_t* row = weights + chosen.places[k] * stride;
+            const int32_t byte = chosen.bytes[r * chosen.stride + k];
+            for (int output = 0; output < spans * SPAN; ++output) total[output] += byte * row[output];
+        }
+    }
+}
+
 inline void begin_products(long) {}
 inline void end_products(long) {}
 
@@ -29,6 +41,7 @@ inline void end_products(long) {}
 
 } // namespace
 
-const Kernels PORTABLE = {"portable", dot, multiply, quantise, normalise, add, embed, rotate, gate, halve, attend, scan, choose};
+const Kernels PORTABLE = {"portable", dot, multiply, choose_inputs, dot_chosen, multiply_chosen, quantise, normalise, add,
+                          embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

@@ -7,11 +7,39 @@
 #pragma once
 
 constexpr int LANES = 16;
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
 typedef float Eight __attribute__((vector_size(32)));
 typedef float Four __attribute__((vector_size(16)));
+typedef uint8_t Bytes __attribute__((vector_size(16)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+#if defined(__clang__) || __GNUC__ >= 12
+inline Four low_half(Eight x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
+inline Four high_half(Eight x) { return __builtin_shufflevector(x, x, 4, 5, 6, 7); }
+// The first two lanes of both, or the last two, side by side.
+inline Four zip_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Four zip_high(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline Four join_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 1, 4, 5); }
+inline Four join_high(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 3, 6, 7); }
+#else
+template <class Half, class Whole> inline Half half_of(const Whole& x, int which) {
+    Half half;
+    __builtin_memcpy(&half, reinterpret_cast<const char*>(&x) + which * sizeof half, sizeof half);
+    return half;
+}
+inline Four low_half(Eight x) { return half_of<Four>(x, 0); }
+inline Four high_half(Eight x) { return half_of<Four>(x, 1); }
+inline Four zip_low(Four a, Four b) { return Four{a[0], b[0], a[1], b[1]}; }
+inline Four zip_high(Four a, Four b) { return Four{a[2], b[2], a[3], b[3]}; }
+inline Four join_low(Four a, Four b) { return Four{a[0], a[1], b[0], b[1]}; }
+inline Four join_high(Four a, Four b) { return Four{a[2], a[3], b[2], b[3]}; }
+#endif
+
+// Floats, Ints and Words, and what depends on how they are kept; `bytes_of` and `halves_of` take numbers that fit.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#include "lanes_pairs.h"
+#else
+#include "lanes_whole.h"
+#endif
 
 inline Floats load(const float* from) {
     Floats x;
@@ -34,38 +62,6 @@ inline void store_part(float* to, Floats x, int count) {
     for (int i = 0; i < count; ++i) to[i] = all[i];
 }
 
-inline Floats splat(float x) { return Floats{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
-inline Ints splat_int(int32_t x) { return Ints{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
-
-inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
-inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
-
-#if defined(__clang__) || __GNUC__ >= 12
-inline Eight low_half(Floats x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7); }
-inline Eight high_half(Floats x) { return __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15); }
-inline Four low_half(Eight x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
-inline Four high_half(Eight x) { return __builtin_shufflevector(x, x, 4, 5, 6, 7); }
-// The first two lanes of both, or the last two, side by side.
-inline Four zip_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-inline Four zip_high(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
-inline Four join_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 1, 4, 5); }
-inline Four join_high(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 3, 6, 7); }
-#else
-template <class Half, class Whole> inline Half half_of(const Whole& x, int which) {
-    Half half;
-    __builtin_memcpy(&half, reinterpret_cast<const char*>(&x) + which * sizeof half, sizeof half);
-    return half;
-}
-inline Eight low_half(Floats x) { return half_of<Eight>(x, 0); }
-inline Eight high_half(Floats x) { return half_of<Eight>(x, 1); }
-inline Four low_half(Eight x) { return half_of<Four>(x, 0); }
-inline Four high_half(Eight x) { return half_of<Four>(x, 1); }
-inline Four zip_low(Four a, Four b) { return Four{a[0], b[0], a[1], b[1]}; }
-inline Four zip_high(Four a, Four b) { return Four{a[2], b[2], a[3], b[3]}; }
-inline Four join_low(Four a, Four b) { return Four{a[0], a[1], b[0], b[1]}; }
-inline Four join_high(Four a, Four b) { return Four{a[2], a[3], b[2], b[3]}; }
-#endif
-
 inline float sum_of(Floats x) {
     Eight eight = low_half(x) + high_half(x);
     Four four = low_half(eight) + high_half(eight);
@@ -87,9 +83,6 @@ inline Floats nearest(Floats x) {
     return (x + shift) - shift;
 }
 
-inline Ints whole(Floats x) { return __builtin_convertvector(x, Ints); }
-inline Floats real(Ints x) { return __builtin_convertvector(x, Floats); }
-
 // e^x to about one part in 10^7, for x from -87 to 88.
 inline Floats bounded_exponential(Floats x) {
     Floats power = nearest(x * splat(1.44269504f));
@@ -110,8 +103,7 @@ inline Floats bounded_exponential(Floats x) {
 // e^x; 0 below -87.
 inline Floats exponential(Floats x) {
     const Floats lowest = splat(-87.0f);
-    Ints vanishes = x < lowest;
-    return vanishes ? splat(0.0f) : bounded_exponential(smaller(larger(x, lowest), splat(88.0f)));
+    return where_below(x, lowest, splat(0.0f), bounded_exponential(smaller(larger(x, lowest), splat(88.0f))));
 }
 
 // e^x for x up to 0; what is too small to count in a sum that holds a 1 stays near 10^-38.
@@ -120,7 +112,7 @@ inline Floats falling_exponential(Floats x) { return bounded_exponential(larger(
 // x·Φ(x), with the error function to about 10^-7 (Abramowitz and Stegun 7.1.26).
 inline Floats gelu(Floats x) {
     Floats z = x * splat(0.70710678f);
-    Floats magnitude = z < splat(0.0f) ? -z : z;
+    Floats magnitude = where_below(z, splat(0.0f), -z, z);
     Floats t = splat(1.0f) / (splat(1.0f) + splat(0.3275911f) * magnitude);
     Floats p = splat(1.061405429f);
     p = p * t + splat(-1.453152027f);
@@ -128,7 +120,7 @@ inline Floats gelu(Floats x) {
     p = p * t + splat(-0.284496736f);
     p = p * t + splat(0.254829592f);
     Floats error = splat(1.0f) - (p * t) * exponential(-(magnitude * magnitude));
-    error = z < splat(0.0f) ? -error : error;
+    error = where_below(z, splat(0.0f), -error, error);
     return splat(0.5f) * x * (splat(1.0f) + error);
 }
 

@@ -43,22 +43,46 @@ Model::Model(const std::string& path) : file(path), shape(file.shape()) {
     if (shape.int8) keep_near();
 }
 
-// Every step reads the decoder's weights once. A copy in large pages, which a mapped file has not, is read faster.
+namespace {
+
+size_t size_of(const Linear& linear) { return static_cast<size_t>(linear.num_tiles) * TILE * linear.padded_inputs; }
+size_t size_by_input(const Linear& linear) { return static_cast<size_t>(linear.num_spans) * SPAN * linear.padded_inputs; }
+
+// Tiles with four inputs side by side -> a row for each input.
+void spread(const Linear& linear, int8_t* to) {
+    const long stride = static_cast<long>(linear.num_spans) * SPAN;
+    std::memset(to, 0, size_by_input(linear));
+    const int8_t* four = linear.weights;
+    for (long tile = 0; tile < linear.num_tiles; ++tile)
+        for (long input = 0; input < linear.padded_inputs; input += 4, four += 4 * TILE)
+            for (long i = 0; i < 4; ++i)
+                for (long output = 0; output < TILE; ++output) to[(input + i) * stride + tile * TILE + output] = four[output * 4 + i];
+}
+
+} // namespace
+
+// Every step reads the decoder's weights once. A copy in large pages, which a mapped file has not, is read faster. What
+// follows relu, which leaves few numbers above zero, gets a second copy by inputs, of which one row alone reads some.
 void Model::keep_near() {
     constexpr size_t AHEAD = 16384; // kernels fetch a little more than they use
     std::vector<Linear*> linears;
-    for (DecoderLayer& layer : decoder)
+    size_t size = AHEAD;
+    for (DecoderLayer& layer : decoder) {
         for (Linear* one : {&layer.self_input, &layer.self_output, &layer.cross_query, &layer.cross_output,
                             &layer.feed_forward.input, &layer.feed_forward.output})
             linears.push_back(one);
-    auto size_of = [](const Linear& one) { return static_cast<size_t>(one.num_tiles) * TILE * one.padded_inputs; };
-    size_t size = AHEAD;
-    for (const Linear* one : linears) size += size_of(*one);
+        if (shape.activation == RELU) layer.feed_forward.output.num_spans = static_cast<int>(padded(shape.d_model, SPAN) / SPAN);
+    }
+    for (const Linear* one : linears) size += size_of(*one) + size_by_input(*one);
     int8_t* place = near_.room(size);
     for (Linear* one : linears) {
         std::memcpy(place, one->weights, size_of(*one));
         one->weights = place;
         place += size_of(*one);
+        if (one->num_spans == 0) continue;
+        spread(*one, place);
+        one->by_input = place;
+        place += size_by_input(*one);
     }
 }
 

@@ -71,3 +71,7 @@ HEEDFUL_API int32_t heedful_logits(void* engine, const int32_t* source, int64_t 
 /* sums[row * 32 + output] of one packed tile, for comparing kernels. */
 HEEDFUL_API int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows,
                                 const int8_t* weights, int32_t groups, int32_t* sums);
+/* sums[row][output] of up to four rows, whose zeros are passed over; weights[input][output], of 64 outputs a span, up to
+   four spans. */
+HEEDFUL_API int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs,
+                                       const int8_t* weights, int32_t spans, int32_t* sums);

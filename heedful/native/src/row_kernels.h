@@ -16,8 +16,8 @@ inline void finish_tile(const Linear& linear, const Rows& rows, long row, int co
         for (int r = 0; r < count; ++r) {
             Words total;
             __builtin_memcpy(&total, sums + r * TILE + half, sizeof total);
-            total -= column_sums * static_cast<uint32_t>(rows.zeros[row + r]);
-            Floats x = real((Ints)total) * (splat(rows.scales[row + r]) * scales) + bias;
+            total -= column_sums * splat_word(static_cast<uint32_t>(rows.zeros[row + r]));
+            Floats x = real(as_ints(total)) * (splat(rows.scales[row + r]) * scales) + bias;
             store(to + r * stride + half, activated(x, activation));
         }
     }
@@ -60,6 +60,50 @@ void multiply(const Linear& linear, const Rows& rows, Block block, float* to, lo
     end_products(block.end_row - block.first_row);
 }
 
+void choose_inputs(const uint8_t* bytes, long stride, int count, Chosen& to) {
+    int found = 0;
+#if defined(__AVX512F__)
+    __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (int i = 0; i < count; i += STEP, places = _mm512_add_epi32(places, _mm512_set1_epi32(STEP))) {
+        __m512i wide[MOST_CHOOSING], any = _mm512_setzero_si512();
+        for (int r = 0; r < to.rows; ++r) {
+            wide[r] = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + r * stride + i)));
+            any = _mm512_or_si512(any, wide[r]);
+        }
+        const __mmask16 which = _mm512_test_epi32_mask(any, any);
+        _mm512_storeu_si512(to.places + found, _mm512_maskz_compress_epi32(which, places));
+        for (int r = 0; r < to.rows; ++r) {
+            const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(which, wide[r]));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(to.bytes + r * to.stride + found), narrow);
+        }
+        found += __builtin_popcount(which);
+    }
+#else
+    for (int i = 0; i < count; ++i) { // without a branch, which nobody could foresee
+        uint8_t any = 0;
+        for (int r = 0; r < to.rows; ++r) any |= to.bytes[r * to.stride + found] = bytes[r * stride + i];
+        to.places[found] = i;
+        found += any != 0;
+    }
+#endif
+    to.count = (found + 3) / 4 * 4;
+    for (int i = found; i < to.count + Chosen::AHEAD; ++i) to.places[i] = 0;
+    for (int r = 0; r < to.rows; ++r)
+        for (int i = found; i < to.count; ++i) to.bytes[r * to.stride + i] = 0;
+}
+
+void multiply_chosen(const Linear& linear, const Rows& rows, const Chosen& chosen, int first_span, int end_span, float* to,
+                     long to_stride) {
+    constexpr int TILES = SPAN / TILE;
+    const int spans = end_span - first_span;
+    alignas(64) int32_t sums[MOST_CHOOSING * MOST_SPANS * SPAN];
+    dot_chosen(chosen, linear.by_input + first_span * SPAN, static_cast<long>(linear.num_spans) * SPAN, spans, sums);
+    for (int row = 0; row < chosen.rows; ++row)
+        for (int tile = first_span * TILES; tile < end_span * TILES && tile < linear.num_tiles; ++tile)
+            finish_tile(linear, rows, row, 1, static_cast<long>(tile) * TILE, sums + row * spans * SPAN + (tile - first_span * TILES) * TILE,
+                        to + row * to_stride + tile * TILE, 0, NO_ACTIVATION);
+}
+
 // x ≈ scale · (byte - zero), with 0 among the numbers that are met exactly.
 void quantise(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero) {
     Floats low = splat(0.0f), high = splat(0.0f);
@@ -79,12 +123,11 @@ void quantise(const float* from, int count, int padded, uint8_t* bytes, float* s
     const float inverse = 1.0f / *scale;
     const Floats zero_point = nearest(splat(-lowest * inverse));
     *zero = static_cast<int32_t>(zero_point[0]);
-    typedef uint8_t Bytes __attribute__((vector_size(16)));
     for (i = 0; i < padded; i += LANES) {
         Floats x = i + LANES <= count ? load(from + i) : load_part(from + i, count > i ? count - i : 0, 0.0f);
         Floats q = nearest(x * splat(inverse)) + zero_point;
         q = smaller(larger(q, splat(0.0f)), splat(255.0f));
-        Bytes narrow = __builtin_convertvector(whole(q), Bytes);
+        const Bytes narrow = bytes_of(whole(q));
         __builtin_memcpy(bytes + i, &narrow, sizeof narrow);
     }
 }
@@ -178,8 +221,6 @@ inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
 }
 
 // Keys and values are kept as float32 or as bfloat16, the upper half of one.
-typedef uint16_t Halves __attribute__((vector_size(32)));
-
 inline Floats load_kept(const float* from) { return load(from); }
 inline Floats load_kept(const uint16_t* from) {
 #if defined(__AVX512F__) // the instruction itself, which compilers do not find
@@ -188,7 +229,7 @@ inline Floats load_kept(const uint16_t* from) {
 #else
     Halves halves;
     __builtin_memcpy(&halves, from, sizeof halves);
-    Words bits = __builtin_convertvector(halves, Words) << 16;
+    const Words bits = words_of(halves) << 16;
 #endif
     Floats x;
     __builtin_memcpy(&x, &bits, sizeof x);
@@ -208,11 +249,11 @@ void halve(const float* from, int count, uint16_t* to) {
         Floats x = left >= LANES ? load(from + i) : load_part(from + i, left, 0.0f);
         Words bits;
         __builtin_memcpy(&bits, &x, sizeof bits);
-        bits = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+        bits = (bits + splat_word(0x7FFF) + ((bits >> 16) & splat_word(1))) >> 16;
 #if defined(__AVX512F__)
         const __m256i halves = _mm512_cvtepi32_epi16((__m512i)bits);
 #else
-        const Halves halves = __builtin_convertvector(bits, Halves);
+        const Halves halves = halves_of(bits);
 #endif
         __builtin_memcpy(to + i, &halves, (left >= LANES ? LANES : left) * sizeof(uint16_t));
     }

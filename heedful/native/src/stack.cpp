@@ -24,6 +24,9 @@ void Stack::open(long num_rows) {
     rows_.bytes = byte_room_.room(padded(num_rows, MOST_ROWS) * rows_.byte_stride);
     rows_.scales = scale_room_.room(num_rows);
     rows_.zeros = zero_room_.room(num_rows);
+    chosen_.places = place_room_.room(widest + 4 + Chosen::AHEAD);
+    chosen_.stride = widest + 4 + Chosen::AHEAD;
+    chosen_.bytes = chosen_room_.room(MOST_CHOOSING * chosen_.stride);
 }
 
 void Stack::start(long row, const float* table, const float* positions, int32_t token, long position) {
@@ -68,6 +71,21 @@ void Stack::multiply(const Linear& linear, float* to, long stride, int activatio
     });
 }
 
+bool Stack::choose_inputs(const Linear& linear) {
+    if (num_rows_ > MOST_CHOOSING || !linear.by_input) return false;
+    chosen_.rows = static_cast<int>(num_rows_);
+    kernels_.choose_inputs(rows_.bytes, rows_.byte_stride, linear.padded_inputs, chosen_);
+    return chosen_.count <= linear.padded_inputs / 2; // scattered weights take longer to read
+}
+
+void Stack::multiply_chosen(const Linear& linear, float* to, long stride) {
+    const int together = std::clamp(linear.num_spans / pool_.size(), 1, MOST_SPANS);
+    pool_.each((linear.num_spans + together - 1) / together, [&](long unit, int) {
+        const int first = static_cast<int>(unit) * together, end = std::min(first + together, linear.num_spans);
+        kernels_.multiply_chosen(linear, rows_, chosen_, first, end, to, stride);
+    });
+}
+
 void Stack::feed_forward(const FeedForward& layer, const Norm* next) {
     const Shape& shape = model_.shape;
     const bool gated = shape.activation == SWIGLU;
@@ -76,7 +94,8 @@ void Stack::feed_forward(const FeedForward& layer, const Norm* next) {
         if (gated) kernels_.gate(wide(row), wide(row) + shape.d_ff, shape.d_ff, wide(row));
         offer(row, wide(row), shape.d_ff);
     });
-    multiply(layer.output, narrow_, narrow_stride_);
+    if (choose_inputs(layer.output)) multiply_chosen(layer.output, narrow_, narrow_stride_);
+    else multiply(layer.output, narrow_, narrow_stride_);
     each_row([&](long row, int) {
         join(row, layer.norm);
         offer_stream(row, next);

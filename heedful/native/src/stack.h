@@ -61,6 +61,10 @@ class Stack {
     // Add a sublayer's output to the stream, with the norm that follows it where there is one.
     void join(long row, const Norm& after);
     void multiply(const Linear& linear, float* to, long stride, int activation = NO_ACTIVATION);
+    // The same for a few rows, most of whose bytes are zero.
+    void multiply_chosen(const Linear& linear, float* to, long stride);
+    // Find the inputs that are not zero; whether it is worth while to read the weights of these alone.
+    bool choose_inputs(const Linear& linear);
     // The feed-forward sublayer over rows that were offered; its output is joined and offered on through `next`.
     void feed_forward(const FeedForward& layer, const Norm* next);
 
@@ -76,9 +80,10 @@ class Stack {
 
   private:
     Buffer<float> x_room_, wide_room_, narrow_room_, value_room_, scale_room_;
-    Buffer<uint8_t> byte_room_;
-    Buffer<int32_t> zero_room_;
+    Buffer<uint8_t> byte_room_, chosen_room_;
+    Buffer<int32_t> zero_room_, place_room_;
     float* values_ = nullptr;
+    Chosen chosen_;
 };
 
 } // namespace heedful
