@@ -17,6 +17,9 @@ _LINES = re.compile(r"[^\r\n]+|[\r\n]+")
 # Scripts that put no space between sentences: Han, kana, bopomofo, Yi, and full-width forms.
 _UNSPACED = re.compile(r"[\u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00016fe0-\U0003ffff]")
 
+# What can be seen: no white space, and none of the marks that only join, part or order what stands around them.
+_VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+
 _QUOTES = "\"'“”‘’«»‹›„‚"
 
 
@@ -47,7 +50,7 @@ def split_text(text: str, rule: SplitRule) -> list[Segment]:
     gap = ""
     for chunk in (piece for line in _LINES.findall(text) for piece in split_line(line, rule)):
         inside = chunk.strip()
-        if not inside:
+        if not _VISIBLE.search(inside):
             gap += chunk
             continue
         start = chunk.index(inside)

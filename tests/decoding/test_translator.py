@@ -88,7 +88,7 @@ def test_many_translations_are_spelled_as_each_alone(tokenizer, num_threads):
         tokenizer.pieces([tokenizer.target_vocab_size])
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n", " \t\u3000\n"])
+@pytest.mark.parametrize("text", ["", " ", "\n", " \t\u3000\n", "\u200b", "\ufeff\n \u2060"])
 def test_nothing_becomes_nothing(copier, text):
     (translation,) = copier.translate([text], align=True)
     assert (translation.text, translation.tokens, translation.sentences) == ("", [], 0)
