@@ -59,9 +59,14 @@ def split_text(text: str, rule: SplitRule) -> list[Segment]:
     return segments
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a text that are not blank, without the white space around them."""
+    return [line for part in _LINES.findall(text) if (line := part.strip())]
+
+
 def split_line(line: str, rule: SplitRule) -> list[str]:
     """A line in pieces that make it up exactly."""
-    if rule.split == "never":
+    if rule.split == "never" or not line.strip():
         return [line]
     if rule.split == "long" and rule.num_tokens(line.strip()) <= rule.usual_length:
         return [line]

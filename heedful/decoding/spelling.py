@@ -24,10 +24,16 @@ class Spelling:
         """Find the ids of many texts, each for a target language."""
         wanted: dict[str | None, list[str]] = {}
         for text, target in dict.fromkeys(texts):
-            wanted.setdefault(target, []).append(text)
+            if (text, target) not in self._ids:
+                wanted.setdefault(target, []).append(text)
         for target, group in wanted.items():
             found = self.tokenizer.encode_sources(group, target, num_threads=threads_for(group))
             self._ids.update(((text, target), tuple(ids)) for text, ids in zip(group, found, strict=True))
+
+    def count(self, text: str, target: str | None) -> int:
+        """How many source ids a text has. Of one that was not read nothing is kept: long lines are cut in many trials."""
+        known = self._ids.get((text, target))
+        return len(self.tokenizer.encode_source(text, target) if known is None else known)
 
     def ids(self, text: str, target: str | None) -> tuple[int, ...]:
         """The source ids of a text that is translated into this language."""

@@ -16,7 +16,7 @@ from heedful.checkpoint.finding import REMEDY, box_model, find_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
-from heedful.decoding.segments import Segment, SplitRule, join_text, split_text
+from heedful.decoding.segments import Segment, SplitRule, join_text, lines_of, split_text
 from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.spelling import Spelling
 from heedful.errors import ConfigError, DecodingError, TextError
@@ -164,12 +164,13 @@ class Translator:
         config = self._search_settings(settings)
         choices = self._choose(texts, source_language, target_language)
         spelling = Spelling(self.tokenizer)
-        lines = ((text.strip(), choice.target) for text, choice in zip(texts, choices, strict=True))
-        spelling.read((line, target) for line, target in lines if line and "\n" not in line and "\r" not in line)
+        if config.split == "long":  # which asks for the length of each line
+            spelling.read((line, c.target) for text, c in zip(texts, choices, strict=True) for line in lines_of(text))
         segments = [
             split_text(text, self._split_rule(config, spelling, choice.target))
             for text, choice in zip(texts, choices, strict=True)
         ]
+        spelling.read((part.text, c.target) for parts, c in zip(segments, choices, strict=True) for part in parts)
         prefixes = [self._encode_prefix(text) for text in target_prefix or [None] * len(texts)]
         jobs = [
             [
@@ -251,7 +252,7 @@ class Translator:
             split=config.split,
             usual_length=self.usual_length,
             longest=self.longest,
-            num_tokens=lambda text: len(spelling.ids(text, target_language)),
+            num_tokens=lambda text: spelling.count(text, target_language),
         )
 
     def _make_job(

@@ -15,6 +15,7 @@ from table_models import CopyModel, TableModel
 from heedful.checkpoint import save_model
 from heedful.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.batching import make_batches
+from heedful.decoding.spelling import Spelling
 from heedful.decoding.translator import Translator, best_combinations
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer
@@ -73,6 +74,27 @@ def test_a_text_is_tokenised_once_and_many_are_together(tokenizer, monkeypatch):
     translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, usual_length=24)
     assert [one.text for one in translator.translate([*texts, *texts[:9], " a mat "])] == [*texts, *texts[:9], "a mat"]
     assert asked == [(*texts, "a mat")]
+
+
+def test_lines_and_sentences_are_tokenised_together_and_trials_are_not_kept(tokenizer, monkeypatch):
+    asked: list[tuple[str, ...]] = []
+    encode = tokenizer.encode_sources
+
+    def counted(texts, target_language=None, *, num_threads=1):
+        asked.append(tuple(texts))
+        return encode(texts, target_language, num_threads=num_threads)
+
+    monkeypatch.setattr(tokenizer, "encode_sources", counted)
+    translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, usual_length=24)
+    assert translator.translate(["the cat\r\n der \n\nthe cat", "a mat"])[0].text == "the cat\r\n der \n\nthe cat"
+    assert asked == [("the cat", "der", "a mat")]
+    asked.clear()
+    assert translator.translate(["Der hund. Die katze."], split="always")[0].sentences == 2
+    assert asked[-1] == ("Der hund.", "Die katze.")
+    asked.clear()
+    spelling = Spelling(tokenizer)
+    assert spelling.count("the cat", None) == len(spelling.ids("the cat", None)) == spelling.count("the cat", None)
+    assert asked == [("the cat",), ("the cat",)]  # the first was a trial, of which nothing was kept
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
