@@ -31,7 +31,7 @@ class Spelling:
             self._ids.update(((text, target), tuple(ids)) for text, ids in zip(group, found, strict=True))
 
     def count(self, text: str, target: str | None) -> int:
-        """How many source ids a text has. Of one that was not read nothing is kept: long lines are cut in many trials."""
+        """How many source ids a text has; of one that was not read nothing is kept: cutting a long line tries many."""
         known = self._ids.get((text, target))
         return len(self.tokenizer.encode_source(text, target) if known is None else known)
 
