@@ -18,7 +18,7 @@ _LINES = re.compile(r"[^\r\n]+|[\r\n]+")
 _UNSPACED = re.compile(r"[\u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00016fe0-\U0003ffff]")
 
 # What can be seen: no white space, and none of the marks that only join, part or order what stands around them.
-_VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_VISIBLE = re.compile(r"[^\s\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff]")
 
 _QUOTES = "\"'“”‘’«»‹›„‚"
 
