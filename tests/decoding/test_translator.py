@@ -53,6 +53,20 @@ def transformer(tokenizer):
     ).eval()  # fmt: skip
 
 
+@pytest.fixture
+def asked(tokenizer, monkeypatch):
+    """The texts that the tokenizer was asked for, one entry a call."""
+    calls: list[tuple[str, ...]] = []
+    encode = tokenizer.encode_sources
+
+    def counted(texts, target_language=None, *, num_threads=1):
+        calls.append(tuple(texts))
+        return encode(texts, target_language, num_threads=num_threads)
+
+    monkeypatch.setattr(tokenizer, "encode_sources", counted)
+    return calls
+
+
 def test_order_is_kept_and_duplicates_are_decoded_once(tokenizer):
     model = CopyModel(vocab_size=tokenizer.target_vocab_size)
     texts = ["the cat", "a", "der hund lief in das haus", "the cat", "", "mat ."] * 3
@@ -61,30 +75,14 @@ def test_order_is_kept_and_duplicates_are_decoded_once(tokenizer):
     assert model.largest_batch == 4
 
 
-def test_a_text_is_tokenised_once_and_many_are_together(tokenizer, monkeypatch):
-    asked: list[tuple[str, ...]] = []
-    encode = tokenizer.encode_sources
-
-    def counted(texts, target_language=None, *, num_threads=1):
-        asked.append(tuple(texts))
-        return encode(texts, target_language, num_threads=num_threads)
-
-    monkeypatch.setattr(tokenizer, "encode_sources", counted)
+def test_a_text_is_tokenised_once_and_many_are_together(tokenizer, asked):
     texts = [f"{word} cat {number}" for number in range(600) for word in ("the", "der")]
     translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, usual_length=24)
     assert [one.text for one in translator.translate([*texts, *texts[:9], " a mat "])] == [*texts, *texts[:9], "a mat"]
     assert asked == [(*texts, "a mat")]
 
 
-def test_lines_and_sentences_are_tokenised_together_and_trials_are_not_kept(tokenizer, monkeypatch):
-    asked: list[tuple[str, ...]] = []
-    encode = tokenizer.encode_sources
-
-    def counted(texts, target_language=None, *, num_threads=1):
-        asked.append(tuple(texts))
-        return encode(texts, target_language, num_threads=num_threads)
-
-    monkeypatch.setattr(tokenizer, "encode_sources", counted)
+def test_lines_and_sentences_are_tokenised_together_and_trials_are_not_kept(tokenizer, asked):
     translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, usual_length=24)
     assert translator.translate(["the cat\r\n der \n\nthe cat", "a mat"])[0].text == "the cat\r\n der \n\nthe cat"
     assert asked == [("the cat", "der", "a mat")]
