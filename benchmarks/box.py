@@ -29,11 +29,10 @@ from box_sets import CHECKSUMS, chosen_sets, seen_in_training
 from box_speed import size, start
 from box_tables import benchmark_page
 from figure_speed import on_cores, speed
-from figures import Bench, Results, parser_of
+from figures import Bench, Results, parser_of, run
 
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.model import read_record
-from heedful.errors import HeedfulError
 
 PARTS = ("size", "examples", "start", "speed", "overlap", "scores")
 SENTENCES = Path(__file__).with_name("box_sentences.tsv")
@@ -107,9 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HeedfulError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit("stopped; with --write the same command goes on from here")
+    run(main)

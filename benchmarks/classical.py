@@ -27,9 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from classical_tables import benchmark_page
 from corpus_files import TestSet, lines_of
 from figure_speed import SEARCHES, on_cores, speed
-from figures import Bench, Results, parser_of
+from figures import Bench, Results, parser_of, run
 
-from heedful.errors import HeedfulError
 from heedful.evaluation.score import score
 
 PARTS = ("samples", "copied", "lengths", "speed", "scores")
@@ -241,9 +240,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HeedfulError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit("stopped; with --write the same command goes on from here")
+    run(main)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from provenance import now, this_run
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.model import read_record
 from heedful.decoding.translator import Translator
+from heedful.errors import HeedfulError
 from heedful.evaluation.score import score
 from heedful.paper.experiment import write_json
 
@@ -28,7 +30,7 @@ PRECISIONS = ("int8", "float32")
 Results = dict[str, Any]
 
 
-class Bench:
+class Bench(ABC):
     """One model in the directories of its precisions, what was measured of it before, and where that is kept.
 
     `arguments` are those of `parser_of`. Subclasses name the figures, their parts, and what else a part depends on.
@@ -167,9 +169,9 @@ class Bench:
         self.keep()
         return say(f"{name}: done")
 
+    @abstractmethod
     def measure(self) -> None:
         """Every part that is asked for."""
-        raise NotImplementedError
 
     def finish(self, page: Callable[[Results], str]) -> None:
         """Measure, keep all of it, and print the page that is made of it, which lies beside the figures."""
@@ -222,6 +224,16 @@ def facts(full: Path, marks: dict[str, str]) -> Results:
         "training": {k: v for k, v in details.get("training", {}).items() if isinstance(v, (int, float, str))},
         "weights_sha256": marks,
     }
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a benchmark as a program: errors of its input, and Ctrl-C, end it with a line."""
+    try:
+        main()
+    except HeedfulError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit("stopped; with --write the same command goes on from here")
 
 
 def say(line: str) -> None:

@@ -27,14 +27,7 @@ TEXT = {
 }
 native_only = pytest.mark.skipif(not available(), reason=available().reason)
 Results = dict[str, Any]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks() -> Any:
-    """The scripts of the benchmarks can be imported."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    yield
-    sys.path.remove(str(ROOT / "benchmarks"))
+pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture(scope="module")
