@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
-# What the small model in the box learns from its teacher: translations of the training text.
+# What the small model in the box learns from its teachers: translations of the training text.
 #
-#   bash configs/box-distil.sh data box-teacher distilled        (corpora, plain or .xz; teacher; folder for the result)
+#   bash configs/box-distil.sh first data box-teacher distilled         (corpora, plain or .xz; teacher; folder for the result)
+#   bash configs/box-distil.sh second data box-german distilled text    (text: made by box-text.py)
 #
+# The first teacher, for the second model:
 #   en-de.en    of parliament's English                         -> en-de.de
 #   de-en.de    of parliament's German                          -> de-en.en
 #   more-de.en  of the English beside Chinese                   -> more-de.de
 #   more-zh.en  everyday English, and some of parliament's      -> more-zh.zh
+# The second teacher, which knows German best, for the last model:
+#   en-de-{1,2,3}.en  parliament's English in two parts, everyday English   -> en-de-{1,2,3}.de
+#   de-en-{1,2,3}.de  parliament's German in two parts, everyday German     -> de-en-{1,2,3}.en
 #
-# The first two tell the student what the teacher makes of each line; the others give each pair text that it does not have, real
+# Most tell the student what the teacher makes of each line; more-* give a pair text that it does not have, real
 # English beside the teacher's German or Chinese. English lines that stand in a test or valid set are left out of those.
 # A command that was cut off goes on where it was: run the same again. Files that are whole are kept as they are.
 set -euo pipefail
-data=$1 teacher=$2 out=$3
+lesson=$1 data=$2 teacher=$3 out=$4 plain=${5:-}
 mkdir -p "$out"
 
 text() { # the lines of a side of several corpora: text LANGUAGE CORPUS…
@@ -32,19 +37,46 @@ new() { awk 'NR == FNR { seen[$0]; next } !($0 in seen) { seen[$0]; print }' "$o
 most() { sed -n "1,${MOST_LINES:-$1}p"; } # MOST_LINES: for a trial
 parliament() { text "$1" europarl-en-de | most "$2"; }
 unseen() { text en "${@:2}" | new | most "$1"; }
-write held-out.en held_out
-write en-de.en parliament en 320000
-write de-en.de parliament de 300000
-write more-de.en unseen 420000 msdocs-en-zh
-write more-zh.en unseen 380000 tatoeba-en-de europarl-en-de
+everyday() { text "$1" tatoeba-en-de | most '$'; }
+part() { sed -n "$1,${2}p" | most '$'; }
+plain_english() { part "$1" "$2" < "$plain/parliament.en"; }
+german() { text de europarl-en-de | part "$1" "$2"; }
 
-translate() { # translate FROM TO NAME [SETTING…]
+jobs=() failed=0
+translate() { # translate FROM TO NAME [SETTING…]: all at once; they share the GPU, and while one reads or writes another computes
   if [ -e "$out/$3.$2" ]; then return; fi
   python3 -m heedful translate -m "$teacher" -i "$out/$3.$1" -o "$out/$3.$2" --from "$1" --to "$2" \
-    --portion 20000 --decoding.tokens_per_batch=262144 "${@:4}" ${DEVICE:---device cuda --quantization bfloat16}
+    --portion 20000 --decoding.tokens_per_batch=262144 "${@:4}" ${DEVICE:---device cuda --quantization bfloat16} &
+  jobs+=($!)
 }
-# All at once: they share the GPU, and while one reads or writes another computes.
-translate en de en-de & translate de en de-en & translate en de more-de --method greedy & translate en zh more-zh --method greedy &
-failed=0
-for job in $(jobs -p); do wait "$job" || failed=1; done
+case $lesson in
+first)
+  write held-out.en held_out
+  write en-de.en parliament en 320000
+  write de-en.de parliament de 300000
+  write more-de.en unseen 420000 msdocs-en-zh
+  write more-zh.en unseen 380000 tatoeba-en-de europarl-en-de
+  translate en de en-de
+  translate de en de-en
+  translate en de more-de --method greedy
+  translate en zh more-zh --method greedy
+  ;;
+second)
+  write en-de-1.en plain_english 1 200000
+  write en-de-2.en plain_english 200001 400000
+  write en-de-3.en everyday en
+  write de-en-1.de german 1 150000
+  write de-en-2.de german 150001 300000
+  write de-en-3.de everyday de
+  for number in 1 2 3; do
+    translate en de "en-de-$number"
+    translate de en "de-en-$number"
+  done
+  ;;
+*)
+  echo "box-distil.sh: the lesson is first or second, not $lesson." >&2
+  exit 2
+  ;;
+esac
+for job in "${jobs[@]}"; do wait "$job" || failed=1; done
 exit $failed
