@@ -710,14 +710,13 @@ def fill(rng: Random, template: Pair) -> Pair:
     return Pair(english, chinese)
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     """Write the pairs."""
     rng = Random(SEED)
     made: dict[Pair, None] = {}
     while len(made) < PAIRS:
         templates = PHRASES if rng.random() < PHRASE_SHARE else SENTENCES
         made[fill(rng, pick(rng, templates))] = None
-    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for language in Pair._fields:
         text = "".join(getattr(pair, language) + "\n" for pair in made)
@@ -725,4 +724,15 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        sys.stdout.write(__doc__)
+    elif len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.stderr.write("box-numbers.py: say one folder to write into, such as text, and nothing else.\n")
+        sys.exit(2)
+    else:
+        try:
+            main(Path(sys.argv[1]))
+        except OSError as error:
+            name = error.filename or sys.argv[1]
+            sys.stderr.write(f"box-numbers.py: {name}: {error.strerror}. Name a folder that can be written to.\n")
+            sys.exit(2)

@@ -19,7 +19,10 @@ import lzma
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from inspect import signature
+from itertools import zip_longest
 from pathlib import Path
+from typing import NoReturn
 
 MOST_CAPITALS = 20_000
 LEAST_VARIETY = 0.85
@@ -31,12 +34,41 @@ THREE_TIMES = re.compile(r"(.{2,}?)\1\1")
 Pair = tuple[str, str]
 
 
+def stop(message: str) -> NoReturn:
+    """End with an error that the user can mend."""
+    sys.stderr.write(f"box-text.py: {message}\n")
+    sys.exit(2)
+
+
 def lines(path: Path) -> Iterator[str]:
-    """The lines of a file, which may be compressed."""
-    packed = path.with_name(path.name + ".xz")
-    with path.open(encoding="utf-8") if path.exists() else lzma.open(packed, "rt", encoding="utf-8") as file:
-        for line in file:
-            yield line.rstrip("\n")
+    """The lines of a file, which may be compressed; that it is there is certain at once."""
+    for place in (path, path.with_name(path.name + ".xz")):
+        if place.is_file():
+            return lines_of(place)
+    stop(
+        f"{path}: there is no such file, nor one with .xz behind its name. "
+        "Put the corpora there, or run the step that makes it: configs/box.yaml lists all steps."
+    )
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a file, split as the program splits them: at line feeds alone."""
+    opened = lzma.open if path.suffix == ".xz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line.rstrip("\n")
+    except (UnicodeDecodeError, lzma.LZMAError, EOFError) as error:
+        stop(f"{path}: damaged, cut off, or no UTF-8 text ({error}). Copy, download or make it again.")
+
+
+def pairs_of(source: Path, target: Path) -> Iterator[Pair]:
+    """Every line of a file beside its translation."""
+    sides = lines(source), lines(target)
+    for one, other in zip_longest(*sides):
+        if one is None or other is None:
+            stop(f"{source} and {target} have not the same number of lines. Copy, download or make them again.")
+        yield one, other
 
 
 def write(path: Path, text: Iterable[str]) -> None:
@@ -97,7 +129,7 @@ def is_sound(source: str, target: str) -> bool:
 def corpora(data: Path, out: Path) -> None:
     """Parliament's English with plain marks, and everyday sentences in capitals."""
     write(out / "parliament.en", map(plain, lines(data / "europarl-en-de/train.en")))
-    everyday = zip(*(lines(data / f"tatoeba-en-de/train.{language}") for language in ("en", "de")), strict=True)
+    everyday = pairs_of(data / "tatoeba-en-de/train.en", data / "tatoeba-en-de/train.de")
     shouted = (
         (english.upper(), german.upper()) for number, (english, german) in enumerate(everyday) if number % 8 == 0
     )
@@ -107,7 +139,7 @@ def corpora(data: Path, out: Path) -> None:
 def chinese(data: Path, distilled: Path, out: Path) -> None:
     """What is sound of the first teacher's Chinese, everyday sentences and speeches apart."""
     everyday = set(lines(data / "tatoeba-en-de/train.en"))
-    pairs = zip(lines(distilled / "more-zh.en"), lines(distilled / "more-zh.zh"), strict=True)
+    pairs = pairs_of(distilled / "more-zh.en", distilled / "more-zh.zh")
     sound = [pair for pair in pairs if is_sound_chinese(*pair)]
     write_pairs(out, "everyday", ("en", "zh"), (pair for pair in sound if pair[0] in everyday))
     speeches = ((chinese, plain(english)) for english, chinese in sound if english not in everyday)
@@ -119,13 +151,26 @@ def german(distilled: Path, out: Path) -> None:
     for source, target in (("en", "de"), ("de", "en")):
         name, pairs = f"{source}-{target}", list[Pair]()
         for part in range(1, 4):
-            sides = (lines(distilled / f"{name}-{part}.{language}") for language in (source, target))
-            pairs += zip(*sides, strict=True)
+            pairs += pairs_of(distilled / f"{name}-{part}.{source}", distilled / f"{name}-{part}.{target}")
         write_pairs(out, name, (source, target), (pair for pair in pairs if is_sound(*pair)))
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> None:
+    """Run the command that the arguments name."""
     commands: dict[str, Callable[..., None]] = {"corpora": corpora, "chinese": chinese, "german": german}
-    if len(sys.argv) < 3 or sys.argv[1] not in commands:
-        sys.exit(__doc__)
-    commands[sys.argv[1]](*map(Path, sys.argv[2:]))
+    if arguments in (["-h"], ["--help"]):
+        sys.stdout.write(__doc__)
+        return
+    folders = {name: list(signature(command).parameters) for name, command in commands.items()}
+    name, *given = arguments or [""]
+    if name not in commands or len(given) != len(folders[name]):
+        forms = (f"{name} {' '.join(names).upper()}" for name, names in folders.items())
+        stop(f"say {' or '.join(forms)}, not {' '.join(arguments)!r}.")
+    try:
+        commands[name](*map(Path, given))
+    except OSError as error:
+        stop(f"{error.filename or given[-1]}: {error.strerror}. Mend that, then run the same again.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
