@@ -1,10 +1,11 @@
 """The test sets of the model in the box, and the corpora of its recipe: where they lie, and whether they are the same.
 
     python benchmarks/box_sets.py data            # compare a folder of corpora, plain or .xz, with configs/box.sha256
-    python benchmarks/box_sets.py data --write    # make configs/box.sha256 anew: the files that configs/box.yaml names
+    python benchmarks/box_sets.py data --write    # make configs/box.sha256 anew: the files that its recipes name
 
 Checksums are of the text, so that a compressed file has that of the plain one; `sha256sum -c` understands the list.
-What the teacher wrote lies beside that folder, in distilled/ (configs/box-distil.sh); comparing, it may be missing.
+What the teachers wrote lies beside that folder, in distilled/, and what was made of that and of the corpora in text/
+(configs/box.yaml says how); comparing, these may be missing.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from corpus_files import TestSet, found, lines_of, text_sha256
+from corpus_files import TestSet, found, lines_of, places_of, text_sha256
 
 from heedful.errors import HeedfulError
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPE, CHECKSUMS = ROOT / "configs" / "box.yaml", ROOT / "configs" / "box.sha256"
+CHECKSUMS = ROOT / "configs" / "box.sha256"
+RECIPES = [ROOT / "configs" / f"{name}.yaml" for name in ("box-first", "box-second", "box-german", "box")]
 LEARNED = (("en", "de"), ("de", "en"), ("en", "zh"), ("zh", "en"))
 UNSEEN = (("de", "zh"), ("zh", "de"))
 
@@ -80,9 +82,9 @@ def seen_in_training(data: Path) -> dict[str, dict[str, int]]:
 
 
 def named_files(parts: Sequence[str] = ("train", "valid", "test")) -> list[str]:
-    """Every file that the recipe names, as it names them."""
-    data = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))["data"]
-    corpora = [corpus for part in parts for corpus in data.get(part, ())]
+    """Every file that the recipes name, as they name them, in the order of the steps."""
+    texts = [yaml.safe_load(recipe.read_text(encoding="utf-8"))["data"] for recipe in RECIPES]
+    corpora = [corpus for text in texts for part in parts for corpus in text.get(part, ())]
     return list(
         dict.fromkeys(corpus[side] for corpus in corpora for side in ("source", "target", "path") if side in corpus)
     )
@@ -96,7 +98,7 @@ def stated() -> Iterator[tuple[str, str]]:
 
 
 def place_of(data: Path, name: str) -> tuple[Path, str]:
-    """Folder and name of a file: the recipe says data/…, which may be elsewhere, and all else lies beside that."""
+    """Folder and name of a file: the recipes say data/…, which may be elsewhere, and all else lies beside that."""
     folder, _, file = name.partition("/")
     return (data if folder == "data" else data.parent / folder), file
 
@@ -113,8 +115,8 @@ def main() -> None:
     others = 0
     for checksum, name in stated():
         folder, file = place_of(arguments.data, name)
-        if folder != arguments.data and not folder.exists():
-            print(f"{name}: not there; configs/box-distil.sh makes it", flush=True)
+        if folder != arguments.data and not any(place.exists() for place in places_of(folder, file)):
+            print(f"{name}: not there; configs/box.yaml says which step makes it", flush=True)
             continue
         same = text_sha256(found(folder, file)) == checksum
         others += not same

@@ -30,9 +30,14 @@ class TestSet(NamedTuple):
         return f"{self.path}.{self.source}", f"{self.path}.{self.target}"
 
 
+def places_of(folder: Path, name: str) -> list[Path]:
+    """Where a file of the folder may be, plain or compressed."""
+    return [folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz")]
+
+
 def found(folder: Path, name: str) -> Path:
     """A file of the folder, or its compressed form."""
-    places = [folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz")]
+    places = places_of(folder, name)
     place = next((place for place in places if place.exists()), None)
     if place is None:
         sys.exit(f"{places[0]}: there is no such file, nor one with .xz or .gz behind its name")

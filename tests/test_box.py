@@ -190,6 +190,43 @@ def test_the_list_of_checksums_names_every_file_of_the_recipe() -> None:
     assert all(re.fullmatch(r"[0-9a-f]{64}", checksum) for checksum, _ in listed)
 
 
+def test_no_recipe_of_the_box_is_left_out_of_the_list() -> None:
+    named = importlib.import_module("box_sets").named_files()
+    assert len(named) == len(set(named))
+    for recipe in (ROOT / "configs").glob("box*.yaml"):
+        own = re.findall(r"(?:source|target): ([\w./-]+)", recipe.read_text(encoding="utf-8"))
+        assert set(own) <= set(named), recipe.name
+        assert own or recipe.name == "box-teacher.yaml", "it learns from what box-first.yaml names"
+
+
+def test_text_that_is_made_may_be_missing_but_not_be_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = importlib.import_module("box_sets")
+    names = ["data/a.en", "distilled/a.de", "text/b.en"]
+    monkeypatch.setattr(sets, "CHECKSUMS", tmp_path / "list")
+    monkeypatch.setattr(sets, "named_files", lambda: names)
+    for name in names:
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(f"{name}\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["box_sets.py", str(tmp_path / "data"), "--write"])
+    sets.main()
+    monkeypatch.setattr(sys, "argv", ["box_sets.py", str(tmp_path / "data")])
+    (tmp_path / "text" / "b.en").unlink()
+    sets.main()
+    assert capsys.readouterr().out.splitlines() == [
+        "data/a.en: the same",
+        "distilled/a.de: the same",
+        "text/b.en: not there; configs/box.yaml says which step makes it",
+    ]
+    (tmp_path / "distilled" / "a.de").write_text("another\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="1 files are not those of the recipe"):
+        sets.main()
+    (tmp_path / "data" / "a.en").unlink()
+    with pytest.raises(SystemExit, match=r"data/a\.en: there is no such file"):
+        sets.main()
+
+
 def test_corpora_are_compared_plain_or_compressed(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
