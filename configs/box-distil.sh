@@ -17,7 +17,15 @@
 # English beside the teacher's German or Chinese. English lines that stand in a test or valid set are left out of those.
 # A command that was cut off goes on where it was: run the same again. Files that are whole are kept as they are.
 set -euo pipefail
-lesson=$1 data=$2 teacher=$3 out=$4 plain=${5:-}
+stop() { echo "box-distil.sh: $*" >&2; exit 2; }
+case "${1:-} $#" in
+first\ 4 | second\ 5) lesson=$1 data=$2 teacher=$3 out=$4 plain=${5:-} ;;
+*) stop "say first DATA TEACHER OUT or second DATA TEACHER OUT TEXT, not '$*'." ;;
+esac
+if [ ! -d "$data" ]; then stop "$data: there is no such folder. Put the corpora there."; fi
+if [ "$lesson" = second ] && [ ! -e "$plain/parliament.en" ]; then
+  stop "$plain/parliament.en: there is no such file. Run first: python3 configs/box-text.py corpora $data $plain"
+fi
 mkdir -p "$out"
 
 text() { # the lines of a side of several corpora: text LANGUAGE CORPUS…
@@ -72,10 +80,6 @@ second)
     translate en de "en-de-$number"
     translate de en "de-en-$number"
   done
-  ;;
-*)
-  echo "box-distil.sh: the lesson is first or second, not $lesson." >&2
-  exit 2
   ;;
 esac
 for job in "${jobs[@]}"; do wait "$job" || failed=1; done
