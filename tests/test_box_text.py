@@ -1,0 +1,339 @@
+"""The scripts that make text for the model in the box: plain marks, what is sound of the teachers' text, numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import lzma
+import os
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+def script(name: str) -> ModuleType:
+    """A script as a module; its name is none that could be imported."""
+    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), CONFIGS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(name: str, *arguments: str | Path, hash_seed: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(CONFIGS / f"{name}.py"), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
+
+
+def save(folder: Path, texts: dict[str, list[str]]) -> None:
+    for name, lines in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def compress(folder: Path) -> None:
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        path.with_name(f"{path.name}.xz").write_bytes(lzma.compress(path.read_bytes()))
+        path.unlink()
+
+
+def made(folder: Path) -> dict[str, list[str]]:
+    return {path.name: path.read_text("utf-8").splitlines() for path in folder.iterdir()}
+
+
+text, numbers = script("box-text"), script("box-numbers")
+
+# ---- marks and sound text --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("printed", "typed"),
+    [
+        ("He said ‘no’.", 'He said "no".'),
+        ("He said “no”.", 'He said "no".'),
+        ("It’s Parliament’s ‘last’ word – or isn’t it?", "It's Parliament's \"last\" word - or isn't it?"),
+        ("the Members’ rights", "the Members' rights"),
+        ("the ‘rights’ of the Members’ families", 'the "rights" of the Members\' families'),
+        ("‘It’s ours’, we said", '"It\'s ours", we said'),
+        ("“We call it ‘soft’ law”", '"We call it "soft" law"'),
+        ("‘We call it “soft” law’", '"We call it "soft" law"'),
+        ("yes — no", "yes - no"),
+        ("never closed: ‘so it is", "never closed: 'so it is"),
+        ('plain "as it is", isn\'t it - yes', 'plain "as it is", isn\'t it - yes'),
+    ],
+)
+def test_marks_are_those_of_a_keyboard(printed: str, typed: str) -> None:
+    assert text.plain(printed) == typed
+    assert text.plain(typed) == typed
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese", "sound"),
+    [
+        ("I like Berlin very much.", "我非常喜欢柏林。", True),
+        ("I have used Linux since 1999.", "我从1999年开始使用linux。", True),
+        ("I have used Linux since 1999.", "我从1998年开始使用Linux。", False),  # another number
+        ("I have used Linux for a long time.", "我从1999年开始使用Linux。", False),  # a number from nowhere
+        ("I like it very much, and so does she.", "我sehr喜欢它，她也是。", False),  # a word from nowhere
+        ("I like Berlin very much.", "我非常喜欢柏\ufffd。", False),
+        ("I like that very, very, very much.", "我喜欢喜欢喜欢这个东西。", False),  # three times the same
+        ("We talked about it again and again, all day long.", "我们谈了又谈，我们谈了又谈，我们谈了又谈。", False),
+        ("Two million people live there.", "有两百万人住在那里。", False),  # large numbers, even right ones
+        ("Go.", "走", True),  # short, but so is the English
+        ("I like Berlin very much, and so do all of my friends.", "我喜欢。", False),
+        ("Yes.", "是的，我也完全同意你刚才所说的话，没有问题。", False),
+    ],
+)
+def test_chinese_is_sound(english: str, chinese: str, *, sound: bool) -> None:
+    assert text.is_sound_chinese(english, chinese) is sound
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "sound"),
+    [
+        ("The house is old.", "Das Haus ist alt.", True),
+        ("The house is old.", "Das Haus ist a\ufffd.", False),
+        ("The house is old and it is large.", "Das Haus ist alt. Das Haus ist alt. Das Haus ist alt.", False),
+        ("ha ha ha ha ha ha ha ha ha ha ha", "ha ha ha ha ha ha ha ha ha ha ha", True),  # as it was said
+        ("The house is old, and nobody has lived there for years.", "Alt.", False),
+        ("Old.", "Das Haus ist alt, und es wohnt seit Jahren niemand dort.", False),
+        ("No.", "Nein, nein.", True),
+    ],
+)
+def test_a_translation_is_sound(source: str, target: str, *, sound: bool) -> None:
+    assert text.is_sound(source, target) is sound
+
+
+# ---- the commands ----------------------------------------------------------------------------------------------------
+
+DATA = {
+    "europarl-en-de/train.en": ["It’s ‘law’.", "A line\rwith two ends", "No."],
+    "tatoeba-en-de/train.en": [f"hello {number}" for number in range(17)],
+    "tatoeba-en-de/train.de": [f"größe {number}" for number in range(17)],
+}
+DISTILLED = {
+    "more-zh.en": ["hello 3", "It’s a house on the hill.", "hello 4"],
+    "more-zh.zh": ["你好啊3", "这是山上的房子。", "你好啊5"],
+    **{f"en-de-{part}.en": [f"good day {part}", "house"] for part in (1, 2, 3)},
+    **{f"en-de-{part}.de": [f"guten Tag {part}", "H\ufffd"] for part in (1, 2, 3)},
+    **{f"de-en-{part}.de": [f"gute Nacht {part}"] for part in (1, 2, 3)},
+    **{f"de-en-{part}.en": [f"good night {part}"] for part in (1, 2, 3)},
+}
+MADE = {
+    "parliament.en": ['It\'s "law".', "A line\rwith two ends", "No."],
+    "capitals.en": ["HELLO 0", "HELLO 8", "HELLO 16"],
+    "capitals.de": ["GRÖSSE 0", "GRÖSSE 8", "GRÖSSE 16"],
+    "everyday.en": ["hello 3"],
+    "everyday.zh": ["你好啊3"],
+    "speeches.zh": ["这是山上的房子。"],
+    "speeches.en": ["It's a house on the hill."],
+    "en-de.en": ["good day 1", "good day 2", "good day 3"],
+    "en-de.de": ["guten Tag 1", "guten Tag 2", "guten Tag 3"],
+    "de-en.de": ["gute Nacht 1", "gute Nacht 2", "gute Nacht 3"],
+    "de-en.en": ["good night 1", "good night 2", "good night 3"],
+}
+
+
+def make_all(folder: Path, out: str, *, hash_seed: int) -> dict[str, bytes]:
+    data, distilled = folder / "data", folder / "distilled"
+    for command in (["corpora", data], ["chinese", data, distilled], ["german", distilled]):
+        done = run("box-text", *command, folder / out, hash_seed=hash_seed)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return {path.name: path.read_bytes() for path in (folder / out).iterdir()}
+
+
+def test_the_three_commands_write_the_same_bytes_every_time_from_plain_and_compressed_text(tmp_path: Path) -> None:
+    save(tmp_path / "data", DATA)
+    save(tmp_path / "distilled", DISTILLED)
+    first = make_all(tmp_path, "text", hash_seed=0)
+    assert first == {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in MADE.items()}
+    assert make_all(tmp_path, "text", hash_seed=1) == first
+    compress(tmp_path / "data")
+    compress(tmp_path / "distilled")
+    assert make_all(tmp_path, "again", hash_seed=2) == first
+
+
+def told(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a refusal."""
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.count("\n") == 1 and done.stderr.endswith("\n")
+    return done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("latin", "data", "text"), ("corpora", "data"), ("german", "a", "b", "c")])
+def test_a_wrong_command_line_is_told_the_right_ones(arguments: tuple[str, ...]) -> None:
+    assert "say corpora DATA OUT or chinese DATA DISTILLED OUT or german DISTILLED OUT" in told(
+        run("box-text", *arguments)
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("a", "b"), ("--write",)])
+def test_numbers_want_one_folder(arguments: tuple[str, ...]) -> None:
+    assert "say one folder" in told(run("box-numbers", *arguments))
+
+
+@pytest.mark.parametrize("name", ["box-text", "box-numbers"])
+def test_help_is_given(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0 and f"{name}.py" in done.stdout
+
+
+@pytest.mark.parametrize("missing", ["europarl-en-de/train.en", "tatoeba-en-de/train.de", "all"])
+def test_a_missing_corpus_is_named(tmp_path: Path, missing: str) -> None:
+    save(tmp_path / "data", {name: lines for name, lines in DATA.items() if missing not in (name, "all")})
+    named = next(iter(DATA)) if missing == "all" else missing
+    said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "text"))
+    assert f"{tmp_path / 'data' / named}: there is no such file" in said and "configs/box.yaml" in said
+    assert not (tmp_path / "text" / "capitals.en").exists()
+
+
+def test_what_no_teacher_wrote_yet_is_named(tmp_path: Path) -> None:
+    save(tmp_path / "data", DATA)
+    nowhere, out = tmp_path / "distilled", tmp_path / "text"
+    assert str(nowhere / "more-zh.en") in told(run("box-text", "chinese", tmp_path / "data", nowhere, out))
+    assert str(nowhere / "en-de-1.en") in told(run("box-text", "german", nowhere, out))
+    assert not out.exists()
+
+
+def test_text_that_broke_off_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "data", {**DATA, "tatoeba-en-de/train.de": ["größe"]})
+    said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "text"))
+    assert "not the same number of lines" in said and "train.de" in said
+    path = tmp_path / "data" / "europarl-en-de" / "train.en"
+    path.with_name("train.en.xz").write_bytes(lzma.compress(path.read_bytes())[:-9])
+    path.unlink()
+    said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "other"))
+    assert f"{path}.xz: damaged" in said
+    assert not (tmp_path / "other" / "parliament.en").exists()
+
+
+@pytest.mark.parametrize("command", [["box-text", "corpora", "data"], ["box-numbers"]])
+def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path, command: list[str]) -> None:
+    save(tmp_path / "data", DATA)
+    (tmp_path / "text").write_text("mine", encoding="utf-8")
+    name, *arguments = [part.replace("data", str(tmp_path / "data")) for part in command]
+    assert str(tmp_path / "text") in told(run(name, *arguments, tmp_path / "text"))
+    assert (tmp_path / "text").read_text("utf-8") == "mine"
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+CHINESE_DIGITS = {**{digit: value for value, digit in enumerate("零一二三四五六七八九")}, "两": 2}
+UNITS = {"million": 6, "billion": 9, "trillion": 12, "万": 4, "亿": 8, "万亿": 12, "": 0}
+
+
+def value_of(numeral: str) -> int:
+    """The value of a number in Chinese characters."""
+    hundred_millions = ten_thousands = section = digit = 0
+    for character in numeral:
+        if character in "十百千":
+            section, digit = section + (digit or 1) * 10 ** ("十百千".index(character) + 1), 0
+        elif character == "万":
+            ten_thousands, section, digit = (section + digit) * 10**4, 0, 0
+        elif character == "亿":
+            hundred_millions, ten_thousands = (ten_thousands + section + digit) * 10**8, 0
+            section = digit = 0
+        else:
+            digit = CHINESE_DIGITS[character]
+    return hundred_millions + ten_thousands + section + digit
+
+
+def english_values(english: str) -> list[Decimal]:
+    """All numbers of an English text."""
+    found = re.findall(r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)(?: ([mb]illion|trillion))?", english)
+    return sorted(Decimal(digits.replace(",", "")).scaleb(UNITS[unit]) for digits, unit in found)
+
+
+def chinese_values(chinese: str) -> list[Decimal]:
+    """All numbers of a Chinese text but months, which English has words for."""
+    rest = re.sub(r"\d+月|红十字|(?<=[\d十百千])多(?=[万亿])", "", chinese)
+    digits = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)(万亿|亿|万)?"
+    values = [Decimal(number.replace(",", "")).scaleb(UNITS[unit]) for number, unit in re.findall(digits, rest)]
+    numerals = re.findall(
+        "[一二两三四五六七八九十][一二三四五六七八九十百千万亿零]*[十百千万亿]", re.sub(digits, "", rest)
+    )
+    return sorted(values + [Decimal(value_of(numeral)) for numeral in numerals])
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    """What the script writes, and the same from another process."""
+    folders = [tmp_path_factory.mktemp("numbers") / "text" for _ in range(2)]
+    for seed, folder in enumerate(folders):
+        assert run("box-numbers", folder, hash_seed=seed).returncode == 0
+    for name in ("numbers.en", "numbers.zh"):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    sides = made(folders[0])
+    return list(zip(sides["numbers.en"], sides["numbers.zh"], strict=True))
+
+
+def test_there_are_as_many_different_pairs_as_the_script_says(pairs: list[tuple[str, str]]) -> None:
+    assert len(pairs) == len(set(pairs)) == numbers.PAIRS == 40_000
+    assert not [pair for pair in pairs if re.search("[{}]", "".join(pair)) or " " in pair[1]]
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_they_are_those_that_the_model_learned_from(pairs: list[tuple[str, str]]) -> None:
+    listed = {name: checksum for checksum, name in importlib.import_module("box_sets").stated()}
+    for side, name in enumerate(("text/numbers.en", "text/numbers.zh")):
+        written = "".join(f"{pair[side]}\n" for pair in pairs)
+        assert hashlib.sha256(written.encode()).hexdigest() == listed[name]
+
+
+def test_both_sides_of_every_pair_have_the_same_numbers(pairs: list[tuple[str, str]]) -> None:
+    wrong = [pair for pair in pairs if english_values(pair[0]) != chinese_values(pair[1])]
+    assert not wrong, wrong[:10]
+    powers = {value.adjusted() for english, _ in pairs for value in english_values(english)}
+    assert powers >= set(range(3, 13))
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese", "same"),
+    [
+        ("3.5 million", "350万", True),
+        ("3.5 million", "35万", False),
+        ("35,000 on June 3", "三万五千，6月3日", True),
+        ("35,000", "三万五百", False),
+        ("more than 300,000", "30多万", True),
+        ("1.23 billion", "十二亿三千万", True),
+        ("2 trillion", "两万亿", True),
+        ("2 trillion", "两亿", False),
+    ],
+)
+def test_the_comparison_finds_what_is_wrong(english: str, chinese: str, *, same: bool) -> None:
+    assert (english_values(english) == chinese_values(chinese)) is same
+
+
+@pytest.mark.parametrize(
+    ("value", "english", "chinese"),
+    [
+        (3000, "3,000", "三千"),
+        (20_000, "20,000", "两万"),
+        (35_000, "35,000", "三万五千"),
+        (120_000, "120,000", "十二万"),
+        (1_050_000, "1.05 million", "一百零五万"),
+        (2_200_000, "2.2 million", "两百二十万"),
+        (12_000_000, "12 million", "一千二百万"),
+        (1_030_000_000, "1.03 billion", "十亿三千万"),
+        (3_500_000_000_000, "3.5 trillion", "三万五千亿"),
+    ],
+)
+def test_numbers_are_written_the_way_of_each_language(value: int, english: str, chinese: str) -> None:
+    assert (numbers.in_english(value), numbers.in_numerals(value)) == (english, chinese)
+    assert [value] == english_values(english) == chinese_values(chinese)
+
+
+@pytest.mark.parametrize(
+    ("number", "hedged"), [("3万", "3万多"), ("30万", "30多万"), ("三百万", "三百多万"), ("35000", "35000多")]
+)
+def test_more_than_stands_at_its_place(number: str, hedged: str) -> None:
+    assert numbers.hedged_chinese(numbers.LARGER, number) == hedged
