@@ -30,6 +30,7 @@ from heedful.text.corpus import Direction
 from heedful.training.best import Best
 from heedful.training.distributed import World
 from heedful.training.report import ConsoleReporter, Reporters
+from heedful.training.state import load_state
 
 OLD_WORDS = "red blue green cat dog bird runs sits eats one two three".split()
 NEW_WORDS = "seven valve torque bolt gauge motor".split()
@@ -254,6 +255,9 @@ def test_the_last_weights_are_published_as_asked_but_not_in_silence(
     result = workflow.train(request_for(new, tmp_path / "worse", learning_rate=1.0, **settings))
     assert not result.is_start
     assert f"worse is no better on valid than old was: loss {result.valid_loss:.3f}, before" in capsys.readouterr().err
+    state = load_state(tmp_path / "worse" / "training" / "states", pytest.fail)
+    assert state is not None
+    assert (state.values["best"]["published_step"], state.values["best"]["published_loss"]) == (3, result.valid_loss)
     workflow.train(request_for(new, tmp_path / "better", **settings))
     assert "better on valid than" not in capsys.readouterr().err
 

@@ -328,10 +328,14 @@ class TrainingLoop:
             yield "average", average
 
     def choose(self) -> None:
-        """At the end of the budget: publish what `training.publish` names; auto compares all candidates on valid."""
+        """At the end of the budget: publish what `training.publish` names; auto compares all candidates on valid.
+
+        If that is something new, the state is saved once more: a run that goes on knows what stands published.
+        """
         wanted = self.config.publish
         if wanted == "best":
             return
+        random = random_tensors(self.device)
         chosen: tuple[ValidRecord, Weights] | None = None
         for kind, weights in self.candidates():
             is_known = kind == self.watched and self.validated_step == self.spent.steps
@@ -345,6 +349,8 @@ class TrainingLoop:
         if chosen is not None and (wanted != "auto" or self.value(chosen[0]) < self.best.value):
             with self._weights(chosen[1]):
                 self._publish(chosen[0].weights, chosen[0])
+            restore_random(random, self.device)
+            self.save()
 
     def _publish(self, kind: str, record: ValidRecord) -> None:
         self.best.published_loss, self.best.published_bleu = record.loss, record.bleu
