@@ -213,21 +213,18 @@ class TrainingLoop:
         The moving average still equals the weights. The start is no snapshot: it is not one of the run's own weights.
         """
         self.validated_step = self.spent.steps
-        random = random_tensors(self.device)
         record, samples = self.look(START)
         self.reporter.validated(record, samples)
         self.best.start = self.value(record)
         if record.is_best:
             self.best.value = self.best.start
             self._publish(START, record)
-        restore_random(random, self.device)
         if self.stopwatch is not None:
             self.stopwatch.enter("first update")
 
     def _validate_and_keep(self) -> None:
         """Validate (the moving average, where there is one), publish a new best, keep a snapshot, save."""
         self.validated_step = self.spent.steps
-        random = random_tensors(self.device)  # looking at valid leaves no trace in what comes after
         if self.config.average_last:
             self._snapshot()
         with self._weights(self.average.weights if self.average is not None else None):
@@ -239,7 +236,6 @@ class TrainingLoop:
                 self._publish("best", record)
         if self._lost_patience():
             self.stopped_by = EARLY
-        restore_random(random, self.device)
         if not self.config.save_every:
             self.save()
 
@@ -247,12 +243,13 @@ class TrainingLoop:
         return self.config.early_stopping is not None and self.best.since >= self.config.early_stopping
 
     def look(self, weights: str) -> tuple[ValidRecord, tuple[Sample, ...]]:
-        """Loss and BLEU of the model as it stands."""
-        began = time.perf_counter()
+        """Loss and BLEU of the model as it stands; leaves no trace in the random numbers that come after."""
+        began, random = time.perf_counter(), random_tensors(self.device)
         bf16 = uses_bf16(self.config, self.device)
         settings: dict[str, Any] = {"bf16": bf16, "world": self.world, "rows": self.step.rows_per_microbatch}
         loss = self.step.with_room(lambda: validate(self.model, self.valid_batches(), self.device, **settings))
         evaluation = self.step.with_room(lambda: self.evaluate(self.model) if self.evaluate is not None else None)
+        restore_random(random, self.device)
         bleu, signature = self.world.tell(
             [None, None] if evaluation is None else [evaluation.bleu, evaluation.signature]
         )
@@ -335,7 +332,6 @@ class TrainingLoop:
         wanted = self.config.publish
         if wanted == "best":
             return
-        random = random_tensors(self.device)
         chosen: tuple[ValidRecord, Weights] | None = None
         for kind, weights in self.candidates():
             is_known = kind == self.watched and self.validated_step == self.spent.steps
@@ -349,7 +345,6 @@ class TrainingLoop:
         if chosen is not None and (wanted != "auto" or self.value(chosen[0]) < self.best.value):
             with self._weights(chosen[1]):
                 self._publish(chosen[0].weights, chosen[0])
-            restore_random(random, self.device)
             self.save()
 
     def _publish(self, kind: str, record: ValidRecord) -> None:
