@@ -9,7 +9,7 @@ Usage: python3 box-figures.py OUT    writes german-figures.en, .de and chinese-f
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -94,8 +94,10 @@ GERMAN_WORDS = {
         a quarter of a million=eine Viertelmillion, 1 million=1 Million, 1 billion=1 Milliarde, 1 trillion=1 Billion
     """),
     "millions": glossary("""
-        millions of=Millionen, billions of=Milliarden, trillions of=Billionen, hundreds of millions of=Hunderte Millionen
-        hundreds of billions of=Hunderte Milliarden, several trillion=mehrere Billionen, several billion=mehrere Milliarden
+        millions of=Millionen, billions of=Milliarden, trillions of=Billionen
+        hundreds of millions of=Hunderte Millionen
+        hundreds of billions of=Hunderte Milliarden, several trillion=mehrere Billionen
+        several billion=mehrere Milliarden
         a few million=ein paar Millionen, a few trillion=ein paar Billionen, several million=mehrere Millionen
         many trillions of=viele Billionen, many billions of=viele Milliarden
     """),
@@ -116,11 +118,13 @@ CHINESE_WORDS = {
         Xiao Ming=小明, Xiao Li=小李, Anna=安娜, Peter=彼得, Tom=汤姆, Mary=玛丽, David=大卫, Lucy=露西, Jack=杰克
     """),
     "company": glossary("""
-        Apple=苹果公司, Microsoft=微软, Google=谷歌, Tesla=特斯拉, Toyota=丰田, Samsung=三星, Siemens=西门子, Huawei=华为
+        Apple=苹果公司, Microsoft=微软, Google=谷歌, Tesla=特斯拉, Toyota=丰田, Samsung=三星, Siemens=西门子
+        Huawei=华为
         Xiaomi=小米, Tencent=腾讯, Alibaba=阿里巴巴, Lenovo=联想, BYD=比亚迪
     """),
     "thing": glossary("""
-        this coat=这件大衣, this camera=这台相机, this laptop=这台笔记本电脑, this pair of shoes=这双鞋, this watch=这块手表
+        this coat=这件大衣, this camera=这台相机, this laptop=这台笔记本电脑, this pair of shoes=这双鞋
+        this watch=这块手表
         this bicycle=这辆自行车, this sofa=这张沙发, this dictionary=这本词典, the phone=这部手机, the ticket=这张票
         the skirt=这条裙子, the lamp=这盏灯, the guitar=这把吉他, the printer=这台打印机
     """),
@@ -131,7 +135,8 @@ CHINESE_WORDS = {
     """),
     "parts": glossary("""
         two thirds=三分之二, two-thirds=三分之二, three quarters=四分之三, three-quarters=四分之三, two fifths=五分之二
-        three fifths=五分之三, four fifths=五分之四, five sixths=六分之五, three eighths=八分之三, seven eighths=八分之七
+        three fifths=五分之三, four fifths=五分之四, five sixths=六分之五, three eighths=八分之三
+        seven eighths=八分之七
         three tenths=十分之三, seven tenths=十分之七, nine tenths=十分之九, two sevenths=七分之二
     """),
     "times": glossary("""
@@ -155,7 +160,8 @@ CHINESE_WORDS = {
 GERMAN_PHRASES = pairs("""
 {digits:3-8} | {digits}
 {large:6-15} | {large}
-{large:6-15} people | {large} Menschen
+{large:6-9} people | {large} Menschen
+{large:9-15} kilometers | {large} Kilometer
 {one} | {one}
 {one} dollars | {one} Dollar
 {one} euros | {one} Euro
@@ -195,11 +201,14 @@ The petition was signed by {digits:4-6} citizens. | Die Petition wurde von {digi
 There are {digits:3-5} students at the university. | An der Universität gibt es {digits} Studierende.
 How did {digits:4-5} fans get into the hall? | Wie kamen {digits} Fans in die Halle?
 The video has been viewed {digits:5-7} times. | Das Video wurde {digits} Mal angesehen.
-The company sold {digits:5-6} cars, {percent} more than in {year}. | Das Unternehmen verkaufte {digits} Autos, {percent} mehr als {year}.
+The company sold {digits:5-6} cars, {percent} more than in {year}. | \
+Das Unternehmen verkaufte {digits} Autos, {percent} mehr als {year}.
 The number of visitors rose from {low:3-5} to {high}. | Die Zahl der Besucher stieg von {low} auf {high}.
 Attendance fell from {high} to {low:3-5} in one year. | Die Besucherzahl sank in einem Jahr von {high} auf {low}.
-Between {low:3-5} and {high} people took part in the march. | An dem Marsch nahmen zwischen {low} und {high} Menschen teil.
-The flat has {number:40-180} square meters and costs {digits:5-5} euros. | Die Wohnung hat {number} Quadratmeter und kostet {digits} Euro.
+Between {low:3-5} and {high} people took part in the march. | \
+An dem Marsch nahmen zwischen {low} und {high} Menschen teil.
+The flat has {number:40-180} square meters and costs {digits:5-5} euros. | \
+Die Wohnung hat {number} Quadratmeter und kostet {digits} Euro.
 Of the {digits:4-6} voters, {percent} stayed at home. | Von den {digits} Wahlberechtigten blieben {percent} zu Hause.
 
 The country has {large:6-6} inhabitants. | Das Land hat {large} Einwohner.
@@ -217,8 +226,8 @@ The plan costs {money:9-12} over ten years. | Der Plan kostet über zehn Jahre {
 {country}'s economy produces {money:9-12} a year. | Die Wirtschaft {country}s erwirtschaftet {money} im Jahr.
 {company} made a profit of {money:6-9} in {year}. | {company} machte {year} einen Gewinn von {money}.
 {company} invests {money:6-9} in {country}. | {company} investiert {money} in {country}.
-Revenue rose by {percent} to {money:6-12}. | Der Umsatz stieg um {percent} auf {money}.
-Exports fell by {percent} to {money:6-12}. | Die Exporte gingen um {percent} auf {money} zurück.
+Revenue rose by {percent:1-40} to {money:6-12}. | Der Umsatz stieg um {percent} auf {money}.
+Exports fell by {percent:1-30} to {money:6-12}. | Die Exporte gingen um {percent} auf {money} zurück.
 The banks lent {money:9-12} to companies. | Die Banken verliehen {money} an Unternehmen.
 The computer can do {large:9-15} operations per second. | Der Rechner schafft {large} Operationen pro Sekunde.
 The euro countries agreed on {money:9-12} in aid. | Die Euroländer einigten sich auf Hilfen von {money}.
@@ -226,13 +235,14 @@ Why does the project cost {money:6-12}? | Warum kostet das Projekt {money}?
 It is a question of {large:9-12}, not of {large2:6-9}. | Es geht um {large}, nicht um {large2}.
 The damage is estimated at {money:6-12}. | Der Schaden wird auf {money} geschätzt.
 The world economy lost {money:12-12} in {year}. | Im Jahr {year} verlor die Weltwirtschaft {money}.
-The deficit was {money:6-12}, or {percent:1-12} of output. | Das Defizit betrug {money} oder {percent} der Wirtschaftsleistung.
+The deficit was {money:6-12}, or {percent:1-12} of output. | \
+Das Defizit betrug {money} oder {percent} der Wirtschaftsleistung.
 From {low:6-12} dollars, the sum rose to {high} dollars. | Von {low} Dollar stieg die Summe auf {high} Dollar.
 The foundation gave {money:5-8} to {number:12-90} schools. | Die Stiftung gab {number} Schulen {money}.
 The trees bind {large:6-12} tons of carbon. | Die Bäume binden {large} Tonnen Kohlenstoff.
 The ocean holds {large:6-12} pieces of plastic. | Im Meer schwimmen {large} Plastikteile.
-About {large:6-12} emails were sent that day. | An diesem Tag wurden etwa {large} E-Mails verschickt.
-The film brought in {money:6-9} worldwide. | Der Film spielte weltweit {money} ein.
+About {large:9-12} emails were sent that day. | An diesem Tag wurden etwa {large} E-Mails verschickt.
+The film brought in {money:6-6} worldwide. | Der Film spielte weltweit {money} ein.
 A trillion is a thousand billion: {money:12-12} is a huge sum. | \
 Eine Billion sind tausend Milliarden: {money} sind eine riesige Summe.
 Not {large:9-9} but {large2:12-12} dollars are at stake. | Nicht {large}, sondern {large2} Dollar stehen auf dem Spiel.
@@ -249,7 +259,8 @@ The reform will save {millions} euros. | Die Reform wird {millions} Euro einspar
 
 {person} paid {price:0-2} for the book. | {person} hat für das Buch {price} bezahlt.
 The {thing} costs {price:1-4}. | {thing} kostet {price}.
-The {thing} costs {price:2-4}, plus {price2:0-1} for delivery. | {thing} kostet {price}, dazu kommen {price2} für die Lieferung.
+The {thing} costs {price:2-4}, plus {price2:0-1} for delivery. | \
+{thing} kostet {price}, dazu kommen {price2} für die Lieferung.
 That comes to {price:0-3}, please. | Das macht {price}, bitte.
 The bill came to {price:1-4}. | Die Rechnung belief sich auf {price}.
 A ticket costs {price:1-2}, children pay {price2:0-0}. | Eine Karte kostet {price}, Kinder zahlen {price2}.
@@ -274,7 +285,8 @@ Unemployment fell to {percent:3-15} in {year}. | Die Arbeitslosigkeit sank {year
 The beer contains {percent:4-9} alcohol. | Das Bier enthält {percent} Alkohol.
 The party won {percent:5-45} of the vote, after {percent2:5-45} in {year}. | \
 Die Partei erhielt {percent} der Stimmen, nach {percent2} im Jahr {year}.
-Experts expect growth of {number:2-4} to {number2:5-9} percent. | Fachleute erwarten ein Wachstum von {number} bis {number2} Prozent.
+Experts expect growth of {number:2-4} to {number2:5-9} percent. | \
+Fachleute erwarten ein Wachstum von {number} bis {number2} Prozent.
 We give a discount of {number:2-4} to {number2:5-20} percent. | Wir geben {number} bis {number2} Prozent Rabatt.
 In {country}, the figure was {percent}. | In {country} waren es {percent}.
 
@@ -302,7 +314,8 @@ The last bus left at {clock}. | Der letzte Bus ist um {clock} abgefahren.
 The contract was signed in {city} on {date}. | Der Vertrag wurde am {date} in {city} unterzeichnet.
 The law takes effect on {day}. | Das Gesetz tritt am {day} in Kraft.
 The exhibition runs until {day}. | Die Ausstellung läuft bis zum {day}.
-We are on vacation from {month} {number:1-10} to {number2:11-28}. | Wir sind vom {number}. bis {number2}. {month} im Urlaub.
+We are on vacation from {month} {number:1-10} to {number2:11-28}. | \
+Wir sind vom {number}. bis {number2}. {month} im Urlaub.
 On {day}, {digits:3-4} runners will start in {city}. | Am {day} starten in {city} {digits} Läuferinnen und Läufer.
 The house was built in the {century} century. | Das Haus wurde im {century}. Jahrhundert gebaut.
 The song was popular in the {decade}s. | Das Lied war in den {decade}er-Jahren beliebt.
@@ -312,7 +325,8 @@ On {date}, the first train rolled to {city}. | Am {date} rollte der erste Zug na
 The factory has {words:2-3} workers. | Die Fabrik hat {words} Beschäftigte.
 {person} has written {words:2-2} letters. | {person} hat {words} Briefe geschrieben.
 More than {words} families were left without power. | Mehr als {words} Familien waren ohne Strom.
-The city needs {words:3-4} new flats within {small} years. | Die Stadt braucht innerhalb von {small} Jahren {words} neue Wohnungen.
+The city needs {words:3-4} new flats within {small} years. | \
+Die Stadt braucht innerhalb von {small} Jahren {words} neue Wohnungen.
 {mixed} million people live in {city}. | In {city} leben {mixed} Millionen Menschen.
 The tunnel costs {mixed} billion euros. | Der Tunnel kostet {mixed} Milliarden Euro.
 The fund manages {mixed} trillion dollars. | Der Fonds verwaltet {mixed} Billionen Dollar.
@@ -330,11 +344,13 @@ At {frost}, the lake freezes over. | Bei {frost} friert der See zu.
 Temperatures drop to {frost} in {month}. | Die Temperaturen sinken im {month} auf {frost}.
 The highest temperature was {decimal:20-39} degrees Celsius. | Die höchste Temperatur betrug {decimal} Grad Celsius.
 The parcel weighs {decimal:1-30} kg. | Das Paket wiegt {decimal} kg.
-The lake is {decimal:1-40} kilometers long and {number:11-90} meters deep. | Der See ist {decimal} Kilometer lang und {number} Meter tief.
+The lake is {decimal:1-40} kilometers long and {number:11-90} meters deep. | \
+Der See ist {decimal} Kilometer lang und {number} Meter tief.
 The recipe needs {decimal:1-3} liters of water and {number:100-900} grams of flour. | \
 Für das Rezept braucht man {decimal} Liter Wasser und {number} Gramm Mehl.
 The board is {decimal:1-9} cm thick. | Das Brett ist {decimal} cm dick.
-{person} ran the {number:100-800} meters in {decimal:55-190} seconds. | {person} lief die {number} Meter in {decimal} Sekunden.
+{person} ran {number:100-800} meters in {decimal:55-190} seconds. | \
+{person} lief {number} Meter in {decimal} Sekunden.
 On average, a household has {decimal:1-3} children and {decimal2:1-3} cars. | \
 Im Durchschnitt hat ein Haushalt {decimal} Kinder und {decimal2} Autos.
 The car uses {decimal:4-9} liters per 100 kilometers. | Das Auto verbraucht {decimal} Liter auf 100 Kilometer.
@@ -347,7 +363,7 @@ CHINESE_PHRASES = pairs("""
 {words:2-9} | {words}
 {words:2-9} people | {words}人
 {large:4-12} | {large}
-{large:4-12} people | {large}人
+{large:4-9} people | {large}人
 {money:4-12} | {money}
 about {money:4-12} | 大约{money}
 {price:0-4} | {price}
@@ -389,7 +405,7 @@ The video got {short:4-8} views in {small} days. | 这段视频{small}天内获�
 The company was sold for {money:6-11}. | 该公司以{money}的价格售出。
 {company} made {money:6-10} in profit in {year}. | {year}年，{company}盈利{money}。
 {company} plans to invest {money:6-10} in {country}. | {company}计划在{country}投资{money}。
-{company}'s revenue rose {percent} to {money:8-11}. | {company}的营收增长{percent}，达到{money}。
+{company}'s revenue rose {percent:1-40} to {money:8-11}. | {company}的营收增长{percent}，达到{money}。
 The house in {city} costs {money:5-7}. | {city}的这套房子售价{money}。
 {country}'s debt has reached {money:10-12}. | {country}的债务已达{money}。
 The city will spend {money:6-10} on new subway lines. | 该市将投入{money}修建新的地铁线路。
@@ -400,7 +416,8 @@ The population fell from {high} to {low:5-8}. | 人口从{high}减少到{low}。
 Sales rose from {low:4-8} to {high} in one year. | 销量在一年内从{low}增至{high}。
 {country} has {large:6-8} inhabitants, {percent} of them over 65. | {country}有{large}居民，其中{percent}超过65岁。
 The fund manages {money:9-12}, {parts} of it in stocks. | 该基金管理着{money}，其中{parts}投资于股票。
-The market was worth {money:8-12} in {year}, {times} as much as in {year2}. | {year}年该市场规模为{money}，是{year2}年的{times}。
+The market was worth {money:8-12} in {year}, {times} as much as in {year2}. | \
+{year}年该市场规模为{money}，是{year2}年的{times}。
 
 {parts} of the employees are women. | {parts}的员工是女性。
 {parts} of the Earth is covered by water. | 地球的{parts}被水覆盖。
@@ -419,7 +436,7 @@ It takes {mixed} hours to drive to {city}. | 开车去{city}要{mixed}小时。
 It was {frost} in {city} last night. | 昨晚{city}的气温是{frost}。
 The temperature fell to {frost}. | 气温降到了{frost}。
 In {month}, temperatures can drop to {frost}. | {month}气温可降至{frost}。
-The lake freezes at {frost}. | 湖水在{frost}时结冰。
+The lake freezes over at {frost}. | 湖面在{frost}时结冰。
 Can you work outside at {frost}? | {frost}的时候你能在户外工作吗？
 {frost} in the morning, {number:1-9} degrees at noon. | 早上{frost}，中午{number}度。
 Keep the vaccine at {frost}. | 请将疫苗保存在{frost}。
@@ -448,10 +465,10 @@ Prices rose by {percent:1-12} in {month}. | {month}物价上涨了{percent}。
 The success rate is {percent}. | 成功率为{percent}。
 Unemployment fell from {percent:9-15} to {percent2:3-8}. | 失业率从{percent}降至{percent2}。
 {percent} of the patients recovered within {number:13-60} days. | {percent}的患者在{number}天内康复。
-Exports grew by {percent}, imports by {percent2}. | 出口增长{percent}，进口增长{percent2}。
+Exports grew by {percent:1-30}, imports by {percent2:1-30}. | 出口增长{percent}，进口增长{percent2}。
 Humidity reached {percent}. | 湿度达到{percent}。
 The bank lowered the interest rate to {percent:1-5}. | 银行把利率降到{percent}。
-Shares in {company} lost {percent} on {day}. | {company}的股价在{day}下跌了{percent}。
+Shares in {company} lost {percent:1-15} on {day}. | {company}的股价在{day}下跌了{percent}。
 
 {person} was born on {date}. | {person}出生于{date}。
 The contract was signed in {city} on {date}. | 合同于{date}在{city}签署。
@@ -531,7 +548,9 @@ UNITS = {15: "quadrillion", 12: "trillion", 9: "billion", 6: "million"}
 SHORT_UNITS = {12: "tn", 9: "bn", 6: "m", 3: "k"}
 GERMAN_UNITS = {15: "Billiarden", 12: "Billionen", 9: "Milliarden", 6: "Millionen"}
 SHORT_GERMAN_UNITS = {12: "Bio.", 9: "Mrd.", 6: "Mio."}
-SPANS = {"year": (1961, 2024), "decade": (192, 199), "century": (11, 20), "floor": (2, 40), "mixed": (1, 9)}
+CHINESE_UNITS = {12: "万亿", 8: "亿", 4: "万"}
+SIGNS = {"$": "Dollar", "€": "Euro", "£": "Pfund"}  # what follows Millionen instead of a sign
+SPANS = {"year": (1990, 2024), "decade": (192, 199), "century": (11, 20), "floor": (2, 40), "mixed": (1, 9)}
 SLOT = re.compile(r"\{([a-z]+)([23]?)(?::(\d+)-(\d+))?\}")
 
 
@@ -558,7 +577,7 @@ def draw_value(rng: Random, low: int, high: int) -> int:
 def draw_large(rng: Random, low: int, high: int) -> int:
     """Choose a value as draw_value does, up to 999 of its unit; low and high name units, and large units come often."""
     power = between(rng, low, high)
-    value = draw_value(rng, 0, 2) if rng.random() < 0.5 else between(rng, 11, 999) / 10
+    value = draw_value(rng, 0, 2 if power < 12 else 1) if rng.random() < 0.5 else between(rng, 11, 999) / 10
     return round(max(value, 1.1) * 10) * 10 ** (power // 3 * 3 - 1)
 
 
@@ -579,10 +598,10 @@ def german_words(value: int) -> str:
     """Write a value below a million in words: dreihundertfünfzigtausend."""
     if value >= 1000:
         rest = german_words(value % 1000) if value % 1000 else ""
-        return f"{german_words(value // 1000)}tausend{rest}".removeprefix("eins")
+        return f"{german_words(value // 1000)}tausend{rest}".replace("einst", "eint")
     if value >= 100:
         rest = german_words(value % 100) if value % 100 else ""
-        return f"{GERMAN_ONES[value // 100]}hundert{rest}".removeprefix("eins")
+        return f"{GERMAN_ONES[value // 100]}hundert{rest}".replace("einsh", "einh")
     if value < 20:
         return GERMAN_ONES[value]
     one = "ein" if value % 10 == 1 else GERMAN_ONES[value % 10]
@@ -638,7 +657,7 @@ def write_chinese(rng: Random, value: int) -> str:
         return chinese_words(value)
     if value < 10**6 and (value < 10**4 or value % 100 or rng.random() < 0.2):
         return f"{value}"
-    return in_units(value, {12: "万亿", 8: "亿", 4: "万"}, "")
+    return in_units(value, CHINESE_UNITS, "")
 
 
 # Times of day.
@@ -745,13 +764,17 @@ def draw_hours(rng: Random, language: str) -> Pair:
     opens, closes = (Clock(between(rng, *span), pick(rng, (0, 0, 30)), "short") for span in ((7, 11), (13, 22)))
     english = f"{clock_english(rng, opens)} to {clock_english(rng, closes)}"
     first, last = CLOCKS[language](rng, opens), CLOCKS[language](rng, closes)
-    return Pair(english, f"{first}到{last}" if language == "zh" else f"{first.removesuffix(' Uhr')} bis {last}")
+    english = re.sub(r" ?([ap])\.?m\.?", pick(rng, (r" \1.m.", r" \1m", r"\1m")), english)
+    if language == "zh":
+        return Pair(english, re.sub(":30", "点半", f"{first}到{last}"))
+    return Pair(english, re.sub("[.:]", pick(rng, ".:"), f"{first.removesuffix(' Uhr')} bis {last}"))
 
 
 def draw_percent(rng: Random, low: int, high: int, language: str) -> Pair:
     """Choose a percentage: 12%, 12.75 percent, twelve percent."""
     value = between(rng, low, high)
-    number = pick(rng, (f"{value}", f"{value}.{between(rng, 1, 9)}", f"{value}.{between(rng, 0, 9)}{pick(rng, '25')}"))
+    tenths = f"{value}.{between(rng, 1, 9)}"
+    number = pick(rng, (f"{value}", f"{value}", tenths, tenths, f"{tenths}5"))
     words = "." not in number and value > 1 and rng.random() < 0.3
     english = pick(rng, (f"{number}%", f"{number}%", f"{number} percent"))
     if language == "zh":
@@ -849,6 +872,14 @@ def write_value(rng: Random, value: int, language: str, short: float = 0.0) -> P
     return Pair(english, other)
 
 
+def plain_value(value: int, language: str) -> Pair:
+    """Write a value the same way whichever other value stands beside it."""
+    english = in_units(value, UNITS)
+    if language == "de":
+        return Pair(english, in_german(in_units(value, GERMAN_UNITS)))
+    return Pair(english, in_units(value, CHINESE_UNITS, ""))
+
+
 def draw_plain(rng: Random, kind: str, language: str) -> Pair:
     """Choose a year, a date, a floor, a small number or a word."""
     value = between(rng, *SPANS.get(kind, (2, 12)))
@@ -874,7 +905,7 @@ def draw_plain(rng: Random, kind: str, language: str) -> Pair:
 
 def draw_date(rng: Random, kind: str, language: str) -> Pair:
     """Choose a date, with the year or without."""
-    month, day, year = between(rng, 1, 12), between(rng, 1, 28), between(rng, 1900, 2026)
+    month, day, year = between(rng, 1, 12), between(rng, 1, 28), between(rng, 1950, 2026)
     name, later = MONTHS[month - 1], f", {year}" if kind == "date" else ""
     english = pick(rng, (f"{name} {day}{later}", f"{name} {day}{later}", f"{day} {name}{later}".replace(",", "")))
     if language == "de":
@@ -911,21 +942,28 @@ def fill(rng: Random, template: Pair, language: str) -> Pair:
             low, high = int(span[0]), int(span[1])
             value = draw_large(rng, low, high) if low >= 6 and language == "de" else draw_value(rng, low, high)
             step = 10 ** max(len(str(value)) - 2, 0)
-            filled["low"] = write_value(rng, value, language)
-            filled["high"] = write_value(rng, (value * between(rng, 120, 400) // 100 // step + 1) * step, language)
+            larger = (value * between(rng, 120, 400) // 100 // step + 1) * step
+            filled["low"], filled["high"] = (plain_value(each, language) for each in (value, larger))
         elif kind != "high":
             made = draw(rng, kind, (span[0], span[1]), language)
-            money = kind in ("money", "price")
-            filled[kind + second] = Pair(coin.en.format(made.en), coin.other.format(made.other)) if money else made
+            filled[kind + second] = in_coins(made, coin) if kind in ("money", "price") else made
     if any(filled[name] == filled.get(name + "2") for name in filled):
         return fill(rng, template, language)
     english, other = (SLOT.sub(lambda slot, i=i: filled[slot[1] + slot[2]][i], template[i]) for i in (0, 1))
+    if len(set(re.findall("%|percent", english))) > 1 or len(set(re.findall("%|Prozent|百分之", other))) > 1:
+        return fill(rng, template, language)
     english = re.sub(r"\ba (?=eight|eleven)", "an ", english.replace(".m..", ".m."))
     if english.endswith((".", "?")) and template.en.endswith((".", "?")):
         english, other = (side[0].upper() + side[1:] for side in (english, other))
     if language == "zh" and rng.random() < WIDE_SHARE and not re.search(r"\d,\d", other):
         other = re.sub(r"[0-9](?:[0-9.:%]*[0-9%])?", lambda found: widen(found[0]), other)
     return Pair(english, other)
+
+
+def in_coins(amount: Pair, coin: Pair) -> Pair:
+    """Write an amount as a sum; a German unit in full is followed by no sign: 3 Millionen Euro, 3 Mio. €."""
+    other = coin.other.format(amount.other)
+    return Pair(coin.en.format(amount.en), re.sub(r"(?<=en )[$€£]$", lambda sign: SIGNS[sign[0]], other))
 
 
 def widen(text: str) -> str:
