@@ -160,7 +160,7 @@ CHINESE_WORDS = {
 GERMAN_PHRASES = pairs("""
 {digits:3-8} | {digits}
 {large:6-15} | {large}
-{large:6-9} people | {large} Menschen
+{large:6-6} people | {large} Menschen
 {large:9-15} kilometers | {large} Kilometer
 {one} | {one}
 {one} dollars | {one} Dollar
@@ -212,13 +212,13 @@ Die Wohnung hat {number} Quadratmeter und kostet {digits} Euro.
 Of the {digits:4-6} voters, {percent} stayed at home. | Von den {digits} Wahlberechtigten blieben {percent} zu Hause.
 
 The country has {large:6-6} inhabitants. | Das Land hat {large} Einwohner.
-{large:6-9} people have no clean water. | {large} Menschen haben kein sauberes Wasser.
+{large:6-6} people have no clean water. | {large} Menschen haben kein sauberes Wasser.
 {country}'s debt has risen to {money:9-12}. | Die Schulden {country}s sind auf {money} gestiegen.
 {country} owes its creditors {money:9-12}. | {country} schuldet seinen Gläubigern {money}.
 The national debt amounts to {money:12-12}. | Die Staatsverschuldung beläuft sich auf {money}.
 The galaxy contains {large:9-12} stars. | Die Galaxie enthält {large} Sterne.
 The human body has {large:12-12} cells. | Der menschliche Körper hat {large} Zellen.
-The star is {large:12-15} kilometers away. | Der Stern ist {large} Kilometer entfernt.
+The star is {large:12-12} kilometers away. | Der Stern ist {large} Kilometer entfernt.
 The market is worth {money:9-12}. | Der Markt ist {money} wert.
 {company} is now worth more than {money:9-12}. | {company} ist inzwischen mehr als {money} wert.
 The government wants to spend {money:6-12} on schools. | Die Regierung will {money} für Schulen ausgeben.
@@ -232,7 +232,7 @@ The banks lent {money:9-12} to companies. | Die Banken verliehen {money} an Unte
 The computer can do {large:9-15} operations per second. | Der Rechner schafft {large} Operationen pro Sekunde.
 The euro countries agreed on {money:9-12} in aid. | Die Euroländer einigten sich auf Hilfen von {money}.
 Why does the project cost {money:6-12}? | Warum kostet das Projekt {money}?
-It is a question of {large:9-12}, not of {large2:6-9}. | Es geht um {large}, nicht um {large2}.
+This is about {large:9-12} euros, not {large2:6-9} euros. | Es geht um {large} Euro, nicht um {large2} Euro.
 The damage is estimated at {money:6-12}. | Der Schaden wird auf {money} geschätzt.
 The world economy lost {money:12-12} in {year}. | Im Jahr {year} verlor die Weltwirtschaft {money}.
 The deficit was {money:6-12}, or {percent:1-12} of output. | \
@@ -245,7 +245,8 @@ About {large:9-12} emails were sent that day. | An diesem Tag wurden etwa {large
 The film brought in {money:6-6} worldwide. | Der Film spielte weltweit {money} ein.
 A trillion is a thousand billion: {money:12-12} is a huge sum. | \
 Eine Billion sind tausend Milliarden: {money} sind eine riesige Summe.
-Not {large:9-9} but {large2:12-12} dollars are at stake. | Nicht {large}, sondern {large2} Dollar stehen auf dem Spiel.
+Not {large:9-9} but {large2:12-12} dollars are at stake. | \
+Nicht {large} Dollar, sondern {large2} Dollar stehen auf dem Spiel.
 Of the {money:12-12} in the fund, {percent} is invested in {country}. | \
 Von den {money} im Fonds sind {percent} in {country} angelegt.
 The bridge cost {one} euros. | Die Brücke kostete {one} Euro.
@@ -575,10 +576,10 @@ def draw_value(rng: Random, low: int, high: int) -> int:
 
 
 def draw_large(rng: Random, low: int, high: int) -> int:
-    """Choose a value as draw_value does, up to 999 of its unit; low and high name units, and large units come often."""
-    power = between(rng, low, high)
+    """Choose a value of 1.1 to 999 of a unit; every unit from low to high comes as often, so that trillions do."""
+    power = between(rng, low // 3, high // 3) * 3
     value = draw_value(rng, 0, 2 if power < 12 else 1) if rng.random() < 0.5 else between(rng, 11, 999) / 10
-    return round(max(value, 1.1) * 10) * 10 ** (power // 3 * 3 - 1)
+    return round(max(value, 1.1) * 10) * 10 ** (power - 1)
 
 
 def english_words(value: int) -> str:
@@ -943,6 +944,7 @@ def fill(rng: Random, template: Pair, language: str) -> Pair:
             value = draw_large(rng, low, high) if low >= 6 and language == "de" else draw_value(rng, low, high)
             step = 10 ** max(len(str(value)) - 2, 0)
             larger = (value * between(rng, 120, 400) // 100 // step + 1) * step
+            larger += step if str(larger).strip("0") == "1" else 0  # one million would be singular in German
             filled["low"], filled["high"] = (plain_value(each, language) for each in (value, larger))
         elif kind != "high":
             made = draw(rng, kind, (span[0], span[1]), language)
@@ -956,7 +958,7 @@ def fill(rng: Random, template: Pair, language: str) -> Pair:
     if english.endswith((".", "?")) and template.en.endswith((".", "?")):
         english, other = (side[0].upper() + side[1:] for side in (english, other))
     if language == "zh" and rng.random() < WIDE_SHARE and not re.search(r"\d,\d", other):
-        other = re.sub(r"[0-9](?:[0-9.:%]*[0-9%])?", lambda found: widen(found[0]), other)
+        other = re.sub(r"-?[0-9](?:[0-9.:%]*[0-9%])?", lambda found: widen(found[0]), other)
     return Pair(english, other)
 
 
