@@ -155,7 +155,8 @@ CHINESE_WORDS = {
 #   small   two to twelve in words                   mixed  two and a half
 #   clock   half past eight, 8:30 p.m.               hours  8 a.m. to 6 p.m.
 #   date    March 5, 2019                            day    March 5
-#   frost   minus 12 degrees                         year, decade, century, and the words above
+#   frost   minus 12 degrees                         low high  two numbers, the second larger (high takes no range)
+#   short   45k, 3.5m                                year, past, decade, century, floor, and the words above
 
 GERMAN_PHRASES = pairs("""
 {digits:3-8} | {digits}
@@ -392,12 +393,12 @@ The factory has {words:2-4} workers. | 这家工厂有{words}名工人。
 The school received {words:3-6} yuan in donations. | 这所学校收到了{words}元捐款。
 More than {words:3-6} people lost their homes. | 超过{words}人失去了家园。
 The city planted {words:3-6} trees in {year}. | {year}年，这座城市种了{words}棵树。
-It took {words:3-5} soldiers to build the wall. | 修建这道城墙用了{words}名士兵。
+It took {words:3-4} soldiers to build the wall. | 修建这道城墙用了{words}名士兵。
 Are there really {words:2-4} stars on this map? | 这张图上真的有{words}颗星星吗？
 The village has {words:2-3} inhabitants, {parts} of them farmers. | 这个村子有{words}名居民，其中{parts}是农民。
 At least {words:2-6} copies were sold in {month}. | {month}至少卖出了{words}本。
-{words:3-6} years ago, people already lived here. | {words}年前，这里就有人居住。
-{person} walks {words:3-4} steps every day. | {person}每天走{words}步。
+{words:3-5} years ago, people already lived here. | {words}年前，这里就有人居住。
+{person} walks {words:3-3} steps every day. | {person}每天走{words}步。
 
 {short:4-9} people watched the game. | {short}人观看了这场比赛。
 The app has {short:4-9} users. | 这款应用有{short}用户。
@@ -417,8 +418,8 @@ The population fell from {high} to {low:5-8}. | 人口从{high}减少到{low}。
 Sales rose from {low:4-8} to {high} in one year. | 销量在一年内从{low}增至{high}。
 {country} has {large:6-8} inhabitants, {percent} of them over 65. | {country}有{large}居民，其中{percent}超过65岁。
 The fund manages {money:9-12}, {parts} of it in stocks. | 该基金管理着{money}，其中{parts}投资于股票。
-The market was worth {money:8-12} in {year}, {times} as much as in {year2}. | \
-{year}年该市场规模为{money}，是{year2}年的{times}。
+The market was worth {money:8-12} in {year}, {times} as much as in {past}. | \
+{year}年该市场规模为{money}，是{past}年的{times}。
 
 {parts} of the employees are women. | {parts}的员工是女性。
 {parts} of the Earth is covered by water. | 地球的{parts}被水覆盖。
@@ -514,7 +515,7 @@ There are {times} as many cars as in {year}. | 现在的汽车数量是{year}年
 {city} is {times} as big as my hometown. | {city}的面积是我家乡的{times}。
 The new computer is {times} as fast as the old one. | 新电脑的速度是旧电脑的{times}。
 {person} earns {times} as much as I do. | {person}挣的钱是我的{times}。
-{company} sold {times} as many phones as in {year}. | {company}的手机销量是{year}年的{times}。
+{company} has {times} as many employees as in {year}. | {company}的员工人数是{year}年的{times}。
 The price is {times} what it was in {year}. | 现在的价格是{year}年的{times}。
 The population has doubled to {large:5-8} since {year}. | 自{year}年以来，人口翻了一番，达到{large}。
 Is the river really {times} as long as this one? | 那条河的长度真的是这条河的{times}吗？
@@ -551,7 +552,14 @@ GERMAN_UNITS = {15: "Billiarden", 12: "Billionen", 9: "Milliarden", 6: "Millione
 SHORT_GERMAN_UNITS = {12: "Bio.", 9: "Mrd.", 6: "Mio."}
 CHINESE_UNITS = {12: "万亿", 8: "亿", 4: "万"}
 SIGNS = {"$": "Dollar", "€": "Euro", "£": "Pfund"}  # what follows Millionen instead of a sign
-SPANS = {"year": (1990, 2024), "decade": (192, 199), "century": (11, 20), "floor": (2, 40), "mixed": (1, 9)}
+SPANS = {
+    "year": (1990, 2024),
+    "past": (1970, 1989),
+    "decade": (192, 199),
+    "century": (11, 20),
+    "floor": (2, 40),
+    "mixed": (1, 9),
+}
 SLOT = re.compile(r"\{([a-z]+)([23]?)(?::(\d+)-(\d+))?\}")
 
 
@@ -868,7 +876,7 @@ def write_value(rng: Random, value: int, language: str, short: float = 0.0) -> P
     found = re.fullmatch(r"(\d+) (\w+en)", other)
     if found and int(found[1]) <= 12 and rng.random() < 0.5:
         other = f"{german_words(int(found[1]))} {found[2]}"
-        if rng.random() < 0.5:
+        if not short and rng.random() < 0.5:  # a sum may begin with a sign: £2 trillion
             english = re.sub(r"^\d+(?= )", english_words(int(found[1])), english)
     return Pair(english, other)
 
