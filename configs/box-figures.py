@@ -534,18 +534,15 @@ The hall is {decimal:20-60} meters long, {decimal2:10-30} meters wide and has {w
 """)
 
 COINS = {
-    "de": [
-        Pair("${}", "{} Dollar"), Pair("${}", "{} US-Dollar"), Pair("${}", "{} $"), Pair("{} dollars", "{} Dollar"),
-        Pair("€{}", "{} Euro"), Pair("€{}", "{} Euro"), Pair("€{}", "{} €"), Pair("€{}", "{} €"),
-        Pair("{} euros", "{} Euro"), Pair("£{}", "{} Pfund"), Pair("£{}", "{} £"), Pair("{} pounds", "{} Pfund"),
-        Pair("{} Swiss francs", "{} Schweizer Franken"),
-    ],
-    "zh": [
-        Pair("${}", "{}美元"), Pair("${}", "{}美元"), Pair("{} dollars", "{}美元"), Pair("¥{}", "{}元"),
-        Pair("{} yuan", "{}元"), Pair("{} yuan", "{}元"), Pair("€{}", "{}欧元"), Pair("{} euros", "{}欧元"),
-        Pair("£{}", "{}英镑"), Pair("{} pounds", "{}英镑"), Pair("HK${}", "{}港元"),
-    ],
-}  # fmt: skip
+    "de": glossary("""
+        ${}={} Dollar, ${}={} US-Dollar, ${}={} $, {} dollars={} Dollar, €{}={} Euro, €{}={} Euro, €{}={} €, €{}={} €
+        {} euros={} Euro, £{}={} Pfund, £{}={} £, {} pounds={} Pfund, {} Swiss francs={} Schweizer Franken
+    """),
+    "zh": glossary("""
+        ${}={}美元, ${}={}美元, {} dollars={}美元, ¥{}={}元, {} yuan={}元, {} yuan={}元, €{}={}欧元, {} euros={}欧元
+        £{}={}英镑, {} pounds={}英镑, HK${}={}港元
+    """),
+}
 UNITS = {15: "quadrillion", 12: "trillion", 9: "billion", 6: "million"}
 SHORT_UNITS = {12: "tn", 9: "bn", 6: "m", 3: "k"}
 GERMAN_UNITS = {15: "Billiarden", 12: "Billionen", 9: "Milliarden", 6: "Millionen"}
@@ -577,7 +574,7 @@ def between(rng: Random, low: int, high: int) -> int:
 
 
 def draw_value(rng: Random, low: int, high: int) -> int:
-    """Choose a value whose power of ten lies from low to high, with one to three digits before its zeros, never 1."""
+    """Choose a value whose power of ten lies from low to high, with one to three digits before its zeros."""
     power = between(rng, low, high)
     digits = min(pick(rng, (1, 1, 2, 2, 2, 3, 3)), power + 1)
     return max(between(rng, 10 ** (digits - 1), 10**digits - 1), 2) * 10 ** (power - digits + 1)
@@ -656,8 +653,8 @@ def write_german(rng: Random, value: int) -> str:
 
 def short_german(value: int) -> str:
     """Write 3,5 Mio., whose point stays a point."""
-    number, _, unit = in_units(value, SHORT_GERMAN_UNITS).partition(" ")
-    return f"{in_german(number)} {unit}".strip()
+    number, space, unit = in_units(value, SHORT_GERMAN_UNITS).partition(" ")
+    return in_german(number) + space + unit
 
 
 def write_chinese(rng: Random, value: int) -> str:
@@ -705,12 +702,8 @@ def clock_english(rng: Random, clock: Clock) -> str:
         return "noon" if hour else "midnight"
     this, following = ONES[(hour - 1) % 12 + 1], ONES[hour % 12 + 1]
     quarter = pick(rng, ("quarter", "a quarter"))
-    words = {
-        0: f"{this} o'clock",
-        15: f"{quarter} past {this}",
-        30: f"half past {this}",
-        45: f"{quarter} to {following}",
-    }
+    words = {0: f"{this} o'clock", 15: f"{quarter} past {this}", 30: f"half past {this}"}
+    words[45] = f"{quarter} to {following}"
     past = f"{english_words(minute)} past {this}" if minute < 30 else f"{english_words(60 - minute)} to {following}"
     parts = (" in the morning", " in the afternoon", " in the evening")
     return words.get(minute, past) + (parts[(hour >= 12) + (hour >= 18)] if style == "day" else "")
@@ -740,9 +733,8 @@ def clock_chinese(rng: Random, clock: Clock) -> str:
         return pick(rng, (f"{hour}:{minute:02}", f"{hour}点{minute:02}分"))
     if style == "day" and hour in (0, 12):
         return pick(rng, ("中午", "中午十二点")) if hour else pick(rng, ("午夜", "半夜十二点"))
-    part = next(
-        name for end, name in ((5, "凌晨"), (12, "上午"), (13, "中午"), (18, "下午"), (24, "晚上")) if hour < end
-    )
+    ends = {5: "凌晨", 12: "上午", 13: "中午", 18: "下午", 24: "晚上"}
+    part = next(name for end, name in ends.items() if hour < end)
     if part == "上午" and hour < 9:
         part = pick(rng, ("上午", "早上"))
     if style == "short":
@@ -799,24 +791,23 @@ def draw_percent(rng: Random, low: int, high: int, language: str) -> Pair:
 def draw_frost(rng: Random, language: str) -> Pair:
     """Choose a temperature below zero."""
     value = between(rng, 2, 39)
-    english, german = f"{value}", f"{value}"
-    word = english_words(value), chinese_words(value) if value > 2 else "两"
     tenth = f"{value}.{between(rng, 1, 9)}"
+    word, chinese = english_words(value), chinese_words(value) if value > 2 else "两"
     styles = {
         "de": [
-            Pair(f"minus {english} degrees", f"minus {german} Grad"),
+            Pair(f"minus {value} degrees", f"minus {value} Grad"),
             Pair(f"minus {tenth} degrees", f"minus {in_german(tenth)} Grad"),
-            Pair(f"{english} degrees below zero", f"{german} Grad unter null"),
-            Pair(f"{word[0]} degrees below zero", f"{german_words(value)} Grad unter null"),
-            Pair(f"-{english} °C", f"-{german} °C"),
+            Pair(f"{value} degrees below zero", f"{value} Grad unter null"),
+            Pair(f"{word} degrees below zero", f"{german_words(value)} Grad unter null"),
+            Pair(f"-{value} °C", f"-{value} °C"),
             Pair(f"-{tenth}°C", f"-{in_german(tenth)} °C"),
         ],
         "zh": [
-            Pair(f"minus {english} degrees", f"零下{english}度"),
-            Pair(f"minus {english} degrees Celsius", f"零下{english}摄氏度"),
-            Pair(f"{english} degrees below zero", f"零下{english}度"),
-            Pair(f"minus {word[0]} degrees", f"零下{word[1]}度"),
-            Pair(f"-{english}°C", pick(rng, (f"零下{english}摄氏度", f"-{english}℃", f"-{english}°C"))),
+            Pair(f"minus {value} degrees", f"零下{value}度"),
+            Pair(f"minus {value} degrees Celsius", f"零下{value}摄氏度"),
+            Pair(f"{value} degrees below zero", f"零下{value}度"),
+            Pair(f"minus {word} degrees", f"零下{chinese}度"),
+            Pair(f"-{value}°C", pick(rng, (f"零下{value}摄氏度", f"-{value}℃", f"-{value}°C"))),
             Pair(f"-{tenth}°C", pick(rng, (f"零下{tenth}摄氏度", f"-{tenth}℃"))),
         ],
     }
@@ -870,7 +861,7 @@ def draw_number(rng: Random, kind: str, low: int, high: int, language: str) -> P
     return write_value(rng, value, language, short)
 
 
-def write_value(rng: Random, value: int, language: str, short: float = 0.0) -> Pair:
+def write_value(rng: Random, value: int, language: str, short: float) -> Pair:
     """Write a large value, a share of the English ones short; small whole numbers of a unit perhaps in words."""
     english, other = write_english(rng, value, short), WRITERS[language](rng, value)
     found = re.fullmatch(r"(\d+) (\w+en)", other)
