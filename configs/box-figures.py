@@ -950,7 +950,8 @@ def fill(rng: Random, template: Pair, language: str) -> Pair:
             filled[kind + second] = in_coins(made, coin) if kind in ("money", "price") else made
     if any(filled[name] == filled.get(name + "2") for name in filled):
         return fill(rng, template, language)
-    english, other = (SLOT.sub(lambda slot, i=i: filled[slot[1] + slot[2]][i], template[i]) for i in (0, 1))
+    english = SLOT.sub(lambda slot: filled[slot[1] + slot[2]].en, template.en)
+    other = SLOT.sub(lambda slot: filled[slot[1] + slot[2]].other, template.other)
     if len(set(re.findall("%|percent", english))) > 1 or len(set(re.findall("%|Prozent|百分之", other))) > 1:
         return fill(rng, template, language)
     english = re.sub(r"\ba (?=eight|eleven)", "an ", english.replace(".m..", ".m."))
