@@ -416,7 +416,7 @@ def test_there_are_as_many_figures_as_asked(
     odd = r"[{}|]|  |\.\.|[$€£¥][a-z]|^\s|\s$|(?<![,\d])1 (Million|Milliard|Billion|Billiard)en\b"
     assert not [pair for pair in pairs if re.search(odd, pair[0]) or re.search(odd, pair[1])]
     phrases = sum(not english.endswith((".", "?")) for english, _ in pairs)
-    assert 0.08 < phrases / count < 0.15
+    assert 0.10 < phrases / count < 0.15
 
 
 def test_german_figures_are_worth_what_the_english_are(figure_pairs: dict[str, list[tuple[str, str]]]) -> None:
