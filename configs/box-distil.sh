@@ -3,15 +3,24 @@
 #
 #   bash configs/box-distil.sh first data box-teacher distilled         (corpora, plain or .xz; teacher; folder for the result)
 #   bash configs/box-distil.sh second data box-german distilled text    (text: made by box-text.py)
+#   bash configs/box-distil.sh third data box-third-int8 distilled text
+#   bash configs/box-distil.sh fourth data box-english-german distilled text
 #
 # The first teacher, for the second model:
 #   en-de.en    of parliament's English                         -> en-de.de
 #   de-en.de    of parliament's German                          -> de-en.en
 #   more-de.en  of the English beside Chinese                   -> more-de.de
 #   more-zh.en  everyday English, and some of parliament's      -> more-zh.zh
-# The second teacher, which knows German best, for the last model:
+# The second teacher, which knows German best, for the third model:
 #   en-de-{1,2,3}.en  parliament's English in two parts, everyday English   -> en-de-{1,2,3}.de
 #   de-en-{1,2,3}.de  parliament's German in two parts, everyday German     -> de-en-{1,2,3}.en
+# The third model itself, for the last one; of four translations of a line box-text.py takes that nearest to a person's:
+#   own-{1,2,3}.de    parliament's German in two parts, everyday German     -> own-{1,2,3}.json, four of each line
+#   own-{4,5}.en      everyday English, some of parliament's                -> own-{4,5}.zh
+# The last teacher, which knows nothing but English to German:
+#   late-{1,2,3}.en   parliament's English in three parts                   -> late-{1,2,3}.de
+#   late-4.en         everyday English                                      -> late-4.json, four of each line
+#   late-5.en         everyday English and captions, those beside Chinese   -> late-5.de
 #
 # Most tell the student what the teacher makes of each line; more-* give a pair text that it does not have, real
 # English beside the teacher's German or Chinese. English lines that stand in a test or valid set are left out of those.
@@ -19,11 +28,11 @@
 set -euo pipefail
 stop() { echo "box-distil.sh: $*" >&2; exit 2; }
 case "${1:-} $#" in
-first\ 4 | second\ 5) lesson=$1 data=$2 teacher=$3 out=$4 plain=${5:-} ;;
-*) stop "say first DATA TEACHER OUT or second DATA TEACHER OUT TEXT, not '$*'." ;;
+first\ 4 | second\ 5 | third\ 5 | fourth\ 5) lesson=$1 data=$2 teacher=$3 out=$4 plain=${5:-} ;;
+*) stop "say first DATA TEACHER OUT, or second, third or fourth DATA TEACHER OUT TEXT, not '$*'." ;;
 esac
 if [ ! -d "$data" ]; then stop "$data: there is no such folder. Put the corpora there."; fi
-if [ "$lesson" = second ] && [ ! -e "$plain/parliament.en" ]; then
+if [ "$lesson" != first ] && [ ! -e "$plain/parliament.en" ]; then
   stop "$plain/parliament.en: there is no such file. Run first: python3 configs/box-text.py corpora $data $plain"
 fi
 mkdir -p "$out"
@@ -52,11 +61,13 @@ german() { text de europarl-en-de | part "$1" "$2"; }
 
 jobs=() failed=0
 translate() { # translate FROM TO NAME [SETTING…]: all at once; they share the GPU, and while one reads or writes another computes
-  if [ -e "$out/$3.$2" ]; then return; fi
-  python3 -m heedful translate -m "$teacher" -i "$out/$3.$1" -o "$out/$3.$2" --from "$1" --to "$2" \
+  local made=$out/$3.${ending:-$2}
+  if [ -e "$made" ]; then return; fi
+  python3 -m heedful translate -m "$teacher" -i "$out/$3.$1" -o "$made" --from "$1" --to "$2" \
     --portion 20000 --decoding.tokens_per_batch=262144 "${@:4}" ${DEVICE:---device cuda --quantization bfloat16} &
   jobs+=($!)
 }
+four() { ending=json translate "$@" --json --num-best 4; }
 case $lesson in
 first)
   write held-out.en held_out
@@ -80,6 +91,27 @@ second)
     translate en de "en-de-$number"
     translate de en "de-en-$number"
   done
+  ;;
+third)
+  write held-out.en held_out
+  write own-1.de german 300001 450000
+  write own-2.de german 450001 600000
+  write own-3.de everyday de
+  write own-4.en unseen '$' tatoeba-en-de
+  write own-5.en plain_english 300001 450000
+  for number in 1 2 3; do four de en "own-$number"; done
+  translate en zh own-4
+  translate en zh own-5
+  ;;
+fourth)
+  write held-out.en held_out
+  write late-1.en plain_english 1 250000
+  write late-2.en plain_english 250001 500000
+  write late-3.en plain_english 500001 '$'
+  write late-4.en everyday en
+  write late-5.en unseen '$' tatoeba-en-zh 3am-en-zh
+  for number in 1 2 3 5; do translate en de "late-$number"; done
+  four en de late-4
   ;;
 esac
 for job in "${jobs[@]}"; do wait "$job" || failed=1; done

@@ -1,8 +1,11 @@
-"""Text for the last lessons of the model in the box, made from the corpora and from what its first teacher wrote.
+"""Text for the last lessons of the model in the box, made from the corpora and from what its teachers wrote.
 
     python3 configs/box-text.py corpora data text            # before the teacher goes on with German
     python3 configs/box-text.py chinese data distilled text  # of the first teacher's Chinese, what is sound
     python3 configs/box-text.py german distilled text        # of the second teacher's German and English, what is sound
+    python3 configs/box-text.py forms data text              # sentences in other forms than the corpora have them
+    python3 configs/box-text.py own data distilled text      # of what the third model wrote
+    python3 configs/box-text.py late data distilled text     # of what the last teacher wrote
 
     parliament.en      the English of Europarl with the marks of everyone else: "…" for ‘…’, ' for ’, - for –
     capitals.{en,de}   everyday sentences in capitals
@@ -10,17 +13,27 @@
     speeches.{zh,en}   the same for parliament's English, to be learned towards English alone
     en-de.*, de-en.*   what the second teacher makes of each line
 
+    shouted.{en,de}, shouted-chinese.{en,zh}   sentences in capitals, more of them
+    bare.{en,de}, bare-chinese.{en,zh}         everyday sentences without the mark at their end
+    own.{de,en}                   of the third model's four translations of a line, that nearest to a person's
+    home.{en,zh}, halls.{zh,en}   its Chinese of everyday sentences, and of speeches, for learning English
+    late.{en,de}, fresh.{en,de}   what the last teacher makes of each line, of parliament and of English beside Chinese
+    late-everyday.{en,de}         of its four translations of an everyday line, that nearest to a person's
+
 Corpora are plain or .xz. The same input gives the same bytes.
 """
 
 from __future__ import annotations
 
+import json
 import lzma
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from inspect import signature
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,6 +43,10 @@ LATIN_WORD = re.compile(r"[A-Za-zÀ-ÿ]{2,}")
 NUMBER = re.compile(r"\d+")
 LARGE_NUMBER = re.compile(r"(thousand|million|billion|trillion)s?\b")
 THREE_TIMES = re.compile(r"(.{2,}?)\1\1")
+WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
+MARK_AT_THE_END = re.compile(r"[.!?。！？]$")
+LONGEST_SHOUTED = 140
+LINES_AT_ONCE = 2_000
 
 Pair = tuple[str, str]
 
@@ -146,6 +163,41 @@ def chinese(data: Path, distilled: Path, out: Path) -> None:
     write_pairs(out, "speeches", ("zh", "en"), speeches)
 
 
+def runs_of_words(text: str) -> Counter[tuple[str, ...]]:
+    """Count the runs of one to four words or marks."""
+    words = WORD_OR_MARK.findall(text)
+    return Counter(
+        tuple(words[start : start + length]) for length in range(1, 5) for start in range(len(words) - length + 1)
+    )
+
+
+def nearest(made: str, reference: str) -> Pair:
+    """The source, and of its translations, one line of JSON, that which shares most runs of words with the reference.
+
+    Of two that share as many, the one that the model thought better.
+    """
+    told, wanted = json.loads(made), runs_of_words(reference)
+
+    def nearness(text: str) -> float:
+        runs = runs_of_words(text)
+        return (runs & wanted).total() / max(runs.total(), wanted.total(), 1)
+
+    return told["source"], max((one["text"] for one in told["n_best"]), key=nearness)
+
+
+def nearest_of(lines: list[Pair]) -> list[Pair]:
+    """The same for many lines, those that are sound."""
+    return [pair for pair in (nearest(*line) for line in lines) if is_sound(*pair)]
+
+
+def nearest_in(made: Iterable[Pair]) -> Iterator[Pair]:
+    """The same, on all cores."""
+    rest = iter(made)
+    portions = iter(lambda: list(islice(rest, LINES_AT_ONCE)), [])
+    with ProcessPoolExecutor() as pool:
+        yield from chain.from_iterable(pool.map(nearest_of, portions))
+
+
 def german(distilled: Path, out: Path) -> None:
     """What is sound of the second teacher's translations."""
     for source, target in (("en", "de"), ("de", "en")):
@@ -155,17 +207,78 @@ def german(distilled: Path, out: Path) -> None:
         write_pairs(out, name, (source, target), (pair for pair in pairs if is_sound(*pair)))
 
 
+def forms(data: Path, out: Path) -> None:
+    """Sentences in capitals, and everyday sentences without a mark at their end."""
+
+    def some(corpus: str, languages: Pair, *, first: int, every: int) -> Iterator[Pair]:
+        sides = (data / corpus / f"train.{language}" for language in languages)
+        return islice(pairs_of(*sides), first, None, every)
+
+    def short(pairs: Iterable[Pair]) -> Iterator[Pair]:
+        return (pair for pair in pairs if max(map(len, pair)) <= LONGEST_SHOUTED)
+
+    def bare(pairs: Iterable[Pair]) -> Iterator[Pair]:
+        ended = (pair for pair in pairs if all(map(MARK_AT_THE_END.search, pair)))
+        return ((one[:-1].rstrip(), other[:-1].rstrip()) for one, other in ended)
+
+    speeches = short(some("europarl-en-de", ("en", "de"), first=3, every=20))
+    everyday = chain.from_iterable(some("tatoeba-en-de", ("en", "de"), first=first, every=8) for first in (1, 3, 5))
+    shouted = chain(everyday, ((plain(english), german) for english, german in speeches))
+    write_pairs(out, "shouted", ("en", "de"), ((english.upper(), german.upper()) for english, german in shouted))
+    write_pairs(out, "bare", ("en", "de"), bare(some("tatoeba-en-de", ("en", "de"), first=2, every=8)))
+    captions = some("3am-en-zh", ("en", "zh"), first=0, every=4)
+    sayings = chain(some("tatoeba-en-zh", ("en", "zh"), first=0, every=2), captions)
+    write_pairs(out, "shouted-chinese", ("en", "zh"), ((english.upper(), chinese) for english, chinese in sayings))
+    write_pairs(out, "bare-chinese", ("en", "zh"), bare(some("tatoeba-en-zh", ("en", "zh"), first=1, every=4)))
+
+
+def beside_references(name: Path, source: str, corpus: Iterable[Pair]) -> Iterator[Pair]:
+    """Every line of JSON that a model wrote beside what a person wrote: the corpus has it beside the same source."""
+    translated = pairs_of(name.with_suffix(f".{source}"), name.with_suffix(".json"))
+    for (line, made), (same, reference) in zip(translated, corpus, strict=False):
+        if line != same:
+            stop(f"{name}.{source} has another line than the corpus: {line!r}. Run box-distil.sh for it again.")
+        yield made, reference
+
+
+def own(data: Path, distilled: Path, out: Path) -> None:
+    """What is sound and nearest to a person's words of what the third model wrote."""
+    speeches = data / "europarl-en-de/train.de", out / "parliament.en"
+    everyday = data / "tatoeba-en-de/train.de", data / "tatoeba-en-de/train.en"
+    made = (
+        beside_references(distilled / "own-1", "de", islice(pairs_of(*speeches), 300_000, 450_000)),
+        beside_references(distilled / "own-2", "de", islice(pairs_of(*speeches), 450_000, 600_000)),
+        beside_references(distilled / "own-3", "de", pairs_of(*everyday)),
+    )
+    write_pairs(out, "own", ("de", "en"), nearest_in(chain.from_iterable(made)))
+    for part, name in ((4, "home"), (5, "halls")):
+        pairs = pairs_of(distilled / f"own-{part}.en", distilled / f"own-{part}.zh")
+        write_pairs(out, name, ("en", "zh"), (pair for pair in pairs if is_sound_chinese(*pair)))
+
+
+def late(data: Path, distilled: Path, out: Path) -> None:
+    """What is sound, and of everyday sentences nearest to a person's words, of what the last teacher wrote."""
+    for name, parts in (("late", (1, 2, 3)), ("fresh", (5,))):
+        made = (pairs_of(distilled / f"late-{part}.en", distilled / f"late-{part}.de") for part in parts)
+        write_pairs(out, name, ("en", "de"), (pair for pair in chain.from_iterable(made) if is_sound(*pair)))
+    everyday = pairs_of(data / "tatoeba-en-de/train.en", data / "tatoeba-en-de/train.de")
+    chosen = nearest_in(beside_references(distilled / "late-4", "en", everyday))
+    write_pairs(out, "late-everyday", ("en", "de"), chosen)
+
+
 def main(arguments: list[str]) -> None:
     """Run the command that the arguments name."""
-    commands: dict[str, Callable[..., None]] = {"corpora": corpora, "chinese": chinese, "german": german}
+    commands: dict[str, Callable[..., None]] = {
+        command.__name__: command for command in (corpora, chinese, german, forms, own, late)
+    }
     if arguments in (["-h"], ["--help"]):
         sys.stdout.write(__doc__)
         return
     folders = {name: list(signature(command).parameters) for name, command in commands.items()}
     name, *given = arguments or [""]
     if name not in commands or len(given) != len(folders[name]):
-        forms = (f"{name} {' '.join(names).upper()}" for name, names in folders.items())
-        stop(f"say {' or '.join(forms)}, not {' '.join(arguments)!r}.")
+        ways = (f"{name} {' '.join(names).upper()}" for name, names in folders.items())
+        stop(f"say {' or '.join(ways)}, not {' '.join(arguments)!r}.")
     try:
         commands[name](*map(Path, given))
     except OSError as error:
