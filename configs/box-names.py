@@ -511,11 +511,11 @@ SENTENCES = templates("""
 {leader} and {leader2} met in {city} on {weekday}. | {leader} und {leader2} trafen sich am {weekday} in {city}. | {leader}和{leader2}{weekday}在{city}会晤。
 On {weekday}, {leader} gave a speech at {university}. | Am {weekday} hielt {leader} an {university:dative} eine Rede. | {weekday}，{leader}在{university}发表了演讲。
 {leader} spoke about the relations between {country} and {country2}. | {leader} sprach über die Beziehungen zwischen {country:dative} und {country2:dative}. | {leader}谈到了{country}与{country2}的关系。
-In {city}, {leader} praised the work of {organisation}. | In {city} lobte {leader} die Arbeit {organisation:of}. | 在{city}，{leader}赞扬了{organisation}的工作。
+In {city}, {person} praised the work of {organisation}. | In {city} lobte {person} die Arbeit {organisation:of}. | 在{city}，{person}赞扬了{organisation}的工作。
 The visit of {leader} to {city} was reported by {media}. | Über den Besuch von {leader} in {city} berichtete {media}. | {media}报道了{leader}对{city}的访问。
 Did {leader} speak to {leader2} on {weekday}? | Hat {leader} am {weekday} mit {leader2} gesprochen? | {leader}{weekday}和{leader2}通话了吗？
 {country} and {country2} signed an agreement in {city} on {weekday}. | {country} und {country2} haben am {weekday} in {city} ein Abkommen unterzeichnet. | {country}和{country2}{weekday}在{city}签署了一项协议。
-The foreign ministers of {country} and {country2} will meet in {city} in {month}. | Die Außenminister {country:of} und {country2:of} werden sich im {month} in {city} treffen. | {country}和{country2}的外长将于{month}在{city}会晤。
+The foreign ministers of {country} and {country2} will meet in {city} in {month}. | Die Außenminister aus {country:dative} und {country2:dative} werden sich im {month} in {city} treffen. | {country}和{country2}的外长将于{month}在{city}会晤。
 {organisation} will hold its next meeting in {city}. | {organisation} <hält/halten> die nächste Sitzung in {city} ab. | {organisation}的下一次会议将在{city}举行。
 {organisation} published a report on {country} on {weekday}. | {organisation} <hat/haben> am {weekday} einen Bericht über {country:accusative} veröffentlicht. | {organisation}{weekday}发布了一份关于{country}的报告。
 According to {organisation}, the situation in {country} has improved. | Nach Angaben {organisation:of} hat sich die Lage in {country:dative} verbessert. | 据{organisation}称，{country}的局势有所好转。
@@ -678,7 +678,7 @@ Is {chinese} at home? | {chinese}在家吗？
 The winner is {chinese} from {province} Province. | 获胜者是来自{province}省的{chinese}。
 {western} married {western2} in {city} in {era}. | {era}，{western}和{western2}在{city}结婚。
 Dear {titled}, thank you for your letter from {city}. | 尊敬的{titled}，感谢您从{city}寄来的信。
-{titled} and {titled2} work at {company}. | {titled}和{titled2}在{company}工作。
+{chinese} and {western} work at {company}. | {chinese}和{western}在{company}工作。
 {chinese} bought a {maker} and {western} a {maker2}. | {chinese}买了一辆{maker}，{western}买了一辆{maker2}。
 The {adjective} Embassy in {country} is closed on {weekday}. | {adjective}驻{country}大使馆{weekday}闭馆。
 The {adjective} restaurant in {city} is very popular. | {city}的那家{adjective}餐厅很受欢迎。
@@ -692,7 +692,7 @@ Tourists from {country}, {country2} and {country3} like to visit {sight}. | 来�
 """)
 
 POOLS = {
-    "city": ("world city", "town", "Chinese city"),
+    "city": ("world city", "world city", "town", "Chinese city"),  # drawn part by part, the first most often
     "region": ("state", "province", "Chinese region"),
     "organisation": ("union", "body"),
     "musician": ("classical", "popular"),
