@@ -36,7 +36,7 @@ class Name(NamedTuple):
 
 def glossary(text: str) -> list[Name]:
     """Read "English=German=Chinese" entries, or "English=Chinese" where the German name is the English one."""
-    entries = [re.split("=", entry.strip()) for entry in re.split(r"[,\n]", text) if entry.strip()]
+    entries = [entry.strip().split("=") for entry in re.split(r"[,\n]", text) if entry.strip()]
     return [Name(entry[0], entry[-2], entry[-1]) for entry in entries]
 
 
@@ -51,7 +51,7 @@ def templates(text: str) -> list[Name]:
 NAMES = {
     "country": glossary("""
         China=中国, Japan=日本, South Korea=Südkorea=韩国, North Korea=Nordkorea=朝鲜, India=Indien=印度, Pakistan=巴基斯坦, Indonesia=Indonesien=印度尼西亚/印尼, Vietnam=越南, Thailand=泰国
-        Malaysia=马来西亚, Singapore=Singapur=新加坡, Cambodia=Kambodscha=柬埔寨, Laos=老挝, Myanmar=缅甸, Bangladesh=孟加拉国, Nepal=尼泊尔, Bhutan=不丹, Sri Lanka=斯里兰卡, Brunei=文莱
+        Malaysia=马来西亚, Singapore=Singapur=新加坡, Cambodia=Kambodscha=柬埔寨, Laos=老挝, Myanmar=缅甸, Bangladesh=Bangladesch=孟加拉国, Nepal=尼泊尔, Bhutan=不丹, Sri Lanka=斯里兰卡, Brunei=文莱
         East Timor=Osttimor=东帝汶, Mongolia=die Mongolei=蒙古国, Kazakhstan=Kasachstan=哈萨克斯坦, Uzbekistan=Usbekistan=乌兹别克斯坦, Kyrgyzstan=Kirgisistan=吉尔吉斯斯坦
         Tajikistan=Tadschikistan=塔吉克斯坦, Turkmenistan=土库曼斯坦, Afghanistan=阿富汗, Iran=der Iran=伊朗, Iraq=der Irak=伊拉克, Syria=Syrien=叙利亚, Lebanon=der Libanon=黎巴嫩
         Israel=以色列, Jordan=Jordanien=约旦, Saudi Arabia=Saudi-Arabien=沙特阿拉伯/沙特, Yemen=der Jemen=也门, Oman=阿曼
@@ -243,7 +243,7 @@ NAMES = {
         Catherine the Great=Katharina die Große=叶卡捷琳娜大帝, Peter the Great=Peter der Große=彼得大帝, Christopher Columbus=Christoph Kolumbus=克里斯托弗·哥伦布, Columbus=Kolumbus=哥伦布
         Vasco da Gama=瓦斯科·达伽马, Ferdinand Magellan=费迪南德·麦哲伦, Maria Theresa=Maria Theresia=玛丽亚·特蕾莎, Yuri Gagarin=Juri Gagarin=尤里·加加林, Neil Armstrong=尼尔·阿姆斯特朗
         Mother Teresa=Mutter Teresa=特蕾莎修女, Anne Frank=安妮·弗兰克, Florence Nightingale=弗洛伦斯·南丁格尔, Simon Bolivar=Simón Bolívar=西蒙·玻利瓦尔, Che Guevara=切·格瓦拉
-        Pope Francis=Papst Franziskus=教皇方济各, Saint Nicholas=der heilige Nikolaus=圣尼古拉
+        Pope Francis=Papst Franziskus=教皇方济各
     """),
     "thinker": glossary("""
         Albert Einstein=阿尔伯特·爱因斯坦, Einstein=爱因斯坦, Isaac Newton=艾萨克·牛顿, Newton=牛顿, Galileo Galilei=伽利略·伽利莱/伽利略, Charles Darwin=查尔斯·达尔文, Darwin=达尔文
@@ -310,7 +310,7 @@ NAMES = {
         BMW=宝马, Opel=欧宝, Siemens=西门子, Bosch=博世, SAP=思爱普, BASF=巴斯夫, Bayer=拜耳, Continental=大陆集团, Adidas=阿迪达斯, Puma=彪马, Lufthansa=汉莎航空, Allianz=安联
         Deutsche Bank=德意志银行, Commerzbank=德国商业银行, Deutsche Telekom=德国电信, Aldi=阿尔迪, Henkel=汉高, ThyssenKrupp=Thyssenkrupp=蒂森克虏伯, Nestle=Nestlé=雀巢, Novartis=诺华
         Roche=罗氏, UBS=瑞银集团/瑞银, Credit Suisse=瑞士信贷, ABB=ABB, Rolex=劳力士, Swatch=斯沃琪, Philips=飞利浦, Shell=壳牌, Unilever=联合利华, ING=荷兰国际集团, IKEA=宜家, Volvo=沃尔沃
-        Ericsson=爱立信, H&M=H&M, Spotify=Spotify, Nokia=诺基亚, Lego=乐高, Carlsberg=嘉士伯, Maersk=Mærsk=马士基, Renault=雷诺, Peugeot=标致, Michelin=米其林, Danone=达能, Carrefour=家乐福
+        Ericsson=爱立信, H&M=H&M, Spotify=Spotify, Nokia=诺基亚, Lego=乐高, Carlsberg=嘉士伯, Maersk=马士基, Renault=雷诺, Peugeot=标致, Michelin=米其林, Danone=达能, Carrefour=家乐福
         L'Oréal=欧莱雅, Chanel=香奈儿, Louis Vuitton=路易威登, TotalEnergies=道达尔能源, Fiat=菲亚特, Ferrari=法拉利, Gucci=古驰, Prada=普拉达, Zara=飒拉, Santander=桑坦德银行, BP=英国石油公司
         HSBC=汇丰银行/汇丰, Barclays=巴克莱银行, Vodafone=沃达丰, Rolls-Royce=劳斯莱斯, AstraZeneca=阿斯利康, Gazprom=俄罗斯天然气工业股份公司, Coca-Cola=可口可乐, Pepsi=百事可乐
         McDonald's=麦当劳, Starbucks=星巴克, Nike=耐克, Walmart=沃尔玛, Disney=迪士尼, Netflix=奈飞, Ford=福特, General Motors=通用汽车, General Electric=通用电气, Pfizer=辉瑞
@@ -537,7 +537,7 @@ In {era}, thousands of people came to the festival in {city}. | Im {era} kamen T
 When did {country} join {union}? | Wann <ist/sind> {country} {union:dative} beigetreten? | {country}是什么时候加入{union}的？
 Relations between {country} and {union} have become closer. | Die Beziehungen zwischen {country:dative} und {union:dative} sind enger geworden. | {country}与{union}的关系更加密切了。
 
-On the way to {country} we changed trains in {city}. | Auf dem Weg {country:to} sind wir in {city} umgestiegen. | 去{country}的路上，我们在{city}转了车。
+On the way to {country} we stopped in {city}. | Auf dem Weg {country:to} haben wir in {city} Halt gemacht. | 去{country}的路上，我们在{city}停留了一下。
 {country} wants to sell more goods to {country2}. | {country} <will/wollen> mehr Waren an {country2:accusative} verkaufen. | {country}希望向{country2}出售更多商品。
 {person} knows {country} better than {country2}. | {person} kennt {country:accusative} besser als {country2:accusative}. | 比起{country2}，{person}更了解{country}。
 {person} has moved from {city} to {region}. | {person} ist von {city} {region:to} gezogen. | {person}从{city}搬到了{region}。
