@@ -558,11 +558,11 @@ The book has been translated from {tongue} into {tongue2}. | Das Buch wurde aus 
 {religion} came to {country} many centuries ago. | {religion} kam vor vielen Jahrhunderten {country:to}. | {religion}在许多世纪前传入{country}。
 {religion} and {religion2} have many followers in {country}. | {religion} und {religion2} haben in {country:dative} viele Anhänger. | {religion}和{religion2}在{country}有很多信徒。
 The lecture is about {religion} in {continent}. | Der Vortrag handelt von {religion:dative} in {continent:dative}. | 讲座的主题是{continent}的{religion}。
-We walked along {water} in the evening. | Am Abend gingen wir an {water:dative} entlang. | 傍晚我们沿着{water}散步。
-Many birds live on {water}. | An {water:dative} leben viele Vögel. | {water}边生活着许多鸟类。
+In the evening {first} and {first2} walked along {water}. | Am Abend gingen {first} und {first2} an {water:dative} entlang. | 傍晚，{first}和{first2}沿着{water}散步。
+{person} watched birds on {water}. | {person} beobachtete an {water:dative} Vögel. | {person}在{water}边观鸟。
 The photo shows {water} and {mountain}. | Das Foto zeigt {water:accusative} und {mountain:accusative}. | 照片上是{water}和{mountain}。
-The water in {water} is warmer than last year. | In {water:dative} ist das Wasser wärmer als im letzten Jahr. | {water}的水比去年暖和。
-Have you ever seen {mountain}? | Hast du schon einmal {mountain:accusative} gesehen? | 你见过{mountain}吗？
+The water in {water} is warmer now than in {month}. | In {water:dative} ist das Wasser jetzt wärmer als im {month}. | 现在{water}的水比{month}暖和。
+{first}, have you ever seen {mountain}? | {first}, hast du schon einmal {mountain:accusative} gesehen? | {first}，你见过{mountain}吗？
 {mountain} can be seen from far away. | {mountain} <ist/sind> schon von Weitem zu sehen. | {mountain}从很远的地方就能看到。
 {person} wrote a book about {mountain}. | {person} hat ein Buch über {mountain:accusative} geschrieben. | {person}写了一本关于{mountain}的书。
 
@@ -578,10 +578,10 @@ My neighbors come from {country}, but they were married in {country2}. | Meine N
 Do you need a visa for {country}? | Braucht man für {country:accusative} ein Visum? | 去{country}需要签证吗？
 The weather in {city} is better than in {city2}. | Das Wetter in {city} ist besser als in {city2}. | {city}的天气比{city2}好。
 A flight to {city} costs more than one to {city2}. | Ein Flug nach {city} kostet mehr als einer nach {city2}. | 飞{city}的机票比飞{city2}的贵。
-We spent our holidays on {island}. | Wir haben unseren Urlaub auf {island} verbracht. | 我们在{island}度过了假期。
+{first} and {first2} spent their holidays on {island}. | {first} und {first2} haben ihren Urlaub auf {island} verbracht. | {first}和{first2}在{island}度过了假期。
 The ferry to {island} leaves on {weekday}. | Die Fähre nach {island} fährt am {weekday}. | 去{island}的渡轮{weekday}出发。
 Which island do you like better, {island} or {island2}? | Welche Insel gefällt dir besser, {island} oder {island2}? | {island}和{island2}，你更喜欢哪个岛？
-On our trip we also visited {sight}. | Auf unserer Reise haben wir auch {sight:accusative} besichtigt. | 旅途中我们还参观了{sight}。
+On the trip {person} also visited {sight}. | Auf der Reise hat {person} auch {sight:accusative} besichtigt. | 旅途中{person}还参观了{sight}。
 {sight} attracts visitors from {country} and {country2}. | {sight} lockt Besucher aus {country:dative} und {country2:dative} an. | {sight}吸引着来自{country}和{country2}的游客。
 Excuse me, does this bus go to {city}? | Entschuldigung, fährt dieser Bus nach {city}? | 请问，这辆公交车去{city}吗？
 I bought this tea in {city} and the coffee in {city2}. | Diesen Tee habe ich in {city} gekauft und den Kaffee in {city2}. | 这茶是我在{city}买的，咖啡是在{city2}买的。
@@ -626,14 +626,14 @@ Is the computer from {company} or from {company2}? | Ist der Computer von {compa
 The {adjective} team beat {country} in the final. | Die {adjective}e Mannschaft hat im Finale gegen {country:accusative} gewonnen. | {adjective}队在决赛中击败了{country}队。
 The match between {city} and {city2} has been moved to {weekday}. | Das Spiel zwischen {city} und {city2} wurde auf {weekday} verlegt. | {city}队与{city2}队的比赛改到了{weekday}。
 {person} won the marathon in {city}, ahead of {person2}. | {person} gewann den Marathon in {city} vor {person2}. | {person}赢得了{city}马拉松，领先于{person2}。
-My son is a big fan of {athlete}. | Mein Sohn ist ein großer Fan von {athlete}. | 我儿子是{athlete}的铁杆粉丝。
+{person} is a big fan of {athlete}. | {person} ist ein großer Fan von {athlete}. | {person}是{athlete}的铁杆粉丝。
 Who is more famous, {athlete} or {athlete2}? | Wer ist berühmter, {athlete} oder {athlete2}? | {athlete}和{athlete2}谁更有名？
 Thousands of fans in {city} wanted to see {athlete}. | Tausende Fans in {city} wollten {athlete} sehen. | {city}有数千名粉丝想见{athlete}。
 Will the next Olympic Games be held in {city} or in {city2}? | Finden die nächsten Olympischen Spiele in {city} oder in {city2} statt? | 下一届奥运会将在{city}还是{city2}举行？
 The {adjective} talent {person} is moving to {country}. | Das {adjective}e Talent {person} wechselt {country:to}. | {adjective}新秀{person}将转会到{country}。
 
 In school we read {writer} and {writer2}. | In der Schule haben wir {writer} und {writer2} gelesen. | 在学校里我们读过{writer}和{writer2}的作品。
-Have you read anything by {writer}? | Hast du schon etwas von {writer} gelesen? | 你读过{writer}的作品吗？
+{first}, have you read anything by {writer}? | {first}, hast du schon etwas von {writer} gelesen? | {first}，你读过{writer}的作品吗？
 The library in {city} has many books by {writer}. | Die Bibliothek in {city} besitzt viele Bücher von {writer}. | {city}的图书馆藏有许多{writer}的书。
 {person} would rather listen to {musician} than to {musician2}. | {person} hört lieber {musician} als {musician2}. | 比起{musician2}，{person}更喜欢听{musician}。
 A concert with works by {classical} and {classical2} took place in {city}. | In {city} fand ein Konzert mit Werken von {classical} und {classical2} statt. | {city}举行了一场演奏{classical}和{classical2}作品的音乐会。
@@ -641,7 +641,7 @@ An exhibition about {artist} opens in {city} on {weekday}. | Am {weekday} wird i
 A street in {city} is named after {figure}. | In {city} ist eine Straße nach {figure:dative} benannt. | {city}有一条街道以{figure}的名字命名。
 What do you know about {figure}? | Was weißt du über {figure:accusative}? | 你对{figure}了解多少？
 {person} is writing a biography of {figure}. | {person} schreibt eine Biografie über {figure:accusative}. | {person}正在撰写{figure}的传记。
-The film tells the story of {historical}. | Der Film erzählt die Geschichte von {historical:dative}. | 这部电影讲述了{historical}的故事。
+The film from {country} tells the story of {historical}. | Der Film aus {country:dative} erzählt die Geschichte von {historical:dative}. | 这部{country}电影讲述了{historical}的故事。
 Books about {figure} are popular in {country}. | Bücher über {figure:accusative} sind in {country:dative} beliebt. | 关于{figure}的书在{country}很受欢迎。
 {person} compared {thinker} with {thinker2}. | {person} verglich {thinker} mit {thinker2}. | {person}把{thinker}和{thinker2}作了比较。
 A statue of {figure} stands in {city}. | In {city} steht eine Statue von {figure:dative}. | {city}有一座{figure}的雕像。
