@@ -2,24 +2,22 @@
 
 English writes 1,849.50 where German writes 1.849,50; an English trillion is a German Billion; half past eight is halb
 neun; two thirds is 三分之二. Every pair fills a template with the same value on both sides, each written the way its
-language writes it. The output depends on nothing but this file.
+language writes it. The output depends on nothing outside this folder.
 
 Usage: python3 box-figures.py OUT    writes german-figures.en, .de and chinese-figures.en, .zh into OUT
 """
 
 import re
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+from box_pairs import between, pick, run, write
 
 PAIRS = {"de": 40_000, "zh": 25_000}
 SEEDS = {"de": 20_000, "zh": 30_000}
 PHRASE_SHARE = 0.15  # of the draws: bare figures and short phrases; repeated ones fall out, and about 0.12 stay
 WIDE_SHARE = 0.13  # of the Chinese lines with digits: １２３ for 123, which makes about a tenth of all lines
-
-Item = TypeVar("Item")
 
 
 class Pair(NamedTuple):
@@ -563,16 +561,6 @@ SLOT = re.compile(r"\{([a-z]+)([23]?)(?::(\d+)-(\d+))?\}")
 # Numbers.
 
 
-def pick(rng: Random, items: Sequence[Item]) -> Item:
-    """Choose one item."""
-    return items[int(rng.random() * len(items))]
-
-
-def between(rng: Random, low: int, high: int) -> int:
-    """Choose a whole number from low to high, both included."""
-    return low + int(rng.random() * (high - low + 1))
-
-
 def draw_value(rng: Random, low: int, high: int) -> int:
     """Choose a value whose power of ten lies from low to high, with one to three digits before its zeros."""
     power = between(rng, low, high)
@@ -975,28 +963,14 @@ def widen(text: str) -> str:
 
 def main(folder: Path) -> None:
     """Write the pairs."""
-    folder.mkdir(parents=True, exist_ok=True)
     for language, name in (("de", "german"), ("zh", "chinese")):
         rng, made = Random(SEEDS[language]), dict[Pair, None]()
         phrases, sentences = TEMPLATES[language]
         while len(made) < PAIRS[language]:
             templates = phrases if rng.random() < PHRASE_SHARE else sentences
             made[fill(rng, pick(rng, templates), language)] = None
-        for side, ending in enumerate(("en", language)):
-            text = "".join(pair[side] + "\n" for pair in made)
-            (folder / f"{name}-figures.{ending}").write_text(text, encoding="utf-8", newline="\n")
+        write(folder, f"{name}-figures", ("en", language), made)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] in (["-h"], ["--help"]):
-        sys.stdout.write(__doc__)
-    elif len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.stderr.write("box-figures.py: say one folder to write into, such as text, and nothing else.\n")
-        sys.exit(2)
-    else:
-        try:
-            main(Path(sys.argv[1]))
-        except OSError as error:
-            name = error.filename or sys.argv[1]
-            sys.stderr.write(f"box-figures.py: {name}: {error.strerror}. Name a folder that can be written to.\n")
-            sys.exit(2)
+    run(main, __doc__)

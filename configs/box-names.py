@@ -1,7 +1,7 @@
 """Write synthetic sentence pairs that teach names: places, people, companies, organisations, days.
 
 Every pair fills a template with the same names in both languages, each written the way its language writes it. The
-output depends on nothing but this file. All that the sentences tell is made up.
+output depends on nothing outside this folder. All that the sentences tell is made up.
 
 Usage: python3 box-names.py OUT    writes german-names.en, german-names.de, chinese-names.en and chinese-names.zh
 """
@@ -9,17 +9,16 @@ Usage: python3 box-names.py OUT    writes german-names.en, german-names.de, chin
 # ruff: noqa: E501 - a template reads best on one line
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+from box_pairs import between, pick, run, write
 
 PAIRS = {"german": 25_000, "chinese": 45_000}
 SEEDS = {"german": 20_000, "chinese": 30_000}
 PHRASE_SHARE = 0.10  # of the pairs: bare names and short phrases
-
-Item = TypeVar("Item")
 
 
 class Name(NamedTuple):
@@ -770,16 +769,6 @@ def agree(sentence: str, *, plural: bool) -> str:
 # Slots.
 
 
-def pick(rng: Random, items: Sequence[Item]) -> Item:
-    """Choose one item."""
-    return items[int(rng.random() * len(items))]
-
-
-def between(rng: Random, low: int, high: int) -> int:
-    """Choose a whole number from low to high, both included."""
-    return low + int(rng.random() * (high - low + 1))
-
-
 def pinyin(characters: str) -> str:
     """Spell a Chinese given name: 晓明 is Xiaoming."""
     return "".join(SYLLABLES[character] for character in characters).capitalize()
@@ -868,24 +857,10 @@ def make(rng: Random, count: int, sentences: Sequence[Name], language: str) -> l
 
 def main(folder: Path) -> None:
     """Write the pairs."""
-    folder.mkdir(parents=True, exist_ok=True)
     for prefix, language, sentences in (("german", "de", SENTENCES), ("chinese", "zh", SENTENCES + CHINESE_SENTENCES)):
         pairs = make(Random(SEEDS[prefix]), PAIRS[prefix], sentences, language)
-        for side, lines in zip(("en", language), zip(*pairs, strict=True), strict=True):
-            text = "".join(f"{line}\n" for line in lines)
-            (folder / f"{prefix}-names.{side}").write_text(text, encoding="utf-8", newline="\n")
+        write(folder, f"{prefix}-names", ("en", language), pairs)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] in (["-h"], ["--help"]):
-        sys.stdout.write(__doc__)
-    elif len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.stderr.write("box-names.py: say one folder to write into, such as text, and nothing else.\n")
-        sys.exit(2)
-    else:
-        try:
-            main(Path(sys.argv[1]))
-        except OSError as error:
-            name = error.filename or sys.argv[1]
-            sys.stderr.write(f"box-names.py: {name}: {error.strerror}. Name a folder that can be written to.\n")
-            sys.exit(2)
+    run(main, __doc__)

@@ -2,17 +2,17 @@
 
 English counts in thousands (million, billion, trillion), Chinese in ten-thousands (万, 亿, 万亿). Every pair fills a
 template with the same value on both sides, each written the way its language writes it. The output depends on
-nothing but this file.
+nothing outside this folder.
 
 Usage: python3 box-numbers.py OUT    writes OUT/numbers.en and OUT/numbers.zh
 """
 
 import re
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+from box_pairs import between, pick, run, write
 
 PAIRS = 40_000
 SEED = 10_000
@@ -20,8 +20,6 @@ PHRASE_SHARE = 0.10  # of the pairs: bare numbers and short phrases
 HEDGE_SHARE = 0.45  # of the numbers that can take one: "about", "more than" and their like
 NUMERAL_SHARE = 0.13  # of the Chinese numbers with few digits: 三万五千
 DIGITS_SHARE = 0.25  # of the other Chinese numbers from ten thousand to a million: 35000
-
-Item = TypeVar("Item")
 
 
 class Pair(NamedTuple):
@@ -563,16 +561,6 @@ SLOT = re.compile(r"\{([a-z]+)(2?)(?::(\d+)-(\d+))?\}")
 # Numbers.
 
 
-def pick(rng: Random, items: Sequence[Item]) -> Item:
-    """Choose one item."""
-    return items[int(rng.random() * len(items))]
-
-
-def between(rng: Random, low: int, high: int) -> int:
-    """Choose a whole number from low to high, both included."""
-    return low + int(rng.random() * (high - low + 1))
-
-
 def precision(value: int) -> int:
     """Count the significant digits."""
     return len(str(value).rstrip("0"))
@@ -717,22 +705,8 @@ def main(folder: Path) -> None:
     while len(made) < PAIRS:
         templates = PHRASES if rng.random() < PHRASE_SHARE else SENTENCES
         made[fill(rng, pick(rng, templates))] = None
-    folder.mkdir(parents=True, exist_ok=True)
-    for language in Pair._fields:
-        text = "".join(getattr(pair, language) + "\n" for pair in made)
-        (folder / f"numbers.{language}").write_text(text, encoding="utf-8", newline="\n")
+    write(folder, "numbers", ("en", "zh"), made)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] in (["-h"], ["--help"]):
-        sys.stdout.write(__doc__)
-    elif len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.stderr.write("box-numbers.py: say one folder to write into, such as text, and nothing else.\n")
-        sys.exit(2)
-    else:
-        try:
-            main(Path(sys.argv[1]))
-        except OSError as error:
-            name = error.filename or sys.argv[1]
-            sys.stderr.write(f"box-numbers.py: {name}: {error.strerror}. Name a folder that can be written to.\n")
-            sys.exit(2)
+    run(main, __doc__)
