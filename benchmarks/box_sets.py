@@ -5,7 +5,8 @@
 
 Checksums are of the text, so that a compressed file has that of the plain one; `sha256sum -c` understands the list.
 What the teachers wrote lies beside that folder, in distilled/, and what was made of that and of the corpora in text/
-(configs/box.yaml says how); comparing, these may be missing.
+(configs/box.yaml says how). These may be missing: comparing, that is told; made anew, the list keeps the checksum that
+it states for such a file. A corpus may not be missing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from heedful.errors import HeedfulError
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKSUMS = ROOT / "configs" / "box.sha256"
-RECIPES = [ROOT / "configs" / f"{name}.yaml" for name in ("box-first", "box-second", "box-german", "box")]
+STEPS = ("box-first", "box-second", "box-german", "box-third", "box-english-german", "box")
+RECIPES = [ROOT / "configs" / f"{name}.yaml" for name in STEPS]
 LEARNED = (("en", "de"), ("de", "en"), ("en", "zh"), ("zh", "en"))
 UNSEEN = (("de", "zh"), ("zh", "de"))
 
@@ -65,6 +67,7 @@ def seen_in_training(data: Path) -> dict[str, dict[str, int]]:
     """Of every file of a test set: its lines, and how many of them are also a line of the training texts.
 
     Such a line has another partner there: the trainer drops whole pairs of valid and test, not single sentences.
+    Of the texts that a step makes, those that are there are counted; the corpora have to be there.
     """
     tests = {name: lines_of(data, name) for one in SETS for name in one.files}
     wanted: dict[str, set[str]] = {}
@@ -73,7 +76,7 @@ def seen_in_training(data: Path) -> dict[str, dict[str, int]]:
     seen: dict[str, set[str]] = {language: set() for language in wanted}
     for name in named_files(("train",)):
         language = name.rpartition(".")[2]
-        if language in wanted:
+        if language in wanted and not is_left_out(data, name):
             seen[language].update(line for line in lines_of(*place_of(data, name)) if line in wanted[language])
     return {
         name: {"lines": len(lines), "seen": sum(line in seen[name.rpartition(".")[2]] for line in lines)}
@@ -103,22 +106,34 @@ def place_of(data: Path, name: str) -> tuple[Path, str]:
     return (data if folder == "data" else data.parent / folder), file
 
 
+def is_left_out(data: Path, name: str) -> bool:
+    """Whether a step makes this file and has not: a corpus, which no step makes, is never left out."""
+    folder, file = place_of(data, name)
+    return folder != data and not any(place.exists() for place in places_of(folder, file))
+
+
+def checksum_lines(data: Path) -> Iterator[str]:
+    """Every line of the list made anew; a file that a step makes and that is not there keeps its stated checksum."""
+    known = {name: checksum for checksum, name in stated()} if CHECKSUMS.exists() else {}
+    for name in named_files():
+        kept = known.get(name) if is_left_out(data, name) else None
+        yield f"{kept or text_sha256(found(*place_of(data, name)))}  {name}\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the folder of the corpora")
     parser.add_argument("--write", action="store_true", help="make the list anew instead of comparing with it")
     arguments = parser.parse_args()
     if arguments.write:
-        listed = [f"{text_sha256(found(*place_of(arguments.data, name)))}  {name}\n" for name in named_files()]
-        CHECKSUMS.write_text("".join(listed), encoding="utf-8")
+        CHECKSUMS.write_text("".join(checksum_lines(arguments.data)), encoding="utf-8")
         return
     others = 0
     for checksum, name in stated():
-        folder, file = place_of(arguments.data, name)
-        if folder != arguments.data and not any(place.exists() for place in places_of(folder, file)):
+        if is_left_out(arguments.data, name):
             print(f"{name}: not there; configs/box.yaml says which step makes it", flush=True)
             continue
-        same = text_sha256(found(folder, file)) == checksum
+        same = text_sha256(found(*place_of(arguments.data, name))) == checksum
         others += not same
         print(f"{name}: {'the same' if same else 'ANOTHER TEXT'}", flush=True)
     if others:

@@ -199,9 +199,17 @@ def test_no_recipe_of_the_box_is_left_out_of_the_list() -> None:
         assert own or recipe.name == "box-teacher.yaml", "it learns from what box-first.yaml names"
 
 
-def test_text_that_is_made_may_be_missing_but_not_be_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_recipes_come_in_the_order_of_the_steps() -> None:
+    trained = re.findall(
+        r"heedful train configs/([\w-]+)\.yaml", (ROOT / "configs/box.yaml").read_text(encoding="utf-8")
+    )
+    trained.remove("box-teacher")
+    assert [recipe.stem for recipe in importlib.import_module("box_sets").RECIPES] == trained
+
+
+@pytest.fixture
+def list_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Compare a corpus and two made files with their list, or write that with a flag; gives the module's main."""
     sets = importlib.import_module("box_sets")
     names = ["data/a.en", "distilled/a.de", "text/b.en"]
     monkeypatch.setattr(sets, "CHECKSUMS", tmp_path / "list")
@@ -209,11 +217,20 @@ def test_text_that_is_made_may_be_missing_but_not_be_another(
     for name in names:
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(f"{name}\n", encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["box_sets.py", str(tmp_path / "data"), "--write"])
-    sets.main()
-    monkeypatch.setattr(sys, "argv", ["box_sets.py", str(tmp_path / "data")])
+
+    def run(*flags: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["box_sets.py", str(tmp_path / "data"), *flags])
+        sets.main()
+
+    return run
+
+
+def test_text_that_is_made_may_be_missing_but_not_be_another(
+    list_of: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list_of("--write")
     (tmp_path / "text" / "b.en").unlink()
-    sets.main()
+    list_of()
     assert capsys.readouterr().out.splitlines() == [
         "data/a.en: the same",
         "distilled/a.de: the same",
@@ -221,10 +238,40 @@ def test_text_that_is_made_may_be_missing_but_not_be_another(
     ]
     (tmp_path / "distilled" / "a.de").write_text("another\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="1 files are not those of the recipe"):
-        sets.main()
+        list_of()
     (tmp_path / "data" / "a.en").unlink()
     with pytest.raises(SystemExit, match=r"data/a\.en: there is no such file"):
-        sets.main()
+        list_of()
+
+
+def test_the_list_made_anew_keeps_the_checksum_of_text_that_is_not_there(list_of: Any, tmp_path: Path) -> None:
+    made, listed = tmp_path / "text" / "b.en", tmp_path / "list"
+    list_of("--write")
+    before = listed.read_text("utf-8").splitlines()
+    made.unlink()
+    (tmp_path / "distilled" / "a.de").write_text("another\n", encoding="utf-8")
+    list_of("--write")
+    after = listed.read_text("utf-8").splitlines()
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, True]
+    made.write_text("made again\n", encoding="utf-8")
+    list_of("--write")
+    assert listed.read_text("utf-8").splitlines()[2] != before[2], "what is there is what counts"
+
+
+def test_without_a_checksum_to_keep_a_file_has_to_be_there(list_of: Any, tmp_path: Path) -> None:
+    (tmp_path / "text" / "b.en").unlink()
+    with pytest.raises(SystemExit, match=r"text/b\.en: there is no such file"):
+        list_of("--write")
+    assert not (tmp_path / "list").exists()
+
+
+def test_a_corpus_that_is_missing_leaves_the_list_as_it_was(list_of: Any, tmp_path: Path) -> None:
+    list_of("--write")
+    before = (tmp_path / "list").read_text("utf-8")
+    (tmp_path / "data" / "a.en").unlink()
+    with pytest.raises(SystemExit, match=r"data/a\.en: there is no such file"):
+        list_of("--write")
+    assert (tmp_path / "list").read_text("utf-8") == before
 
 
 def test_corpora_are_compared_plain_or_compressed(
@@ -246,19 +293,25 @@ def test_corpora_are_compared_plain_or_compressed(
 
 
 def test_sentences_of_tests_that_stand_in_training_are_counted(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sets = importlib.import_module("box_sets")
-    (tmp_path / "train.en").write_text("the sun is warm\nsomething else\nthe sun is warm\n", encoding="utf-8")
-    (tmp_path / "train.de").write_text("es ist warm\netwas anderes\nSonne\n", encoding="utf-8")
-    (tmp_path / "newstest").symlink_to(place / "data" / "newstest")
+    sets, data = importlib.import_module("box_sets"), tmp_path / "data"
+    english, german = ("newstest/newstest2014.en-de.en", "newstest/newstest2014.en-de.de")
+    for folder in (data, tmp_path / "text"):
+        folder.mkdir()
+    (data / "train.en").write_text("the sun is warm\nsomething else\nthe sun is warm\n", encoding="utf-8")
+    (data / "train.de").write_text("es ist warm\netwas anderes\nSonne\n", encoding="utf-8")
+    (data / "newstest").symlink_to(place / "data" / "newstest")
     monkeypatch.setattr(sets, "SETS", [one for one in sets.SETS if one.key == "newstest2014 en-de"])
-    monkeypatch.setattr(sets, "named_files", lambda parts: ["data/train.en", "data/train.de"])
-    counted = sets.seen_in_training(tmp_path)
-    assert counted == {
-        "newstest/newstest2014.en-de.en": {"lines": 2, "seen": 1},
-        "newstest/newstest2014.en-de.de": {"lines": 2, "seen": 0},
-    }
+    names = ["data/train.en", "data/train.de", "text/made.de", "distilled/made.en"]
+    monkeypatch.setattr(sets, "named_files", lambda parts: names)
+    assert sets.seen_in_training(data) == {english: {"lines": 2, "seen": 1}, german: {"lines": 2, "seen": 0}}
+    (tmp_path / "text" / "made.de").write_text("ein Vogel singt\n", encoding="utf-8")
+    assert sets.seen_in_training(data) == {english: {"lines": 2, "seen": 1}, german: {"lines": 2, "seen": 1}}
+    assert capsys.readouterr().out == ""
+    (data / "train.de").unlink()
+    with pytest.raises(SystemExit, match=r"train\.de: there is no such file"):
+        sets.seen_in_training(data)
 
 
 def test_the_package_takes_a_model_and_nothing_beside_it() -> None:

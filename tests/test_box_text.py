@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import json
 import lzma
 import os
 import re
 import subprocess
 import sys
 import unicodedata
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -170,11 +172,24 @@ def told(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("arguments", [(), ("latin", "data", "text"), ("corpora", "data"), ("german", "a", "b", "c")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("latin", "data", "text"),
+        ("corpora", "data"),
+        ("german", "a", "b", "c"),
+        ("forms", "data", "distilled", "text"),
+        ("own", "data", "text"),
+        ("late", "data"),
+    ],
+)
 def test_a_wrong_command_line_is_told_the_right_ones(arguments: tuple[str, ...]) -> None:
-    assert "say corpora DATA OUT or chinese DATA DISTILLED OUT or german DISTILLED OUT" in told(
-        run("box-text", *arguments)
+    ways = (
+        "say corpora DATA OUT or chinese DATA DISTILLED OUT or german DISTILLED OUT or forms DATA OUT"
+        " or own DATA DISTILLED OUT or late DATA DISTILLED OUT, not "
     )
+    assert f"{ways}{' '.join(arguments)!r}." in told(run("box-text", *arguments))
 
 
 @pytest.mark.parametrize("name", ["box-numbers", "box-figures"])
@@ -203,6 +218,8 @@ def test_what_no_teacher_wrote_yet_is_named(tmp_path: Path) -> None:
     nowhere, out = tmp_path / "distilled", tmp_path / "text"
     assert str(nowhere / "more-zh.en") in told(run("box-text", "chinese", tmp_path / "data", nowhere, out))
     assert str(nowhere / "en-de-1.en") in told(run("box-text", "german", nowhere, out))
+    assert str(nowhere / "own-1.de") in told(run("box-text", "own", tmp_path / "data", nowhere, out))
+    assert str(nowhere / "late-1.en") in told(run("box-text", "late", tmp_path / "data", nowhere, out))
     assert not out.exists()
 
 
@@ -225,6 +242,223 @@ def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path, command: lis
     name, *arguments = [part.replace("data", str(tmp_path / "data")) for part in command]
     assert str(tmp_path / "text") in told(run(name, *arguments, tmp_path / "text"))
     assert (tmp_path / "text").read_text("utf-8") == "mine"
+
+
+# ---- the translation nearest to a person's ---------------------------------------------------------------------------
+
+
+def several(source: str, *translations: str) -> str:
+    """A line of JSON as the program writes it, the best translation first."""
+    told = {"source": source, "text": translations[0], "n_best": [{"text": one} for one in translations]}
+    return json.dumps(told, ensure_ascii=False)
+
+
+def words_or_marks(line: str) -> list[str]:
+    """The words and marks of a line, one character after the other."""
+    found, in_word = list[str](), False
+    for character in line:
+        is_part = character.isalnum() or character == "_"
+        if is_part and in_word:
+            found[-1] += character
+        elif not character.isspace():
+            found.append(character)
+        in_word = is_part
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "Yes.",
+        "yes yes yes yes yes, yes",
+        "It isn't 3.5 %, is it?",
+        "Über 1.000 Größen – »ja«!",
+        "  two  spaces\tand a tab ",
+        "这是山上的房子。",
+    ],
+)
+def test_runs_of_words_are_all_pieces_of_one_to_four(line: str) -> None:
+    words = words_or_marks(line)
+    pieces = Counter(
+        tuple(words[start:end])
+        for start in range(len(words))
+        for end in range(start + 1, len(words) + 1)
+        if end - start <= 4
+    )
+    assert text.runs_of_words(line) == pieces
+
+
+@pytest.mark.parametrize(
+    ("translations", "reference", "chosen"),
+    [
+        (("The house is old.", "The building is ancient."), "The building is ancient.", 1),
+        (("The old house.", "The house is old.", "A house, old."), "This house is old.", 1),  # longer runs count more
+        (("old is house the", "the house is old"), "the house is old", 1),  # the same words in their order
+        (("THE HOUSE", "the house"), "the house", 1),
+        (("yes yes yes yes", "yes indeed"), "yes", 1),  # said again it is not nearer
+        (("the house and the garden", "the house"), "the house", 1),  # nor is it with more around it
+        (("an old house", "an ancient house"), "a house", 0),  # of two alike the first
+        (("no", "nothing", "never"), "yes", 0),
+        (("", "no"), "yes", 0),
+        (("no", ""), "", 0),
+        (("only one",), "yes", 0),
+    ],
+)
+def test_the_nearest_shares_most_runs_of_words(translations: tuple[str, ...], reference: str, chosen: int) -> None:
+    assert text.nearest(several("Quelle", *translations), reference) == ("Quelle", translations[chosen])
+
+
+# ---- other forms of sentences ----------------------------------------------------------------------------------------
+
+
+def test_forms_are_in_capitals_and_bare(tmp_path: Path) -> None:
+    english, german = ([f"{word} {number}." for number in range(20)] for word in ("hello", "größe"))
+    english[2], german[2] = "Go !", "Geh!"
+    english[10], german[10] = "No mark", "Kein Punkt."  # on one side alone it stays, and the pair is left out
+    english[18], german[18] = "Is it?", "Ja, und es ist so."
+    speeches, reden = ([f"{word} {number}" for number in range(64)] for word in ("speech", "rede"))
+    speeches[3], reden[3] = "It’s ‘law’ – now", "Das heißt „Gesetz“"
+    speeches[23], reden[43] = "s" * 141, "r" * 141  # too long, be it on one side
+    speeches[63] = "s" * 140
+    sayings, chinese = ([f"tea {number}{end}" for number in range(10)] for end in (".", "。"))
+    sayings[5], chinese[5] = "Is it?", "没有"
+    sayings[9], chinese[9] = "Run!", "跑！"
+    save(
+        tmp_path / "data",
+        {
+            "europarl-en-de/train.en": speeches,
+            "europarl-en-de/train.de": reden,
+            "tatoeba-en-de/train.en": english,
+            "tatoeba-en-de/train.de": german,
+            "tatoeba-en-zh/train.en": sayings,
+            "tatoeba-en-zh/train.zh": chinese,
+            "3am-en-zh/train.en": [f"a boat {number}" for number in range(6)],
+            "3am-en-zh/train.zh": [f"船{number}" for number in range(6)],
+        },
+    )
+    assert run("box-text", "forms", tmp_path / "data", tmp_path / "text").returncode == 0
+    everyday = (1, 9, 17, 3, 11, 19, 5, 13)
+    assert made(tmp_path / "text") == {
+        "shouted.en": [*(f"HELLO {number}." for number in everyday), 'IT\'S "LAW" - NOW', "S" * 140],
+        "shouted.de": [*(f"GRÖSSE {number}." for number in everyday), "DAS HEISST „GESETZ“", "REDE 63"],
+        "bare.en": ["Go", "Is it"],
+        "bare.de": ["Geh", "Ja, und es ist so"],
+        "shouted-chinese.en": [*(f"TEA {number}." for number in (0, 2, 4, 6, 8)), "A BOAT 0", "A BOAT 4"],
+        "shouted-chinese.zh": [*(f"tea {number}。" for number in (0, 2, 4, 6, 8)), "船0", "船4"],
+        "bare-chinese.en": ["tea 1", "Run"],
+        "bare-chinese.zh": ["tea 1", "跑"],
+    }
+    first = {path.name: path.read_bytes() for path in (tmp_path / "text").iterdir()}
+    compress(tmp_path / "data")
+    assert run("box-text", "forms", tmp_path / "data", tmp_path / "again", hash_seed=1).returncode == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == first
+
+
+# ---- what the third model and the last teacher wrote -----------------------------------------------------------------
+
+
+# Of each part that the third model translates: German, what a person made of it, and what the model did.
+OWN = {
+    1: [
+        ("Das Haus ist alt.", "The house is ancient.", ["The house is old.", "The house is ancient."]),
+        ("Es ist kaputt.", "It is broken.", ["It is kaput.", "It is broken\ufffd"]),  # the nearest is not sound
+    ],
+    2: [
+        ("Der Hund bellt.", "The dog barks.", ["The dog barks.", "The dog is barking."]),
+        ("Und noch eine Rede, die lang ist.", "And one more speech, a long one.", ["No."]),
+    ],
+    3: [
+        ("Hallo.", "Hi.", ["Hello.", "Hi.", "Hi there."]),
+        ("Danke.", "Thanks.", ["I should like to thank you for all that you have done for us in these years."]),
+        ("Tom schläft.", "Tom is asleep.", ["Tom's sleeping.", "Tom sleeps."]),
+    ],
+}
+OWN_CHINESE = {
+    "own-4.en": ["I like Berlin very much.", "I like it very much, and so does she."],
+    "own-4.zh": ["我非常喜欢柏林。", "我sehr喜欢它，她也是。"],
+    "own-5.en": ["I have used Linux since 1998.", "Go."],
+    "own-5.zh": ["我从1999年开始使用Linux。", "走"],
+}
+
+
+def save_own(folder: Path) -> None:
+    """What the command own needs: the first part stands behind 300,000 lines of parliament, the second behind more."""
+    for name, side in (("data/europarl-en-de/train.de", 0), ("text/parliament.en", 1)):
+        first, second = ([pair[side] for pair in OWN[part]] for part in (1, 2))
+        save(folder, {name: ["x"] * 300_000 + first + ["x"] * (150_000 - len(first)) + second})
+    for language, side in (("de", 0), ("en", 1)):
+        save(folder, {f"data/tatoeba-en-de/train.{language}": [pair[side] for pair in OWN[3]]})
+    for part, lines in OWN.items():
+        save(folder, {f"distilled/own-{part}.de": [german for german, _, _ in lines]})
+        save(folder, {f"distilled/own-{part}.json": [several(german, *found) for german, _, found in lines]})
+    save(folder / "distilled", OWN_CHINESE)
+
+
+def make(folder: Path, command: str, *, hash_seed: int = 0) -> dict[str, bytes]:
+    """What a command writes of the made-up corpora."""
+    done = run("box-text", command, *(folder / part for part in ("data", "distilled", "text")), hash_seed=hash_seed)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return {path.name: path.read_bytes() for path in (folder / "text").iterdir() if path.name != "parliament.en"}
+
+
+def test_of_what_the_third_model_wrote_the_sound_and_nearest_is_taken(tmp_path: Path) -> None:
+    save_own(tmp_path)
+    first = make(tmp_path, "own")
+    assert {name: content.decode().splitlines() for name, content in first.items()} == {
+        "own.de": ["Das Haus ist alt.", "Der Hund bellt.", "Hallo.", "Tom schläft."],
+        "own.en": ["The house is ancient.", "The dog barks.", "Hi.", "Tom sleeps."],
+        "home.en": ["I like Berlin very much."],
+        "home.zh": ["我非常喜欢柏林。"],
+        "halls.en": ["Go."],
+        "halls.zh": ["走"],
+    }
+    compress(tmp_path / "data")
+    assert make(tmp_path, "own", hash_seed=1) == first
+
+
+@pytest.mark.parametrize("part", [1, 2, 3])
+def test_a_line_that_the_corpus_does_not_have_there_is_named(tmp_path: Path, part: int) -> None:
+    save_own(tmp_path)
+    path = tmp_path / "distilled" / f"own-{part}.de"
+    path.write_text(path.read_text("utf-8").replace("a", "o"), encoding="utf-8")
+    said = told(run("box-text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
+    assert f"{path} has another line than the corpus: " in said and "box-distil.sh" in said
+    assert not (tmp_path / "text" / "own.de").exists()
+
+
+def save_late(folder: Path, *, lines: int) -> None:
+    """What the command late needs; the first everyday lines are long, so that their portion is not done first."""
+    more = " ".join(map(str, range(1000, 1040)))
+    english = [f"line {number} {more if number < 500 else ''}" for number in range(lines)]
+    answers = [several(line, f"satz {line}", f"zeile {line}", f"vers {line}") for line in english]
+    answers[7] = several(english[7], "zu kurz")
+    save(
+        folder / "data",
+        {"tatoeba-en-de/train.en": english, "tatoeba-en-de/train.de": [f"zeile {line}" for line in english]},
+    )
+    save(folder / "distilled", {"late-4.en": english, "late-4.json": answers})
+    for part in (1, 2, 3, 5):
+        sides = {"en": [f"good day {part}", "house"], "de": [f"guten Tag {part}", "H\ufffd"]}
+        save(folder / "distilled", {f"late-{part}.{language}": side for language, side in sides.items()})
+
+
+def test_of_what_the_last_teacher_wrote_the_sound_and_nearest_is_taken_in_order(tmp_path: Path) -> None:
+    lines = 2 * text.LINES_AT_ONCE + 100
+    save_late(tmp_path, lines=lines)
+    first = make(tmp_path, "late")
+    found = made(tmp_path / "text")
+    order = [int(line.split()[1]) for line in found["late-everyday.en"]]
+    assert order == [number for number in range(lines) if number != 7]
+    assert found["late-everyday.de"] == [f"zeile {line}" for line in found["late-everyday.en"]]
+    assert found["late.en"] == ["good day 1", "good day 2", "good day 3"]
+    assert found["late.de"] == ["guten Tag 1", "guten Tag 2", "guten Tag 3"]
+    assert (found["fresh.en"], found["fresh.de"]) == (["good day 5"], ["guten Tag 5"])
+    assert sorted(found) == sorted(
+        f"{name}.{end}" for name in ("fresh", "late", "late-everyday") for end in ("de", "en")
+    )
+    compress(tmp_path / "data")
+    assert make(tmp_path, "late", hash_seed=1) == first
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------

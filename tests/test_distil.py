@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import lzma
 import os
 import re
 import shutil
@@ -14,13 +16,26 @@ import pytest
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 FIRST = ("first", "my data", "teacher", "dis tilled")
-SECOND = ("second", "my data", "teacher", "dis tilled", "plain text")
+SECOND, THIRD, FOURTH = (
+    (lesson, "my data", "teacher", "dis tilled", "plain text") for lesson in ("second", "third", "fourth")
+)
 TEACHER = """#!/usr/bin/env bash
 if [ "$1" != -m ]; then exec "$REAL_PYTHON" "$@"; fi
-while [ $# -gt 0 ]; do case $1 in -i) from=$2;; -o) to=$2;; esac; shift; done
+most=1
+while [ $# -gt 0 ]; do
+  case $1 in -i) from=$2;; -o) to=$2;; --to) language=$2;; --json) json=yes;; --num-best) most=$2;; esac
+  shift
+done
 echo "$to" >> calls
 if [ "$(basename "$to")" = "${UNABLE:-}" ]; then exit 3; fi
+if [ "${json:-}" ]; then exec "$REAL_PYTHON" bin/several.py "$most" "$language" < "$from" > "$to"; fi
 tr a-z A-Z < "$from" > "$to"
+"""
+SEVERAL = """import json, sys
+for line in map(str.rstrip, sys.stdin):
+    found = [line.upper(), line, line.capitalize(), line.lower(), ""][: int(sys.argv[1])]
+    n_best = [{"text": one} for one in found]
+    print(json.dumps({"source": line, "target_language": sys.argv[2], "text": found[0], "n_best": n_best}))
 """
 
 pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash here")
@@ -31,6 +46,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").write_text(TEACHER, encoding="utf-8")
     (tmp_path / "bin" / "python3").chmod(0o755)
+    (tmp_path / "bin" / "several.py").write_text(SEVERAL, encoding="utf-8")
     texts = {
         "newstest/news.en": "news\n",
         "multi30k/test2016.en": "a test\n",
@@ -41,6 +57,10 @@ def folder(tmp_path: Path) -> Path:
         "tatoeba-en-de/train.en": "hello\ntwo\nhello\nnews\n",
         "tatoeba-en-de/train.de": "hallo\nzwei\nservus\nneues\n",
         "msdocs-en-zh/train.en": "click\na valid line\nclick\n",
+        "tatoeba-en-zh/train.en": "tea\nnews\ntea\n",
+        "tatoeba-en-zh/train.zh": "茶\n新闻\n喝茶\n",
+        "3am-en-zh/train.en": "a boat\ntea\na test\na train\n",
+        "3am-en-zh/train.zh": "船\n茶\n考试\n火车\n",
     }
     (tmp_path / "plain text").mkdir()
     (tmp_path / "plain text" / "parliament.en").write_text("plain one\nplain two\na test\n", encoding="utf-8")
@@ -61,8 +81,19 @@ def distil(folder: Path, *arguments: str, **settings: str) -> int:
     return run(folder, "bash", str(CONFIGS / "box-distil.sh"), *(arguments or FIRST), **settings).returncode
 
 
-def made(folder: Path) -> dict[str, list[str]]:
-    return {path.name: path.read_text("utf-8").splitlines() for path in (folder / "dis tilled").iterdir()}
+def made(folder: Path, part: str = "dis tilled") -> dict[str, list[str]]:
+    return {path.name: path.read_text("utf-8").splitlines() for path in (folder / part).iterdir()}
+
+
+def number_lines(folder: Path, **lengths: int) -> None:
+    """Give parliament so many lines in a language, each of which says its number."""
+    for language, length in lengths.items():
+        name = "plain text/parliament.en" if language == "en" else f"my data/europarl-en-de/train.{language}"
+        (folder / name).write_text("".join(f"{line}\n" for line in range(1, length + 1)), encoding="utf-8")
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [str(line) for line in range(first, last + 1)]
 
 
 def test_each_file_of_the_first_lesson_has_the_lines_that_the_script_says(folder: Path) -> None:
@@ -120,13 +151,12 @@ def test_each_file_of_the_second_lesson_has_the_lines_that_the_script_says(folde
 
 
 def test_the_second_lesson_takes_parliament_in_parts_that_follow_each_other(folder: Path) -> None:
-    for name, lines in (("plain text/parliament.en", 450_000), ("my data/europarl-en-de/train.de", 310_000)):
-        (folder / name).write_text("".join(f"{line}\n" for line in range(1, lines + 1)), encoding="utf-8")
+    number_lines(folder, en=450_000, de=310_000)
     assert distil(folder, *SECOND) == 0
     found = made(folder)
     for name, half in (("en-de-{}.en", 200_000), ("de-en-{}.de", 150_000)):
         for part in (1, 2):
-            assert found[name.format(part)] == [str(line) for line in range((part - 1) * half + 1, part * half + 1)]
+            assert found[name.format(part)] == numbers((part - 1) * half + 1, part * half)
 
 
 def test_a_trial_of_the_second_lesson_takes_a_few_lines_of_each(folder: Path) -> None:
@@ -136,16 +166,163 @@ def test_a_trial_of_the_second_lesson_takes_a_few_lines_of_each(folder: Path) ->
     assert found["en-de-3.en"] == ["hello"] and found["en-de-1.de"] == ["PLAIN ONE"]
 
 
+# ---- the third and the fourth lesson ---------------------------------------------------------------------------------
+
+
+def four_of(lines: list[str], language: str) -> list[dict[str, object]]:
+    """What the copying teacher says of each line, the best first."""
+    return [
+        {
+            "source": line,
+            "target_language": language,
+            "text": line.upper(),
+            "n_best": [{"text": one} for one in (line.upper(), line, line.capitalize(), line.lower())],
+        }
+        for line in lines
+    ]
+
+
+def test_each_file_of_the_third_lesson_has_the_lines_that_the_script_says(folder: Path) -> None:
+    assert distil(folder, *THIRD) == 0
+    found = made(folder)
+    assert sorted(found.pop("held-out.en")) == ["a test", "a test", "a test", "a valid line", "news"]
+    everyday = ["hallo", "zwei", "servus", "neues"]
+    assert [json.loads(line) for line in found.pop("own-3.json")] == four_of(everyday, "en")
+    assert found == {
+        "own-1.de": [],  # parliament is too short here for any of these
+        "own-1.json": [],
+        "own-2.de": [],
+        "own-2.json": [],
+        "own-3.de": everyday,
+        "own-4.en": ["hello", "two"],  # no line twice, and none of a test
+        "own-4.zh": ["HELLO", "TWO"],
+        "own-5.en": [],
+        "own-5.zh": [],
+    }
+
+
+def test_each_file_of_the_fourth_lesson_has_the_lines_that_the_script_says(folder: Path) -> None:
+    assert distil(folder, *FOURTH) == 0
+    found = made(folder)
+    assert sorted(found.pop("held-out.en")) == ["a test", "a test", "a test", "a valid line", "news"]
+    everyday = ["hello", "two", "hello", "news"]
+    assert [json.loads(line) for line in found.pop("late-4.json")] == four_of(everyday, "de")
+    assert found == {
+        "late-1.en": ["plain one", "plain two", "a test"],
+        "late-1.de": ["PLAIN ONE", "PLAIN TWO", "A TEST"],
+        "late-2.en": [],
+        "late-2.de": [],
+        "late-3.en": [],
+        "late-3.de": [],
+        "late-4.en": everyday,
+        "late-5.en": ["tea", "a boat", "a train"],  # no line twice, and none of a test
+        "late-5.de": ["TEA", "A BOAT", "A TRAIN"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("lesson", "parts", "translated"),
+    [
+        (
+            THIRD,
+            {"own-1.de": (300_001, 450_000), "own-2.de": (450_001, 600_000), "own-5.en": (300_001, 450_000)},
+            ("own-1.json", "own-2.json", "own-5.zh"),
+        ),
+        (
+            FOURTH,
+            {"late-1.en": (1, 250_000), "late-2.en": (250_001, 500_000), "late-3.en": (500_001, 610_000)},
+            ("late-1.de", "late-2.de", "late-3.de"),
+        ),
+    ],
+)
+def test_the_later_lessons_take_parliament_in_parts_that_follow_each_other(
+    folder: Path, lesson: tuple[str, ...], parts: dict[str, tuple[int, int]], translated: tuple[str, ...]
+) -> None:
+    number_lines(folder, en=610_000, de=610_000)
+    (folder / "dis tilled").mkdir()
+    for name in translated:  # as if it were done, which would only take time
+        (folder / "dis tilled" / name).touch()
+    assert distil(folder, *lesson) == 0
+    found = made(folder)
+    assert all(found[name] == numbers(*part) for name, part in parts.items())
+
+
+@pytest.mark.parametrize(
+    ("lesson", "name", "lines"),
+    [(THIRD, "own-2.de", ["450001", "450002"]), (FOURTH, "late-3.en", ["500001", "500002"])],
+)
+def test_a_trial_of_the_later_lessons_takes_a_few_lines_of_each(
+    folder: Path, lesson: tuple[str, ...], name: str, lines: list[str]
+) -> None:
+    number_lines(folder, en=500_005, de=450_005)
+    assert distil(folder, *lesson, MOST_LINES="2") == 0
+    found = made(folder)
+    assert found[name] == lines
+    assert len(found.pop("held-out.en")) == 5, "a trial leaves out the same lines"
+    assert len(found) == 10 and {len(text) for text in found.values()} == {2}
+
+
+def test_of_the_later_lessons_what_failed_is_told_and_what_is_whole_is_not_made_again(folder: Path) -> None:
+    assert distil(folder, *THIRD, UNABLE="own-3.json") == 1
+    assert "own-3.json" not in made(folder) and "own-4.zh" in made(folder)
+    assert distil(folder, *THIRD) == 0
+    assert (folder / "calls").read_text("utf-8").splitlines() == ["dis tilled/own-3.json"]
+    assert distil(folder, *FOURTH, UNABLE="late-5.de") == 1
+    assert "late-4.json" in made(folder) and "late-5.de" not in made(folder)
+
+
+def box_text(folder: Path, command: str) -> None:
+    done = run(folder, sys.executable, str(CONFIGS / "box-text.py"), command, "my data", "dis tilled", "plain text")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_what_the_third_model_wrote_is_compared_with_what_people_wrote(folder: Path) -> None:
+    number_lines(folder, en=450_003, de=450_003)
+    corpus = folder / "my data" / "europarl-en-de" / "train.de"
+    corpus.with_name("train.de.xz").write_bytes(lzma.compress(corpus.read_bytes(), preset=0))
+    corpus.unlink()
+    (folder / "my data" / "tatoeba-en-de" / "train.en").write_text("HALLO\nzwei\nServus\nnew\n", encoding="utf-8")
+    assert distil(folder, *THIRD, MOST_LINES="3") == 0
+    box_text(folder, "own")
+    found = made(folder, "plain text")
+    speeches = ["300001", "300002", "300003", "450001", "450002", "450003"]
+    assert found["own.de"] == [*speeches, "hallo", "zwei", "servus"]
+    assert found["own.en"] == [*speeches, "HALLO", "zwei", "Servus"]
+    assert found["home.en"] == made(folder)["own-4.en"] and found["home.zh"] == made(folder)["own-4.zh"]
+    assert found["halls.en"] == found["halls.zh"] == speeches[:3]
+
+
+def test_what_the_last_teacher_wrote_is_compared_with_what_people_wrote(folder: Path) -> None:
+    (folder / "my data" / "tatoeba-en-de" / "train.de").write_text("hello\nTWO\nHello\nneues\n", encoding="utf-8")
+    number_lines(folder, en=500_002)
+    assert distil(folder, *FOURTH, MOST_LINES="3") == 0
+    box_text(folder, "late")
+    found = made(folder, "plain text")
+    assert found["late.en"] == found["late.de"] == [*numbers(1, 3), *numbers(250_001, 250_003), "500001", "500002"]
+    assert found["fresh.en"] == ["tea", "a boat", "a train"] and found["fresh.de"] == ["TEA", "A BOAT", "A TRAIN"]
+    assert found["late-everyday.en"] == ["hello", "two", "hello"]
+    assert found["late-everyday.de"] == ["hello", "TWO", "Hello"]
+
+
+# ---- errors, and the whole chain -------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "say first DATA TEACHER OUT or second DATA TEACHER OUT TEXT, not ''"),
-        (("third", *FIRST[1:]), "say first"),
+        ((), "say first DATA TEACHER OUT, or second, third or fourth DATA TEACHER OUT TEXT, not ''"),
+        (("fifth", *SECOND[1:]), "say first"),
         (FIRST[1:], "not 'my data teacher dis tilled'"),
         (SECOND[:-1], "say first"),
+        (THIRD[:-1], "say first"),
+        ((*FOURTH, "more"), "say first"),
         ((*FIRST, "plain text"), "say first"),
         (("first", "nowhere", "teacher", "dis tilled"), "nowhere: there is no such folder"),
-        ((*SECOND[:-1], "nowhere"), "python3 configs/box-text.py corpora my data nowhere"),
+        (("fourth", "nowhere", *FOURTH[2:]), "nowhere: there is no such folder"),
+        *(
+            ((*lesson[:-1], "nowhere"), "python3 configs/box-text.py corpora my data nowhere")
+            for lesson in (SECOND, THIRD, FOURTH)
+        ),
     ],
 )
 def test_a_wrong_lesson_or_folder_is_told_in_one_line(folder: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -156,12 +333,17 @@ def test_a_wrong_lesson_or_folder_is_told_in_one_line(folder: Path, arguments: t
 
 @pytest.mark.usefixtures("benchmarks")
 def test_the_steps_of_the_recipe_make_every_text_that_a_recipe_names(folder: Path) -> None:
-    """All steps of the header of box.yaml but those of the program, in their order."""
-    (folder / "configs").symlink_to(CONFIGS)
+    """All steps of the header of box.yaml but those of the program, in their order; made-up pairs are few here."""
+    shutil.copytree(CONFIGS, folder / "configs")
+    for script in (folder / "configs").glob("box-*.py"):
+        few = re.sub(
+            r"^PAIRS = .*", lambda found: found[0].replace("_000", "0"), script.read_text("utf-8"), flags=re.MULTILINE
+        )
+        script.write_text(few, encoding="utf-8")
     (folder / "my data").rename(folder / "data")
     header = (CONFIGS / "box.yaml").read_text("utf-8")
     steps = re.findall(r"^#   ((?:bash|python3) .*?)(?:  #.*)?$", header, flags=re.MULTILINE)
-    assert len(steps) == 6
+    assert len(steps) == 13
     for step in steps:
         done = run(folder, "bash", "-c", step)
         assert done.returncode == 0, (step, done.stderr)
