@@ -232,12 +232,15 @@ def forms(data: Path, out: Path) -> None:
     write_pairs(out, "bare-chinese", ("en", "zh"), bare(some("tatoeba-en-zh", ("en", "zh"), first=1, every=4)))
 
 
-def beside_references(name: Path, source: str, corpus: Iterable[Pair]) -> Iterator[Pair]:
+def beside_references(name: Path, source: str, corpus: Iterator[Pair]) -> Iterator[Pair]:
     """Every line of JSON that a model wrote beside what a person wrote: the corpus has it beside the same source."""
     translated = pairs_of(name.with_suffix(f".{source}"), name.with_suffix(".json"))
-    for (line, made), (same, reference) in zip(translated, corpus, strict=False):
+    for number, (line, made) in enumerate(translated, start=1):
+        same, reference = next(corpus, ("", ""))
         if line != same:
-            stop(f"{name}.{source} has another line than the corpus: {line!r}. Run box-distil.sh for it again.")
+            stop(f"{name}.{source}, line {number}: the corpus has another there. Run box-distil.sh for it again.")
+        if not (made.startswith("{") and made.endswith("}")):
+            stop(f"{name}.json, line {number}: cut off or damaged. Remove the file and run box-distil.sh again.")
         yield made, reference
 
 

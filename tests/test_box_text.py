@@ -53,6 +53,7 @@ def made(folder: Path) -> dict[str, list[str]]:
     return {path.name: path.read_text("utf-8").splitlines() for path in folder.iterdir()}
 
 
+sys.path.insert(0, str(CONFIGS))  # where scripts find what they share
 text, numbers, figures = script("box-text"), script("box-numbers"), script("box-figures")
 
 # ---- marks and sound text --------------------------------------------------------------------------------------------
@@ -423,8 +424,26 @@ def test_a_line_that_the_corpus_does_not_have_there_is_named(tmp_path: Path, par
     path = tmp_path / "distilled" / f"own-{part}.de"
     path.write_text(path.read_text("utf-8").replace("a", "o"), encoding="utf-8")
     said = told(run("box-text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
-    assert f"{path} has another line than the corpus: " in said and "box-distil.sh" in said
+    assert re.search(rf"{re.escape(str(path))}, line [12]: the corpus has another there", said)
+    assert "box-distil.sh" in said
     assert not (tmp_path / "text" / "own.de").exists()
+
+
+def test_a_corpus_that_ends_too_soon_is_another_corpus(tmp_path: Path) -> None:
+    save_late(tmp_path, lines=9)
+    for side in ("en", "de"):
+        path = tmp_path / "data" / "tatoeba-en-de" / f"train.{side}"
+        path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:8]), encoding="utf-8")
+    said = told(run("box-text", "late", *(tmp_path / name for name in ("data", "distilled", "text"))))
+    assert f"{tmp_path / 'distilled' / 'late-4.en'}, line 9: the corpus has another there" in said
+
+
+def test_a_line_of_json_that_was_cut_off_is_named(tmp_path: Path) -> None:
+    save_own(tmp_path)
+    path = tmp_path / "distilled" / "own-2.json"
+    path.write_text(path.read_text("utf-8")[:-5] + "\n", encoding="utf-8")
+    said = told(run("box-text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
+    assert f"{path}, line " in said and "cut off or damaged" in said
 
 
 def save_late(folder: Path, *, lines: int) -> None:

@@ -23,13 +23,13 @@ void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, int grou
 #pragma GCC unroll 12
         for (int r = 0; r < ROWS; ++r) total[u][r][0] = total[u][r][1] = _mm512_setzero_si512();
     const uint8_t *fifth = bytes + 4 * stride, *ninth = bytes + 8 * stride;
-    const long stride3 = 3 * stride;
+    const long stride3 = 3 * stride, ahead = ROWS > 4 ? 2048 : FEW_ROWS_AHEAD;
     for (int g = 0; g < groups; g += UNROLL) {
 #pragma GCC unroll 4
         for (int u = 0; u < UNROLL; ++u) {
             const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
-            _mm_prefetch(reinterpret_cast<const char*>(weights + 2048), _MM_HINT_T0);
-            _mm_prefetch(reinterpret_cast<const char*>(weights + 2048 + 64), _MM_HINT_T0);
+            _mm_prefetch(reinterpret_cast<const char*>(weights + ahead), _MM_HINT_T0);
+            _mm_prefetch(reinterpret_cast<const char*>(weights + ahead + 64), _MM_HINT_T0);
             weights += 128;
 #pragma GCC unroll 12
             for (int r = 0; r < ROWS; ++r) {

@@ -46,6 +46,14 @@ struct Processor {
 
 } // namespace
 
+#if defined(__x86_64__)
+// Few rows wait for memory. A hint 2 kB ahead makes that half as long again on AMD's processors, and changes little on Intel's.
+const long FEW_ROWS_AHEAD = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("intel") ? 2048L : 0L;
+}();
+#endif
+
 const Kernels* find_kernels(const char* name) {
     const Kernels* usable[5];
     int count = 0;

@@ -108,6 +108,7 @@ struct Kernels {
 
 extern const Kernels PORTABLE;
 #if defined(__x86_64__)
+extern const long FEW_ROWS_AHEAD; // bytes from the weights that few rows meet to those that are fetched meanwhile
 extern const Kernels AVX2, AVX_VNNI, AVX512, AMX;
 #endif
 
