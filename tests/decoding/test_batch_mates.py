@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,8 @@ SHAPE: dict[str, Any] = {
     "num_decoder_layers": 2,
     "max_length": 128,
 }
+PROCESSOR = Path("/proc/cpuinfo")
+MADE_BY_AMD = PROCESSOR.exists() and "AuthenticAMD" in PROCESSOR.read_text(encoding="utf-8")
 
 
 def make_jobs(count: int) -> list[Job]:
@@ -45,6 +48,7 @@ def bits(outcome: Outcome) -> list[tuple[list[int], list[float], float]]:
     return [(found.tokens, found.token_log_probs, found.score) for found in outcome.hypotheses]
 
 
+@pytest.mark.skipif(MADE_BY_AMD, reason="torch does not keep its bits there, as docs/engines.md says")
 @pytest.mark.parametrize(
     "settings",
     [{"beam_size": 4, "num_best": 2}, {"method": "greedy"}, {"method": "sampling", "num_best": 2}],

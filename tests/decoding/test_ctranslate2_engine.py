@@ -165,8 +165,9 @@ def test_translations_are_ours(ours: Translator, theirs: Translator, settings: d
     expected, found = (translator.translate(DIGITS, **settings) for translator in (ours, theirs))
     assert [one.tokens for one in found] == [one.tokens for one in expected]
     assert [one.finished for one in found] == [one.finished for one in expected]
-    assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in expected], abs=0.1)
-    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=0.1)
+    # What is forbidden has some probability, which CTranslate2 gives to the rest: how much depends on the training.
+    assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in expected], abs=0.2)
+    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=0.2)
     assert len({len(one.tokens) for one in expected}) > 1 or "max_length" in settings
 
 

@@ -58,7 +58,7 @@ def assert_each_pair_as_if_alone(model: Transformer, rows: list[list[Pair]], *, 
         for segment, (source, target_input) in enumerate(pairs, start=1):
             alone = model(source[None], target_input[None])[0]
             together = logits[row][packed.target_segments[row] == segment]
-            torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)  # products round by their shape
 
 
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
