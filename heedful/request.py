@@ -7,7 +7,6 @@ fills a request with the values of its preset. An unknown key is an error that n
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import types
@@ -146,6 +145,8 @@ def _plain(value: Any) -> Any:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint " (did you mean 'x'?)" when a known word is close."""
+    import difflib
+
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
 

@@ -146,7 +146,7 @@ def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = Fals
         return None
     from heedful.checkpoint import describe
     from heedful.checkpoint.arrays import load_arrays
-    from heedful.checkpoint.ctranslate2_format import RECORD
+    from heedful.checkpoint.exported import RECORD
     from heedful.checkpoint.finding import find_model
 
     try:

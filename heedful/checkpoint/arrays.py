@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.compact import Rounded, joined, restored
@@ -19,6 +18,8 @@ from heedful.config import Config
 from heedful.errors import ModelDirectoryError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from heedful.text.tokenizer import Tokenizer
 
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I8": "<i1"}
@@ -60,6 +61,8 @@ def read_stored(files: Files) -> dict[str, np.ndarray | Rounded]:
 
 def read_weights(path: Path, shown_as: Path) -> dict[str, np.ndarray]:
     """All tensors of a safetensors file; `shown_as` is for the messages."""
+    import numpy as np
+
     header = read_header(path, shown_as)
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -79,4 +82,4 @@ def read_weights(path: Path, shown_as: Path) -> dict[str, np.ndarray]:
 
 def size(shape: tuple[int, ...]) -> int:
     """How many numbers an array of this shape holds."""
-    return int(np.prod(shape, dtype=np.int64))
+    return math.prod(shape)

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeVar
 
 from heedful.errors import ModelDirectoryError
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+    Stored = Mapping[str, "np.ndarray | Rounded"]
+
 T = TypeVar("T")
-Floats = NDArray[np.float32]
 SCALE = "_scale"
-LEAST_SCALE = np.float32(1e-30)  # of a row of zeros: it must be divided by
+LEAST_SCALE = 1e-30  # of a row of zeros: it must be divided by
 KEPT = ("source_positions.", "target_positions.")
 """Tables that are only added, never multiplied with: they stay float32."""
 
@@ -34,20 +37,23 @@ class Rounded:
 
     def restored(self) -> Floats:
         """The matrix in real numbers again, as near as the rounding left it."""
+        import numpy as np
+
         return self.values.astype(np.float32) * self.scales[:, None]
-
-
-Stored = Mapping[str, np.ndarray | Rounded]
 
 
 def round_rows(weight: Floats) -> Rounded:
     """The nearest whole multiples of each row's scale."""
-    scales = np.maximum(np.abs(weight).max(axis=1) / np.float32(127.0), LEAST_SCALE).astype(np.float32)
+    import numpy as np
+
+    scales = np.maximum(np.abs(weight).max(axis=1) / np.float32(127.0), np.float32(LEAST_SCALE)).astype(np.float32)
     return Rounded(np.rint(weight / scales[:, None]).astype(np.int8), scales)
 
 
 def round_matrices(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors of a compact file: every matrix rounded, with its scales; all else as it is."""
+    import numpy as np
+
     tensors: dict[str, np.ndarray] = {}
     for name, weight in weights.items():
         if weight.ndim != 2 or weight.dtype != np.float32 or name.startswith(KEPT):
@@ -62,12 +68,12 @@ def round_matrices(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def joined(tensors: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray | Rounded]:
     """Tensors of a file by the names of the model's weights: matrices of int8 together with their scales."""
-    scales = {name: f"{name}{SCALE}" for name, tensor in tensors.items() if tensor.dtype == np.int8}
+    scales = {name: f"{name}{SCALE}" for name, tensor in tensors.items() if tensor.dtype == "int8"}
     found: dict[str, np.ndarray | Rounded] = {}
     for name, tensor in tensors.items():
         if name in scales:
             scale = tensors.get(scales[name])
-            if tensor.ndim != 2 or scale is None or scale.shape != tensor.shape[:1] or scale.dtype != np.float32:
+            if tensor.ndim != 2 or scale is None or scale.shape != tensor.shape[:1] or scale.dtype != "float32":
                 raise ModelDirectoryError(f"{where}: {name} is int8 and has not one scale for each of its rows.")
             found[name] = Rounded(tensor, scale)
         elif name not in scales.values():

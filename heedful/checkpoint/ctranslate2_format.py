@@ -10,21 +10,17 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from heedful.checkpoint.arrays import ModelArrays
-from heedful.checkpoint.directory import parse_json, sha256
 from heedful.checkpoint.shortlist import Shortlist
-from heedful.config import Config, ModelConfig
+from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.request import from_mapping, nearest
+from heedful.request import nearest
 
 BINARY_VERSION, SPECIFICATION, REVISION = 6, "TransformerSpec", 7
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "bfloat16": 5}
-RECORD, RECORD_FORMAT, RECORD_VERSION = "heedful.json", "heedful-ctranslate2", 1
-"""The file that makes an exported directory complete: our configuration, and the checksums of the other files."""
 VOCABULARY_MAP = "vmap.txt"
 ACTIVATIONS = {"relu": 0, "swiglu": 2, "gelu": 3}  # SwiGLU's gate is a swish
 QUANTIZATIONS = {  # name -> type of the weights that are multiplied, type of all others
@@ -174,22 +170,6 @@ def vocabulary_map(arrays: ModelArrays, shortlist: Shortlist) -> bytes:
 def writable(piece: str) -> bool:
     """Whether a piece can stand in the map, whose marks are spaces, tabs and line breaks."""
     return not any(mark in piece for mark in " \t\r\n")
-
-
-def read_exported(directory: str | Path) -> ModelArrays:
-    """What an exported directory tells of its model, after comparing its files with their checksums; no weights."""
-    from heedful.text.tokenizer import Tokenizer
-
-    place = Path(directory)
-    record = parse_json(place / RECORD, (place / RECORD).read_bytes())
-    if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
-        raise ModelDirectoryError(f'{place / RECORD} does not describe an exported model; run "heedful export" again.')
-    if record.get("format_version") != RECORD_VERSION:
-        raise ModelDirectoryError(f"{place / RECORD}: made by another version of heedful; export the model again.")
-    for name, expected in record["files"].items():
-        if not (place / name).is_file() or sha256(place / name) != expected:
-            raise ModelDirectoryError(f"{place / name}: missing or not what was exported; export the model again.")
-    return ModelArrays({}, from_mapping(Config, record["config"]), Tokenizer.load(place), record["details"])
 
 
 def vocabularies(arrays: ModelArrays) -> dict[str, bytes]:

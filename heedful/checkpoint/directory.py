@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -174,6 +173,8 @@ def prepare_directory(directory: str | Path) -> Path:
 
 def replace_files(directory: str | Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a new folder, then put its files in the place of the old model's, all at once."""
+    import shutil
+
     directory = prepare_directory(directory)
     staging, saved = directory / SAVING, directory / SAVED
     try:
@@ -207,6 +208,8 @@ def _seal(staging: Path) -> None:
 
 def _finish(directory: Path) -> None:
     """Move the files of a committed save to their places (step 3); also after a crash, and as often as need be."""
+    import shutil
+
     saved = directory / SAVED
     if not saved.exists():
         return

@@ -13,8 +13,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.checkpoint.ctranslate2_format import RECORD
 from heedful.checkpoint.directory import CHECKSUMS, SAVED, is_begun
+from heedful.checkpoint.exported import RECORD
 from heedful.errors import ConfigError
 from heedful.request import nearest
 

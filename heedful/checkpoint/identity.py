@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 
 from heedful.checkpoint.arrays import load_arrays
-from heedful.checkpoint.ctranslate2_format import RECORD, read_exported
 from heedful.checkpoint.directory import CARD, locate, parse_json
+from heedful.checkpoint.exported import RECORD, read_exported
 from heedful.config import DecodingConfig
 from heedful.text.directions import Directions
 

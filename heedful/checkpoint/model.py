@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +102,8 @@ def write_model(
     `more`: further files of the format, by their names. Returns the tensors that alone are larger than the limit, and
     so is their file.
     """
+    import shutil
+
     sizes = {name: int(tensor.nbytes) for name, tensor in tensors.items()}
     shards = divide(sizes, shard_limit)
     files = dict(zip(shard_names(len(shards)), shards, strict=True))
@@ -258,6 +258,8 @@ def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None
 
 def load_tokenizer(files: Files) -> Tokenizer:
     """Read the tokenizer from a private copy, since its files may be moving to their places just now."""
+    import tempfile
+
     from heedful.text.tokenizer import Tokenizer
 
     with tempfile.TemporaryDirectory() as copy:

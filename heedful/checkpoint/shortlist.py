@@ -7,12 +7,10 @@ candidates instead of the whole vocabulary is much of the work saved when one se
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.arrays import read_weights
@@ -20,10 +18,13 @@ from heedful.checkpoint.directory import CARD, SHORTLIST, Files
 from heedful.checkpoint.model import read_record
 from heedful.errors import ModelDirectoryError
 
-IDS = (np.int32, np.uint16)
-KINDS: dict[str, tuple[type, ...]] = {"starts": (np.int64,), "targets": IDS, "always": IDS}
+if TYPE_CHECKING:
+    import numpy as np
+
+IDS = ("int32", "uint16")
+KINDS: dict[str, tuple[str, ...]] = {"starts": ("int64",), "targets": IDS, "always": IDS}
 LANGUAGES = "languages"
-MASKS = (np.uint8, np.uint16, np.uint32, np.uint64)
+MASKS = ("uint8", "uint16", "uint32", "uint64")
 REMEDY = files_of.remedy_for(SHORTLIST)
 
 
@@ -50,6 +51,8 @@ class Shortlist:
 
     def candidates(self, source: Sequence[int]) -> np.ndarray:
         """All that a translation of these tokens may consist of, in rising order."""
+        import numpy as np
+
         return np.unique(np.concatenate([self.always, *(self.of(token) for token in source)]))
 
 
@@ -69,6 +72,8 @@ def read_shortlist(directory: str | Path) -> Shortlist | None:
 
 def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) -> Shortlist:
     """A shortlist from its file, with every bound checked; `shown_as` is for the messages."""
+    import numpy as np
+
     try:
         arrays = read_weights(path, shown_as)
         settings = read_settings(path)
@@ -93,8 +98,8 @@ def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) ->
     return found
 
 
-def _is_list(array: np.ndarray, kinds: Sequence[type]) -> bool:
-    return array.ndim == 1 and array.dtype.type in kinds
+def _is_list(array: np.ndarray, kinds: Sequence[str]) -> bool:
+    return array.ndim == 1 and array.dtype.name in kinds
 
 
 def read_settings(path: Path) -> dict[str, int]:
@@ -106,6 +111,8 @@ def read_settings(path: Path) -> dict[str, int]:
 
 def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
     """Put a shortlist into a model directory, in the place of any that was there; the rest stays as it is."""
+    import shutil
+
     files = files_of.locate(Path(directory))
     files.check_strays()
     files.check(name for name in files.entries if name not in (CARD, SHORTLIST))  # damage must not get a new checksum
@@ -122,6 +129,7 @@ def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
 
 def write_shortlist(path: Path, shortlist: Shortlist) -> None:
     """The file of a shortlist."""
+    import numpy as np
     from safetensors.numpy import save_file
 
     arrays = {"starts": shortlist.starts.astype(np.int64)}

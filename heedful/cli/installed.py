@@ -44,8 +44,8 @@ def models(as_json: options.AsJson = False) -> None:
 def described(model: Installed, default: Path | None) -> dict[str, Any]:
     """One model as plain data; of a damaged one, what is wrong with it."""
     from heedful.checkpoint import describe
-    from heedful.checkpoint.ctranslate2_format import RECORD, read_exported
     from heedful.checkpoint.directory import CHECKSUMS
+    from heedful.checkpoint.exported import RECORD, read_exported
     from heedful.cli.models import direction_of
     from heedful.request import to_mapping
 

@@ -52,7 +52,7 @@ def info(
     heedful info model --card > CARD.md
     """
     from heedful.checkpoint import describe, verify
-    from heedful.checkpoint.ctranslate2_format import RECORD
+    from heedful.checkpoint.exported import RECORD
 
     directory = model_directory(model)
     if (directory / RECORD).is_file():

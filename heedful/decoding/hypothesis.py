@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 BREAKS_IN_JSON = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
 """Characters that some readers take for the end of a line; JSON has another spelling for them."""
@@ -95,6 +96,11 @@ class Translation:
 
 def empty_translation(*, align: bool = False) -> Translation:
     """The translation of nothing: certain and empty."""
+    attention = None
+    if align:
+        import numpy as np
+
+        attention = np.zeros((0, 0), dtype=np.float32)
     return Translation(
         text="",
         tokens=[],
@@ -104,5 +110,5 @@ def empty_translation(*, align: bool = False) -> Translation:
         source_tokens=[],
         sentences=0,
         alignment=[] if align else None,
-        attention=np.zeros((0, 0), dtype=np.float32) if align else None,
+        attention=attention,
     )

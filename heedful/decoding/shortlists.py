@@ -155,7 +155,7 @@ def with_languages(made: Shortlist, pairs: PairsInIds) -> Shortlist:
         own = [one == language for one in pairs.languages]
         is_own = seen(compress(pairs.sources, own), pairs.types[0], owners)
         is_own &= seen(compress(pairs.targets, own), pairs.types[1], made.targets)
-        languages[is_own] |= kind(1 << tags.index(language))
+        languages[is_own] |= languages.dtype.type(1 << tags.index(language))
         settings[f"{PAIRS_OF}{language}"] = sum(own)
     return replace(made, languages=languages, settings=settings)
 

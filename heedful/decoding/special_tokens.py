@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from heedful.text.tokenizer import Tokenizer
+if TYPE_CHECKING:
+    from heedful.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

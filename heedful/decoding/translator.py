@@ -7,11 +7,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from heedful.checkpoint.ctranslate2_format import RECORD
+from heedful.checkpoint.exported import RECORD
 from heedful.checkpoint.finding import REMEDY, box_model, find_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
@@ -24,6 +22,9 @@ from heedful.request import from_mapping, to_mapping
 from heedful.text.corpus import Direction
 from heedful.text.directions import Choice, Directions
 from heedful.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SHORTEST_USUAL_LENGTH = 32  # tokens: below this no line counts as long, however short the training sentences were
 
@@ -390,6 +391,8 @@ def best_combinations(choices: Sequence[list[Hypothesis]], count: int) -> list[l
 
 def block_diagonal(blocks: Sequence[np.ndarray]) -> np.ndarray:
     """The weights of several sentences as those of one text: no sentence looks at another."""
+    import numpy as np
+
     whole = np.zeros((sum(b.shape[0] for b in blocks), sum(b.shape[1] for b in blocks)), dtype=np.float32)
     row = column = 0
     for block in blocks:

@@ -8,14 +8,9 @@ from pathlib import Path
 
 from heedful import __version__
 from heedful.checkpoint.arrays import ModelArrays, load_arrays
-from heedful.checkpoint.ctranslate2_format import (
-    RECORD,
-    RECORD_FORMAT,
-    RECORD_VERSION,
-    VOCABULARY_MAP,
-    ctranslate2_files,
-)
+from heedful.checkpoint.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
 from heedful.checkpoint.directory import sha256, to_json
+from heedful.checkpoint.exported import RECORD, RECORD_FORMAT, RECORD_VERSION
 from heedful.checkpoint.shortlist import read_shortlist
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.request import to_mapping

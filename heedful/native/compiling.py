@@ -1,17 +1,13 @@
 """Compile the engine with the system's C++ compiler; run by `pip install`, or by hand: python -m heedful.native.
 
-This file imports nothing of heedful, so that `setup.py` can load it alone.
+This file imports nothing of heedful, so that `setup.py` can load it alone; and little else before there is something
+to compile, since whoever translates imports it too.
 """
 
 from __future__ import annotations
 
 import os
-import platform
-import shutil
-import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.resolve() / "src"
@@ -32,6 +28,8 @@ KERNEL_FLAGS = {
 
 def find_compiler() -> str | None:
     """The compiler that CXX names, or the first of the usual ones."""
+    import shutil
+
     named = os.environ.get("CXX")
     candidates = [named] if named else ["c++", "g++", "clang++"]
     return next((found for name in candidates if (found := shutil.which(name))), None)
@@ -39,6 +37,8 @@ def find_compiler() -> str | None:
 
 def source_files() -> list[Path]:
     """The C++ files that belong to this kind of processor."""
+    import platform
+
     on_x86 = platform.machine().lower() in ("x86_64", "amd64")
     return [path for path in sorted(SOURCES.glob("*.cpp")) if on_x86 or path.name not in KERNEL_FLAGS]
 
@@ -48,6 +48,10 @@ def compile_engine(target: Path, *, extra_flags: tuple[str, ...] = (), strict: b
 
     Kernels that an older compiler does not know are left out, with a note, unless `strict`.
     """
+    import shutil
+    import tempfile
+    from concurrent.futures import ThreadPoolExecutor
+
     compiler = find_compiler()
     if os.name == "nt":
         return "the native engine needs a Unix system"
@@ -87,6 +91,8 @@ def in_place() -> Path:
 
 
 def _run(command: list[str]) -> str | None:
+    import subprocess
+
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return None

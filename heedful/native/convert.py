@@ -12,18 +12,22 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.arrays import read_stored
-from heedful.checkpoint.compact import Floats, Rounded, Stored, round_rows
+from heedful.checkpoint.compact import Rounded, round_rows
 from heedful.checkpoint.directory import CONFIG, Files
 from heedful.checkpoint.model import read_record
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.native.packing import pack
 from heedful.native.weight_file import VERSION, Shape, parts_of, read_fingerprint, write_weight_file
+
+if TYPE_CHECKING:  # numpy takes longer to import than the engine takes to open what was converted before
+    import numpy as np
+
+    from heedful.checkpoint.compact import Floats, Stored
 
 PRECISIONS = ("int8", "float32")
 CONVERSION = "rounded embeddings"  # part of the fingerprint: what an older way made is made again
@@ -142,6 +146,8 @@ def shape_of(config: ModelConfig, *, int8: bool) -> Shape:
 
 def convert(config: ModelConfig, weights: Stored, *, precision: str) -> dict[str, np.ndarray]:
     """The engine's tensors from those of a state dict, real numbers or int8 with scales, which must all be finite."""
+    import numpy as np
+
     for name, tensor in weights.items():
         if not np.isfinite(tensor.scales if isinstance(tensor, Rounded) else tensor).all():
             raise ModelDirectoryError(f"{name} holds numbers that are not finite: the model's weights are damaged.")
@@ -175,6 +181,8 @@ class _Conversion:
 
     def matrix(self, *names: str) -> Floats | Rounded:
         """Matrices one below the other: whole numbers with the scales of their rows if int8 is asked for."""
+        import numpy as np
+
         parts = [self._one_matrix(name) for name in names]
         if self.int8:
             rounded = [part for part in parts if isinstance(part, Rounded)]
@@ -202,10 +210,14 @@ class _Conversion:
 
     def keep(self, name: str, tensor: Floats) -> None:
         """One tensor as it is; a vector becomes a row."""
+        import numpy as np
+
         self.tensors[name] = np.ascontiguousarray(tensor if tensor.ndim == 2 else tensor[None])
 
     def linear(self, name: str, *sources: str) -> None:
         """Several linear layers over the same input as one."""
+        import numpy as np
+
         weight = self.matrix(*(f"{source}.weight" for source in sources))
         has_bias = f"{sources[0]}.bias" in self.weights
         bias = np.concatenate([self.vector(f"{source}.bias") for source in sources]) if has_bias else None
@@ -239,6 +251,8 @@ class _Conversion:
 
     def positions(self, config: ModelConfig) -> None:
         """What is added to embeddings, or the turns of queries and keys, for every position."""
+        import numpy as np
+
         if config.positions == "learned":
             for side in ("source", "target"):
                 self.keep(f"{side}_positions", self.vector(f"{side}_positions.embedding.weight"))

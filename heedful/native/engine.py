@@ -1,4 +1,7 @@
-"""NativeEngine: ids in, hypotheses out, with the search of `heedful.decoding` and without torch."""
+"""NativeEngine: ids in, hypotheses out, with the search of `heedful.decoding` and without torch.
+
+A search imports no numpy either, which would take longer than opening the model does.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,14 @@ import ctypes
 import os
 import threading
 import weakref
+from array import array
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from ctypes import POINTER, c_float, c_int32, c_int64
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heedful.checkpoint.shortlist import Shortlist, read_shortlist
 from heedful.config import DecodingConfig
@@ -23,6 +25,9 @@ from heedful.native.convert import native_weights
 from heedful.native.cores import usable_cores
 from heedful.native.library import Pairs, Results, Sentences, Settings, ShortlistArrays, load_library
 from heedful.native.weight_file import read_shape
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PENALTIES = {"none": 0, "paper": 1, "average": 2}
 MOST_ROWS = 256
@@ -103,7 +108,9 @@ class NativeEngine:
 
     def use_shortlist(self, shortlist: Shortlist) -> None:
         """Choose translations from a shortlist's candidates, unless a search says otherwise."""
-        arrays = [np.ascontiguousarray(array, dtype=np.int32) for array in (shortlist.targets, shortlist.always)]
+        import numpy as np
+
+        arrays = [np.ascontiguousarray(ids, dtype=np.int32) for ids in (shortlist.targets, shortlist.always)]
         starts = np.ascontiguousarray(shortlist.starts, dtype=np.int64)
         given = ShortlistArrays(
             *(shortlist.num_sources, *map(len, arrays)),
@@ -203,6 +210,8 @@ class NativeEngine:
         if self.num_threads == 1 or len(waiting) < 2 * self.num_threads:
             work(self._together)
         else:  # batches side by side never wait for each other
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(self.num_threads) as workers:
                 try:
                     list(workers.map(work, self._workers()))
@@ -212,8 +221,10 @@ class NativeEngine:
 
     def logits(self, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
         """Logits of the token after each of `target`, whose first is the start token: (T, V)."""
+        import numpy as np
+
         result = np.empty((len(target), self.shape.target_vocab_size), dtype=np.float32)
-        ids = [np.asarray(side, dtype=np.int32) for side in (source, target)]
+        ids = [joined([side])[0] for side in (source, target)]
         arguments = [argument for side in ids for argument in (_pointer(side, c_int32), len(side))]
         self._call(self._library.heedful_logits, self._together, *arguments, _pointer(result, c_float))
         return result
@@ -223,6 +234,8 @@ class NativeEngine:
 
         The mean over the heads of the last decoder layer but one, as `heedful.decoding.scoring` does.
         """
+        import numpy as np
+
         if len(sources) != len(targets):
             raise DecodingError("sources and targets must be equally many.")
         found: list[np.ndarray] = [np.empty((0, 0), dtype=np.float32)] * len(sources)
@@ -254,10 +267,10 @@ class NativeEngine:
     ) -> list[list[Found]]:
         greedy = config.method == "greedy"
         num_best = 1 if greedy else config.num_best
-        limits = np.asarray(max_lengths, dtype=np.int32)
+        limits = array("i", max_lengths)
         tokens, starts = joined(sources)
         beginnings, beginning_starts = joined(prefix)
-        forbidden = np.asarray(sorted({special.pad_id, special.bos_id, *special.forbidden}), dtype=np.int32)
+        forbidden = array("i", sorted({special.pad_id, special.bos_id, *special.forbidden}))
         settings = Settings(
             beam_size=1 if greedy else config.beam_size,
             num_best=num_best,
@@ -279,19 +292,18 @@ class NativeEngine:
             prefix_starts=_pointer(beginning_starts, c_int64),
             max_lengths=_pointer(limits, c_int32),
         )
-        room = num_best * (np.maximum(limits, 0).astype(np.int64) + 1)
-        places = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
-        ids, log_probs = np.zeros(places[-1], dtype=np.int32), np.zeros(places[-1], dtype=np.float32)
-        lengths = np.zeros(len(sources) * num_best, dtype=np.int32)
+        places = array("q", accumulate((num_best * (max(limit, 0) + 1) for limit in limits), initial=0))
+        ids, log_probs = array("i", bytes(4 * places[-1])), array("f", bytes(4 * places[-1]))
+        lengths = array("i", bytes(4 * len(sources) * num_best))
         results = Results(
             _pointer(places, c_int64), _pointer(ids, c_int32), _pointer(log_probs, c_float), _pointer(lengths, c_int32)
         )
         self._call(self._library.heedful_translate, handle, settings, given, results)
         return [
             [
-                read_found(ids[first : first + length], log_probs[first : first + length], int(limits[i]), config)
+                read_found(ids[first : first + length], log_probs[first : first + length], limits[i], config)
                 for j in range(num_best)
-                if (length := lengths[i * num_best + j]) and (first := places[i] + j * (int(limits[i]) + 1)) >= 0
+                if (length := lengths[i * num_best + j]) and (first := places[i] + j * (limits[i] + 1)) >= 0
             ]
             for i in range(len(sources))
         ]
@@ -320,16 +332,16 @@ def batches(lengths: Sequence[int], config: DecodingConfig) -> list[list[int]]:
     return made
 
 
-def joined(lists: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+def joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
     """Lists of ids one after another, and where each begins."""
-    starts = np.concatenate([[0], np.cumsum([len(ids) for ids in lists])]).astype(np.int64)
+    starts = array("q", accumulate(map(len, lists), initial=0))
     try:
-        return np.fromiter((token for ids in lists for token in ids), dtype=np.int32, count=int(starts[-1])), starts
+        return array("i", chain.from_iterable(lists)), starts
     except OverflowError:
         raise DecodingError("a token id is far outside of any vocabulary.") from None
 
 
-def read_found(ids: np.ndarray, log_probs: np.ndarray, limit: int, config: DecodingConfig) -> Found:
+def read_found(ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig) -> Found:
     """A hypothesis from its row of results."""
     log_prob = sum(log_probs.tolist())
     return Found(
@@ -355,8 +367,10 @@ def _library() -> ctypes.CDLL:
         raise ConfigError(f"{error}.") from None
 
 
-def _pointer(array: np.ndarray, kind: Any) -> Any:
-    return array.ctypes.data_as(POINTER(kind))
+def _pointer(numbers: array[Any] | np.ndarray, kind: Any) -> Any:
+    """Where the numbers lie; whoever asks must keep them."""
+    address = numbers.buffer_info()[0] if isinstance(numbers, array) else numbers.ctypes.data
+    return ctypes.cast(address, POINTER(kind))
 
 
 def _text(message: Any) -> str:

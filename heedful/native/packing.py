@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
-from heedful.checkpoint.compact import Floats, Rounded, round_rows
+from heedful.checkpoint.compact import Rounded, round_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from heedful.checkpoint.compact import Floats
 
 TILE = 32
 """Outputs that are computed together."""
@@ -15,6 +20,8 @@ STEP = 16
 
 def pack(weight: Floats | Rounded, bias: Floats | None, *, int8: bool) -> dict[str, np.ndarray]:
     """The tensors of one linear layer, whose weight is (outputs, inputs), by the ends of their names."""
+    import numpy as np
+
     outputs, inputs = weight.values.shape if isinstance(weight, Rounded) else weight.shape
     rows, columns = padded(outputs, TILE), padded(inputs, STEP)
     whole_bias = np.zeros((1, rows), dtype=np.float32)
@@ -40,6 +47,8 @@ def pack(weight: Floats | Rounded, bias: Floats | None, *, int8: bool) -> dict[s
 
 def pack_bytes(quantised: NDArray[np.int8]) -> NDArray[np.int8]:
     """(outputs, inputs), both padded, as [tile][inputs / 4][32 outputs][4 inputs]."""
+    import numpy as np
+
     rows, columns = quantised.shape
     tiles = quantised.reshape(rows // TILE, TILE, columns // 4, 4).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(tiles).reshape(rows, columns)

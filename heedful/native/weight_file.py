@@ -7,11 +7,13 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 MAGIC, VERSION = b"HEEDFULN", 1
-KINDS = {np.dtype(np.float32): 0, np.dtype(np.int8): 1, np.dtype(np.int32): 2}
+KINDS = {"float32": 0, "int8": 1, "int32": 2}
 HEAD, SHAPE, ENTRY = struct.Struct("<8sIIQQQ24x"), struct.Struct("<20i4f"), struct.Struct("<64sIIIIQQ")
 ALIGNMENT = 64
 
@@ -62,6 +64,8 @@ def write_weight_file(path: Path, *, fingerprint: bytes, shape: Shape, tensors: 
 
 def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
     """The bytes of the file, piece by piece, each a multiple of 64 but the list of tensors."""
+    import numpy as np
+
     place = HEAD.size + len(fingerprint) + SHAPE.size + ENTRY.size * len(tensors)
     front = [fingerprint, shape.to_bytes()]
     gap = -place % ALIGNMENT
@@ -69,7 +73,7 @@ def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarr
     bodies = []
     for name, tensor in tensors.items():
         rows, columns = tensor.shape
-        front.append(ENTRY.pack(name.encode("ascii"), KINDS[tensor.dtype], rows, columns, 0, place, tensor.nbytes))
+        front.append(ENTRY.pack(name.encode("ascii"), KINDS[tensor.dtype.name], rows, columns, 0, place, tensor.nbytes))
         bodies.append(tensor)
         place += tensor.nbytes + -tensor.nbytes % ALIGNMENT
     opening = b"".join([*front, b"\0" * gap])
@@ -89,6 +93,8 @@ def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarr
 
 def as_words(piece: bytes | np.ndarray) -> np.ndarray:
     """The bytes of a piece as numbers of 64 bits, zeros added up to the next multiple of 64 bytes."""
+    import numpy as np
+
     plain = (
         np.frombuffer(piece, dtype=np.uint8) if isinstance(piece, bytes) else np.ascontiguousarray(piece).view(np.uint8)
     )

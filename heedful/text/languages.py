@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-import numpy as np
-
 from heedful.text.corpus import Direction, SentencePair
 
 _ENOUGH = 50  # pairs below which nothing is said
@@ -199,6 +197,8 @@ def _out_of_step(profile: Profile) -> list[str]:
     """Long sentences have long translations; where lengths have nothing to do with each other, lines do not match."""
     if len(profile.lengths) < 4 * _ENOUGH:
         return []
+    import numpy as np
+
     logs = np.log(np.asarray(profile.lengths, dtype=np.float64) + 1)
     if logs.std(axis=0).min() < 0.05:
         return []

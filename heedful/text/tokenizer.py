@@ -20,16 +20,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import sentencepiece
 
 from heedful.config import TokenizerConfig
 from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError
 from heedful.text.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, choose_vocab_size, learn_subwords, learn_words
 from heedful.text.words import WordByWord
+
+if TYPE_CHECKING:  # translating needs no numpy, and importing it takes longer than that
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = [
     "Tokenizer",
@@ -48,6 +50,8 @@ _STAND_INS = tuple(chr(plane * 0x10000 + low) for plane in range(16, 0, -1) for 
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
     """The smallest type that holds every id of a vocabulary: two bytes up to 65,536 ids, else four."""
+    import numpy as np
+
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
@@ -129,6 +133,8 @@ class Tokenizer:
         self, texts: Sequence[str], target_language: str | None = None, *, marker: str | None = None
     ) -> list[bytes]:
         """`encode_sources` for a whole corpus, marked or not: each sentence as the bytes of an array of `id_type`."""
+        import numpy as np
+
         dtype = id_type(self.source_vocab_size)
         first = [*self._tag(target_language), *([self._marker_ids[marker]] if marker is not None else [])]
         tag, end = np.array(first, dtype).tobytes(), np.array([EOS_ID], dtype).tobytes()
@@ -136,6 +142,8 @@ class Tokenizer:
 
     def pack_targets(self, texts: Sequence[str]) -> list[bytes]:
         """`encode_targets` for a whole corpus: each sentence as the bytes of an array of `id_type`."""
+        import numpy as np
+
         end = np.array([EOS_ID], id_type(self.target_vocab_size)).tobytes()
         return [ids + end for ids in self._target.pack(texts)]
 
@@ -260,6 +268,8 @@ def sampled_places(num_pairs: int, config: TokenizerConfig, *, seed: int) -> npt
 
     A reservoir, decided beforehand: the sample keeps its places, and a later pair may take over one of them.
     """
+    import numpy as np
+
     limit = max(1, config.max_sentences // 2 if config.joint else config.max_sentences)
     places = np.arange(min(num_pairs, limit))
     chance = np.random.RandomState()
@@ -316,6 +326,8 @@ class _Side:
 
     def pack(self, texts: Sequence[str]) -> list[bytes]:
         """`encode`, but each sentence as the bytes of an array of `id_type`: word by word where the model allows it."""
+        import numpy as np
+
         dtype = id_type(self.vocab_size)
         if self._by_words is None:
             return [np.array(ids, dtype=dtype).tobytes() for ids in self.encode(texts, 1)]

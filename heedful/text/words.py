@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 _SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
 _MOST_WORDS = 1 << 18  # remembered at a time: some 50 MB

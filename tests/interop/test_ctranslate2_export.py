@@ -14,7 +14,8 @@ import torch
 
 from heedful.checkpoint import load_weights, save_model
 from heedful.checkpoint.arrays import load_arrays
-from heedful.checkpoint.ctranslate2_format import QUANTIZATIONS, TYPE_IDS, ctranslate2_files, read_exported
+from heedful.checkpoint.ctranslate2_format import QUANTIZATIONS, TYPE_IDS, ctranslate2_files
+from heedful.checkpoint.exported import read_exported
 from heedful.cli import run
 from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.errors import ConfigError, ModelDirectoryError

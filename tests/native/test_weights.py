@@ -165,6 +165,24 @@ def test_a_model_directory_is_translated_without_torch(directory: Path) -> None:
     assert done.stdout.strip() == str(expected[0][0].tokens)
 
 
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_what_was_converted_before_is_translated_without_heavy_packages(directory: Path, precision: str) -> None:
+    """Importing numpy takes longer than opening a model and translating a sentence with it."""
+    here = NativeEngine.load(directory, precision=precision)
+    found = here.translate_ids([[9, 8, 7, 3], [5, 3]], DecodingConfig(num_best=2), SPECIAL, max_lengths=[9, 4])
+    program = (
+        "import sys; from heedful.config import DecodingConfig; from heedful.native import NativeEngine\n"
+        f"from heedful.decoding.special_tokens import SpecialTokens; special = {SPECIAL!r}\n"
+        f"engine = NativeEngine.load({str(directory)!r}, precision={precision!r})\n"
+        "config = DecodingConfig(num_best=2)\n"
+        "print(engine.translate_ids([[9, 8, 7, 3], [5, 3]], config, special, max_lengths=[9, 4]))\n"
+        "heavy = {'torch', 'numpy', 'sentencepiece', 'safetensors', 'typer', 'concurrent.futures', 'subprocess'}\n"
+        "sys.exit(' '.join(heavy & set(sys.modules)) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, str(found), "")
+
+
 def test_where_nothing_can_be_written_the_weights_stay_in_memory(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.checkpoint.ctranslate2_format import RECORD
+from heedful.checkpoint.exported import RECORD
 from heedful.checkpoint.identity import identify_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import choose_engine

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.checkpoint.arrays import ModelArrays, load_arrays
-from heedful.checkpoint.ctranslate2_format import RECORD, VOCABULARY_MAP, ctranslate2_files, read_exported
+from heedful.checkpoint.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
+from heedful.checkpoint.exported import RECORD, read_exported
 from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from heedful.config import DecodingConfig
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.errors import ConfigError
 from heedful.request import nearest
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ENGINES = ("auto", "torch", "native", "ctranslate2")
 MakeRule = Callable[[Sequence[str], Sequence[int], Any], Any]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from heedful.checkpoint.arrays import ModelArrays, load_arrays
 from heedful.config import DecodingConfig
@@ -16,6 +15,9 @@ from heedful.errors import ConfigError
 from heedful.native import NativeEngine, available
 from heedful.native.convert import PRECISIONS
 from heedful.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Native:
