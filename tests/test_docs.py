@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from heedful.cli import app
+from heedful.cli import make_app
 from heedful.cli.flags import Verb
 
 ROOT = Path(__file__).parent.parent
@@ -213,7 +213,7 @@ def test_there_are_commands_to_check() -> None:
 def test_the_program_understands_every_command_that_is_shown(command: list[str]) -> None:
     """Verb, flags and their values are parsed by the real program; nothing is run."""
     verb, *arguments = command
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(make_app())
     assert verb in group.commands, f"heedful {verb}"  # type: ignore[attr-defined]
     parser = group.commands[verb]  # type: ignore[attr-defined]
     if hasattr(parser, "commands"):  # verbs of its own, such as `paper table1`

@@ -1,5 +1,7 @@
 """The program `heedful`: one function a verb, heavy imports inside the functions, errors as one message.
 
+Of a verb that is named no other is imported, and no other's flags are read: that takes a while.
+
 What a user can put right is told in one line on stderr with exit code 2; a program error keeps its traceback.
 """
 
@@ -8,39 +10,47 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from heedful.cli.comparing import compare
-from heedful.cli.evaluating import evaluate
-from heedful.cli.exporting import export
 from heedful.cli.flags import Verb, similar_flag
-from heedful.cli.installed import models as list_models  # the name of a module here too
-from heedful.cli.merging import merge
-from heedful.cli.models import average, info
 from heedful.cli.outcome import tell_error
-from heedful.cli.paper import paper
-from heedful.cli.preparing import prepare
-from heedful.cli.scoring import score
-from heedful.cli.shortlisting import shortlist
-from heedful.cli.training import train
-from heedful.cli.translating import translate
 from heedful.errors import HeedfulError
 from heedful.request import nearest
 
-VERBS = (train, translate, merge, score, evaluate, prepare, compare, average, shortlist, export, info, list_models)
+HOMES = {
+    "train": "training",
+    "translate": "translating",
+    "merge": "merging",
+    "score": "scoring",
+    "evaluate": "evaluating",
+    "prepare": "preparing",
+    "compare": "comparing",
+    "average": "models",
+    "shortlist": "shortlisting",
+    "export": "exporting",
+    "info": "models",
+    "models": "installed",
+}
+"""Each verb, which is the name of its function, and the module here that has it."""
+PAPER = "paper"
+"""A group of verbs, in a folder of its own."""
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
 
 
-def make_app(verbs: Iterable[Callable[..., None]] = VERBS) -> typer.Typer:
+def make_app(verbs: Iterable[str] = (*HOMES, PAPER)) -> typer.Typer:
     """The program with some of its verbs."""
     made = typer.Typer(rich_markup_mode="rich", add_completion=True, pretty_exceptions_enable=False)
     made.callback()(heedful)
     for verb in verbs:
-        made.command(cls=Verb)(verb)
-    made.add_typer(paper, name="paper")
+        home = import_module(f"{__name__}.{HOMES.get(verb, verb)}")
+        if verb == PAPER:
+            made.add_typer(home.paper, name=PAPER)
+        else:
+            made.command(cls=Verb)(getattr(home, verb))
     return made
 
 
@@ -58,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the program and return its exit code."""
-    named = [verb for verb in VERBS if arguments[:1] == [verb.__name__]]  # reading the flags of all verbs takes a while
-    command = typer.main.get_command(make_app(named) if named else app)
+    named = [verb for verb in (*HOMES, PAPER) if arguments[:1] == [verb]]
+    command = typer.main.get_command(make_app(named) if named else make_app())
     try:
         code = command.main(arguments, prog_name="heedful", standalone_mode=False)
     except typer.Abort:
@@ -111,6 +121,3 @@ def heedful(
     heedful translate -m model "A sentence."
     heedful evaluate -m model --source test.en --target test.de
     """
-
-
-app = make_app()

@@ -164,12 +164,13 @@ def _costs(word: str) -> tuple[float, ...]:
     """What a word costs each language of the tables."""
     profiles = _profiles()
     padded = f"  {word[:40]} "
-    runs = [profiles.runs.get(padded[i : i + 3], profiles.unseen) for i in range(len(padded) - 2)]
+    unseen = MISSING * len(profiles.languages)
+    runs = [_numbers(profiles.runs.get(padded[i : i + 3], unseen), UNSEEN) for i in range(len(padded) - 2)]
     costs = [sum(run[n] for run in runs) for n in range(len(profiles.languages))]
     if whole := profiles.words.get(word):
         costs = [
             -math.log(OF_LETTERS * math.exp(-letters) + (1 - OF_LETTERS) * math.exp(-share))
-            for letters, share in zip(costs, whole, strict=True)
+            for letters, share in zip(costs, _numbers(whole, math.inf), strict=True)
         ]
     most = MOST_OF_A_WORD if word.isascii() else 2 * MOST_OF_A_WORD  # a letter such as ü says more than a name
     return tuple(min(cost - min(costs), most) for cost in costs)
@@ -178,24 +179,27 @@ def _costs(word: str) -> tuple[float, ...]:
 @dataclass(frozen=True)
 class _Profiles:
     languages: tuple[str, ...]
-    words: Mapping[str, tuple[float, ...]]
-    runs: Mapping[str, tuple[float, ...]]
+    words: Mapping[str, str]
+    """For each word what it costs each language, as the file spells it."""
+    runs: Mapping[str, str]
 
-    @property
-    def unseen(self) -> tuple[float, ...]:
-        return (UNSEEN,) * len(self.languages)
+
+@cache
+def _numbers(costs: str, missing: float) -> tuple[float, ...]:
+    """Costs as the tables spell them; `missing` is what a word or run costs that a language has not."""
+    return tuple(missing if letter == MISSING else (ord(letter) - FIRST) / STEPS for letter in costs)
 
 
 @cache
 def _profiles() -> _Profiles:
-    """The tables of `language_profiles.txt`."""
+    """The tables of `language_profiles.txt`; their numbers are read when they are asked for, which few ever are."""
     lines = PROFILES.read_text(encoding="utf-8").splitlines()
-    tables: dict[str, dict[str, tuple[float, ...]]] = {"words": {}, "runs": {}}
-    table, missing = tables["words"], math.inf
+    tables: dict[str, dict[str, str]] = {"words": {}, "runs": {}}
+    table = tables["words"]
     for line in lines[1:]:
         key, _, costs = line.partition("\t")
-        if not costs:
-            table, missing = tables[key], math.inf if key == "words" else UNSEEN
-            continue
-        table[key.replace("_", " ")] = tuple(missing if c == MISSING else (ord(c) - FIRST) / STEPS for c in costs)
+        if costs:
+            table[key.replace("_", " ")] = costs
+        else:
+            table = tables[key]
     return _Profiles(tuple(lines[0].split()[1:]), tables["words"], tables["runs"])
