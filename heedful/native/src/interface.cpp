@@ -9,11 +9,13 @@
 namespace {
 
 struct Engine {
+    Engine(const std::string& path, int threads, const heedful::Kernels& chosen)
+        : pool(threads), model(std::make_shared<heedful::Model>(path, pool)), kernels(chosen), search(*model, kernels, pool) {}
     Engine(std::shared_ptr<const heedful::Model> shared, int threads, const heedful::Kernels& chosen)
-        : model(std::move(shared)), kernels(chosen), pool(threads), search(*model, kernels, pool) {}
+        : pool(threads), model(std::move(shared)), kernels(chosen), search(*model, kernels, pool) {}
+    heedful::Pool pool;
     std::shared_ptr<const heedful::Model> model;
     const heedful::Kernels& kernels;
-    heedful::Pool pool;
     heedful::Search search;
     std::mutex busy; // callers take turns
 };
@@ -52,7 +54,7 @@ void* heedful_open(const char* path, int32_t num_threads, const char* kernels, c
         const heedful::Kernels* found = heedful::find_kernels(kernels);
         if (!found) throw heedful::Error(std::string("this processor has no ") + kernels + " kernels");
         check_threads(num_threads);
-        engine = new Engine(std::make_shared<heedful::Model>(path), num_threads, *found);
+        engine = new Engine(std::string(path), num_threads, *found);
     });
     return engine;
 }

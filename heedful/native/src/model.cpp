@@ -4,7 +4,7 @@
 
 namespace heedful {
 
-Model::Model(const std::string& path) : file(path), shape(file.shape()) {
+Model::Model(const std::string& path, Pool& pool) : file(path, pool), shape(file.shape()) {
     source_embedding = file.floats("source_embedding", shape.source_vocab_size, shape.d_model);
     target_embedding = source_embedding;
     if (shape.tied_embedding) {
@@ -40,7 +40,7 @@ Model::Model(const std::string& path) : file(path), shape(file.shape()) {
         decoder_norm = norm("decoder.norm");
     }
     output = linear("output", shape.d_model, shape.target_vocab_size);
-    if (shape.int8) keep_near();
+    if (shape.int8) keep_near(pool);
 }
 
 namespace {
@@ -63,7 +63,7 @@ void spread(const Linear& linear, int8_t* to) {
 
 // Every step reads the decoder's weights once. A copy in large pages, which a mapped file has not, is read faster. What
 // follows relu, which leaves few numbers above zero, gets a second copy by inputs, of which one row alone reads some.
-void Model::keep_near() {
+void Model::keep_near(Pool& pool) {
     constexpr size_t AHEAD = 16384; // kernels fetch a little more than they use
     std::vector<Linear*> linears;
     size_t size = AHEAD;
@@ -74,16 +74,17 @@ void Model::keep_near() {
         if (shape.activation == RELU) layer.feed_forward.output.num_spans = static_cast<int>(padded(shape.d_model, SPAN) / SPAN);
     }
     for (const Linear* one : linears) size += size_of(*one) + size_by_input(*one);
-    int8_t* place = near_.room(size);
-    for (Linear* one : linears) {
-        std::memcpy(place, one->weights, size_of(*one));
-        one->weights = place;
-        place += size_of(*one);
-        if (one->num_spans == 0) continue;
-        spread(*one, place);
-        one->by_input = place;
-        place += size_by_input(*one);
-    }
+    std::vector<int8_t*> places;
+    int8_t* free = near_.room(size);
+    for (const Linear* one : linears) places.push_back(free), free += size_of(*one) + size_by_input(*one);
+    pool.each(static_cast<long>(linears.size()), [&](long i, int) {
+        Linear& one = *linears[i];
+        std::memcpy(places[i], one.weights, size_of(one));
+        one.weights = places[i];
+        if (one.num_spans == 0) return;
+        one.by_input = places[i] + size_of(one);
+        spread(one, places[i] + size_of(one));
+    });
 }
 
 Linear Model::linear(const std::string& name, int inputs, int outputs) const {

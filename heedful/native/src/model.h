@@ -31,7 +31,7 @@ struct DecoderLayer {
 };
 
 struct Model {
-    explicit Model(const std::string& path);
+    Model(const std::string& path, Pool& pool);
 
     WeightFile file;
     const Shape& shape;
@@ -49,7 +49,7 @@ struct Model {
     Linear linear(const std::string& name, int inputs, int outputs) const;
     Norm norm(const std::string& name) const;
     FeedForward feed_forward(const std::string& name) const;
-    void keep_near();
+    void keep_near(Pool& pool);
 
     Buffer<int8_t> near_; // the decoder's weights
 };

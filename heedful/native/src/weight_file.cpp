@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 namespace heedful {
 namespace {
@@ -14,6 +15,7 @@ constexpr char MAGIC[8] = {'H', 'E', 'E', 'D', 'F', 'U', 'L', 'N'};
 constexpr uint32_t VERSION = 1;
 constexpr size_t SUMMED_FROM = 64, SHAPE_AT = 96, ENTRIES_AT = 192;
 constexpr uint32_t MOST_TENSORS = 100000;
+constexpr size_t WORDS_AT_ONCE = 1 << 17; // a MiB: what a thread sums up at a time
 
 struct Head {
     char magic[8];
@@ -42,9 +44,20 @@ void check_limits(const Shape& s, const std::string& path) {
         throw Error(path + " is damaged: its heads cannot be of this size");
 }
 
+// A part of the two checksums: of words that begin at some place in the whole. Parts add up to the checksums.
+struct Sums {
+    uint64_t sum = 0, weighted = 0;
+    void add(const uint64_t* words, size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) {
+            sum += words[i];
+            weighted += words[i] * (i + 1);
+        }
+    }
+};
+
 } // namespace
 
-WeightFile::WeightFile(const std::string& path) : path_(path) {
+WeightFile::WeightFile(const std::string& path, Pool& pool) : path_(path) {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) throw Error(path + ": cannot read the weights: " + std::strerror(errno));
     struct stat status {};
@@ -59,7 +72,7 @@ WeightFile::WeightFile(const std::string& path) : path_(path) {
     if (mapped == MAP_FAILED) throw Error(path + ": cannot map the weights: " + std::strerror(errno));
     bytes_ = static_cast<const unsigned char*>(mapped);
     try {
-        check();
+        check(pool);
     } catch (...) {
         ::munmap(mapped, size_);
         throw;
@@ -72,7 +85,7 @@ void WeightFile::damaged(const std::string& how) const {
     throw Error(path_ + " is damaged: " + how + "; delete it, and it is made again from the model");
 }
 
-void WeightFile::check() {
+void WeightFile::check(Pool& pool) {
     Head head;
     std::memcpy(&head, bytes_, sizeof head);
     if (std::memcmp(head.magic, MAGIC, sizeof MAGIC) != 0) damaged("it is no file of native weights");
@@ -80,14 +93,18 @@ void WeightFile::check() {
     if (head.size != size_ || size_ % 64 != 0) damaged("it has not its full size");
     for (unsigned char byte : head.spare)
         if (byte) damaged("its head is not as written");
-    uint64_t sum = 0, weighted = 0;
     const size_t count = (size_ - SUMMED_FROM) / 8;
     const uint64_t* words = reinterpret_cast<const uint64_t*>(bytes_ + SUMMED_FROM);
-    for (size_t i = 0; i < count; ++i) {
-        sum += words[i];
-        weighted += words[i] * (i + 1);
-    }
-    if (sum != head.sum || weighted != head.weighted_sum) damaged("its checksum is wrong");
+    std::vector<Sums> parts((count + WORDS_AT_ONCE - 1) / WORDS_AT_ONCE);
+    pool.each(static_cast<long>(parts.size()), [&](long part, int) {
+        const size_t begin = part * WORDS_AT_ONCE, end = begin + WORDS_AT_ONCE;
+        Sums own; // not in its place, beside which another thread writes
+        own.add(words, begin, end < count ? end : count);
+        parts[part] = own;
+    });
+    Sums whole;
+    for (const Sums& part : parts) whole.sum += part.sum, whole.weighted += part.weighted;
+    if (whole.sum != head.sum || whole.weighted != head.weighted_sum) damaged("its checksum is wrong");
     num_tensors_ = head.num_tensors;
     if (num_tensors_ > MOST_TENSORS || ENTRIES_AT + num_tensors_ * sizeof(Entry) > size_) damaged("its list is cut short");
     std::memcpy(&shape_, bytes_ + SHAPE_AT, sizeof shape_);

@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "pool.h"
+
 namespace heedful {
 
 struct Error : std::runtime_error { // something a user can put right
@@ -38,7 +40,7 @@ struct Entry {
 
 class WeightFile {
   public:
-    explicit WeightFile(const std::string& path);
+    WeightFile(const std::string& path, Pool& pool);
     ~WeightFile();
     WeightFile(const WeightFile&) = delete;
     WeightFile& operator=(const WeightFile&) = delete;
@@ -53,7 +55,7 @@ class WeightFile {
 
   private:
     const Entry* find(const std::string& name) const;
-    void check();
+    void check(Pool& pool);
     [[noreturn]] void damaged(const std::string& how) const;
 
     std::string path_;
