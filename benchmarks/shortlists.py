@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from native_speed import LENGTH, SPECIAL, Run, Sources, measure, table, with_ctranslate2
 from provenance import provenance
 
+from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.native_engine import Native
 from heedful.decoding.translator import Translator
@@ -47,11 +48,12 @@ def quality(models: list[Path], tests: list[list[str]]) -> str:
         wanted = None if index else False
         name, sizes = "none", f"{engine.shape.target_vocab_size:,}"
         if wanted is None:
-            assert engine.shortlist is not None, f"{directory} has no shortlist"
-            told = engine.shortlist.settings
+            shortlist = read_shortlist(directory)
+            assert shortlist is not None, f"{directory} has no shortlist"
+            told = shortlist.settings
             name = f"{told['per_token']} of each token, {told['frequent']:,} frequent, from {told['pairs']:,} pairs"
             texts = lines_of(tests[0][1])
-            lengths = [len(engine.shortlist.candidates(translator.tokenizer.encode_source(text))) for text in texts]
+            lengths = [len(shortlist.candidates(translator.tokenizer.encode_source(text))) for text in texts]
             sizes = f"{np.mean(lengths):,.0f}"
         cells = []
         for _, source, reference in tests:

@@ -73,7 +73,7 @@ def ways_of(named: list[str]) -> Iterator[Way]:
         name, _, directory = one.partition("=")
         translator = Translator.load(directory, device="cpu", engine="native")
         assert isinstance(translator.engine, Native)
-        for shortlist in (False, True) if translator.engine.engine.shortlist is not None else (False,):
+        for shortlist in (False, True) if translator.engine.engine.has_shortlist else (False,):
             for search in SEARCHES:
                 yield Way(name, translator, search, shortlist)
 

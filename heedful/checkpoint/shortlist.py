@@ -7,10 +7,11 @@ candidates instead of the whole vocabulary is much of the work saved when one se
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.arrays import read_weights
@@ -23,9 +24,21 @@ if TYPE_CHECKING:
 
 IDS = ("int32", "uint16")
 KINDS: dict[str, tuple[str, ...]] = {"starts": ("int64",), "targets": IDS, "always": IDS}
-LANGUAGES = "languages"
+LANGUAGES, METADATA = "languages", "__metadata__"
 MASKS = ("uint8", "uint16", "uint32", "uint64")
 REMEDY = files_of.remedy_for(SHORTLIST)
+_ID_LETTERS = {"I32": "i", "U16": "H"}
+LETTERS = {"starts": {"I64": "q"}, "targets": _ID_LETTERS, "always": _ID_LETTERS}
+"""For each list the types that it may have in its file, and those of Python's own arrays."""
+
+
+class Lists(NamedTuple):
+    """The numbers of a shortlist alone, as the native engine takes them: no numpy, whose import would take longer."""
+
+    starts: array[int]
+    targets: array[int]
+    """Of two bytes each, or of four."""
+    always: array[int]
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,14 @@ class Shortlist:
         """What one source token may become."""
         return self.targets[self.starts[token] : self.starts[token + 1]]
 
+    def lists(self) -> Lists:
+        """The numbers alone."""
+        import numpy as np
+
+        starts = array("q", np.asarray(self.starts, np.int64).tobytes())
+        ids = [array("i", np.asarray(tokens, np.int32).tobytes()) for tokens in (self.targets, self.always)]
+        return Lists(starts, *ids)
+
     def candidates(self, source: Sequence[int]) -> np.ndarray:
         """All that a translation of these tokens may consist of, in rising order."""
         import numpy as np
@@ -68,6 +89,40 @@ def read_shortlist(directory: str | Path) -> Shortlist | None:
         return parse_shortlist(files.paths[SHORTLIST], shown_as, sizes)
 
     return files_of.steady(directory, read)
+
+
+def read_lists(directory: str | Path) -> Lists | None:
+    """The numbers of a model directory's shortlist, as they were saved; whoever uses them checks every bound."""
+
+    def read(files: Files) -> Lists | None:
+        if SHORTLIST not in files.entries:
+            return None
+        files.check([SHORTLIST])
+        return parse_lists(files.paths[SHORTLIST].read_bytes())
+
+    try:
+        return files_of.steady(directory, read)
+    except (TypeError, ValueError, KeyError, AttributeError):  # no file of ours: the other reader says why
+        found = read_shortlist(directory)
+        return None if found is None else found.lists()
+
+
+def parse_lists(contents: bytes) -> Lists:
+    """The numbers in the file of a shortlist; any error means that it is none."""
+    begin = 8 + int.from_bytes(contents[:8], "little")
+    header, numbers = json.loads(contents[8:begin]), memoryview(contents)[begin:]
+    if header.keys() - {*LETTERS, LANGUAGES, METADATA}:
+        raise ValueError("it holds something else")
+    languages = header.get(LANGUAGES)
+    if languages and (languages["shape"] != header["targets"]["shape"] or not languages["dtype"].startswith("U")):
+        raise ValueError("not every target has its languages")
+    found = {}
+    for name, letters in LETTERS.items():
+        start, end = header[name]["data_offsets"]
+        found[name] = array(letters[header[name]["dtype"]], bytes(numbers[start:end]))
+        if not 0 <= start <= end <= len(numbers) or header[name]["shape"] != [len(found[name])]:
+            raise ValueError(f"{name} is not whole")
+    return Lists(found["starts"], found["targets"], array("i", found["always"]))
 
 
 def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) -> Shortlist:
@@ -106,7 +161,7 @@ def read_settings(path: Path) -> dict[str, int]:
     """How a shortlist was made, from the header of its file."""
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return {str(name): int(value) for name, value in header.get("__metadata__", {}).items()}
+    return {str(name): int(value) for name, value in header.get(METADATA, {}).items()}
 
 
 def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:

@@ -18,7 +18,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from heedful.checkpoint.shortlist import Shortlist, read_shortlist
+from heedful.checkpoint.shortlist import Lists, Shortlist, read_lists, read_shortlist
 from heedful.config import DecodingConfig
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
 from heedful.native.convert import native_weights
@@ -104,24 +104,22 @@ class NativeEngine:
         self._apart: list[Any] = []
         self._opening = threading.Lock()
         self.shape = read_shape(self.path)
-        self.shortlist: Shortlist | None = None
+        self.has_shortlist = False
 
-    def use_shortlist(self, shortlist: Shortlist) -> None:
+    def use_shortlist(self, shortlist: Shortlist | Lists) -> None:
         """Choose translations from a shortlist's candidates, unless a search says otherwise."""
-        import numpy as np
-
-        arrays = [np.ascontiguousarray(ids, dtype=np.int32) for ids in (shortlist.targets, shortlist.always)]
-        starts = np.ascontiguousarray(shortlist.starts, dtype=np.int64)
+        starts, targets, always = shortlist if isinstance(shortlist, Lists) else shortlist.lists()
         given = ShortlistArrays(
-            *(shortlist.num_sources, *map(len, arrays)),
+            *(len(starts) - 1, len(targets), len(always)),
             starts=_pointer(starts, c_int64),
-            targets=_pointer(arrays[0], c_int32),
-            always=_pointer(arrays[1], c_int32),
+            targets=targets.buffer_info()[0],
+            always=_pointer(always, c_int32),
+            target_size=targets.itemsize,
         )
         with self._opening:
             for handle in self._handles.opened:
                 self._call(self._library.heedful_shortlist, handle, given)
-        self.shortlist = shortlist
+        self.has_shortlist = True
 
     def _open(self, num_threads: int, *, beside: Any = None) -> Any:
         message = ctypes.create_string_buffer(1000)
@@ -157,9 +155,13 @@ class NativeEngine:
         except ModelDirectoryError:  # what was kept is damaged, or the model itself is, which is told now
             made = native_weights(directory, precision=precision, anew=True)
             engine = cls(made, num_threads=num_threads, kernels=kernels)
-        shortlist = read_shortlist(directory)
+        shortlist = read_lists(directory)
         if shortlist is not None:
-            engine.use_shortlist(shortlist)
+            try:
+                engine.use_shortlist(shortlist)
+            except DecodingError:
+                read_shortlist(directory)  # which tells more of what is wrong with it
+                raise
         return engine
 
     def close(self) -> None:
@@ -182,7 +184,7 @@ class NativeEngine:
         """
         if config.method == "sampling":
             raise ConfigError("decoding.method=sampling: the native engine cannot draw; use torch, or beam or greedy.")
-        if config.shortlist and self.shortlist is None:
+        if config.shortlist and not self.has_shortlist:
             raise ConfigError("decoding.shortlist: this model has no shortlist; make one with `heedful shortlist`.")
         beginnings = prefix if prefix is not None else [()] * len(sources)
         if not len(sources) == len(max_lengths) == len(beginnings):
@@ -282,7 +284,7 @@ class NativeEngine:
             num_forbidden=len(forbidden),
             length_penalty_alpha=config.length_penalty_alpha,
             forbidden=_pointer(forbidden, c_int32),
-            shortlist=config.shortlist is not False and self.shortlist is not None,
+            shortlist=config.shortlist is not False and self.has_shortlist,
         )
         given = Sentences(
             count=len(sources),

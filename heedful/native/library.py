@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 5
+INTERFACE_VERSION = 6
 
 
 class Settings(Structure):
@@ -46,8 +46,10 @@ class ShortlistArrays(Structure):
     _fields_ = [
         *((name, c_int64) for name in ("num_sources", "num_targets", "num_always")),
         ("starts", POINTER(c_int64)),
-        ("targets", POINTER(c_int32)),
+        ("targets", c_void_p),
         ("always", POINTER(c_int32)),
+        ("target_size", c_int32),
+        ("unused", c_int32),
     ]
 
 

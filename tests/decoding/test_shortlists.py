@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from heedful.checkpoint.shortlist import Shortlist, parse_shortlist, write_shortlist
+from heedful.checkpoint.shortlist import Shortlist, parse_lists, parse_shortlist, write_shortlist
 from heedful.checkpoint.weights import read_header
 from heedful.config import CorpusConfig, TokenizerConfig
 from heedful.decoding.shortlists import PairsInIds, ShortlistSize, collect_pairs, make_shortlist, merged
@@ -150,6 +150,7 @@ def test_ids_are_stored_in_two_bytes_where_they_fit(tmp_path: Path, largest: int
     assert found.targets.dtype == np.int32
     assert found.targets.tolist() == targets.tolist()
     assert found.languages is None
+    assert [list(numbers) for numbers in parse_lists(place.read_bytes())] == [list(one) for one in found.lists()]
 
 
 def test_what_earlier_versions_stored_is_read(tmp_path: Path) -> None:
@@ -161,3 +162,25 @@ def test_what_earlier_versions_stored_is_read(tmp_path: Path) -> None:
         save_file({**arrays, "languages": wrong}, tmp_path / "file")
         with pytest.raises(ModelDirectoryError, match="languages"):
             parse_shortlist(tmp_path / "file", tmp_path, (2, 6))
+        with pytest.raises(ValueError, match="languages"):
+            parse_lists((tmp_path / "file").read_bytes())
+
+
+def test_what_is_no_shortlist_is_read_by_neither_reader(tmp_path: Path) -> None:
+    arrays = {"starts": np.array([0, 1, 2]), "targets": np.array([4, 5], np.int32), "always": np.array([3], np.int32)}
+    for wrong in (
+        {"starts": arrays["starts"], "targets": arrays["targets"]},
+        {**arrays, "targets": np.array([4.0, 5.0], np.float32)},
+        {**arrays, "always": np.array([[3]], np.int32)},
+        {**arrays, "others": np.array([3], np.int32)},
+    ):
+        save_file(wrong, tmp_path / "file")
+        with pytest.raises(ModelDirectoryError):
+            parse_shortlist(tmp_path / "file", tmp_path, (2, 6))
+        with pytest.raises((ValueError, KeyError)):
+            parse_lists((tmp_path / "file").read_bytes())
+    save_file(arrays, tmp_path / "file")
+    whole = (tmp_path / "file").read_bytes()
+    for damaged in (whole[:-1], whole[:30], b"", whole.replace(b"[0,24]", b"[16,40]")):
+        with pytest.raises((ValueError, KeyError)):
+            parse_lists(damaged)

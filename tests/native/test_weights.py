@@ -14,6 +14,7 @@ from native_models import SPECIAL, random_model, random_sources, small_config, t
 
 from heedful.checkpoint import save_model
 from heedful.checkpoint.arrays import read_weights
+from heedful.checkpoint.shortlist import Shortlist, save_shortlist
 from heedful.config import Config, DecodingConfig, TokenizerConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.native import NativeEngine, available
@@ -165,10 +166,16 @@ def test_a_model_directory_is_translated_without_torch(directory: Path) -> None:
     assert done.stdout.strip() == str(expected[0][0].tokens)
 
 
-@pytest.mark.parametrize("precision", ["int8", "float32"])
-def test_what_was_converted_before_is_translated_without_heavy_packages(directory: Path, precision: str) -> None:
+@pytest.mark.parametrize(("precision", "listed"), [("int8", False), ("float32", True)])
+def test_what_was_converted_before_is_translated_without_heavy_packages(
+    directory: Path, precision: str, listed: bool
+) -> None:
     """Importing numpy takes longer than opening a model and translating a sentence with it."""
+    if listed:
+        size = NativeEngine.load(directory).shape.source_vocab_size
+        save_shortlist(directory, Shortlist(np.arange(size + 1), np.arange(size)[::-1], np.array([3])))
     here = NativeEngine.load(directory, precision=precision)
+    assert here.has_shortlist == listed
     found = here.translate_ids([[9, 8, 7, 3], [5, 3]], DecodingConfig(num_best=2), SPECIAL, max_lengths=[9, 4])
     program = (
         "import sys; from heedful.config import DecodingConfig; from heedful.native import NativeEngine\n"
@@ -181,6 +188,12 @@ def test_what_was_converted_before_is_translated_without_heavy_packages(director
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, str(found), "")
+
+
+def test_a_shortlist_of_another_vocabulary_is_refused_by_its_name(directory: Path) -> None:
+    save_shortlist(directory, Shortlist(np.array([0, 1]), np.array([4]), np.array([3])))
+    with pytest.raises(ModelDirectoryError, match=r"shortlist\.safetensors is for another vocabulary; make it again"):
+        NativeEngine.load(directory)
 
 
 def test_where_nothing_can_be_written_the_weights_stay_in_memory(

@@ -36,7 +36,7 @@ class Native:
 
     def uses_shortlist(self, config: DecodingConfig) -> bool:
         """Whether this search chooses from the model's shortlist: if there is one, unless it is told not to."""
-        return config.shortlist is not False and self.engine.shortlist is not None
+        return config.shortlist is not False and self.engine.has_shortlist
 
     def decode(
         self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None

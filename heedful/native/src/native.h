@@ -47,8 +47,10 @@ struct HeedfulPairs {
 struct HeedfulShortlist {
     int64_t num_sources, num_targets, num_always;
     const int64_t* starts;
-    const int32_t* targets;
+    const void* targets;
     const int32_t* always;
+    int32_t target_size; /* bytes of each target: 2 (no sign) or 4 */
+    int32_t unused;
 };
 
 HEEDFUL_API int32_t heedful_interface_version();

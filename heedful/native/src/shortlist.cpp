@@ -32,7 +32,14 @@ Shortlist::Shortlist(const HeedfulShortlist& given, const Shape& shape) : vocab_
     starts_.assign(given.starts, given.starts + given.num_sources + 1);
     check(starts_.front() == 0 && starts_.back() == given.num_targets, "its lists have not their full size");
     check(std::is_sorted(starts_.begin(), starts_.end()), "its lists are not one after another");
-    targets_.assign(given.targets, given.targets + given.num_targets);
+    check(given.target_size == 2 || given.target_size == 4, "its tokens are of no known size");
+    if (given.target_size == 2) {
+        const uint16_t* targets = static_cast<const uint16_t*>(given.targets);
+        targets_.assign(targets, targets + given.num_targets);
+    } else {
+        const int32_t* targets = static_cast<const int32_t*>(given.targets);
+        targets_.assign(targets, targets + given.num_targets);
+    }
     always_.assign(given.always, given.always + given.num_always);
     for (const std::vector<int32_t>* tokens : {&targets_, &always_})
         for (int32_t token : *tokens) check(token >= 0 && token < vocab_size_, "a token is not in the vocabulary");
