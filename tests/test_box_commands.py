@@ -1,0 +1,128 @@
+"""The commands that make text for the model in the box: what they write, always the same, and what they refuse."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import pytest
+
+from tests.box_scripts import compress, run, save, told
+
+DATA = {
+    "europarl-en-de/train.en": ["It’s ‘law’.", "A line\rwith two ends", "No."],
+    "tatoeba-en-de/train.en": [f"hello {number}" for number in range(17)],
+    "tatoeba-en-de/train.de": [f"größe {number}" for number in range(17)],
+}
+DISTILLED = {
+    "more-zh.en": ["hello 3", "It’s a house on the hill.", "hello 4"],
+    "more-zh.zh": ["你好啊3", "这是山上的房子。", "你好啊5"],
+    **{f"en-de-{part}.en": [f"good day {part}", "house"] for part in (1, 2, 3)},
+    **{f"en-de-{part}.de": [f"guten Tag {part}", "H\ufffd"] for part in (1, 2, 3)},
+    **{f"de-en-{part}.de": [f"gute Nacht {part}"] for part in (1, 2, 3)},
+    **{f"de-en-{part}.en": [f"good night {part}"] for part in (1, 2, 3)},
+}
+MADE = {
+    "parliament.en": ['It\'s "law".', "A line\rwith two ends", "No."],
+    "capitals.en": ["HELLO 0", "HELLO 8", "HELLO 16"],
+    "capitals.de": ["GRÖSSE 0", "GRÖSSE 8", "GRÖSSE 16"],
+    "everyday.en": ["hello 3"],
+    "everyday.zh": ["你好啊3"],
+    "speeches.zh": ["这是山上的房子。"],
+    "speeches.en": ["It's a house on the hill."],
+    "en-de.en": ["good day 1", "good day 2", "good day 3"],
+    "en-de.de": ["guten Tag 1", "guten Tag 2", "guten Tag 3"],
+    "de-en.de": ["gute Nacht 1", "gute Nacht 2", "gute Nacht 3"],
+    "de-en.en": ["good night 1", "good night 2", "good night 3"],
+}
+
+
+def make_all(folder: Path, out: str, *, hash_seed: int) -> dict[str, bytes]:
+    data, distilled = folder / "data", folder / "distilled"
+    for command in (["corpora", data], ["chinese", data, distilled], ["german", distilled]):
+        done = run("box-text", *command, folder / out, hash_seed=hash_seed)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return {path.name: path.read_bytes() for path in (folder / out).iterdir()}
+
+
+def test_the_three_commands_write_the_same_bytes_every_time_from_plain_and_compressed_text(tmp_path: Path) -> None:
+    save(tmp_path / "data", DATA)
+    save(tmp_path / "distilled", DISTILLED)
+    first = make_all(tmp_path, "text", hash_seed=0)
+    assert first == {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in MADE.items()}
+    assert make_all(tmp_path, "text", hash_seed=1) == first
+    compress(tmp_path / "data")
+    compress(tmp_path / "distilled")
+    assert make_all(tmp_path, "again", hash_seed=2) == first
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("latin", "data", "text"),
+        ("corpora", "data"),
+        ("german", "a", "b", "c"),
+        ("forms", "data", "distilled", "text"),
+        ("own", "data", "text"),
+        ("late", "data"),
+    ],
+)
+def test_a_wrong_command_line_is_told_the_right_ones(arguments: tuple[str, ...]) -> None:
+    ways = (
+        "say corpora DATA OUT or chinese DATA DISTILLED OUT or german DISTILLED OUT or forms DATA OUT"
+        " or own DATA DISTILLED OUT or late DATA DISTILLED OUT, not "
+    )
+    assert f"{ways}{' '.join(arguments)!r}." in told(run("box-text", *arguments))
+
+
+@pytest.mark.parametrize("name", ["box-numbers", "box-figures"])
+@pytest.mark.parametrize("arguments", [(), ("a", "b"), ("--write",)])
+def test_numbers_and_figures_want_one_folder(name: str, arguments: tuple[str, ...]) -> None:
+    assert f"{name}.py: say one folder" in told(run(name, *arguments))
+
+
+@pytest.mark.parametrize("name", ["box-text", "box-numbers", "box-figures"])
+def test_help_is_given(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0 and f"{name}.py" in done.stdout
+
+
+@pytest.mark.parametrize("missing", ["europarl-en-de/train.en", "tatoeba-en-de/train.de", "all"])
+def test_a_missing_corpus_is_named(tmp_path: Path, missing: str) -> None:
+    save(tmp_path / "data", {name: lines for name, lines in DATA.items() if missing not in (name, "all")})
+    named = next(iter(DATA)) if missing == "all" else missing
+    said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "text"))
+    assert f"{tmp_path / 'data' / named}: there is no such file" in said and "configs/box.yaml" in said
+    assert not (tmp_path / "text" / "capitals.en").exists()
+
+
+def test_what_no_teacher_wrote_yet_is_named(tmp_path: Path) -> None:
+    save(tmp_path / "data", DATA)
+    nowhere, out = tmp_path / "distilled", tmp_path / "text"
+    assert str(nowhere / "more-zh.en") in told(run("box-text", "chinese", tmp_path / "data", nowhere, out))
+    assert str(nowhere / "en-de-1.en") in told(run("box-text", "german", nowhere, out))
+    assert str(nowhere / "own-1.de") in told(run("box-text", "own", tmp_path / "data", nowhere, out))
+    assert str(nowhere / "late-1.en") in told(run("box-text", "late", tmp_path / "data", nowhere, out))
+    assert not out.exists()
+
+
+def test_text_that_broke_off_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "data", {**DATA, "tatoeba-en-de/train.de": ["größe"]})
+    said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "text"))
+    assert "not the same number of lines" in said and "train.de" in said
+    path = tmp_path / "data" / "europarl-en-de" / "train.en"
+    path.with_name("train.en.xz").write_bytes(lzma.compress(path.read_bytes())[:-9])
+    path.unlink()
+    said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "other"))
+    assert f"{path}.xz: damaged" in said
+    assert not (tmp_path / "other" / "parliament.en").exists()
+
+
+@pytest.mark.parametrize("command", [["box-text", "corpora", "data"], ["box-numbers"], ["box-figures"]])
+def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path, command: list[str]) -> None:
+    save(tmp_path / "data", DATA)
+    (tmp_path / "text").write_text("mine", encoding="utf-8")
+    name, *arguments = [part.replace("data", str(tmp_path / "data")) for part in command]
+    assert str(tmp_path / "text") in told(run(name, *arguments, tmp_path / "text"))
+    assert (tmp_path / "text").read_text("utf-8") == "mine"
