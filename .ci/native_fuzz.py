@@ -246,7 +246,14 @@ def survives_shortlist(weights: Path, path: Path, random: np.random.Generator) -
             for _ in range(int(random.integers(1, 5))):
                 data[int(random.integers(len(data)))] = int(random.integers(256))
             path.write_bytes(data[: int(random.integers(len(data) // 2, len(data) + 1))])
-            engine.use_shortlist(parse_shortlist(path, path, (shape.source_vocab_size, shape.target_vocab_size)))
+            if random.random() < 0.5:
+                engine.use_shortlist(parse_shortlist(path, path, (shape.source_vocab_size, shape.target_vocab_size)))
+            else:
+                try:
+                    lists = parse_lists(path.read_bytes())
+                except NOT_OURS:
+                    return False
+                engine.use_shortlist(lists)
         else:
             given = random_shortlist(random, sizes)
             array = getattr(given, str(random.choice(["starts", "targets", "always"])))
@@ -319,7 +326,7 @@ if __name__ == "__main__":
         from types import SimpleNamespace
         from typing import Any
 
-        from heedful.checkpoint.shortlist import Shortlist, parse_shortlist, write_shortlist
+        from heedful.checkpoint.shortlist import NOT_OURS, Shortlist, parse_lists, parse_shortlist, write_shortlist
         from heedful.config import DecodingConfig, ModelConfig
         from heedful.decoding.special_tokens import SpecialTokens
         from heedful.errors import HeedfulError

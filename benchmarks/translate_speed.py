@@ -14,11 +14,11 @@ On a CPU (under Linux) every system that is installed runs in a process of its o
 threads as torch takes (`OMP_NUM_THREADS` says how many). All models are made by the script (`translate_models.py`),
 those of CTranslate2 by our own export; `--keep` keeps them for the next time. Precisions stand in the systems' names.
 Ratios are against our native engine in int8, with a shortlist where the other has a vocabulary map. The first
-translation is timed from the start of a fresh process, the model on disk, its files read before; memory is what that
-process held at most after it had also translated 32 sentences. Peers run as they are fastest: both thread layouts of
-CTranslate2, its batches no larger than serve it, a worker a thread for Bergamot. A call that would take too long is not
-made, and the page says so. Marian's export for OpenVINO needs transformers below 5; Bergamot's package needs Python
-3.10 or older, which `--bergamot PYTHON` may name.
+translation is timed from the start of a fresh process, the model on disk, its files read and the packages compiled to
+bytecode before, the median of five such starts; memory is what a process held at most after it had also translated 32
+sentences. Peers run as they are fastest: both thread layouts of CTranslate2, its batches no larger than serve it, a
+worker a thread for Bergamot. A call that would take too long is not made, and the page says so. Marian's export for
+OpenVINO needs transformers below 5; Bergamot's package needs Python 3.10 or older, which `--bergamot PYTHON` may name.
 """
 
 from __future__ import annotations

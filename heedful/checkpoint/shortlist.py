@@ -31,6 +31,9 @@ _ID_LETTERS = {"I32": "i", "U16": "H"}
 LETTERS = {"starts": {"I64": "q"}, "targets": _ID_LETTERS, "always": _ID_LETTERS}
 """For each list the types that it may have in its file, and those of Python's own arrays."""
 
+NOT_OURS = (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What goes wrong where a file is not what it says it is."""
+
 
 class Lists(NamedTuple):
     """The numbers of a shortlist alone, as the native engine takes them: no numpy, whose import would take longer."""
@@ -102,7 +105,7 @@ def read_lists(directory: str | Path) -> Lists | None:
 
     try:
         return files_of.steady(directory, read)
-    except (TypeError, ValueError, KeyError, AttributeError):  # no file of ours: the other reader says why
+    except NOT_OURS:  # the other reader says why
         found = read_shortlist(directory)
         return None if found is None else found.lists()
 
@@ -132,7 +135,7 @@ def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) ->
     try:
         arrays = read_weights(path, shown_as)
         settings = read_settings(path)
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+    except NOT_OURS:
         raise ModelDirectoryError(f"{shown_as} is damaged: it cannot be read; {REMEDY}.") from None
     known = {**KINDS, LANGUAGES: MASKS}
     for name in {**KINDS, **arrays}:
