@@ -94,7 +94,7 @@ const std::vector<Answer>& Answers::of_selected(const Rows& rows, const std::vec
     std::fill(candidates, candidates + num_rows_ * keep, Candidate{NOTHING, -1});
     answers_.resize(num_rows_);
     multiply(pool_, kernels_, selection_.columns(), rows, num_rows_, logits, selected_stride_);
-    each_row(pool_, num_rows_, [&](long row, int thread) { judge_selected(wishes[row], row, thread, keep); });
+    each_row(pool_, num_rows_, [&](long row, int thread) { judge_selected(wishes[row], row, thread, keep); }, 4);
     return answers_;
 }
 

@@ -42,7 +42,7 @@ void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vect
     const int inner = model_.inner();
     const long first = index * num_slots_ * capacity_ * entry();
     multiply(layer.self_input, wide_, wide_stride_);
-    each_row([&](long row, int thread) {
+    each_attending_row([&](long row, int thread) {
         const Asking& ask = asking[row];
         if (model_.turns)
             kernels_.rotate(wide(row), 2 * shape.num_heads, shape.head_dim, model_.turns + static_cast<long>(ask.position) * shape.head_dim);

@@ -57,14 +57,15 @@ float Draft::logit(const Rows& rows, long row, int32_t token) const {
     const long groups = output.padded_inputs / 4;
     const int8_t* column = output.weights + (token / TILE * groups * TILE + token % TILE) * 4;
     const uint8_t* bytes = rows.bytes + row * rows.byte_stride;
-    int32_t sum = -rows.zeros[row] * output.sums[token];
+    int32_t sum = 0;
     for (long g = 0; g < groups; ++g, bytes += 4, column += 4 * TILE)
         sum += bytes[0] * column[0] + bytes[1] * column[1] + bytes[2] * column[2] + bytes[3] * column[3];
-    return static_cast<float>(sum) * (rows.scales[row] * output.scales[token]) + output.bias[token];
+    const uint32_t shift = static_cast<uint32_t>(rows.zeros[row]) * static_cast<uint32_t>(output.sums[token]);
+    return static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(sum) - shift)) * (rows.scales[row] * output.scales[token]) + output.bias[token];
 }
 
 void Draft::keep(const Rows& rows, long row, Wish wish, int32_t token) {
-    const long most = padded(LONGEST_REACH + MOST_SENTENCES, MOST_ROWS), place = static_cast<long>(tokens_.size());
+    const long most = padded(LONGEST_REACH + kernels_.guessing_rows, MOST_ROWS), place = static_cast<long>(tokens_.size());
     kept_.byte_stride = rows.byte_stride;
     kept_.bytes = bytes_.room(most * rows.byte_stride);
     kept_.scales = scales_.room(most);
@@ -76,8 +77,9 @@ void Draft::keep(const Rows& rows, long row, Wish wish, int32_t token) {
     tokens_.push_back(token);
 }
 
-void Draft::close(bool all_right) {
-    reach_ = all_right ? std::min(2 * reach_, LONGEST_REACH) : reach_ / 2;
+void Draft::close(int right, int wrong) {
+    reach_ = wrong == 0 ? std::min(2 * reach_, LONGEST_REACH) : reach_ / 2;
+    counts_.right += right, counts_.wrong += wrong;
     clear();
 }
 

@@ -10,14 +10,16 @@
 
 namespace heedful {
 
+struct Guesses {
+    int64_t right = 0, wrong = 0;
+};
+
 class Draft {
   public:
-    static constexpr long MOST_SENTENCES = 2; // with more rows, computing takes longer than reading
-
     Draft(const Model& model, const Kernels& kernels, Pool& pool) : model_(model), kernels_(kernels), pool_(pool) {}
     void begin() { reach_ = FIRST_REACH, clear(); }
-    // Whether guesses have been right often enough to go on.
-    bool is_worth_while() const { return reach_ >= LEAST_REACH; }
+    // Whether the next tokens of so many rows had better be guessed: guesses have been right often enough, too.
+    bool is_worth_while(size_t rows) const { return static_cast<int>(rows) <= kernels_.guessing_rows && reach_ >= LEAST_REACH; }
     // The likeliest token of each row, as far as can be seen.
     const std::vector<int32_t>& guess(const Rows& rows, const std::vector<Wish>& wishes);
 
@@ -27,8 +29,9 @@ class Draft {
     const Rows& rows() const { return kept_; }
     const std::vector<Wish>& wishes() const { return wishes_; }
     const std::vector<int32_t>& tokens() const { return tokens_; }
-    // Forget the rows: they have been looked at, and all were right or not.
-    void close(bool all_right);
+    // Forget the rows: they have been looked at, and so many guesses were right and wrong.
+    void close(int right, int wrong);
+    const Guesses& counts() const { return counts_; }
 
   private:
     static constexpr int CANDIDATES = 16;
@@ -53,6 +56,7 @@ class Draft {
     Buffer<int32_t> zeros_;
     std::vector<Wish> wishes_;
     std::vector<int32_t> tokens_;
+    Guesses counts_;
 };
 
 } // namespace heedful

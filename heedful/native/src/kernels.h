@@ -88,6 +88,7 @@ struct Candidate {
 
 struct Kernels {
     const char* name;
+    int guessing_rows; // up to so many rows guess tokens: for them reading weights takes longer than computing
     // sums[row][output] = Σ bytes[row][i] · weights[output][i], over one tile, exactly; `fresh` weights must be fetched.
     void (*dot)(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh,
                 int32_t* sums);

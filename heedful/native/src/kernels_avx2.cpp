@@ -24,12 +24,11 @@ constexpr int ROWS_AT_ONCE = 12;
 inline void begin_products(long) {}
 inline void end_products(long) {}
 
-#include "dot_codes.h"
 #include "row_kernels.h"
 
 } // namespace
 
-const Kernels AVX2 = {"avx2", dot, multiply, choose_inputs, dot_chosen, multiply_chosen, sketch_tile, glance, quantise, normalise, add,
-                         embed, rotate, gate, halve, attend, scan, choose};
+const Kernels AVX2 = {"avx2", 1, dot, multiply, choose_inputs, dot_chosen, multiply_chosen, sketch_tile, glance, quantise, normalise, add,
+                        embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

@@ -37,12 +37,11 @@ void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int sp
 inline void begin_products(long) {}
 inline void end_products(long) {}
 
-#include "dot_codes.h"
 #include "row_kernels.h"
 
 } // namespace
 
-const Kernels PORTABLE = {"portable", dot, multiply, choose_inputs, dot_chosen, multiply_chosen, sketch_tile, glance, quantise, normalise, add,
-                         embed, rotate, gate, halve, attend, scan, choose};
+const Kernels PORTABLE = {"portable", 0, dot, multiply, choose_inputs, dot_chosen, multiply_chosen, nullptr, nullptr, quantise, normalise, add,
+                        embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

@@ -104,6 +104,7 @@ void multiply_chosen(const Linear& linear, const Rows& rows, const Chosen& chose
                         to + row * to_stride + tile * TILE, 0, NO_ACTIVATION);
 }
 
+#if defined(__AVX2__)
 // Weights nearest to -1.5, -0.5, 0.5 and 1.5 steps; a step is about that which loses least of a bell curve, and then fitted.
 void sketch_tile(const int8_t* weights, int groups, uint8_t* codes, int32_t* sums, float* half_steps) {
     constexpr int WIDTH = 4 * TILE;
@@ -156,6 +157,7 @@ void glance(const Linear& linear, const Sketch& sketch, const Rows& rows, long r
         }
     }
 }
+#endif
 
 // x ≈ scale · (byte - zero), with 0 among the numbers that are met exactly.
 void quantise(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero) {

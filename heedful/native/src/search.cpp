@@ -49,8 +49,7 @@ void Search::decide(HeedfulResults& results) {
 }
 
 bool Search::may_guess() const {
-    return settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && draft_.is_worth_while() &&
-           static_cast<long>(asking_.size()) <= Draft::MOST_SENTENCES;
+    return settings_.guessing && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && draft_.is_worth_while(asking_.size());
 }
 
 // Greedy search of few sentences: take the tokens that seem likeliest, until enough are together or one ends a sentence.
@@ -74,7 +73,7 @@ void Search::look_at_guesses(HeedfulResults& results) {
     const std::vector<Answer>& found = answers(draft_.rows(), draft_.wishes());
     for (Sentence& sentence : sentences_)
         if (sentence.guessed) std::swap(sentence.live[0], sentence.sure);
-    bool all_right = true;
+    int right = 0, wrong = 0;
     for (size_t row = 0; row < found.size(); ++row) {
         const int index = draft_.wishes()[row].sentence;
         Sentence& sentence = sentences_[index];
@@ -82,13 +81,14 @@ void Search::look_at_guesses(HeedfulResults& results) {
         Hypothesis& sure = sentence.live[0];
         if (sure.places.size() == sure.tokens.size()) sure.places.push_back(place(index, 0, step(sentence)));
         advance(sentence, &found[row]);
-        const bool right = sentence.settled || sentence.live[0].tokens.back() == draft_.tokens()[row];
-        sentence.guessed = right && !sentence.settled;
-        all_right = all_right && right;
+        const int32_t token = sentence.settled ? settings_.eos_id : sentence.live[0].tokens.back();
+        const bool is_right = token == draft_.tokens()[row];
+        ++(is_right ? right : wrong);
+        sentence.guessed = is_right && !sentence.settled;
         if (sentence.settled) write(sentence, index, results);
     }
     for (Sentence& sentence : sentences_) sentence.guessed = false;
-    draft_.close(all_right);
+    draft_.close(right, wrong);
 }
 
 void Search::check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const {

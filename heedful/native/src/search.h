@@ -16,6 +16,7 @@ class Search {
           draft_(model, kernels, pool) {}
     void use(std::shared_ptr<const Shortlist> shortlist) { shortlist_ = std::move(shortlist); }
     std::shared_ptr<const Shortlist> shortlist() const { return shortlist_; }
+    Guesses guesses() const { return draft_.counts(); }
     void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
     void align(const HeedfulPairs& pairs, float* to);
     void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);

@@ -11,8 +11,8 @@
 namespace heedful {
 
 // work(row, thread) for each row; few rows are not worth the other threads' attention.
-template <class Work> void each_row(Pool& pool, long num_rows, Work&& work) {
-    if (num_rows < 4) {
+template <class Work> void each_row(Pool& pool, long num_rows, Work&& work, long few = 8) {
+    if (num_rows < few) {
         for (long row = 0; row < num_rows; ++row) work(row, 0);
     } else {
         const long grain = num_rows < 32 ? 1 : 4;
@@ -35,6 +35,8 @@ class Stack {
     void open(long num_rows);
 
     template <class Work> void each_row(Work&& work) { heedful::each_row(pool_, num_rows_, work); }
+    // The same for work that is worth it sooner.
+    template <class Work> void each_attending_row(Work&& work) { heedful::each_row(pool_, num_rows_, work, 4); }
 
     // Rows side by side that attend to the same.
     struct Group {
