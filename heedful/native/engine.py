@@ -105,6 +105,8 @@ class NativeEngine:
         self._opening = threading.Lock()
         self.shape = read_shape(self.path)
         self.has_shortlist = False
+        self.guessing = True
+        """Whether greedy search of few sentences may guess ahead, which changes nothing but the time."""
 
     def use_shortlist(self, shortlist: Shortlist | Lists) -> None:
         """Choose translations from a shortlist's candidates, unless a search says otherwise."""
@@ -221,6 +223,12 @@ class NativeEngine:
                     waiting.clear()  # after an error the others stop too
         return found
 
+    def guesses(self) -> tuple[int, int]:
+        """How many tokens that greedy search guessed ahead turned out right, and how many wrong, since opening."""
+        right, wrong = c_int64(), c_int64()
+        self._library.heedful_guesses(self._together, right, wrong)
+        return right.value, wrong.value
+
     def logits(self, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
         """Logits of the token after each of `target`, whose first is the start token: (T, V)."""
         import numpy as np
@@ -285,6 +293,7 @@ class NativeEngine:
             length_penalty_alpha=config.length_penalty_alpha,
             forbidden=_pointer(forbidden, c_int32),
             shortlist=config.shortlist is not False and self.has_shortlist,
+            guessing=self.guessing,
         )
         given = Sentences(
             count=len(sources),

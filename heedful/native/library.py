@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 6
+INTERFACE_VERSION = 7
 
 
 class Settings(Structure):
@@ -22,7 +22,7 @@ class Settings(Structure):
         ("length_penalty_alpha", c_double),
         ("forbidden", POINTER(c_int32)),
         ("shortlist", c_int32),
-        ("unused", c_int32),
+        ("guessing", c_int32),
     ]
 
 
@@ -143,6 +143,8 @@ def declare(library: ctypes.CDLL) -> None:
     ids = (POINTER(c_int32), c_int64)
     library.heedful_logits.argtypes = [c_void_p, *ids, *ids, POINTER(c_float), *message]
     library.heedful_logits.restype = c_int32
+    library.heedful_guesses.argtypes = [c_void_p, POINTER(c_int64), POINTER(c_int64)]
+    library.heedful_guesses.restype = None
     library.heedful_dot.argtypes = [
         *(c_char_p, POINTER(c_uint8), c_int64, c_int32),
         *(c_void_p, c_int32, POINTER(c_int32)),
@@ -153,3 +155,8 @@ def declare(library: ctypes.CDLL) -> None:
         *(c_void_p, c_int32, POINTER(c_int32)),
     ]
     library.heedful_dot_chosen.restype = c_int32
+    library.heedful_glance.argtypes = [
+        *(c_char_p, POINTER(c_uint8), c_int32),
+        *(c_void_p, c_int32, POINTER(c_float)),
+    ]
+    library.heedful_glance.restype = c_int32

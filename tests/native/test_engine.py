@@ -151,6 +151,47 @@ def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
             engine.close()
 
 
+@pytest.mark.parametrize("alike", [0.0, 0.3, 1.0], ids=["clear", "some alike", "all alike"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        DecodingConfig(method="greedy"),
+        DecodingConfig(method="greedy", min_length=25, no_repeat_ngram=3),
+        DecodingConfig(beam_size=1, min_length=70),
+    ],
+    ids=["plain", "constrained", "long"],
+)
+def test_guessing_tokens_ahead_changes_no_bit(alike: float, config: DecodingConfig, tmp_path: Path) -> None:
+    from heedful.native.library import kernel_names
+
+    shape = small_config(d_model=64, target_vocab_size=1500, tying="none", max_length=100)
+    model = random_model(shape, seed=7)
+    with torch.no_grad():  # words that a sketch cannot tell apart
+        rows = model.output.weight
+        same = torch.rand(len(rows)) < alike
+        rows[same] = rows[9] + 0.01 * rows[9].std() * torch.randn_like(rows[same])
+    sources = random_sources(9, longest=20)
+    limits = [0, 1, 2, 17, 40, 79, 80, 90, 99]
+    prefix = [[], [], [9], *[[] for _ in sources[3:-1]], [7, 8, 9] * 8]
+    expected = None
+    for kernels, num_threads in product(kernel_names(), (1, 3)):
+        engine = engine_of(model, tmp_path, precision="int8", num_threads=num_threads, kernels=kernels)
+        together = engine.translate_ids(sources, config, SPECIAL, max_lengths=limits, prefix=prefix)
+        expected = expected or together
+        assert together == expected
+        for number in range(len(sources) - 1):  # one sentence, and two, of which one ends before the other
+            for some in (slice(number, number + 1), slice(number, number + 2)):
+                given = {"max_lengths": limits[some], "prefix": prefix[some]}
+                assert engine.translate_ids(sources[some], config, SPECIAL, **given) == expected[some]
+        right, wrong = engine.guesses()
+        if kernels == "portable":  # there computing takes longer than reading
+            assert (right, wrong) == (0, 0)
+        else:
+            assert right > 0
+            assert (wrong > right) == (alike == 1.0)
+        engine.close()
+
+
 @pytest.mark.parametrize("bias", [-100.0, -1.2, -0.6, 100.0], ids=["all zero", "few left", "some left", "none zero"])
 @pytest.mark.parametrize(("d_model", "d_ff"), [(32, 64), (96, 50), (320, 130)])
 def test_passing_over_zeros_after_relu_changes_no_bit(bias: float, d_model: int, d_ff: int, tmp_path: Path) -> None:

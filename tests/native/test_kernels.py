@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_int32, c_uint8
+from ctypes import POINTER, c_float, c_int32, c_uint8
 
 import numpy as np
 import pytest
@@ -32,6 +32,13 @@ def dot_chosen(kernels: str, rows: np.ndarray, weights: np.ndarray) -> np.ndarra
     place, spans = ctypes.c_void_p(weights.ctypes.data), weights.shape[1] // 64
     assert load_library().heedful_dot_chosen(kernels.encode(), pointer, *rows.shape, place, spans, there)
     return sums
+
+
+def glance(kernels: str, row: np.ndarray, zero: int, packed: np.ndarray) -> np.ndarray | None:
+    found = np.full(TILE, np.nan, dtype=np.float32)
+    pointer, there = row.ctypes.data_as(POINTER(c_uint8)), found.ctypes.data_as(POINTER(c_float))
+    place, groups = ctypes.c_void_p(packed.ctypes.data), packed.shape[1] // 4
+    return found if load_library().heedful_glance(kernels.encode(), pointer, zero, place, groups, there) else None
 
 
 def test_portable_kernels_run_everywhere() -> None:
@@ -68,6 +75,35 @@ def test_passing_over_zeros_gives_the_same_integers(
     expected = rows.astype(np.int64) @ weights.astype(np.int64)
     for kernels in kernel_names():
         np.testing.assert_array_equal(dot_chosen(kernels, rows, weights), expected, err_msg=kernels)
+
+
+def sketched(weights: np.ndarray) -> np.ndarray:
+    """Each weight as -1.5, -0.5, 0.5 or 1.5 of its output's steps, of which the sum of squares is nearest."""
+    mean = np.abs(weights).sum(1, keepdims=True, dtype=np.int64) * 5 / (4 * weights.shape[1])
+    bound = np.clip(np.floor(mean + 0.5), 1, 127)
+    codes = (weights >= -bound).astype(int) + (weights >= 0) + (weights >= bound) - 1.5
+    return codes * (weights * codes).sum(1, keepdims=True) / (codes**2).sum(1, keepdims=True)
+
+
+@given(steps=some.integers(1, 40), size=some.sampled_from([0.0, 3.0, 35.0, 300.0]), seed=some.integers(0, 1000))
+def test_a_sketch_is_met_alike_by_all_kernels(steps: int, size: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    weights = np.clip(random.normal(0, size, (TILE, steps * STEP)), -127, 127).astype(np.int8)
+    row, zero = random.integers(0, 256, steps * STEP, dtype=np.uint8), int(random.integers(0, 256))
+    expected = sketched(weights) @ (row.astype(np.int64) - zero)
+    *fast, portable = (glance(kernels, row, zero, pack_bytes(weights)) for kernels in kernel_names())
+    assert portable is None  # there computing takes longer than reading
+    for found in fast:
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+        np.testing.assert_array_equal(found, fast[0])
+
+
+@pytest.mark.parametrize("byte", [0, 255])
+def test_a_sketch_has_room_for_the_largest_sums(byte: int) -> None:
+    row, weights = np.full(4096, byte, dtype=np.uint8), np.full((TILE, 4096), 127, dtype=np.int8)
+    for kernels in kernel_names()[:-1]:
+        found = glance(kernels, row, 255 - byte, pack_bytes(weights))
+        np.testing.assert_allclose(found, sketched(weights) @ np.full(4096, 2 * byte - 255), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("byte", "weight"), [(255, 127), (255, -127), (255, -128), (0, 127)])

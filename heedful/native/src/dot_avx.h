@@ -33,6 +33,33 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
     if (r < rows) dot_rows<1>(bytes + r * stride, stride, weights, groups, sums + r * TILE);
 }
 
+// Σ bytes · codes of one tile, four codes in each byte. A sum of 32 products of a byte and a code fits into sixteen bits.
+inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, int32_t* sums) {
+    const __m256i lowest = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
+    __m256i total[4];
+    for (__m256i& one : total) one = _mm256_setzero_si256();
+    for (int first = 0; first < groups; first += 16) {
+        __m256i some[4];
+        for (__m256i& one : some) one = _mm256_setzero_si256();
+        for (int g = first; g < first + 16 && g < groups; g += 4) {
+            __m256i x[4];
+#pragma GCC unroll 4
+            for (int part = 0; part < 4; ++part) x[part] = four_bytes(bytes + 4 * (g + part));
+#pragma GCC unroll 4
+            for (int quarter = 0; quarter < 4; ++quarter) {
+                __m256i code = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + g * TILE + quarter * 32));
+#pragma GCC unroll 4
+                for (int part = 0; part < 4; ++part, code = _mm256_srli_epi16(code, 2))
+                    some[quarter] = _mm256_add_epi16(some[quarter], _mm256_maddubs_epi16(x[part], _mm256_and_si256(code, lowest)));
+            }
+        }
+        for (int quarter = 0; quarter < 4; ++quarter)
+            total[quarter] = _mm256_add_epi32(total[quarter], _mm256_madd_epi16(some[quarter], ones));
+    }
+    for (int quarter = 0; quarter < 4; ++quarter)
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + quarter * 8), total[quarter]);
+}
+
 // Four inputs' weights of 32 outputs lie in four places; their bytes are brought side by side.
 inline void dot_half_span(const Chosen& chosen, const uint8_t* bytes, const int8_t* weights, long stride, int32_t* sums) {
     __m256i total[4];

@@ -41,7 +41,7 @@ template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 6; }
+int32_t heedful_interface_version() { return 7; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
@@ -106,6 +106,12 @@ int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_lengt
     });
 }
 
+void heedful_guesses(void* engine, int64_t* right, int64_t* wrong) {
+    Engine& own = *static_cast<Engine*>(engine);
+    std::lock_guard<std::mutex> turn(own.busy);
+    *right = own.search.guesses().right, *wrong = own.search.guesses().wrong;
+}
+
 int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows, const int8_t* weights,
                     int32_t groups, int32_t* sums) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
@@ -130,5 +136,22 @@ int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t ro
     heedful::Chosen to = {rows, 0, places.data(), chosen.data(), room};
     found->choose_inputs(bytes, inputs, inputs, to);
     found->dot_chosen(to, weights, static_cast<long>(spans) * heedful::SPAN, spans, sums);
+    return 1;
+}
+
+int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights, int32_t groups, float* to) {
+    const heedful::Kernels* found = heedful::find_kernels(kernels);
+    if (!found || !found->glance || groups < 1 || groups % (heedful::STEP / 4) != 0) return 0;
+    constexpr int TILE = heedful::TILE;
+    std::vector<uint8_t> row(bytes, bytes + 4 * groups), codes(groups * TILE);
+    std::vector<int32_t> sums(TILE);
+    std::vector<float> half_steps(TILE), bias(TILE);
+    found->sketch_tile(weights, groups, codes.data(), sums.data(), half_steps.data());
+    float scale = 1.0f;
+    heedful::Linear linear;
+    linear.padded_inputs = 4 * groups, linear.bias = bias.data();
+    heedful::Rows rows;
+    rows.bytes = row.data(), rows.scales = &scale, rows.zeros = &zero;
+    found->glance(linear, {codes.data(), sums.data(), half_steps.data()}, rows, 0, 0, 1, to);
     return 1;
 }

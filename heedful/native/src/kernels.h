@@ -27,6 +27,14 @@ struct Linear {
     int num_spans = 0;
 };
 
+// A linear layer in two bits a weight: code c, from 0 to 3, stands for c - 1.5 steps. Codes lie as the weights do, those of
+// four groups of inputs in each byte, the first group's lowest: [tile][inputs / 16][32 outputs][4 inputs].
+struct Sketch {
+    const uint8_t* codes = nullptr;
+    const int32_t* sums = nullptr;     // of each output's codes
+    const float* half_steps = nullptr; // of each output, with the scale of its weights
+};
+
 // Rows that a linear layer is given: as numbers, or as bytes with a scale and a zero point for each row.
 struct Rows {
     const float* values = nullptr;
@@ -80,6 +88,7 @@ struct Candidate {
 
 struct Kernels {
     const char* name;
+    int guessing_rows; // up to so many rows guess tokens: for them reading weights takes longer than computing
     // sums[row][output] = Σ bytes[row][i] · weights[output][i], over one tile, exactly; `fresh` weights must be fetched.
     void (*dot)(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh,
                 int32_t* sums);
@@ -91,6 +100,10 @@ struct Kernels {
     void (*dot_chosen)(const Chosen&, const int8_t* weights, long stride, int spans, int32_t* sums);
     // The spans from first to before end of the product of all rows, by their chosen inputs.
     void (*multiply_chosen)(const Linear&, const Rows&, const Chosen&, int first_span, int end_span, float* to, long to_stride);
+    // The codes of a tile of weights, their sums, and half a step in units of the weights.
+    void (*sketch_tile)(const int8_t* weights, int groups, uint8_t* codes, int32_t* sums, float* half_steps);
+    // The outputs of one row, tiles from first to before end, as the sketch has them.
+    void (*glance)(const Linear&, const Sketch&, const Rows&, long row, int first_tile, int end_tile, float* to);
     void (*quantise)(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero);
     void (*normalise)(const float* from, int count, const Norm&, float* to);
     void (*add)(float* to, const float* from, int count);

@@ -130,7 +130,7 @@ void dot_alone(const uint8_t* bytes, long stride, int rows, const int8_t* weight
 
 } // namespace
 
-const Kernels AMX = {"amx", dot_alone, multiply, choose_inputs, dot_chosen, multiply_chosen, quantise, normalise, add,
-                     embed, rotate, gate, halve, attend, scan, choose};
+const Kernels AMX = {"amx", 2, dot_alone, multiply, choose_inputs, dot_chosen, multiply_chosen, sketch_tile, glance, quantise, normalise, add,
+                        embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

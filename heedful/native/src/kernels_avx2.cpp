@@ -28,7 +28,7 @@ inline void end_products(long) {}
 
 } // namespace
 
-const Kernels AVX2 = {"avx2", dot, multiply, choose_inputs, dot_chosen, multiply_chosen, quantise, normalise, add,
-                      embed, rotate, gate, halve, attend, scan, choose};
+const Kernels AVX2 = {"avx2", 1, dot, multiply, choose_inputs, dot_chosen, multiply_chosen, sketch_tile, glance, quantise, normalise, add,
+                        embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

@@ -24,7 +24,7 @@ inline void end_products(long) {}
 
 } // namespace
 
-const Kernels AVX512 = {"avx512", dot, multiply, choose_inputs, dot_chosen, multiply_chosen, quantise, normalise, add,
+const Kernels AVX512 = {"avx512", 2, dot, multiply, choose_inputs, dot_chosen, multiply_chosen, sketch_tile, glance, quantise, normalise, add,
                         embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

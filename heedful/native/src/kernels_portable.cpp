@@ -41,7 +41,7 @@ inline void end_products(long) {}
 
 } // namespace
 
-const Kernels PORTABLE = {"portable", dot, multiply, choose_inputs, dot_chosen, multiply_chosen, quantise, normalise, add,
-                          embed, rotate, gate, halve, attend, scan, choose};
+const Kernels PORTABLE = {"portable", 0, dot, multiply, choose_inputs, dot_chosen, multiply_chosen, nullptr, nullptr, quantise, normalise, add,
+                        embed, rotate, gate, halve, attend, scan, choose};
 
 } // namespace heedful

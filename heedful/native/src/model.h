@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "weight_file.h"
 
 namespace heedful {
+
+class Pool;
 
 struct FeedForward {
     Linear input, output; // the input of SwiGLU holds its inner layer, then its gate
@@ -43,6 +46,8 @@ struct Model {
     Linear output;
 
     int inner() const { return shape.num_heads * shape.head_dim; }
+    // The output layer in two bits a weight; int8 only.
+    const Sketch& sketch(const Kernels& kernels, Pool& pool) const;
     int feed_forward_inputs() const { return shape.activation == SWIGLU ? 2 * shape.d_ff : shape.d_ff; }
 
   private:
@@ -52,6 +57,11 @@ struct Model {
     void keep_near(Pool& pool);
 
     Buffer<int8_t> near_; // the decoder's weights
+    mutable std::once_flag sketch_once_;
+    mutable Sketch sketch_;
+    mutable Buffer<uint8_t> codes_;
+    mutable Buffer<int32_t> code_sums_;
+    mutable Buffer<float> steps_;
 };
 
 inline long padded(long count, long unit) { return (count + unit - 1) / unit * unit; }

@@ -12,7 +12,8 @@ struct HeedfulSettings {
     int32_t bos_id, eos_id, num_forbidden;
     double length_penalty_alpha;
     const int32_t* forbidden;
-    int32_t shortlist, unused; /* whether to choose from the shortlist's candidates alone */
+    int32_t shortlist; /* whether to choose from the shortlist's candidates alone */
+    int32_t guessing;  /* whether greedy search of few sentences may guess ahead: faster, with the same results */
 };
 
 /* Sentence i: tokens from starts[i] to before starts[i + 1]; prefix likewise; its longest result without the end. */
@@ -70,6 +71,8 @@ HEEDFUL_API int32_t heedful_align(void* engine, const HeedfulPairs*, float* to, 
 /* Logits after each token of `target` (the start token first): to[t * vocabulary + token]. */
 HEEDFUL_API int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
                                    int64_t target_length, float* to, char* message, int64_t room);
+/* How many tokens that were guessed ahead turned out right and wrong since the engine was opened. */
+HEEDFUL_API void heedful_guesses(void* engine, int64_t* right, int64_t* wrong);
 /* sums[row * 32 + output] of one packed tile, for comparing kernels. */
 HEEDFUL_API int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows,
                                 const int8_t* weights, int32_t groups, int32_t* sums);
@@ -77,3 +80,6 @@ HEEDFUL_API int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64
    four spans. */
 HEEDFUL_API int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs,
                                        const int8_t* weights, int32_t spans, int32_t* sums);
+/* The 32 outputs of one packed tile for one row less its zero, as its sketch has them; 0 where the kernels make none. */
+HEEDFUL_API int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights,
+                                   int32_t groups, float* to);

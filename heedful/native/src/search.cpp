@@ -19,23 +19,76 @@ void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given,
     std::vector<long> starts(given.starts, given.starts + given.count + 1);
     encoder_.read(given.tokens, starts.data(), given.count, memory_);
     begin(given);
-    const int keep = settings.beam_size == 1 ? 1 : 2 * settings.beam_size;
-    for (int step = 0;; ++step) {
-        ask(step);
+    while (true) {
+        ask();
         if (asking_.empty()) return;
         decoder_.step(asking_);
-        const std::vector<Answer>& answers = decoder_.answers(asking_, keep);
-        for (const Answer& answer : answers)
-            if (!std::isfinite(answer.log_sum))
-                throw Error("the model's log-probabilities are not numbers (NaN): its weights are damaged");
-        size_t row = 0;
-        for (int i = 0; i < given.count; ++i) {
-            Sentence& sentence = sentences_[i];
-            if (sentence.settled) continue;
-            advance(sentence, i, answers, row, step);
-            if (sentence.settled) write(sentence, i, results);
-        }
+        if (may_guess()) guess(results);
+        else decide(results);
     }
+}
+
+const std::vector<Answer>& Search::answers(const Rows& rows, const std::vector<Wish>& wishes) {
+    const std::vector<Answer>& found = answers_.of(rows, wishes, keep());
+    for (const Answer& answer : found)
+        if (!std::isfinite(answer.log_sum)) throw Error("the model's log-probabilities are not numbers (NaN): its weights are damaged");
+    return found;
+}
+
+// Every open sentence takes the step that its hypotheses asked for.
+void Search::decide(HeedfulResults& results) {
+    const Answer* next = answers(decoder_.rows(), wishes_).data();
+    for (size_t i = 0; i < sentences_.size(); ++i) {
+        Sentence& sentence = sentences_[i];
+        if (sentence.settled) continue;
+        const size_t count = sentence.live.size();
+        advance(sentence, next);
+        next += count;
+        if (sentence.settled) write(sentence, static_cast<int>(i), results);
+    }
+}
+
+bool Search::may_guess() const {
+    return settings_.guessing && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && draft_.is_worth_while(asking_.size());
+}
+
+// Greedy search of few sentences: take the tokens that seem likeliest, until enough are together or one ends a sentence.
+void Search::guess(HeedfulResults& results) {
+    const std::vector<int32_t>& guessed = draft_.guess(decoder_.rows(), wishes_);
+    bool ends = false;
+    for (size_t row = 0; row < asking_.size(); ++row) {
+        Sentence& sentence = sentences_[asking_[row].sentence];
+        if (!sentence.guessed) sentence.sure = sentence.live[0];
+        sentence.guessed = true;
+        const int32_t must = forced(sentence), token = must == FREE ? guessed[row] : must;
+        draft_.keep(decoder_.rows(), static_cast<long>(row), std::move(wishes_[row]), token);
+        sentence.live[0].tokens.push_back(token);
+        ends = ends || token == settings_.eos_id || token < 0;
+    }
+    if (ends || draft_.is_full()) look_at_guesses(results);
+}
+
+// Take again, in earnest, the steps that were guessed, as far as the guesses were right.
+void Search::look_at_guesses(HeedfulResults& results) {
+    const std::vector<Answer>& found = answers(draft_.rows(), draft_.wishes());
+    for (Sentence& sentence : sentences_)
+        if (sentence.guessed) std::swap(sentence.live[0], sentence.sure);
+    int right = 0, wrong = 0;
+    for (size_t row = 0; row < found.size(); ++row) {
+        const int index = draft_.wishes()[row].sentence;
+        Sentence& sentence = sentences_[index];
+        if (!sentence.guessed) continue; // an earlier guess was wrong, or the sentence is settled
+        Hypothesis& sure = sentence.live[0];
+        if (sure.places.size() == sure.tokens.size()) sure.places.push_back(place(index, 0, step(sentence)));
+        advance(sentence, &found[row]);
+        const int32_t token = sentence.settled ? settings_.eos_id : sentence.live[0].tokens.back();
+        const bool is_right = token == draft_.tokens()[row];
+        ++(is_right ? right : wrong);
+        sentence.guessed = is_right && !sentence.settled;
+        if (sentence.settled) write(sentence, index, results);
+    }
+    for (Sentence& sentence : sentences_) sentence.guessed = false;
+    draft_.close(right, wrong);
 }
 
 void Search::check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const {
@@ -75,11 +128,12 @@ void Search::begin(const HeedfulSentences& given) {
         sentence.prefix.assign(given.prefix + given.prefix_starts[i], given.prefix + given.prefix_starts[i + 1]);
         sentence.finished.clear();
         sentence.live.assign(1, Hypothesis());
-        sentence.settled = false;
+        sentence.settled = sentence.guessed = false;
         capacity = std::max<long>(capacity, sentence.max_length + 1L);
     }
     decoder_.begin(memory_, static_cast<long>(given.count) * settings_.beam_size, capacity);
     choose_columns(given);
+    draft_.begin();
 }
 
 // With a shortlist each sentence has its own candidates; what is forced upon it, and the end, are among them.
@@ -90,22 +144,25 @@ void Search::choose_columns(const HeedfulSentences& given) {
         more.push_back(settings_.eos_id);
         lists.push_back(shortlist_->candidates(given.tokens + given.starts[i], given.starts[i + 1] - given.starts[i], more));
     }
-    decoder_.choose_from(std::move(lists));
+    answers_.choose_from(std::move(lists));
 }
 
 // Each live hypothesis of each open sentence asks for its next token.
-void Search::ask(int step) {
+void Search::ask() {
     asking_.clear();
+    wishes_.clear();
     for (size_t i = 0; i < sentences_.size(); ++i) {
         Sentence& sentence = sentences_[i];
         if (sentence.settled) continue;
-        const int32_t must = forced(sentence, step);
+        const int32_t must = forced(sentence);
+        const int step = Search::step(sentence);
         for (size_t n = 0; n < sentence.live.size(); ++n) {
             Hypothesis& hypothesis = sentence.live[n];
-            hypothesis.places.push_back(decoder_.place(static_cast<long>(i) * settings_.beam_size + static_cast<long>(n), step));
+            hypothesis.places.push_back(place(i, n, step));
             const int32_t newest = step == 0 ? settings_.bos_id : hypothesis.tokens.back();
-            asking_.push_back({newest, static_cast<int>(i), hypothesis.places.data(), step, must == FREE ? settings_.eos_id : must, {}, nullptr});
-            std::vector<int32_t>& banned = asking_.back().banned;
+            asking_.push_back({newest, static_cast<int>(i), hypothesis.places.data(), step, nullptr});
+            wishes_.push_back({static_cast<int>(i), must == FREE ? settings_.eos_id : must, {}});
+            std::vector<int32_t>& banned = wishes_.back().banned;
             banned.assign(settings_.forbidden, settings_.forbidden + settings_.num_forbidden);
             if (settings_.no_repeat_ngram) ban_repeats(hypothesis, banned);
             if (step < settings_.min_length) banned.push_back(settings_.eos_id);
@@ -113,7 +170,8 @@ void Search::ask(int step) {
     }
 }
 
-int32_t Search::forced(const Sentence& sentence, int step) const {
+int32_t Search::forced(const Sentence& sentence) const {
+    const int step = Search::step(sentence);
     if (sentence.max_length <= step) return settings_.eos_id;
     return step < static_cast<int>(sentence.prefix.size()) ? sentence.prefix[step] : FREE;
 }
@@ -126,10 +184,10 @@ void Search::ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& ban
         if (std::equal(tokens.end() - context, tokens.end(), tokens.begin() + (end - context))) banned.push_back(tokens[end]);
 }
 
-void Search::advance(Sentence& sentence, int index, const std::vector<Answer>& answers, size_t& row, int step) {
-    (void)index;
-    gather(sentence, answers, row, step);
-    collect(sentence, step);
+// A step of one sentence, by the answers to its hypotheses.
+void Search::advance(Sentence& sentence, const Answer* answers) {
+    gather(sentence, answers);
+    collect(sentence);
     next_.resize(std::max<size_t>(next_.size(), settings_.beam_size));
     size_t count = 0;
     for (const Continuation& c : continuations_) {
@@ -149,34 +207,33 @@ void Search::advance(Sentence& sentence, int index, const std::vector<Answer>& a
 }
 
 // The best 2N continuations of a sentence, best first; of equal ones the earlier hypothesis, then the lower token.
-void Search::gather(const Sentence& sentence, const std::vector<Answer>& answers, size_t& row, int step) {
-    const int keep = settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size;
-    const bool must = forced(sentence, step) != FREE;
+void Search::gather(const Sentence& sentence, const Answer* answers) {
+    const bool must = forced(sentence) != FREE;
     continuations_.clear();
-    for (size_t n = 0; n < sentence.live.size(); ++n, ++row) {
-        const Answer& answer = answers[row];
+    for (size_t n = 0; n < sentence.live.size(); ++n) {
+        const Answer& answer = answers[n];
         const float before = sentence.live[n].score;
         auto add = [&](int32_t token, float logit) {
             const float log_prob = logit - answer.log_sum;
             continuations_.push_back({before + log_prob, log_prob, token, static_cast<int>(n)});
         };
         if (must || answer.best[0].token < 0) { // where nothing else is left, the end is allowed
-            add(must ? forced(sentence, step) : settings_.eos_id, answer.wanted);
+            add(must ? forced(sentence) : settings_.eos_id, answer.wanted);
             continue;
         }
-        for (int i = 0; i < keep && answer.best[i].token >= 0; ++i) add(answer.best[i].token, answer.best[i].value);
+        for (int i = 0; i < keep() && answer.best[i].token >= 0; ++i) add(answer.best[i].token, answer.best[i].value);
     }
     std::sort(continuations_.begin(), continuations_.end(), [](const Continuation& a, const Continuation& b) {
         if (a.score != b.score) return a.score > b.score;
         return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
     });
-    if (continuations_.size() > static_cast<size_t>(keep)) continuations_.resize(keep);
+    if (continuations_.size() > static_cast<size_t>(keep())) continuations_.resize(keep());
 }
 
 // Those among the first N continuations that end join the finished ones, of which the best are kept.
-void Search::collect(Sentence& sentence, int step) {
+void Search::collect(Sentence& sentence) {
     const size_t first = std::min<size_t>(continuations_.size(), settings_.beam_size);
-    const float divisor = static_cast<float>(penalty(step + 1.0));
+    const float divisor = static_cast<float>(penalty(step(sentence) + 1.0));
     for (size_t i = 0; i < first; ++i) {
         const Continuation& c = continuations_[i];
         if (c.token != settings_.eos_id || !(c.score > NOTHING)) continue;
@@ -235,7 +292,7 @@ void Search::align(const HeedfulPairs& given, float* to) {
         for (int i = 0; i < given.count; ++i) {
             if (step >= given.target_starts[i + 1] - given.target_starts[i]) continue;
             places[i].push_back(decoder_.place(i, step));
-            asking_.push_back({given.target[given.target_starts[i] + step], i, places[i].data(), static_cast<int>(step), 0, {},
+            asking_.push_back({given.target[given.target_starts[i] + step], i, places[i].data(), static_cast<int>(step),
                                weights[i] + step * (starts[i + 1] - starts[i])});
         }
         decoder_.step(asking_);
@@ -258,9 +315,9 @@ void Search::logits(const int32_t* source, long source_length, const int32_t* ta
     std::vector<long> places;
     for (long t = 0; t < target_length; ++t) {
         places.push_back(decoder_.place(0, t));
-        asking_.assign(1, {target[t], 0, places.data(), static_cast<int>(t), 0, {}, nullptr});
+        asking_.assign(1, {target[t], 0, places.data(), static_cast<int>(t), nullptr});
         decoder_.step(asking_);
-        decoder_.logits(to + t * model_.shape.target_vocab_size);
+        answers_.logits(decoder_.rows(), 1, to + t * model_.shape.target_vocab_size);
     }
 }
 

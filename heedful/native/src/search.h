@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "decoder.h"
+#include "draft.h"
 #include "native.h"
 
 namespace heedful {
@@ -11,9 +12,11 @@ namespace heedful {
 class Search {
   public:
     Search(const Model& model, const Kernels& kernels, Pool& pool)
-        : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool), memory_(model, kernels) {}
+        : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool), memory_(model, kernels), answers_(model, kernels, pool),
+          draft_(model, kernels, pool) {}
     void use(std::shared_ptr<const Shortlist> shortlist) { shortlist_ = std::move(shortlist); }
     std::shared_ptr<const Shortlist> shortlist() const { return shortlist_; }
+    Guesses guesses() const { return draft_.counts(); }
     void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
     void align(const HeedfulPairs& pairs, float* to);
     void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);
@@ -30,6 +33,8 @@ class Search {
         std::vector<Hypothesis> live, finished;
         std::vector<int32_t> prefix;
         bool settled = false;
+        Hypothesis sure; // while its live one holds guesses: that one without them
+        bool guessed = false;
     };
     struct Continuation {
         float score, log_prob;
@@ -42,12 +47,24 @@ class Search {
     void check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const;
     void begin(const HeedfulSentences& given);
     void choose_columns(const HeedfulSentences& given);
-    void ask(int step);
-    void advance(Sentence& sentence, int index, const std::vector<Answer>& answers, size_t& row, int step);
-    void gather(const Sentence& sentence, const std::vector<Answer>& answers, size_t& row, int step);
-    void collect(Sentence& sentence, int step);
+    void ask();
+    void decide(HeedfulResults& results);
+    bool may_guess() const;
+    void guess(HeedfulResults& results);
+    void look_at_guesses(HeedfulResults& results);
+    const std::vector<Answer>& answers(const Rows& rows, const std::vector<Wish>& wishes);
+    void advance(Sentence& sentence, const Answer* answers);
+    void gather(const Sentence& sentence, const Answer* answers);
+    void collect(Sentence& sentence);
     bool is_settled(const Sentence& sentence) const;
-    int32_t forced(const Sentence& sentence, int step) const;
+    int32_t forced(const Sentence& sentence) const;
+    int keep() const { return settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size; }
+    // Where the keys and values of a position of a sentence's hypothesis lie.
+    long place(size_t sentence, size_t hypothesis, int position) const {
+        return decoder_.place(static_cast<long>(sentence * settings_.beam_size + hypothesis), position);
+    }
+    // How many tokens each of its live hypotheses has.
+    static int step(const Sentence& sentence) { return static_cast<int>(sentence.live[0].tokens.size()); }
     void ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& banned) const;
     double penalty(double length) const;
     void write(const Sentence& sentence, int index, HeedfulResults& results) const;
@@ -57,9 +74,12 @@ class Search {
     Encoder encoder_;
     Decoder decoder_;
     Memory memory_;
+    Answers answers_;
+    Draft draft_;
     HeedfulSettings settings_{};
     std::vector<Sentence> sentences_;
     std::vector<Asking> asking_;
+    std::vector<Wish> wishes_;
     std::vector<Continuation> continuations_;
     std::vector<Hypothesis> next_;
 };

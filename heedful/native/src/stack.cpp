@@ -5,6 +5,21 @@
 
 namespace heedful {
 
+void multiply(Pool& pool, const Kernels& kernels, const Linear& linear, const Rows& rows, long num_rows, float* to, long stride,
+              int activation) {
+    constexpr long ROWS = 96;
+    const long row_blocks = (num_rows + ROWS - 1) / ROWS;
+    const long wanted = std::max(1L, 8L * pool.size() / row_blocks);
+    const long tiles = std::max(1L, std::min<long>(8, linear.num_tiles / wanted));
+    const long column_blocks = (linear.num_tiles + tiles - 1) / tiles;
+    pool.each(row_blocks * column_blocks, [&](long unit, int) {
+        const long row = unit / column_blocks * ROWS, tile = unit % column_blocks * tiles;
+        const Block block = {row, std::min(row + ROWS, num_rows), static_cast<int>(tile),
+                             static_cast<int>(std::min<long>(tile + tiles, linear.num_tiles))};
+        kernels.multiply(linear, rows, block, to + row * stride + tile * TILE, stride, activation);
+    });
+}
+
 void Stack::open(long num_rows) {
     const Shape& shape = model_.shape;
     const long inner = model_.inner();
@@ -55,20 +70,6 @@ void Stack::offer_stream(long row, const Norm* before) {
 void Stack::join(long row, const Norm& after) {
     kernels_.add(x(row), narrow(row), model_.shape.d_model);
     if (!model_.shape.norm_before) kernels_.normalise(x(row), model_.shape.d_model, after, x(row));
-}
-
-void Stack::multiply(const Linear& linear, float* to, long stride, int activation) {
-    constexpr long ROWS = 96;
-    const long row_blocks = (num_rows_ + ROWS - 1) / ROWS;
-    const long wanted = std::max(1L, 8L * pool_.size() / row_blocks);
-    const long tiles = std::max(1L, std::min<long>(8, linear.num_tiles / wanted));
-    const long column_blocks = (linear.num_tiles + tiles - 1) / tiles;
-    pool_.each(row_blocks * column_blocks, [&](long unit, int) {
-        const long row = unit / column_blocks * ROWS, tile = unit % column_blocks * tiles;
-        const Block block = {row, std::min(row + ROWS, num_rows_), static_cast<int>(tile),
-                             static_cast<int>(std::min<long>(tile + tiles, linear.num_tiles))};
-        kernels_.multiply(linear, rows_, block, to + row * stride + tile * TILE, stride, activation);
-    });
 }
 
 bool Stack::choose_inputs(const Linear& linear) {

@@ -10,6 +10,22 @@
 
 namespace heedful {
 
+// work(row, thread) for each row; few rows are not worth the other threads' attention.
+template <class Work> void each_row(Pool& pool, long num_rows, Work&& work, long few = 8) {
+    if (num_rows < few) {
+        for (long row = 0; row < num_rows; ++row) work(row, 0);
+    } else {
+        const long grain = num_rows < 32 ? 1 : 4;
+        pool.each((num_rows + grain - 1) / grain, [&](long unit, int thread) {
+            for (long row = unit * grain; row < (unit + 1) * grain && row < num_rows; ++row) work(row, thread);
+        });
+    }
+}
+
+// The product of rows by a linear layer, shared out to the threads.
+void multiply(Pool& pool, const Kernels& kernels, const Linear& linear, const Rows& rows, long num_rows, float* to, long stride,
+              int activation = NO_ACTIVATION);
+
 class Stack {
   public:
     Stack(const Model& model, const Kernels& kernels, Pool& pool) : model_(model), kernels_(kernels), pool_(pool) {}
@@ -18,17 +34,9 @@ class Stack {
     // Make room for this many rows.
     void open(long num_rows);
 
-    // work(row, thread) for each row; few rows are not worth the other threads' attention.
-    template <class Work> void each_row(Work&& work) {
-        if (num_rows_ < 4) {
-            for (long row = 0; row < num_rows_; ++row) work(row, 0);
-        } else {
-            const long grain = num_rows_ < 32 ? 1 : 4;
-            pool_.each((num_rows_ + grain - 1) / grain, [&](long unit, int thread) {
-                for (long row = unit * grain; row < (unit + 1) * grain && row < num_rows_; ++row) work(row, thread);
-            });
-        }
-    }
+    template <class Work> void each_row(Work&& work) { heedful::each_row(pool_, num_rows_, work); }
+    // The same for work that is worth it sooner.
+    template <class Work> void each_attending_row(Work&& work) { heedful::each_row(pool_, num_rows_, work, 4); }
 
     // Rows side by side that attend to the same.
     struct Group {
@@ -60,7 +68,9 @@ class Stack {
     void offer_stream(long row, const Norm* before);
     // Add a sublayer's output to the stream, with the norm that follows it where there is one.
     void join(long row, const Norm& after);
-    void multiply(const Linear& linear, float* to, long stride, int activation = NO_ACTIVATION);
+    void multiply(const Linear& linear, float* to, long stride, int activation = NO_ACTIVATION) {
+        heedful::multiply(pool_, kernels_, linear, rows_, num_rows_, to, stride, activation);
+    }
     // The same for a few rows, most of whose bytes are zero.
     void multiply_chosen(const Linear& linear, float* to, long stride);
     // Find the inputs that are not zero; whether it is worth while to read the weights of these alone.
