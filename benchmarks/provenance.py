@@ -23,7 +23,7 @@ def provenance(device: str = "cpu") -> str:
 
         machine = torch.cuda.get_device_name(device)
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())
-    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(public, sys.argv[1:])])
     return f"- machine: {machine}\n- versions: {packages}\n- command: `{command}`\n"
 
 
