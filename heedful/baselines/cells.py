@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from heedful.baselines.rival import RivalState
 from heedful.config import ModelConfig
+from heedful.model.steady import sigmoid
 from heedful.shapes import Float, Int
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -71,6 +72,36 @@ def begin(parameters: Iterable[tuple[str, Tensor]], cell: str) -> None:
             (nn.init.orthogonal_ if "weight_hh" in name else nn.init.xavier_uniform_)(gate)
 
 
+def read_both_ways(
+    layers: nn.GRU | nn.LSTM, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]
+) -> Float[Tensor, "B S E"]:
+    """What layers of two directions make of padded sequences, with all rows at every step.
+
+    Packed, as torch would have it, sequences leave when they end, and the shapes of all products then depend on the
+    lengths of the mates. What stands on padding comes after all that is real, in both directions, and means nothing.
+    """
+    places = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
+    turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+
+    def turn(values: Tensor) -> Tensor:
+        return values.gather(1, turned[..., None].expand_as(values))
+
+    for level in range(layers.num_layers):
+        forth, back = (read_one_way(layers, f"l{level}{end}", part) for end, part in (("", x), ("_reverse", turn(x))))
+        x = torch.cat((forth, turn(back)), dim=-1)
+    return x
+
+
+def read_one_way(layers: nn.GRU | nn.LSTM, name: str, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
+    """What one layer in one direction makes of sequences that are all as long, from a state of zeros."""
+    weights = [getattr(layers, f"{kind}_{name}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    nothing = x.new_zeros(1, x.shape[0], layers.hidden_size)
+    rest = (weights, True, 1, 0.0, False, False, True)  # has_biases, layers, dropout, train, bidirectional, batch_first
+    if isinstance(layers, nn.LSTM):
+        return torch.lstm(x, (nothing, nothing), *rest)[0]
+    return torch.gru(x, nothing, *rest)[0]
+
+
 def as_torch(hidden: Hidden) -> Tensor | Hidden:
     """States as torch's layers take them: a GRU's bare, an LSTM's two together."""
     return hidden[0] if len(hidden) == 1 else hidden
@@ -87,7 +118,7 @@ def gru_step(
     """r, z = σ(x + h); n = tanh(x + r · h); the new state is (1 - z) · n + z · the old one."""
     width = hidden[0].shape[-1]
     (x, x_new), (h, h_new) = (part.split((2 * width, width), dim=-1) for part in (from_input, from_state))
-    reset, update = torch.sigmoid(x + h).chunk(2, dim=-1)
+    reset, update = sigmoid(x + h).chunk(2, dim=-1)
     return (torch.lerp(torch.tanh(torch.addcmul(x_new, reset, h_new)), hidden[0], update),)
 
 
@@ -96,8 +127,8 @@ def lstm_step(
 ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R D"]]:
     """i, f, g, o = x + h; the new cell is σ(f) · the old one + σ(i) · tanh(g), the new state σ(o) · tanh(cell)."""
     enters, stays, new, leaves = (from_input + from_state).chunk(4, dim=-1)
-    cell = torch.addcmul(torch.sigmoid(stays) * hidden[1], torch.sigmoid(enters), torch.tanh(new))
-    return torch.sigmoid(leaves) * torch.tanh(cell), cell
+    cell = torch.addcmul(sigmoid(stays) * hidden[1], sigmoid(enters), torch.tanh(new))
+    return sigmoid(leaves) * torch.tanh(cell), cell
 
 
 STEPS: dict[str, Callable[[Tensor, Tensor, Hidden], Hidden]] = {"gru": gru_step, "lstm": lstm_step}

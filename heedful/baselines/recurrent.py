@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from heedful.baselines.bahdanau import BahdanauDecoder
-from heedful.baselines.cells import Answers, RecurrentState, recurrent_layers
+from heedful.baselines.cells import Answers, RecurrentState, read_both_ways, recurrent_layers
 from heedful.baselines.luong import LuongDecoder
 from heedful.baselines.rival import Rival
 from heedful.baselines.sentences import Sentences
 from heedful.config import ModelConfig
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
+from heedful.model.steady import is_steady
 from heedful.shapes import Bool, Float, Int
 
 
@@ -36,9 +37,12 @@ class RecurrentSeq2Seq(Rival):
     def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> Memory:
         """Read the sources in both directions; zeros stand on padding, so an empty source answers with zeros."""
         x = self.tables.embed_source(source)
-        lengths = source_mask.sum(dim=1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        values, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=source.shape[1])
+        lengths = source_mask.sum(dim=1).clamp(min=1)
+        if is_steady(x) and not self.training:
+            values = read_both_ways(self.encoder, x, lengths)
+        else:
+            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            values, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=source.shape[1])
         return Memory(F.dropout(values * source_mask[..., None], self.config.dropout, self.training), source_mask)
 
     def read(self, targets: Sentences, memory: Memory) -> Float[Tensor, "M L D"]:

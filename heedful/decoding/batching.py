@@ -1,7 +1,8 @@
 """Sentences of like length decoded together: as many as a number of tokens allows, or always as many.
 
 The sums inside a matrix product may run in another order when its shape is another. So a sentence has the same bits
-whatever is translated beside it only if the shapes of its batch depend on nothing but itself.
+whatever is translated beside it only if the shapes of its batch depend on nothing but itself, and if its place there
+does not count (`heedful.model.steady`): the rows of a product are shared out among threads.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from heedful.model.steady import STEADY
 from heedful.shapes import Bool, Int
 
 EVEN_SIZE, EVEN_WIDTH = 16, 16
@@ -34,6 +36,7 @@ def make_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per_sent
 def make_even_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per_sentence: int) -> list[list[int]]:
     """Indices of the sentences of each batch: always as many, or fewer where `even_width` of their length is large.
 
+    Several are a multiple of `STEADY`: of 5 rows, say, some have other bits than the others where MKL shares them out.
     Where too few are left, the first of a batch stands there again, and its copies are computed for nothing.
     """
     by_width: dict[int, list[int]] = {}
@@ -41,7 +44,7 @@ def make_even_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per
         by_width.setdefault(even_width(lengths[index]), []).append(index)
     batches: list[list[int]] = []
     for width, members in by_width.items():
-        size = max(1, min(EVEN_SIZE, tokens_per_batch // (width * rows_per_sentence)))
+        size = min(EVEN_SIZE, tokens_per_batch // (width * rows_per_sentence)) // STEADY * STEADY or 1
         for start in range(0, len(members), size):
             batch = members[start : start + size]
             batches.append([*batch, *[batch[0]] * (size - len(batch))])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from heedful.config import ModelConfig
 from heedful.model.positions import rotate
+from heedful.model.steady import STEADY, is_steady
 from heedful.shapes import Bool, Float, Int
 
 
@@ -65,8 +66,12 @@ def attend_fused(
     scoring: Scoring,
     dropout: float,
 ) -> Attended:
-    """The same by torch's fused kernels, which keep no weights. Additive scores have no such kernel."""
-    if scoring.vector is not None:
+    """The same by torch's fused kernels, which keep no weights. Additive scores have no such kernel.
+
+    That for CPUs gives each thread its room after another's, as large as the queries ask for: bits would depend on the
+    thread, were there not a multiple of `STEADY` of them. For the one query of a step the explicit way is as fast.
+    """
+    if scoring.vector is not None or (is_steady(query) and query.shape[2] % STEADY):
         return attend_explicit(query, key, value, mask, scoring=scoring, dropout=dropout)
     # Kernels differ on rows that are masked everywhere, so such rows attend to everything and are then emptied.
     empty = ~mask.any(dim=-1, keepdim=True)

@@ -1,4 +1,7 @@
-"""What the Transformer's decoder remembers between steps: keys and values, so that no token is computed twice."""
+"""What the Transformer's decoder remembers between steps: keys and values, so that no token is computed twice.
+
+They are given back by whole `STEADY`s of tokens, the last of which may be still to come: zeros that a mask hides.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from heedful.model.steady import steady
 from heedful.shapes import Bool, Float, Int
 
 
 class LayerCache:
-    """Self-attention keys and values of one layer, with room for M tokens a row."""
+    """Self-attention keys and values of one layer, with room for M tokens a row, zeros at first."""
 
     def __init__(self, keys: Float[Tensor, "R H M Dk"], values: Float[Tensor, "R H M Dh"]) -> None:
         self.keys, self.values, self.length = keys, values, 0
@@ -19,11 +23,12 @@ class LayerCache:
     def append(
         self, keys: Float[Tensor, "R H 1 Dk"], values: Float[Tensor, "R H 1 Dh"]
     ) -> tuple[Float[Tensor, "R H K Dk"], Float[Tensor, "R H K Dh"]]:
-        """Add the newest token and give back all so far."""
+        """Add the newest token and give back all so far, and zeros up to a multiple of `STEADY`."""
         self.keys[:, :, self.length] = keys[:, :, 0]
         self.values[:, :, self.length] = values[:, :, 0]
         self.length += 1
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+        shown = steady(self.length)
+        return self.keys[:, :, :shown], self.values[:, :, :shown]
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
         """Row r continues what row rows[r] was; only the filled part moves."""

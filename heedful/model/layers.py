@@ -11,6 +11,7 @@ from heedful.config import ModelConfig
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.cache import LayerCache
 from heedful.model.norms import Norm, build_norm
+from heedful.model.steady import silu
 from heedful.shapes import Bool, Float, Int
 
 
@@ -31,7 +32,7 @@ class FeedForward(nn.Module):
         """The inner layer after its activation."""
         inner = self.inner(x)
         if self.gate is not None:
-            return F.silu(self.gate(x)) * inner
+            return silu(self.gate(x)) * inner
         return F.gelu(inner) if self.activation == "gelu" else F.relu(inner)
 
 

@@ -16,6 +16,7 @@ from heedful.model.masks import causal_mask, segment_mask
 from heedful.model.norms import build_norm
 from heedful.model.positions import LearnedPositions, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
+from heedful.model.steady import steady
 from heedful.shapes import Bool, Float, Int
 
 
@@ -165,10 +166,13 @@ class Transformer(nn.Module):
     def start(self, memory: Memory, *, num_beams: int, max_length: int) -> TransformerState:
         """Open a decoder state with an empty cache."""
         rows = memory.values.shape[0] * num_beams
-        keys_values = self.decoder.memory_keys_values(memory.values)
+        keys_values = [
+            (keys.contiguous(), values.contiguous())  # each head's together, for they are read at every step
+            for keys, values in self.decoder.memory_keys_values(memory.values)
+        ]
 
         def room(like: Tensor) -> Tensor:
-            return like.new_empty(rows, like.shape[1], max_length, like.shape[3])
+            return like.new_zeros(rows, like.shape[1], steady(max_length), like.shape[3])
 
         caches = [LayerCache(room(keys), room(values)) for keys, values in keys_values]
         return TransformerState(caches, keys_values, memory.mask, num_beams)
@@ -178,9 +182,10 @@ class Transformer(nn.Module):
         assert isinstance(state, TransformerState)
         positions = torch.full_like(tokens, state.length)[:, None]
         token_mask = torch.ones_like(positions, dtype=torch.bool)
+        shown = torch.arange(steady(state.length + 1), device=tokens.device)
         x, weights = self.decoder(
             self._embed_target(tokens[:, None], positions),
-            token_mask.new_ones(1, 1, 1, state.length + 1),
+            (shown <= state.length)[None, None, None],
             positions,
             token_mask,
             state.memory,

@@ -200,3 +200,13 @@ def test_the_host_waits_once_for_the_sentences_of_a_batch() -> None:
         unpack_pair(*packed_rows())
     assert not any(name.startswith(("nonzero", "masked_select")) for name in mode.names)
     assert sum(name.startswith("_local_scalar_dense") for name in mode.names) <= 1  # of the lengths, on the host
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_the_encoder_reads_the_same_with_all_rows_at_every_step(cell: str) -> None:
+    torch.manual_seed(2)
+    model = RecurrentSeq2Seq(replace(SMALL, cell=cell, num_encoder_layers=2)).eval()
+    source, mask, _, _ = pairs()
+    packed = model.encode(source, mask).values
+    with torch.no_grad():
+        torch.testing.assert_close(model.encode(source, mask).values, packed)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,8 +28,6 @@ SHAPE: dict[str, Any] = {
     "num_decoder_layers": 2,
     "max_length": 128,
 }
-PROCESSOR = Path("/proc/cpuinfo")
-MADE_BY_AMD = PROCESSOR.exists() and "AuthenticAMD" in PROCESSOR.read_text(encoding="utf-8")
 
 
 def make_jobs(count: int) -> list[Job]:
@@ -48,7 +46,6 @@ def bits(outcome: Outcome) -> list[tuple[list[int], list[float], float]]:
     return [(found.tokens, found.token_log_probs, found.score) for found in outcome.hypotheses]
 
 
-@pytest.mark.skipif(MADE_BY_AMD, reason="torch does not keep its bits there, as docs/engines.md says")
 @pytest.mark.parametrize(
     "settings",
     [{"beam_size": 4, "num_best": 2}, {"method": "greedy"}, {"method": "sampling", "num_best": 2}],
@@ -59,14 +56,37 @@ def bits(outcome: Outcome) -> list[tuple[list[int], list[float], float]]:
     [
         {},
         {"norm_placement": "post", "positions": "rotary", "norm": "rms"},
+        {"activation": "swiglu", "num_heads": 2},
         {"architecture": "recurrent", "num_heads": 1},
+        {"architecture": "recurrent", "num_heads": 1, "cell": "lstm", "attention_scoring": "dot"},
+        {"architecture": "convolutional", "num_heads": 1},
     ],
-    ids=["pre", "rotary", "recurrent"],
+    ids=["pre", "rotary", "swiglu", "recurrent", "luong", "convolutional"],
 )
 def test_no_bit_of_a_sentence_depends_on_its_mates(settings: dict[str, Any], changes: dict[str, Any]) -> None:
     torch.manual_seed(1)
     engine = TorchEngine(build_model(ModelConfig(**{**SHAPE, **changes})).eval(), SPECIAL)
-    config, jobs = DecodingConfig(**settings), make_jobs(40)
+    assert_mates_have_no_part(engine, DecodingConfig(**settings))
+
+
+@pytest.mark.parametrize("beam_size", [1, 3, 5])
+def test_nor_where_a_batch_is_small_and_shared_out_among_threads(beam_size: int, two_threads: None) -> None:
+    torch.manual_seed(1)
+    engine = TorchEngine(build_model(ModelConfig(**{**SHAPE, "num_heads": 2})).eval(), SPECIAL)
+    assert_mates_have_no_part(engine, DecodingConfig(beam_size=beam_size, tokens_per_batch=100 * beam_size))
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Two threads, and afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def assert_mates_have_no_part(engine: TorchEngine, config: DecodingConfig) -> None:
+    jobs = make_jobs(40)
     expected = engine.decode(jobs, config, align=False, make_rule=None)
     order = random.Random(1).sample(jobs, len(jobs))
     starts = [0, 1, 4, 11, 27, len(order)]  # alone, and in parts of several sizes
@@ -103,6 +123,6 @@ def test_the_size_of_an_even_batch_depends_on_its_width_alone() -> None:
     for batch in batches:
         widths = {even_width(lengths[index]) for index in batch}
         assert len(widths) == 1
-        assert len(batch) == max(1, min(16, 512 // (2 * widths.pop())))
+        assert len(batch) == {16: 16, 32: 8, 48: 4, 112: 1}[widths.pop()]  # as 512 tokens allow, by fours
     assert make_even_batches([4], tokens_per_batch=8192, rows_per_sentence=1) == [[0] * 16]
     assert make_even_batches([500], tokens_per_batch=100, rows_per_sentence=4) == [[0]]
