@@ -53,18 +53,18 @@ def look(name: str, engine: NativeEngine, sentences: Sequence[Any], run: Run) ->
     """Each sentence alone, with guesses and without, in turns; then all of them together."""
     seconds: dict[bool, list[float]] = {True: [], False: []}
     found: dict[bool, list[Any]] = {True: [], False: []}
-    before = engine.guesses()
     run(sentences[:3])
+    before = engine.guesses()
     for sentence in sentences:
         for guessing in (True, False):
             engine.guessing = guessing
             start = time.perf_counter()
             found[guessing] += run([sentence])
             seconds[guessing].append(time.perf_counter() - start)
-    engine.guessing = True
     right, wrong = (now - then for now, then in zip(engine.guesses(), before, strict=True))
-    pairs = zip(found[True], found[False], run(sentences), strict=True)
+    pairs = zip(found[True], found[False], run(sentences), strict=True)  # together, without guesses
     different = sum(not (one == other == third) for one, other, third in pairs)
+    engine.guessing = True
     return Row(name, len(sentences), right, wrong, different, seconds)
 
 

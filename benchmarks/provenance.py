@@ -23,8 +23,7 @@ def provenance(device: str = "cpu") -> str:
 
         machine = torch.cuda.get_device_name(device)
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())
-    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(public, sys.argv[1:])])
-    return f"- machine: {machine}\n- versions: {packages}\n- command: `{command}`\n"
+    return f"- machine: {machine}\n- versions: {packages}\n- command: `{command()}`\n"
 
 
 def this_run(device: str) -> dict[str, Any]:
@@ -38,9 +37,14 @@ def this_run(device: str) -> dict[str, Any]:
     return {
         "machine": machine,
         "versions": versions(),
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(public, sys.argv[1:])]),
+        "command": command(),
         "began": now(),
     }
+
+
+def command() -> str:
+    """The command that is running, without the folders of this machine."""
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(public, sys.argv[1:])])
 
 
 def public(word: str) -> str:

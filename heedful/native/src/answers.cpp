@@ -8,8 +8,6 @@
 namespace heedful {
 namespace {
 
-constexpr int CHUNK_TILES = 16; // of the vocabulary, looked through together
-constexpr int CHUNK = CHUNK_TILES * TILE;
 constexpr int CHUNK_STRIDE = CHUNK + 16; // rows a power of two apart would share few places of the cache
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 

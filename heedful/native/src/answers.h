@@ -9,6 +9,9 @@
 
 namespace heedful {
 
+constexpr int CHUNK_TILES = 16; // of the vocabulary, looked through together
+constexpr int CHUNK = CHUNK_TILES * TILE;
+
 // What is wanted of a row beside its best tokens.
 struct Wish {
     int sentence;

@@ -7,8 +7,6 @@
 namespace heedful {
 namespace {
 
-constexpr int CHUNK_TILES = 16; // of the vocabulary, looked through together
-constexpr int CHUNK = CHUNK_TILES * TILE;
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 
 } // namespace

@@ -12,8 +12,6 @@
 
 namespace heedful {
 
-class Pool;
-
 struct FeedForward {
     Linear input, output; // the input of SwiGLU holds its inner layer, then its gate
     Norm norm;
