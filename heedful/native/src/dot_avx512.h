@@ -14,16 +14,17 @@ inline void add_products(__m512i& total, __m512i bytes, __m512i weights) {
 }
 
 // UNROLL sums for each row and half tile hide the latency of the instruction where there are few rows. Every loop over
-// the sums is unrolled, so that they stay in registers.
-template <int ROWS, int UNROLL>
-void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, int groups, int32_t* sums) {
+// the sums is unrolled, so that they stay in registers until they are taken: take(row, first output, sixteen sums). Weights
+// `ahead` of those that are read are fetched meanwhile.
+template <int ROWS, int UNROLL, class Take>
+inline void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, int groups, long ahead, const Take& take) {
     __m512i total[UNROLL][ROWS][2];
 #pragma GCC unroll 4
     for (int u = 0; u < UNROLL; ++u)
 #pragma GCC unroll 12
         for (int r = 0; r < ROWS; ++r) total[u][r][0] = total[u][r][1] = _mm512_setzero_si512();
     const uint8_t *fifth = bytes + 4 * stride, *ninth = bytes + 8 * stride;
-    const long stride3 = 3 * stride, ahead = ROWS > 4 ? 2048 : FEW_ROWS_AHEAD;
+    const long stride3 = 3 * stride;
     for (int g = 0; g < groups; g += UNROLL) {
 #pragma GCC unroll 4
         for (int u = 0; u < UNROLL; ++u) {
@@ -48,8 +49,16 @@ void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, int grou
 #pragma GCC unroll 4
             for (int u = 1; u < UNROLL; ++u)
                 total[0][r][half] = _mm512_add_epi32(total[0][r][half], total[u][r][half]);
-            _mm512_storeu_si512(sums + r * TILE + half * 16, total[0][r][half]);
+            take(r, half * 16, total[0][r][half]);
         }
+}
+
+constexpr long AHEAD = 2048;
+
+template <int ROWS, int UNROLL>
+void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, int groups, int32_t* sums) {
+    dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ROWS > 4 ? AHEAD : FEW_ROWS_AHEAD,
+                           [sums](int r, int first, __m512i sixteen) { _mm512_storeu_si512(sums + r * TILE + first, sixteen); });
 }
 
 // At most twelve rows.
@@ -67,6 +76,29 @@ inline void dot_few(const uint8_t* bytes, long stride, int rows, const int8_t* w
         case 10: return dot_rows<10, 1>(bytes, stride, weights, groups, sums);
         case 11: return dot_rows<11, 1>(bytes, stride, weights, groups, sums);
         default: return dot_rows<12, 1>(bytes, stride, weights, groups, sums);
+    }
+}
+
+// The same, finished while the sums are in registers. When a tile's weights are near, the next tile's are fetched.
+template <int ROWS, int UNROLL>
+inline void finish_rows(const uint8_t* bytes, long stride, const int8_t* weights, int groups, bool fresh, const Finish& finish) {
+    const long ahead = ROWS <= 4 ? FEW_ROWS_AHEAD : fresh ? AHEAD : 4L * TILE * groups;
+    if (finish.activation == RELU)
+        dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ahead, [&](int r, int first, __m512i sums) { finish.put<RELU>(r, first, (Words)sums); });
+    else
+        dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ahead, [&](int r, int first, __m512i sums) { finish.put<NO_ACTIVATION>(r, first, (Words)sums); });
+}
+
+// The numbers of rows that are most frequent; whether this is one of them.
+inline bool finish_few(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Finish& finish) {
+    if (finish.activation > RELU) return false;
+    switch (rows) {
+        case 1: finish_rows<1, 4>(bytes, stride, weights, groups, fresh, finish); return true;
+        case 2: finish_rows<2, 4>(bytes, stride, weights, groups, fresh, finish); return true;
+        case 4: finish_rows<4, 2>(bytes, stride, weights, groups, fresh, finish); return true;
+        case 8: finish_rows<8, 1>(bytes, stride, weights, groups, fresh, finish); return true;
+        case 12: finish_rows<12, 1>(bytes, stride, weights, groups, fresh, finish); return true;
+        default: return false;
     }
 }
 

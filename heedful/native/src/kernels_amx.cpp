@@ -8,6 +8,8 @@ namespace {
 
 #include "lanes.h"
 
+#include "finish.h"
+
 #include "dot_avx512.h"
 
 constexpr int ROWS_AT_ONCE = MOST_ROWS;
@@ -118,6 +120,10 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
         dot_few(bytes + r * stride + steps * 64, stride, count, weights + steps * 2048, rest, more);
         for (int i = 0; i < count * TILE; ++i) sums[r * TILE + i] += more[i];
     }
+}
+
+inline bool finish_at_once(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Finish& finish) {
+    return rows <= FEW && finish_few(bytes, stride, rows, weights, groups, fresh, finish);
 }
 
 #include "row_kernels.h"

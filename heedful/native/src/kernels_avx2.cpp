@@ -8,6 +8,8 @@ namespace {
 
 #include "lanes.h"
 
+#include "finish.h"
+
 // vpmaddubsw adds two products into 16 bits and cuts what does not fit; one product alone always fits.
 inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {
     const __m256i ones = _mm256_set1_epi16(1), even = _mm256_set1_epi16(0x00FF);
@@ -21,6 +23,7 @@ inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {
 
 constexpr int ROWS_AT_ONCE = 12;
 
+inline bool finish_at_once(const uint8_t*, long, int, const int8_t*, int, bool, const Finish&) { return false; }
 inline void begin_products(long) {}
 inline void end_products(long) {}
 

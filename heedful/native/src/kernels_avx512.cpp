@@ -8,6 +8,8 @@ namespace {
 
 #include "lanes.h"
 
+#include "finish.h"
+
 #include "dot_avx512.h"
 
 constexpr int ROWS_AT_ONCE = 12;
@@ -15,6 +17,10 @@ constexpr int ROWS_AT_ONCE = 12;
 void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool, int32_t* sums) {
     for (int r = 0; r < rows; r += 12)
         dot_few(bytes + r * stride, stride, rows - r < 12 ? rows - r : 12, weights, groups, sums + r * TILE);
+}
+
+inline bool finish_at_once(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Finish& finish) {
+    return finish_few(bytes, stride, rows, weights, groups, fresh, finish);
 }
 
 inline void begin_products(long) {}

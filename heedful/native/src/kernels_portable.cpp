@@ -8,6 +8,8 @@ namespace {
 
 #include "lanes.h"
 
+#include "finish.h"
+
 constexpr int ROWS_AT_ONCE = 12;
 
 void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool, int32_t* sums) {
@@ -34,6 +36,7 @@ void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int sp
     }
 }
 
+inline bool finish_at_once(const uint8_t*, long, int, const int8_t*, int, bool, const Finish&) { return false; }
 inline void begin_products(long) {}
 inline void end_products(long) {}
 

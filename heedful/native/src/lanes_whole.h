@@ -9,8 +9,13 @@ inline Floats splat(float x) { return Floats{x, x, x, x, x, x, x, x, x, x, x, x,
 inline Ints splat_int(int32_t x) { return Ints{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 inline Words splat_word(uint32_t x) { return Words{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 
+#if defined(__AVX512F__) // compilers do not always find the instruction
+inline Floats larger(Floats a, Floats b) { return (Floats)_mm512_maskz_max_ps(0xFFFF, (__m512)a, (__m512)b); }
+inline Floats smaller(Floats a, Floats b) { return (Floats)_mm512_maskz_min_ps(0xFFFF, (__m512)a, (__m512)b); }
+#else
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+#endif
 inline Floats where_below(Floats x, Floats bound, Floats then, Floats otherwise) { return x < bound ? then : otherwise; }
 
 #if defined(__clang__) || __GNUC__ >= 12

@@ -1,28 +1,6 @@
 // The kernels that all instruction sets share, in lanes. Included inside an anonymous namespace, after `dot` is defined.
 #pragma once
 
-inline Floats activated(Floats x, int activation) {
-    if (activation == RELU) return larger(x, splat(0.0f));
-    return activation == GELU ? gelu(x) : x;
-}
-
-// (sums - zero · column sums) · row scale · column scale + bias, of the rows that met one int8 tile.
-inline void finish_tile(const Linear& linear, const Rows& rows, long row, int count, long column, const int32_t* sums,
-                        float* to, long stride, int activation) {
-    for (int half = 0; half < TILE; half += LANES) {
-        const Floats scales = load(linear.scales + column + half), bias = load(linear.bias + column + half);
-        Words column_sums;
-        __builtin_memcpy(&column_sums, linear.sums + column + half, sizeof column_sums);
-        for (int r = 0; r < count; ++r) {
-            Words total;
-            __builtin_memcpy(&total, sums + r * TILE + half, sizeof total);
-            total -= column_sums * splat_word(static_cast<uint32_t>(rows.zeros[row + r]));
-            Floats x = real(as_ints(total)) * (splat(rows.scales[row + r]) * scales) + bias;
-            store(to + r * stride + half, activated(x, activation));
-        }
-    }
-}
-
 inline void multiply_floats(const Linear& linear, const Rows& rows, long row, int count, int tile, float* to,
                             long stride, int activation) {
     const float* weights = linear.floats + static_cast<long>(tile) * linear.padded_inputs * TILE;
@@ -52,9 +30,15 @@ void multiply(const Linear& linear, const Rows& rows, Block block, float* to, lo
                 multiply_floats(linear, rows, row, count, tile, place, stride, activation);
                 continue;
             }
-            dot(rows.bytes + row * rows.byte_stride, rows.byte_stride, count, linear.weights + tile * tile_size,
-                linear.padded_inputs / 4, row == block.first_row, sums);
-            finish_tile(linear, rows, row, count, static_cast<long>(tile) * TILE, sums, place, stride, activation);
+            const uint8_t* bytes = rows.bytes + row * rows.byte_stride;
+            const int8_t* weights = linear.weights + tile * tile_size;
+            const Finish finish(linear, rows, row, tile, place, stride, activation);
+            const int groups = linear.padded_inputs / 4;
+            if (row == block.first_row) finish.fetch();
+            const bool fresh = row == block.first_row;
+            if (finish_at_once(bytes, rows.byte_stride, count, weights, groups, fresh, finish)) continue;
+            dot(bytes, rows.byte_stride, count, weights, groups, fresh, sums);
+            finish.put_all(sums, count);
         }
     }
     end_products(block.end_row - block.first_row);
@@ -100,8 +84,8 @@ void multiply_chosen(const Linear& linear, const Rows& rows, const Chosen& chose
     dot_chosen(chosen, linear.by_input + first_span * SPAN, static_cast<long>(linear.num_spans) * SPAN, spans, sums);
     for (int row = 0; row < chosen.rows; ++row)
         for (int tile = first_span * TILES; tile < end_span * TILES && tile < linear.num_tiles; ++tile)
-            finish_tile(linear, rows, row, 1, static_cast<long>(tile) * TILE, sums + row * spans * SPAN + (tile - first_span * TILES) * TILE,
-                        to + row * to_stride + tile * TILE, 0, NO_ACTIVATION);
+            Finish(linear, rows, row, tile, to + row * to_stride + tile * TILE, 0, NO_ACTIVATION)
+                .put_all(sums + row * spans * SPAN + (tile - first_span * TILES) * TILE, 1);
 }
 
 #if defined(__AVX2__)
@@ -178,13 +162,14 @@ void quantise(const float* from, int count, int padded, uint8_t* bytes, float* s
     const float inverse = 1.0f / *scale;
     const Floats zero_point = nearest(splat(-lowest * inverse));
     *zero = static_cast<int32_t>(zero_point[0]);
-    for (i = 0; i < padded; i += LANES) {
-        Floats x = i + LANES <= count ? load(from + i) : load_part(from + i, count > i ? count - i : 0, 0.0f);
-        Floats q = nearest(x * splat(inverse)) + zero_point;
-        q = smaller(larger(q, splat(0.0f)), splat(255.0f));
+    const Floats factor = splat(inverse);
+    auto put = [&](int place, Floats x) {
+        const Floats q = smaller(nearest(x * factor) + zero_point, splat(255.0f)); // not below 0: the least is rounded as the zero point is
         const Bytes narrow = bytes_of(whole(q));
-        __builtin_memcpy(bytes + i, &narrow, sizeof narrow);
-    }
+        __builtin_memcpy(bytes + place, &narrow, sizeof narrow);
+    };
+    for (i = 0; i + LANES <= count; i += LANES) put(i, load(from + i));
+    for (; i < padded; i += LANES) put(i, load_part(from + i, count > i ? count - i : 0, 0.0f));
 }
 
 void normalise(const float* from, int count, const Norm& norm, float* to) {
@@ -249,20 +234,30 @@ void gate(const float* inner, const float* gates, int count, float* to) {
     }
 }
 
-// scores -> weights that sum to one; the lanes behind `count` become zero.
-inline void softmax(float* scores, int count) {
-    const int padded = (count + LANES - 1) / LANES * LANES;
-    for (int t = count; t < padded; ++t) scores[t] = -__builtin_inff();
-    Floats most = load(scores), total = splat(0.0f);
-    for (int t = LANES; t < padded; t += LANES) most = larger(most, load(scores + t));
-    const Floats largest = splat(largest_of(most));
-    for (int t = 0; t < padded; t += LANES) {
-        Floats x = exponential(load(scores + t) - largest);
-        total += x;
-        store(scores + t, x);
+// scores -> weights that sum to one, of N heads in turns; the lanes behind `count` become zero.
+template <int N> inline void softmax(float* scores, long room, int count) {
+    static const float numbers[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const int last = (count - 1) / LANES * LANES;
+    const Floats lanes = load(numbers), left = splat(static_cast<float>(count - last)), nothing = splat(-__builtin_inff());
+    Floats most[N], total[N];
+    for (int n = 0; n < N; ++n) {
+        float* own = scores + n * room + last;
+        most[n] = where_below(lanes, left, load(own), nothing);
+        store(own, most[n]);
+        total[n] = splat(0.0f);
     }
-    const Floats inverse = splat(1.0f / sum_of(total));
-    for (int t = 0; t < padded; t += LANES) store(scores + t, load(scores + t) * inverse);
+    for (int t = 0; t < last; t += LANES)
+        for (int n = 0; n < N; ++n) most[n] = larger(most[n], load(scores + n * room + t));
+    for (int n = 0; n < N; ++n) most[n] = splat(largest_of(most[n]));
+    for (int t = 0; t <= last; t += LANES)
+        for (int n = 0; n < N; ++n) {
+            const Floats x = falling_exponential(load(scores + n * room + t) - most[n]);
+            total[n] += x;
+            store(scores + n * room + t, x);
+        }
+    for (int n = 0; n < N; ++n) total[n] = splat(1.0f / sum_of(total[n]));
+    for (int t = 0; t <= last; t += LANES)
+        for (int n = 0; n < N; ++n) store(scores + n * room + t, load(scores + n * room + t) * total[n]);
 }
 
 // Four sums at once, each by the tree of `sum_of`.
@@ -298,20 +293,26 @@ template <class Kept> inline Floats load_kept_part(const Kept* from, int count) 
 }
 
 // Round to bfloat16, halves to even.
-void halve(const float* from, int count, uint16_t* to) {
-    for (int i = 0; i < count; i += LANES) {
-        const int left = count - i;
-        Floats x = left >= LANES ? load(from + i) : load_part(from + i, left, 0.0f);
-        Words bits;
-        __builtin_memcpy(&bits, &x, sizeof bits);
-        bits = (bits + splat_word(0x7FFF) + ((bits >> 16) & splat_word(1))) >> 16;
+inline Halves halved(Floats x) {
+    Words bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    bits = (bits + splat_word(0x7FFF) + ((bits >> 16) & splat_word(1))) >> 16;
 #if defined(__AVX512F__)
-        const __m256i halves = _mm512_cvtepi32_epi16((__m512i)bits);
+    return (Halves)_mm512_cvtepi32_epi16((__m512i)bits);
 #else
-        const Halves halves = halves_of(bits);
+    return halves_of(bits);
 #endif
-        __builtin_memcpy(to + i, &halves, (left >= LANES ? LANES : left) * sizeof(uint16_t));
+}
+
+void halve(const float* from, int count, uint16_t* to) {
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        const Halves halves = halved(load(from + i));
+        __builtin_memcpy(to + i, &halves, sizeof halves);
     }
+    if (i == count) return;
+    const Halves halves = halved(load_part(from + i, count - i, 0.0f));
+    for (int rest = 0; i < count; ++i, ++rest) to[i] = halves[rest];
 }
 
 // Up to QUERIES rows that attend to the same positions; each is computed as it would be alone.
@@ -402,7 +403,9 @@ template <int QUERIES, class Kept> inline void attend_to(const Asked& asked, con
         find_rows(a, last ? 0 : t + 4, last ? values : keys, next);
         for (int head = 0; head < a.num_heads; ++head) meet_four<QUERIES>(asked, a, rows, next, head, t);
     }
-    for (int head = 0; head < QUERIES * a.num_heads; ++head) softmax(asked.scores + head * a.room, a.count);
+    int head = 0;
+    for (; head + 4 <= QUERIES * a.num_heads; head += 4) softmax<4>(asked.scores + head * a.room, a.room, a.count);
+    for (; head < QUERIES * a.num_heads; ++head) softmax<1>(asked.scores + head * a.room, a.room, a.count);
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
         find_rows(a, t + 4, values, next);
@@ -428,15 +431,24 @@ void attend(const float* queries, long query_stride, int count, const Attended& 
 }
 
 void scan(const float* logits, int count, float* largest, float* sum) {
+    constexpr int N = 4;
     const float nothing = -__builtin_inff();
-    Floats most = splat(nothing), total = splat(0.0f);
+    Floats x[N], most[N] = {splat(nothing), splat(nothing), splat(nothing), splat(nothing)}, total = splat(0.0f);
     int i = 0;
-    for (; i + LANES <= count; i += LANES) most = larger(load(logits + i), most);
-    if (i < count) most = larger(load_part(logits + i, count - i, nothing), most);
-    *largest = largest_of(most);
+    for (; i + N * LANES <= count; i += N * LANES)
+        for (int n = 0; n < N; ++n) most[n] = larger(load(logits + i + n * LANES), most[n]);
+    for (; i < count; i += LANES)
+        most[0] = larger(i + LANES <= count ? load(logits + i) : load_part(logits + i, count - i, nothing), most[0]);
+    *largest = largest_of(larger(larger(most[0], most[1]), larger(most[2], most[3])));
     const Floats centre = splat(*largest);
-    for (i = 0; i + LANES <= count; i += LANES) total += falling_exponential(load(logits + i) - centre);
-    if (i < count) total += falling_exponential(load_part(logits + i, count - i, nothing) - centre);
+    for (i = 0; i + N * LANES <= count; i += N * LANES) {
+        for (int n = 0; n < N; ++n) x[n] = load(logits + i + n * LANES) - centre;
+        total = add_exponentials<N>(total, x);
+    }
+    for (; i < count; i += LANES) {
+        x[0] = (i + LANES <= count ? load(logits + i) : load_part(logits + i, count - i, nothing)) - centre;
+        total = add_exponentials<1>(total, x);
+    }
     *sum = sum_of(total);
 }
 
