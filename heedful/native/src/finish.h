@@ -18,7 +18,9 @@ inline Floats finished(Words sum, Words column_sum, int32_t zero, float row_scal
     return real(as_ints(sum)) * (splat(row_scale) * column_scale) + bias;
 }
 
-// The rows that meet one int8 tile, and where its outputs go.
+// The rows that meet one int8 tile, and where its outputs go. Kernels may offer
+//     bool finish_at_once(bytes, stride, rows, weights, groups, fresh, finish)
+// which does both product and finish, if it can for so many rows; else `dot` leaves sums in memory for `put_all`.
 struct Finish {
     const float *scales, *bias; // of the tile's outputs
     const int32_t* column_sums;

@@ -117,11 +117,12 @@ inline Floats falling_exponential(Floats x) {
 template <int N> inline Floats add_exponentials(Floats sum, const Floats* x) {
     const Floats shift = splat(12582912.0f); // brings the whole part into the lowest bits
     Floats power[N], rest[N], p[N];
-    Ints bits[N], scale[N];
+    Words bits[N], scale[N];
     for (int n = 0; n < N; ++n) rest[n] = larger(x[n] * splat(1.44269504f), splat(-126.0f));
     for (int n = 0; n < N; ++n) power[n] = rest[n] + shift;
     for (int n = 0; n < N; ++n) __builtin_memcpy(&scale[n], &power[n], sizeof scale[n]);
     for (int n = 0; n < N; ++n) rest[n] = rest[n] - (power[n] - shift);
+    // 2^rest, to 2.4 parts in 10^7
     for (int n = 0; n < N; ++n) p[n] = rest[n] * splat(0.0013276472632f) + splat(0.0096755413431f);
     for (int n = 0; n < N; ++n) p[n] = p[n] * rest[n] + splat(0.0555071327186f);
     for (int n = 0; n < N; ++n) p[n] = p[n] * rest[n] + splat(0.2402211972371f);

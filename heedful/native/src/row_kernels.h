@@ -34,8 +34,8 @@ void multiply(const Linear& linear, const Rows& rows, Block block, float* to, lo
             const int8_t* weights = linear.weights + tile * tile_size;
             const Finish finish(linear, rows, row, tile, place, stride, activation);
             const int groups = linear.padded_inputs / 4;
-            if (row == block.first_row) finish.fetch();
             const bool fresh = row == block.first_row;
+            if (fresh) finish.fetch();
             if (finish_at_once(bytes, rows.byte_stride, count, weights, groups, fresh, finish)) continue;
             dot(bytes, rows.byte_stride, count, weights, groups, fresh, sums);
             finish.put_all(sums, count);
@@ -132,10 +132,8 @@ void glance(const Linear& linear, const Sketch& sketch, const Rows& rows, long r
         const long column = static_cast<long>(tile) * TILE;
         dot_codes(bytes, sketch.codes + column * (linear.padded_inputs / 4), linear.padded_inputs / 4, sums);
         for (int half = 0; half < TILE; half += LANES) {
-            Words total, code_sums;
-            __builtin_memcpy(&total, sums + half, sizeof total);
-            __builtin_memcpy(&code_sums, sketch.sums + column + half, sizeof code_sums);
-            total = (total - code_sums * splat_word(static_cast<uint32_t>(zero))) * splat_word(2) - splat_word(static_cast<uint32_t>(threefold));
+            Words total = load_words(sums + half);
+            total = (total - load_words(sketch.sums + column + half) * splat_word(static_cast<uint32_t>(zero))) * splat_word(2) - splat_word(static_cast<uint32_t>(threefold));
             const Floats x = real(as_ints(total)) * (splat(rows.scales[row]) * load(sketch.half_steps + column + half));
             store(to + (tile - first_tile) * TILE + half, x + load(linear.bias + column + half));
         }

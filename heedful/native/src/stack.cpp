@@ -7,7 +7,7 @@ namespace heedful {
 
 void multiply(Pool& pool, const Kernels& kernels, const Linear& linear, const Rows& rows, long num_rows, float* to, long stride,
               int activation) {
-    constexpr long ROWS = 132;
+    constexpr long ROWS = 132; // as many of them fit into the second cache
     const long row_blocks = (num_rows + ROWS - 1) / ROWS;
     const long wanted = std::max(1L, 8L * pool.size() / row_blocks);
     const long tiles = std::max(1L, std::min<long>(8, linear.num_tiles / wanted));
