@@ -11,6 +11,7 @@ import pytest
 import torch
 from native_models import (
     BOS,
+    EOS,
     SPECIAL,
     engine_of,
     random_model,
@@ -92,6 +93,28 @@ def test_the_search_in_float32_finds_what_ours_finds(config: DecodingConfig, tmp
         assert ours.finished == theirs.finished
         np.testing.assert_allclose(ours.token_log_probs, theirs.token_log_probs, atol=5e-5)
         np.testing.assert_allclose([ours.log_prob, ours.score], [theirs.log_prob, theirs.score], atol=2e-4)
+
+
+@pytest.mark.parametrize("size", [0.1, 1.0, 40.0], ids=["alike", "lively", "far apart"])
+@pytest.mark.parametrize("vocab_size", [71, 531, 1100])
+def test_log_probabilities_are_those_of_its_logits(vocab_size: int, size: float, tmp_path: Path) -> None:
+    model = random_model(small_config(tying="none", target_vocab_size=vocab_size), seed=4)
+    with torch.no_grad():
+        model.output.weight.mul_(size)
+    engine = engine_of(model, tmp_path, precision="int8")
+    config = DecodingConfig(beam_size=3, num_best=3, min_length=5)
+    for hypothesis in engine.translate_ids([SOURCE], config, SPECIAL, max_lengths=[9])[0]:
+        tokens = [*hypothesis.tokens, *([EOS] if hypothesis.finished else [])]
+        logits = engine.logits(SOURCE, [BOS, *hypothesis.tokens]).astype(np.float64)[: len(tokens)]
+        expected = torch.log_softmax(torch.from_numpy(logits), dim=-1).numpy()
+        found = hypothesis.token_log_probs
+        np.testing.assert_allclose(
+            found,
+            expected[np.arange(len(found)), tokens[: len(found)]],
+            rtol=0,
+            atol=1e-6 + 2e-7 * np.abs(logits).max(),
+        )
+    assert (np.ptp(logits) > 120) == (size == 40.0), "logits so far apart that most count for nothing"
 
 
 def test_int8_mostly_chooses_the_same_tokens(tmp_path: Path) -> None:
