@@ -95,7 +95,7 @@ def test_the_search_in_float32_finds_what_ours_finds(config: DecodingConfig, tmp
         np.testing.assert_allclose([ours.log_prob, ours.score], [theirs.log_prob, theirs.score], atol=2e-4)
 
 
-@pytest.mark.parametrize("size", [0.1, 1.0, 40.0], ids=["alike", "lively", "far apart"])
+@pytest.mark.parametrize("size", [0.1, 1.0, 100.0], ids=["alike", "lively", "far apart"])
 @pytest.mark.parametrize("vocab_size", [71, 531, 1100])
 def test_log_probabilities_are_those_of_its_logits(vocab_size: int, size: float, tmp_path: Path) -> None:
     model = random_model(small_config(tying="none", target_vocab_size=vocab_size), seed=4)
@@ -114,7 +114,7 @@ def test_log_probabilities_are_those_of_its_logits(vocab_size: int, size: float,
             rtol=0,
             atol=1e-6 + 2e-7 * np.abs(logits).max(),
         )
-    assert (np.ptp(logits) > 120) == (size == 40.0), "logits so far apart that most count for nothing"
+    assert (np.ptp(logits) > 200) == (size == 100.0), "logits so far apart that most count for nothing"
 
 
 def test_int8_mostly_chooses_the_same_tokens(tmp_path: Path) -> None:
