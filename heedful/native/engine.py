@@ -34,6 +34,8 @@ MOST_ROWS = 256
 """Hypotheses that are computed together; more would only fill the caches."""
 MOST_TOGETHER = 16
 """Threads that compute one batch together; more would mostly wait for each other."""
+LEAST_APART = 48
+"""Hypotheses for each thread from which on threads compute batches of their own; fewer would read weights too often."""
 LEAST_COUNTED = 16
 """Shorter sentences count as this many tokens: each row also costs logits over the whole vocabulary."""
 
@@ -135,7 +137,7 @@ class NativeEngine:
         return self._handles.keep(handle)
 
     def _workers(self) -> list[Any]:
-        """For many batches: as many engines of one thread each, over the same weights, opened when first needed."""
+        """For many or large batches: engines of one thread each over the same weights, opened when first needed."""
         with self._opening:
             while len(self._apart) < self.num_threads:
                 self._apart.append(self._open(1, beside=self._together))
@@ -192,7 +194,9 @@ class NativeEngine:
         if not len(sources) == len(max_lengths) == len(beginnings):
             raise DecodingError("sources, max_lengths and prefix must be equally many.")
         found: list[list[Found]] = [[] for _ in sources]
-        waiting = deque(batches([len(source) for source in sources], config))
+        made = batches([len(source) for source in sources], config)
+        shares = dealt_out(made, config, self.num_threads)
+        waiting = deque(shares or made)
 
         def work(handle: Any) -> None:
             while waiting:
@@ -211,7 +215,7 @@ class NativeEngine:
                 for index, hypotheses in zip(batch, found_here, strict=True):
                     found[index] = hypotheses
 
-        if self.num_threads == 1 or len(waiting) < 2 * self.num_threads:
+        if not shares:
             work(self._together)
         else:  # batches side by side never wait for each other
             from concurrent.futures import ThreadPoolExecutor
@@ -341,6 +345,18 @@ def batches(lengths: Sequence[int], config: DecodingConfig) -> list[list[int]]:
         made[-1].append(index)
         tokens += counted
     return made
+
+
+def dealt_out(made: list[list[int]], config: DecodingConfig, num_threads: int) -> list[list[int]]:
+    """Batches for threads that compute each its own: many as they are, few large ones in shares; small ones: none."""
+    rows = config.beam_size if config.method == "beam" else 1
+    if num_threads == 1:
+        return []
+    if len(made) >= 2 * num_threads:
+        return made
+    if any(len(batch) * rows < LEAST_APART * num_threads for batch in made):
+        return []
+    return [batch[thread::num_threads] for batch in made for thread in range(num_threads)]
 
 
 def joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:

@@ -24,6 +24,7 @@ from native_models import (
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.errors import ConfigError, DecodingError
 from heedful.native import NativeEngine, available
+from heedful.native.engine import dealt_out
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 
@@ -235,6 +236,31 @@ def test_passing_over_zeros_after_relu_changes_no_bit(bias: float, d_model: int,
             for source, one in zip(sources, expected, strict=True):
                 assert engine.translate_ids([source], config, SPECIAL, max_lengths=[6]) == [one]
             engine.close()
+
+
+def test_large_batches_are_dealt_out_to_the_threads_and_change_no_bit(tmp_path: Path) -> None:
+    model, sources = random_model(small_config()), random_sources(30, seed=9)
+    config, limits = DecodingConfig(beam_size=4, num_best=4), [12] * 30
+    alone, both = (engine_of(model, tmp_path, precision="int8", num_threads=threads) for threads in (1, 2))
+    expected = alone.translate_ids(sources, config, SPECIAL, max_lengths=limits)
+    assert both.translate_ids(sources, config, SPECIAL, max_lengths=limits) == expected
+    for few in (sources[:1], sources[:20], []):
+        found = both.translate_ids(few, config, SPECIAL, max_lengths=limits[: len(few)])
+        assert found == expected[: len(few)]
+
+
+def test_only_batches_that_are_worth_it_are_dealt_out() -> None:
+    beam, greedy = DecodingConfig(beam_size=4), DecodingConfig(method="greedy")
+    batch = list(range(40))
+    shares = dealt_out([batch], beam, 3)
+    assert [len(share) for share in shares] == [14, 13, 13]
+    assert sorted(chain.from_iterable(shares)) == batch
+    assert not dealt_out([batch], greedy, 3), "too few rows for each thread"
+    assert not dealt_out([batch, batch[:5]], beam, 3), "one of them has too few"
+    assert not dealt_out([batch], beam, 1)
+    assert not dealt_out([], beam, 3)
+    many = [[index] for index in range(6)]
+    assert dealt_out(many, greedy, 3) == many
 
 
 def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
