@@ -279,14 +279,13 @@ class NativeEngine:
         config: DecodingConfig,
         special: SpecialIds,
     ) -> list[list[Found]]:
-        greedy = config.method == "greedy"
-        num_best = 1 if greedy else config.num_best
+        num_best = 1 if config.method == "greedy" else config.num_best
         limits = array("i", max_lengths)
         tokens, starts = joined(sources)
         beginnings, beginning_starts = joined(prefix)
         forbidden = array("i", sorted({special.pad_id, special.bos_id, *special.forbidden}))
         settings = Settings(
-            beam_size=1 if greedy else config.beam_size,
+            beam_size=hypotheses_each(config),
             num_best=num_best,
             length_penalty=PENALTIES[config.length_penalty],
             min_length=config.min_length,
@@ -331,9 +330,14 @@ class NativeEngine:
             raise DecodingError(f"{_text(message)}.")
 
 
+def hypotheses_each(config: DecodingConfig) -> int:
+    """How many a sentence has at once, at most."""
+    return config.beam_size if config.method == "beam" else 1
+
+
 def batches(lengths: Sequence[int], config: DecodingConfig) -> list[list[int]]:
     """Indices of the sentences that are computed together, longest first, so that like lengths meet."""
-    rows = config.beam_size if config.method == "beam" else 1
+    rows = hypotheses_each(config)
     made: list[list[int]] = []
     tokens = 0
     for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
@@ -349,7 +353,7 @@ def batches(lengths: Sequence[int], config: DecodingConfig) -> list[list[int]]:
 
 def dealt_out(made: list[list[int]], config: DecodingConfig, num_threads: int) -> list[list[int]]:
     """Batches for threads that compute each its own: many as they are, few large ones in shares; small ones: none."""
-    rows = config.beam_size if config.method == "beam" else 1
+    rows = hypotheses_each(config)
     if num_threads == 1:
         return []
     if len(made) >= 2 * num_threads:

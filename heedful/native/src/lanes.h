@@ -100,17 +100,14 @@ inline Floats bounded_exponential(Floats x) {
     return p * scale;
 }
 
-// e^x; 0 below -87.
-inline Floats exponential(Floats x) {
-    const Floats lowest = splat(-87.0f);
-    return where_below(x, lowest, splat(0.0f), bounded_exponential(smaller(larger(x, lowest), splat(88.0f))));
-}
-
-// e^x for x up to 0; 0 below -87.
+// e^x for x up to 88; 0 below -87.
 inline Floats falling_exponential(Floats x) {
     const Floats lowest = splat(-87.0f);
     return where_below(x, lowest, splat(0.0f), bounded_exponential(larger(x, lowest)));
 }
+
+// e^x for any x, as if it were 88 at most.
+inline Floats exponential(Floats x) { return falling_exponential(smaller(x, splat(88.0f))); }
 
 // Add e^x, to about one part in 10^7 of the sum, of N times sixteen numbers up to 0, to a sum that holds a 1. What is too
 // small to count stays near 10^-38. Each step is done for all before the next: the result of a step comes late.
