@@ -62,6 +62,8 @@ class Translation:
     """In how many pieces the text was translated; 0 for an empty text."""
     alignment: list[tuple[int, int]] | None = None
     """When asked for: pairs (index in source_tokens, index in tokens), one a target token."""
+    word_alignment: list[tuple[tuple[int, int], tuple[int, int]]] | None = None
+    """When asked for: pairs of words that belong together, each the span of its characters in source and text."""
     attention: np.ndarray | None = field(default=None, compare=False)
     """When asked for: the weights behind the alignment, one row a target token, one column a source token."""
     source_language: str | None = field(default=None, compare=False)
@@ -78,6 +80,8 @@ class Translation:
         plain = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         if self.alignment is not None:
             plain["alignment"] = [list(pair) for pair in self.alignment]
+        if self.word_alignment is not None:
+            plain["word_alignment"] = [[list(source), list(target)] for source, target in self.word_alignment]
         if self.attention is not None:
             plain["attention"] = self.attention.tolist()
         return plain
@@ -110,5 +114,6 @@ def empty_translation(*, align: bool = False) -> Translation:
         source_tokens=[],
         sentences=0,
         alignment=[] if align else None,
+        word_alignment=[] if align else None,
         attention=attention,
     )

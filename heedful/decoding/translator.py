@@ -17,6 +17,7 @@ from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, em
 from heedful.decoding.segments import Segment, SplitRule, join_text, lines_of, split_text
 from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.spelling import Spelling
+from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.request import from_mapping, to_mapping
 from heedful.text.corpus import Direction
@@ -183,12 +184,13 @@ class Translator:
         different = list(dict.fromkeys(job for line in jobs for job in line))
         outcomes = self.engine.decode(different, config, align=align, make_rule=self.make_rule)
         spelling.write(found.tokens[:-1] for outcome in outcomes.values() for found in outcome.hypotheses)
-        return [
+        found = [
             with_languages(
                 self._assemble(parts, line, [outcomes[job] for job in line], spelling, config, align=align), choice
             )
             for parts, line, choice in zip(segments, jobs, choices, strict=True)
         ]
+        return [with_word_alignment(*pair) for pair in zip(found, texts, strict=True)] if align else found
 
     def translate_lines(
         self,
