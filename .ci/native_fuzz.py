@@ -209,6 +209,8 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
     special = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
     expected = None
     shortlist = random_shortlist(random, config) if random.random() < 0.7 else None
+    layer, head = int(random.integers(config.num_decoder_layers)), int(random.integers(-1, config.num_heads))
+    shown: Any = {"layer": layer, "head": None if head < 0 else head}
     for name in names:
         engine = NativeEngine(path, num_threads=int(random.integers(1, 4)), kernels=name)
         if shortlist is not None:
@@ -218,7 +220,8 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
         alone = engine.translate_ids(
             [sources[pick]], search, special, max_lengths=[limits[pick]], prefix=[prefixes[pick]]
         )
-        weights = engine.align_ids(sources, [[2, *one[0].tokens[:-1]] for one in found])
+        inputs = [[2, *one[0].tokens[:-1]] for one in found]
+        weights = engine.align_ids(sources, inputs, **shown)
         told = (found, [one.tobytes() for one in weights], engine.logits(sources[0], [2]).tobytes())
         engine.close()
         assert alone[0] == found[pick], f"{name}: sentence {pick} depends on the others ({config}, {search})"
@@ -313,7 +316,7 @@ def survives(path: Path, random: np.random.Generator) -> bool:
     try:
         engine.translate_ids(sources, DecodingConfig(beam_size=3), special, max_lengths=[3] * len(sources))
         engine.translate_ids([[0]], DecodingConfig(beam_size=2), special, max_lengths=[min(3, shape.max_length - 1)])
-        engine.align_ids([[0, 1]], [[2, 3]])
+        engine.align_ids([[0, 1]], [[2, 3]], layer=0)
     except HeedfulError:
         return False
     finally:

@@ -83,6 +83,23 @@ def translate_pairs(
     return texts
 
 
+def store_alignment(config: Config, prepared: Prepared, device: torch.device) -> None:
+    """Choose the attention that the published model's alignments are read from, and store the choice with it."""
+    from heedful.checkpoint import load_model
+    from heedful.checkpoint.alignment import KEY
+    from heedful.checkpoint.model import save_details
+    from heedful.decoding.alignment_choice import ALIGNED_PAIRS, LEXICON_PAIRS, PairOfIds, choose_alignment, spread
+
+    learned, held_out = (
+        [PairOfIds(*store.pair(place)) for place in spread(len(store), most)]
+        for store, most in ((prepared.train, LEXICON_PAIRS), (prepared.valid, ALIGNED_PAIRS))
+    )
+    model = load_model(config.output, device=device).model
+    chosen = choose_alignment(model, prepared.tokenizer, learned, held_out, device=device)
+    if chosen is not None:
+        save_details(config.output, {KEY: chosen.to_dict()})
+
+
 def score_test(config: Config, prepared: Prepared, device: torch.device, console: ConsoleReporter) -> list[Score]:
     """BLEU, chrF and TER of the published model on each test corpus, by target language."""
     from heedful.checkpoint import load_model, save_model

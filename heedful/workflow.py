@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, DataConfig
 from heedful.errors import ConfigError
-from heedful.examining import evaluator, on_whole_model, score_test
+from heedful.examining import evaluator, on_whole_model, score_test, store_alignment
 from heedful.foreseeing import Beside, Corpora, describe_run, fitted, rows_per_step
 from heedful.request import read_request, settle, to_mapping
 from heedful.starting import Start, agree_on_start, known_directions
@@ -423,9 +423,10 @@ def publisher(
 
 
 def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter) -> list[Score]:
-    """Score the published model on the test corpora, write the scores into its card, and say how it ended."""
+    """Choose what aligns the published model, score it on the test corpora, write both into it, say how it ended."""
     interrupted = loop.stopped_by not in (None, "early stopping")
     loop.step.make_room()
+    store_alignment(config, prepared, loop.device)
     scores = [] if interrupted else score_test(config, prepared, loop.device, console)
     if interrupted:
         console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")

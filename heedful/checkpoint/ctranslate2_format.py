@@ -10,9 +10,11 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from heedful.checkpoint.alignment import default_source, recorded_source
 from heedful.checkpoint.arrays import ModelArrays
 from heedful.checkpoint.shortlist import Shortlist
 from heedful.config import ModelConfig
@@ -133,6 +135,7 @@ def ctranslate2_files(
     refuse_what_ctranslate2_lacks(config)
     contents = Contents(with_even_heads(arrays.weights, config), *QUANTIZATIONS[quantization])
     write_stacks(contents, config)
+    write_alignment(contents, arrays.details, config)
     write_embeddings(contents, config)
     settings = {
         "add_source_bos": False,
@@ -240,8 +243,20 @@ def write_stacks(contents: Contents, config: ModelConfig) -> None:
             else:
                 contents.linear(f"{theirs}/ffn/linear_0", f"{ours}.feed_forward.inner")
             contents.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_forward_norm", rms=rms)
-    contents.number("decoder/alignment_layer", -1, "int16")
-    contents.number("decoder/alignment_heads", 1, "int16")
+
+
+def write_alignment(contents: Contents, details: Mapping[str, Any], config: ModelConfig) -> None:
+    """The attention that CTranslate2 returns: of the step that predicts a token, averaged over a layer's first heads.
+
+    What it cannot return, a later step or a head that is not the first, it replaces by the mean over all heads: of the
+    same layer, or of the one that suits most models.
+    """
+    counts = {"num_layers": config.num_decoder_layers, "num_heads": config.num_heads}
+    chosen = recorded_source(details, **counts)
+    if chosen is None or chosen.offset != 0:
+        chosen = default_source(config.num_decoder_layers)
+    contents.number("decoder/alignment_layer", chosen.layer, "int16")
+    contents.number("decoder/alignment_heads", 1 if chosen.head == 0 else config.num_heads, "int16")
 
 
 def write_attention(contents: Contents, theirs: str, ours: str, config: ModelConfig) -> None:

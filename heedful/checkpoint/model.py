@@ -127,6 +127,24 @@ def write_model(
     return [name for name, size in sizes.items() if shard_limit is not None and size > shard_limit]
 
 
+def save_details(directory: str | Path, more: Mapping[str, Any]) -> None:
+    """Add details to a model directory, in the place of those of the same names; all other files stay as they are."""
+    import shutil
+
+    files = files_of.locate(Path(directory))
+    files.check_strays()
+    files.check(name for name in files.entries if name != CARD)  # damage must not get a new checksum
+    record = files.read_json(CONFIG)
+    record["details"] = {**read_record(files)[1], **plain_data(more)}
+
+    def write(folder: Path) -> None:
+        for name in files.entries:
+            shutil.copy2(files.paths[name], folder / name)
+        (folder / CONFIG).write_text(files_of.to_json(record), encoding="utf-8")
+
+    files_of.replace_files(directory, write)
+
+
 def load_model(
     directory: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> LoadedModel:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from heedful.checkpoint.alignment import AlignmentSource, default_source
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.shapes import Bool, Float, Int
@@ -65,10 +66,13 @@ def force(
     ]
 
 
-def alignment_weights(attention: Float[Tensor, "T L H S"]) -> Float[Tensor, "T S"]:
-    """One weight a pair of target and source token: the mean over the heads of the last layer but one.
+def alignment_weights(
+    attention: Float[Tensor, "T L H S"], source: AlignmentSource | None = None
+) -> Float[Tensor, "T S"]:
+    """One weight a step and source token: those of a head, or the mean over the heads of a layer.
 
-    That layer's mean follows word alignments best (Garg et al. 2019, "Jointly Learning to Align and Translate with
-    Transformer Models"); a decoder of one layer has only that one.
+    `source`: which; None: what suits most models of so many layers.
     """
-    return attention[:, max(attention.shape[1] - 2, 0)].mean(dim=1)
+    chosen = source or default_source(attention.shape[1])
+    layer = attention[:, chosen.layer]
+    return layer.mean(dim=1) if chosen.head is None else layer[:, chosen.head]

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heedful.checkpoint.alignment import AlignmentSource, recorded_source
 from heedful.checkpoint.exported import RECORD
 from heedful.checkpoint.finding import REMEDY, box_model, find_model
 from heedful.config import DecodingConfig
@@ -47,6 +48,7 @@ class Translator:
         target_language: str | None = None,
         directions: Directions | None = None,
         make_rule: MakeRule | None = None,
+        alignment: AlignmentSource | None = None,
     ) -> None:
         """Translate with `model`: a `Seq2Seq`, which torch runs on `device`, where it already is, or an `Engine`.
 
@@ -54,13 +56,13 @@ class Translator:
         and sentences over twice that are cut. None: only what the model cannot take at all is split.
         `target_language`: the language that a model with one direction translates into. `directions`: what a model with
         several has learned. `make_rule`: makes the rule that translations of some sentences must keep, beside those of
-        the configuration.
+        the configuration. `alignment`: the attention of a `Seq2Seq` that alignments are read from.
         """
         self.model = model
         self.tokenizer = tokenizer
         self.config = config or DecodingConfig()
         self.special = special_tokens(tokenizer)
-        self.engine = model if isinstance(model, Engine) else self._torch_engine(model, device)
+        self.engine = model if isinstance(model, Engine) else make_torch_engine(model, tokenizer, device, alignment)
         self.max_length = self.engine.max_length
         self.usual_length = min(usual_length or self.max_length, self.max_length)
         self.longest = min(2 * self.usual_length, self.max_length)
@@ -122,6 +124,7 @@ class Translator:
             usual_length=max(int(typical), SHORTEST_USUAL_LENGTH) if typical else None,
             target_language=loaded.config.data.target_language,
             directions=Directions.of(loaded.config.data, loaded.tokenizer.tags, loaded.details),
+            alignment=alignment_of(loaded),
         )
 
     def engine_for(self, **settings: Any) -> tuple[str, str]:
@@ -292,9 +295,6 @@ class Translator:
     def _num_tags(self) -> int:
         return 1 if self.tokenizer.tags else 0
 
-    def _torch_engine(self, model: object, device: Any) -> Engine:
-        return make_torch_engine(model, self.tokenizer, device)
-
     def _assemble(
         self,
         segments: list[Segment],
@@ -358,17 +358,26 @@ def load_torch(path: str | Path, device: str, quantization: str | None = None) -
     return loaded.model, loaded, where
 
 
-def make_torch_engine(model: Any, tokenizer: Tokenizer, device: Any) -> Engine:
+def make_torch_engine(
+    model: Any, tokenizer: Tokenizer, device: Any, alignment: AlignmentSource | None = None
+) -> Engine:
     """Torch's engine for a model on its device."""
     from heedful.decoding.engines.torch_engine import TorchEngine
 
-    return TorchEngine(model, special_tokens(tokenizer), device=device, num_tags=1 if tokenizer.tags else 0)
+    num_tags = 1 if tokenizer.tags else 0
+    return TorchEngine(model, special_tokens(tokenizer), device=device, num_tags=num_tags, alignment=alignment)
+
+
+def alignment_of(loaded: Any) -> AlignmentSource | None:
+    """The attention that alignments of a loaded model are read from, if that is recorded."""
+    model = loaded.config.model
+    return recorded_source(loaded.details, num_layers=model.num_decoder_layers, num_heads=model.num_heads)
 
 
 def torch_engine_of(path: str | Path, device: str) -> Engine:
     """Torch's engine for a model directory."""
     model, loaded, where = load_torch(path, device)
-    return make_torch_engine(model, loaded.tokenizer, where)
+    return make_torch_engine(model, loaded.tokenizer, where, alignment_of(loaded))
 
 
 def with_languages(translation: Translation, choice: Choice) -> Translation:

@@ -243,10 +243,12 @@ class NativeEngine:
         self._call(self._library.heedful_logits, self._together, *arguments, _pointer(result, c_float))
         return result
 
-    def align_ids(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """How much each step after a target token, the start token first, attends to each source token: (T, S) each.
+    def align_ids(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, layer: int, head: int | None = None
+    ) -> list[np.ndarray]:
+        """How much the step that reads each target token, the start token first, attends to each source token: (T, S).
 
-        The mean over the heads of the last decoder layer but one, as `heedful.decoding.scoring` does.
+        By a head of a decoder layer, or by the mean over its heads.
         """
         import numpy as np
 
@@ -265,7 +267,8 @@ class NativeEngine:
                 target=_pointer(target, c_int32),
                 target_starts=_pointer(target_starts, c_int64),
             )
-            self._call(self._library.heedful_align, self._together, pairs, _pointer(whole, c_float))
+            shown = layer, -1 if head is None else head
+            self._call(self._library.heedful_align, self._together, pairs, *shown, _pointer(whole, c_float))
             for i, part in zip(batch, np.split(whole, np.cumsum(sizes)[:-1]), strict=True):
                 found[i] = part.reshape(len(targets[i]), len(sources[i]))
         return found

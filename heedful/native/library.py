@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 7
+INTERFACE_VERSION = 8
 
 
 class Settings(Structure):
@@ -138,7 +138,7 @@ def declare(library: ctypes.CDLL) -> None:
         *message,
     ]
     library.heedful_translate.restype = c_int32
-    library.heedful_align.argtypes = [c_void_p, POINTER(Pairs), POINTER(c_float), *message]
+    library.heedful_align.argtypes = [c_void_p, POINTER(Pairs), c_int32, c_int32, POINTER(c_float), *message]
     library.heedful_align.restype = c_int32
     ids = (POINTER(c_int32), c_int64)
     library.heedful_logits.argtypes = [c_void_p, *ids, *ids, POINTER(c_float), *message]

@@ -65,6 +65,11 @@ class Lexicon:
         counted = np.where(self.codes[places] == codes, self.counts[places], 0.0)
         return np.asarray((counted + SMOOTHING) / (totals[codes // self.num_targets] + 1.0))
 
+    def chances(self, source: Ids, target: Ids) -> Numbers:
+        """t(target | source) of a pair of sentences: one row a target token, one column a source token."""
+        codes = source.astype(np.int64)[None, :] * self.num_targets + target.astype(np.int64)[:, None]
+        return self._chances(codes.ravel()).reshape(codes.shape)
+
     def _merge(self, codes: Places, counts: Numbers) -> None:
         enough = counts >= LEAST_COUNT
         both = np.concatenate([self.codes, codes[enough]])

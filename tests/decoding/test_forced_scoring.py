@@ -6,6 +6,7 @@ import pytest
 import torch
 from table_models import BOS, EOS, TableModel, batch_of
 
+from heedful.checkpoint.alignment import AlignmentSource
 from heedful.config import ModelConfig
 from heedful.decoding.scoring import alignment_weights, force
 from heedful.errors import DecodingError
@@ -31,11 +32,17 @@ def test_the_transformer_scores_step_by_step_what_it_scores_at_once():
         torch.testing.assert_close(score.attention.sum(dim=-1), torch.ones(len(target), 3, 2))
 
 
-@pytest.mark.parametrize(("num_layers", "layer"), [(1, 0), (2, 0), (6, 4)])
-def test_alignment_is_the_mean_over_heads_of_the_last_layer_but_one(num_layers, layer):
+@pytest.mark.parametrize(("num_layers", "layer"), [(1, 0), (2, 1), (3, 2), (4, 2), (6, 4)])
+def test_alignment_is_by_default_the_mean_over_heads_of_a_late_layer(num_layers, layer):
     attention = torch.softmax(torch.randn(4, num_layers, 3, 5), dim=-1)
     expected = (attention[:, layer, 0] + attention[:, layer, 1] + attention[:, layer, 2]) / 3
     torch.testing.assert_close(alignment_weights(attention), expected)
+
+
+def test_alignment_is_read_from_the_layer_and_head_that_are_named():
+    attention = torch.softmax(torch.randn(4, 2, 3, 5), dim=-1)
+    torch.testing.assert_close(alignment_weights(attention, AlignmentSource(0, 1)), attention[:, 0].mean(dim=1))
+    torch.testing.assert_close(alignment_weights(attention, AlignmentSource(1, 0, head=2)), attention[:, 1, 2])
 
 
 def test_a_model_without_attention_says_so():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from heedful.checkpoint import save_model
+from heedful.checkpoint.alignment import KEY, AlignmentSource
+from heedful.checkpoint.model import save_details
 from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.decoding.bulk.task import Task
 from heedful.decoding.translator import Translator
@@ -79,6 +82,26 @@ def test_alignments_are_those_of_torch(directory: Path, kind: str) -> None:
         near = 1e-5 if kind == "float32" else 0.1
         np.testing.assert_allclose(found.attention, other.attention, atol=near)
     np.testing.assert_array_equal(native.translate(TEXTS[4:5], align=True)[0].attention, aligned[4].attention)
+
+
+@pytest.mark.parametrize("head", [None, 0, 1])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_every_recorded_alignment_is_the_same_in_both_engines(
+    directory: Path, tmp_path: Path, offset: int, head: int | None
+) -> None:
+    chosen = AlignmentSource(layer=0, offset=offset, head=head)
+    copy = shutil.copytree(directory, tmp_path / "model")
+    save_details(copy, {KEY: chosen.to_dict()})
+    translators = [
+        Translator.load(copy, engine="native", quantization="float32"),
+        Translator.load(copy, device="cpu", engine="torch"),
+    ]
+    assert [translator.engine.alignment for translator in translators] == [chosen] * 2
+    found = [translator.translate(TEXTS, align=True, split="always", max_length=6) for translator in translators]
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.tokens == theirs.tokens and ours.source_tokens == theirs.source_tokens
+        assert ours.attention.shape == (len(ours.tokens), len(ours.source_tokens))
+        np.testing.assert_allclose(ours.attention, theirs.attention, atol=1e-5)
 
 
 def test_auto_is_native_on_cpus_and_torch_for_what_native_cannot_do(directory: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heedful.checkpoint.alignment import AlignmentSource, default_source, recorded_source
 from heedful.checkpoint.arrays import ModelArrays, load_arrays
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
@@ -25,8 +26,12 @@ class Native:
 
     name = "native"
 
-    def __init__(self, engine: NativeEngine, tokenizer: Tokenizer, *, max_length: int) -> None:
+    def __init__(
+        self, engine: NativeEngine, tokenizer: Tokenizer, *, max_length: int, alignment: AlignmentSource | None = None
+    ) -> None:
+        """`alignment`: the attention that alignments are read from; None: what suits most models."""
         self.engine, self.max_length, self.special = engine, max_length, special_tokens(tokenizer)
+        self.alignment = alignment or default_source(engine.shape.num_decoder_layers)
         self.num_tags = 1 if tokenizer.tags else 0
 
     @property
@@ -60,8 +65,9 @@ class Native:
     def _align(self, jobs: Sequence[Job], targets: Sequence[list[int]]) -> list[np.ndarray]:
         """The weights between the words of each source and of its translation, special tokens left out."""
         inputs = [[self.special.bos_id, *target[:-1]] for target in targets]
-        found = self.engine.align_ids([job.source for job in jobs], inputs)
-        return [weights[:-1, self.num_tags : -1] for weights in found]
+        sources, chosen = [job.source for job in jobs], self.alignment
+        found = self.engine.align_ids(sources, inputs, layer=chosen.layer, head=chosen.head)
+        return [chosen.rows(weights, self.num_tags) for weights in found]
 
 
 def load_native(
@@ -77,7 +83,9 @@ def load_native(
         raise ConfigError(f"the engine native is not there: {found.reason}. Use engine torch.")
     arrays = load_arrays(path, with_weights=False)
     engine = NativeEngine.load(path, precision=quantization or "int8")
-    return Native(engine, arrays.tokenizer, max_length=arrays.config.model.max_length), arrays
+    model = arrays.config.model
+    alignment = recorded_source(arrays.details, num_layers=model.num_decoder_layers, num_heads=model.num_heads)
+    return Native(engine, arrays.tokenizer, max_length=model.max_length, alignment=alignment), arrays
 
 
 def refuse_device(name: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from heedful.checkpoint.alignment import AlignmentSource, default_source
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.batching import even_width, make_batches, make_even_batches, pad
@@ -35,13 +36,16 @@ class TorchEngine:
         device: torch.device | str = "cpu",
         num_tags: int = 0,
         captured: bool | None = None,
+        alignment: AlignmentSource | None = None,
     ) -> None:
         """Search on `device`, where the model already is; each source begins with `num_tags` tags.
+
+        `alignment`: the attention that alignments are read from; None: what suits most models.
 
         `captured`: search without waiting for the host (`heedful.decoding.captured`); None: on GPUs, where it fits.
         """
         self.model, self.special, self.num_tags = model, special, num_tags
-        self.device, self.captured = torch.device(device), captured
+        self.device, self.captured, self.alignment = torch.device(device), captured, alignment
         self._search: CapturedSearch | None = None
 
     @property
@@ -123,10 +127,12 @@ class TorchEngine:
         """The weights between the words of each source and of its best translation, special tokens left out."""
         targets = [hypotheses[0].tokens for hypotheses in found]
         forced = force(self.model, source, source_mask, targets, bos_id=self.special.bos_id, need_weights=True)
-        return [
-            alignment_weights(score.attention)[:-1, self.num_tags : -1].numpy() if score.attention is not None else None
-            for score in forced
-        ]
+        aligned: list[np.ndarray | None] = []
+        for score in forced:
+            assert score.attention is not None, "it was asked for"
+            chosen = self.alignment or default_source(score.attention.shape[1])
+            aligned.append(chosen.rows(alignment_weights(score.attention, chosen).numpy(), self.num_tags))
+        return aligned
 
 
 @contextmanager

@@ -62,7 +62,6 @@ void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vect
 void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::vector<Asking>& asking) {
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
-    const long shown = std::max<long>(static_cast<long>(model_.decoder.size()) - 2, 0); // alignments follow it best
     multiply(layer.cross_query, wide_, wide_stride_);
     each_group([&](Group group, int thread) {
         const long* start = memory_->starts + asking[group.first].sentence;
@@ -71,7 +70,7 @@ void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::ve
                                    shape.num_heads, shape.head_dim,                 shape.attention_scale, scores_room_};
         kernels_.attend(wide(group.first), wide_stride_, group.count, attended, scores(thread), narrow(group.first), narrow_stride_);
         for (long row = group.first; row < group.first + group.count; ++row) offer(row, narrow(row), inner);
-        if (index == shown && asking[group.first].weights) show(asking[group.first].weights, attended.count, scores(thread));
+        if (index == shown_.layer && asking[group.first].weights) show(asking[group.first].weights, attended.count, scores(thread));
     });
     multiply(layer.cross_output, narrow_, narrow_stride_);
     each_row([&](long row, int) {
@@ -80,9 +79,13 @@ void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::ve
     });
 }
 
-// The mean over the heads of a row that attended alone.
+// The weights of a row that attended alone: those of one head, or the mean over the heads.
 void Decoder::show(float* to, int count, const float* scores) const {
     const int num_heads = model_.shape.num_heads;
+    if (shown_.head >= 0) {
+        std::copy(scores + shown_.head * scores_room_, scores + shown_.head * scores_room_ + count, to);
+        return;
+    }
     for (int t = 0; t < count; ++t) {
         float sum = 0.0f;
         for (int head = 0; head < num_heads; ++head) sum += scores[head * scores_room_ + t];

@@ -13,7 +13,12 @@ struct Asking {
     int sentence;
     const long* places; // of each position so far in the cache, this step's last
     int position;
-    float* weights = nullptr; // where to write how much it attends to each source token, the mean over heads
+    float* weights = nullptr; // where to write how much it attends to each source token
+};
+
+// Whose weights are written for alignments: one head of a layer, or the mean over its heads (-1).
+struct Shown {
+    int layer = 0, head = -1;
 };
 
 class Decoder : Stack {
@@ -22,6 +27,7 @@ class Decoder : Stack {
     // Make room for some hypotheses at a time, each of so many tokens.
     void begin(const Memory& memory, long num_slots, long capacity);
     long place(long slot, long position) const { return (slot * capacity_ + position) * entry(); }
+    void show_from(Shown shown) { shown_ = shown; }
     void step(const std::vector<Asking>& asking);
     // What the output layer is given, one row for each that asked.
     const Rows& rows() const { return rows_; }
@@ -36,6 +42,7 @@ class Decoder : Stack {
 
     const Memory* memory_ = nullptr;
     long num_slots_ = 0, capacity_ = 0, scores_room_ = 0;
+    Shown shown_;
     Kept cache_;
     Buffer<float> scores_;
     Buffer<long> offsets_;

@@ -41,7 +41,7 @@ template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 7; }
+int32_t heedful_interface_version() { return 8; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
@@ -89,11 +89,11 @@ int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const H
     });
 }
 
-int32_t heedful_align(void* engine, const HeedfulPairs* pairs, float* to, char* message, int64_t room) {
+int32_t heedful_align(void* engine, const HeedfulPairs* pairs, int32_t layer, int32_t head, float* to, char* message, int64_t room) {
     Engine& own = *static_cast<Engine*>(engine);
     return guarded(message, room, [&] {
         std::lock_guard<std::mutex> turn(own.busy);
-        own.search.align(*pairs, to);
+        own.search.align(*pairs, {layer, head}, to);
     });
 }
 

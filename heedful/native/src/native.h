@@ -65,9 +65,10 @@ HEEDFUL_API void heedful_close(void* engine);
 HEEDFUL_API int32_t heedful_shortlist(void* engine, const HeedfulShortlist*, char* message, int64_t room);
 HEEDFUL_API int32_t heedful_translate(void* engine, const HeedfulSettings*, const HeedfulSentences*, HeedfulResults*,
                                       char* message, int64_t room);
-/* How much the step after each target token attends to each source token, the mean over the heads of the last decoder
-   layer but one: pairs one after another, each with a row for each target token. */
-HEEDFUL_API int32_t heedful_align(void* engine, const HeedfulPairs*, float* to, char* message, int64_t room);
+/* How much the step that reads each target token attends to each source token, by one head of a decoder layer, or by the
+   mean over its heads (-1): pairs one after another, each with a row for each target token. */
+HEEDFUL_API int32_t heedful_align(void* engine, const HeedfulPairs*, int32_t layer, int32_t head, float* to, char* message,
+                                  int64_t room);
 /* Logits after each token of `target` (the start token first): to[t * vocabulary + token]. */
 HEEDFUL_API int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
                                    int64_t target_length, float* to, char* message, int64_t room);

@@ -272,7 +272,10 @@ void Search::write(const Sentence& sentence, int index, HeedfulResults& results)
     }
 }
 
-void Search::align(const HeedfulPairs& given, float* to) {
+void Search::align(const HeedfulPairs& given, Shown shown, float* to) {
+    if (shown.layer < 0 || shown.layer >= static_cast<int>(model_.decoder.size()) || shown.head < -1 || shown.head >= model_.shape.num_heads)
+        throw Error("the model has no such layer or head to align with");
+    decoder_.show_from(shown);
     std::vector<long> starts(given.source_starts, given.source_starts + given.count + 1);
     std::vector<float*> weights(given.count);
     std::vector<std::vector<long>> places(given.count);

@@ -18,7 +18,7 @@ class Search {
     std::shared_ptr<const Shortlist> shortlist() const { return shortlist_; }
     Guesses guesses() const { return draft_.counts(); }
     void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
-    void align(const HeedfulPairs& pairs, float* to);
+    void align(const HeedfulPairs& pairs, Shown shown, float* to);
     void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);
 
   private:
