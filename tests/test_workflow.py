@@ -17,7 +17,7 @@ import yaml
 
 import heedful
 from heedful import workflow
-from heedful.checkpoint import load_model, load_weights, verify
+from heedful.checkpoint import describe, load_model, load_weights, verify
 from heedful.config import Config
 from heedful.data.prepare import Prepared
 from heedful.decoding.translator import Translator
@@ -118,6 +118,18 @@ def test_a_run_ends_with_a_model_that_translates(finished: tuple[Path, workflow.
     [translation] = heedful.Translator.load(output, device="cpu").translate(["red cat runs"])
     assert isinstance(translation.text, str)
     assert isinstance(translation.log_prob, float)
+
+
+def test_what_aligns_the_model_is_chosen_and_stored_with_it(finished: tuple[Path, workflow.TrainingResult]) -> None:
+    from heedful.checkpoint.alignment import KEY, recorded_source
+
+    output, _ = finished
+    found = describe(output)
+    model = found["config"]["model"]
+    sizes = {"num_layers": model["num_decoder_layers"], "num_heads": model["num_heads"]}
+    chosen = recorded_source(found["details"], **sizes)
+    assert chosen is not None and KEY in found["details"]
+    assert heedful.Translator.load(output, device="cpu", engine="torch").engine.alignment == chosen
 
 
 def test_scores_come_with_signatures(finished: tuple[Path, workflow.TrainingResult]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from heedful.checkpoint import save_model
+from heedful.checkpoint.alignment import KEY, AlignmentSource
 from heedful.checkpoint.arrays import ModelArrays
 from heedful.checkpoint.ctranslate2_format import ctranslate2_files
 from heedful.config import Config, DecodingConfig, ModelConfig, TokenizerConfig
@@ -20,7 +22,7 @@ from heedful.decoding.engines import ctranslate2_engine
 from heedful.decoding.engines.ctranslate2_engine import CTranslate2Engine, load_engine
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.scoring import force
+from heedful.decoding.scoring import alignment_weights, force
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.interop.ctranslate2 import export_ctranslate2
@@ -52,10 +54,10 @@ class NumberedPieces(Tokenizer):
     source_pieces = pieces
 
 
-def engine_of(model: Transformer, **options) -> CTranslate2Engine:
+def engine_of(model: Transformer, *, details: Mapping[str, object] | None = None, **options) -> CTranslate2Engine:
     tokenizer = NumberedPieces(model.config)
     weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    files = ctranslate2_files(ModelArrays(weights, Config(model=model.config), tokenizer, {}), **options)
+    files = ctranslate2_files(ModelArrays(weights, Config(model=model.config), tokenizer, details or {}), **options)
     translator = ctranslate2.Translator("model", files=files, compute_type=options.get("quantization", "float32"))
     return CTranslate2Engine(translator, tokenizer, max_length=model.config.max_length)
 
@@ -83,6 +85,34 @@ def test_every_option_of_the_model_gives_our_log_probabilities_and_greedy_transl
     expected, found = (engine.decode(jobs, greedy, align=False, make_rule=None) for engine in (ours, theirs))
     assert [found[job].hypotheses[0].tokens for job in jobs] == [expected[job].hypotheses[0].tokens for job in jobs]
     assert [found[job].hypotheses[0].finished for job in jobs] == [expected[job].hypotheses[0].finished for job in jobs]
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (None, None),
+        ({"layer": 0, "offset": 0}, AlignmentSource(0, 0)),
+        ({"layer": 0, "offset": 0, "head": 0}, AlignmentSource(0, 0, head=0)),
+        ({"layer": 0, "offset": 0, "head": 1}, AlignmentSource(0, 0)),
+        ({"layer": 0, "offset": 1, "head": 1}, None),
+    ],
+    ids=str,
+)
+def test_ctranslate2_returns_the_recorded_attention_as_far_as_it_can(
+    layers: int, record: dict[str, int] | None, expected: AlignmentSource | None
+) -> None:
+    model = build(replace(VARIANTS["paper"], num_decoder_layers=layers)).eval()
+    theirs = engine_of(model, details={} if record is None else {KEY: record})
+    source = [5, 8, 10, 4, 3]
+    [found] = theirs.translator.translate_batch(
+        [NumberedPieces(model.config).pieces(source[:-1])], beam_size=1, max_decoding_length=6, return_attention=True
+    )
+    pieces, row = found.hypotheses[0], torch.tensor([source])
+    target = [theirs.ids[piece] for piece in pieces]
+    [forced] = force(model, row, torch.ones_like(row, dtype=torch.bool), [[*target, 3]], bos_id=2, need_weights=True)
+    weights = alignment_weights(forced.attention, expected)[: len(found.attention[0])]
+    np.testing.assert_allclose(found.attention[0], weights[:, :-1], atol=2e-5)  # without the end that it adds itself
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

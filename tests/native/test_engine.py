@@ -21,7 +21,9 @@ from native_models import (
     torch_search,
 )
 
+from heedful.checkpoint.alignment import AlignmentSource
 from heedful.config import DecodingConfig, ModelConfig
+from heedful.decoding.scoring import alignment_weights, force
 from heedful.errors import ConfigError, DecodingError
 from heedful.native import NativeEngine, available
 from heedful.native.engine import dealt_out
@@ -294,6 +296,27 @@ def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
     engine.close()
     with pytest.raises(DecodingError, match="closed"):
         translate([4])
+
+
+def test_the_attention_of_every_layer_and_head_is_that_of_torch(tmp_path: Path) -> None:
+    model = random_model(small_config(num_decoder_layers=3))
+    engine = engine_of(model, tmp_path, precision="float32")
+    sources, random = random_sources(9), np.random.default_rng(5)
+    targets = [[BOS, *random.integers(4, 70, random.integers(0, 14)).tolist()] for _ in sources]
+    for source, target in zip(sources, targets, strict=True):
+        row = torch.tensor([source])
+        given = row, torch.ones_like(row, dtype=torch.bool)
+        [forced] = force(model, *given, [[*target[1:], EOS]], bos_id=BOS, need_weights=True)
+        for layer, head in product(range(3), (None, 0, 3)):
+            [found] = engine.align_ids([source], [target], layer=layer, head=head)
+            expected = alignment_weights(forced.attention, AlignmentSource(layer, 0, head))
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+    together = engine.align_ids(sources, targets, layer=2, head=1)
+    for source, target, found in zip(sources, targets, together, strict=True):
+        np.testing.assert_array_equal(found, engine.align_ids([source], [target], layer=2, head=1)[0])
+    for layer, head in ((3, None), (-1, None), (0, 4), (0, -2)):
+        with pytest.raises(DecodingError, match="no such layer or head"):
+            engine.align_ids(sources, targets, layer=layer, head=head)
 
 
 @pytest.mark.parametrize(
