@@ -144,9 +144,9 @@ def test_tied_weights_are_stored_once(
     tmp_path: Path, tokenizers: dict[str, Tokenizer], monkeypatch: pytest.MonkeyPatch, copied: bool
 ) -> None:
     monkeypatch.setattr("heedful.build.build_model", lambda config: Tied())
-    model = Tied()
+    model, config = Tied(), config_for(tokenizers["joint"], architecture="recurrent")
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()} if copied else model
-    save_model(tmp_path, weights=weights, config=config_for(tokenizers["joint"]), tokenizer=tokenizers["joint"])
+    save_model(tmp_path, weights=weights, config=config, tokenizer=tokenizers["joint"])
     assert list(load_weights(tmp_path)) == ["embedding.weight"]
     loaded: Any = load_model(tmp_path).model
     assert loaded.output.weight is loaded.embedding.weight
