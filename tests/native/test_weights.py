@@ -122,19 +122,20 @@ def test_the_file_is_kept_in_the_users_cache_and_follows_the_model(directory: Pa
     assert not [name for name in os.listdir(path.parent) if name.startswith(".")]
 
 
-def test_a_file_that_came_with_a_model_is_never_used(directory: Path, tokenizer: Tokenizer) -> None:
+def test_a_file_that_came_with_a_model_is_never_used(directory: Path) -> None:
     """It would translate with other weights than those that the model's checksums name."""
-    ids = [[5, 6, 3]]
-    expected = NativeEngine.load(directory, num_threads=1).translate_ids(
-        ids, DecodingConfig(), SPECIAL, max_lengths=[9]
-    )
+
+    def translate() -> object:
+        engine = NativeEngine.load(directory, num_threads=1)
+        return engine.translate_ids([[5, 6, 3]], DecodingConfig(), SPECIAL, max_lengths=[9])
+
+    expected = translate()
     path = native_weights(directory)
     forged = bytearray(path.read_bytes())
     forged[-1000:] = bytes(1000)
     for name in ("native-int8.bin", path.name):
         (directory / name).write_bytes(with_checksums(forged))
-    found = NativeEngine.load(directory, num_threads=1).translate_ids(ids, config, SPECIAL, max_lengths=[9])
-    assert found == expected
+    assert translate() == expected
 
 
 @pytest.mark.parametrize("harm", ["truncated", "overwritten"])
