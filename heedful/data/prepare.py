@@ -1,6 +1,6 @@
 """From corpora to a prepared directory: preflight, tokenizer, ids on disk. What `train` does first, `prepare` alone.
 
-prepared.json          what was asked for, what was found, the width of rows; written last
+prepared.json          what was asked for, what was found, the width of rows, checksums of all files; written last
 tokenizer.json, …      the tokenizer
 train/  valid/         ids, memory-mapped; with the order `blocks` also the rows they make
 valid.jsonl test.jsonl the same sentences as text, to translate and score
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from heedful.config import DataConfig, TokenizerConfig
+from heedful.data.files import check_checksums, with_checksums
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.request import to_mapping
@@ -32,7 +33,7 @@ from heedful.text.workers import Workers
 if TYPE_CHECKING:
     from heedful.data.arranged import ArrangedRows
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "prepared.json"
 PAIRS_PER_SAMPLE = 10_000
 WIDTHS = (128, 256, 512, 1024)
@@ -202,6 +203,7 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
     for name, kind in {"fingerprint": str, "row_width": int, "report": dict, "lengths": dict}.items():
         if not isinstance(manifest.get(name), kind):
             raise CorpusError(f"{directory / MANIFEST}: damaged at {name!r}; run `heedful prepare` again.")
+    check_checksums(directory / MANIFEST, manifest)
     return manifest
 
 
@@ -344,10 +346,14 @@ def _read_pairs(path: Path) -> list[TrainingPair]:
 
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """Finish a prepared directory."""
+    """Finish a prepared directory; rows that are made later beside the pairs have a manifest of their own."""
+    files = [path.relative_to(directory) for path in directory.rglob("*") if path.is_file()]
+    names = [path.as_posix() for path in files if path.suffix not in (".partial", ".incomplete")]
+    names = [name for name in names if name != MANIFEST and not name.startswith("train/rows.")]
+    sealed = with_checksums(directory, {"format_version": FORMAT_VERSION, **manifest}, names)
     temporary = directory / f"{MANIFEST}.incomplete"
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump({"format_version": FORMAT_VERSION, **manifest}, file, indent=2, ensure_ascii=False)
+        json.dump(sealed, file, indent=2, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(directory / MANIFEST)
