@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heedful.checkpoint.shards import INDEX, WEIGHTS, check_complete, is_weights
+from heedful.directory_lock import lock_directory
 from heedful.errors import ModelDirectoryError
 
 T = TypeVar("T")
@@ -200,9 +201,14 @@ def prepare_directory(directory: str | Path) -> Path:
 
 def replace_files(directory: str | Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a new folder, then put its files in the place of the old model's, all at once."""
+    directory = prepare_directory(directory)
+    with lock_directory(directory):
+        _replace_files(directory, write)
+
+
+def _replace_files(directory: Path, write: Callable[[Path], None]) -> None:
     import shutil
 
-    directory = prepare_directory(directory)
     staging, saved = directory / SAVING, directory / SAVED
     for folder in (staging, saved):
         refuse_linked_folder(folder)

@@ -22,6 +22,7 @@ import numpy as np
 from heedful.config import DataConfig, TokenizerConfig
 from heedful.data.files import check_checksums, with_checksums
 from heedful.data.store import PairStore, StoreWriter
+from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.request import to_mapping
 from heedful.text.cleaning import Preflight, TrainingPair, preflight, workers_for
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 MANIFEST = "prepared.json"
+SHARED = ("tokenizer.json", "tokenizer.model", "source.model", "target.model", "valid.jsonl", "test.jsonl")
+"""Files beside the stores; parts of one corpus that were prepared apart have them alike, or none has."""
 PAIRS_PER_SAMPLE = 10_000
 WIDTHS = (128, 256, 512, 1024)
 SHARE_TOO_LONG = 0.01
@@ -113,11 +116,12 @@ def prepare(
     """Prepare the corpora; `found` is their preflight, if made already. A finished directory is used as it is."""
     folder, tell = Path(directory), progress or (lambda stage, done, total: None)
     mark = fingerprint(data, tokenizer_config, seed)
-    if not is_prepared(folder, mark):
-        _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, settled=settled, mark=mark)
-    prepared = Prepared.open(folder)
-    if chosen_order(data.order, len(prepared.train)) == "blocks":
-        prepared.arrange(tell)
+    with lock_directory(folder):
+        if not is_prepared(folder, mark):
+            _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, settled=settled, mark=mark)
+        prepared = Prepared.open(folder)
+        if chosen_order(data.order, len(prepared.train)) == "blocks":
+            prepared.arrange(tell)
     return prepared
 
 
@@ -347,9 +351,9 @@ def _read_pairs(path: Path) -> list[TrainingPair]:
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
     """Finish a prepared directory; rows that are made later beside the pairs have a manifest of their own."""
-    files = [path.relative_to(directory) for path in directory.rglob("*") if path.is_file()]
-    names = [path.as_posix() for path in files if path.suffix not in (".partial", ".incomplete")]
-    names = [name for name in names if name != MANIFEST and not name.startswith("train/rows.")]
+    stores = [path for side in ("train", "valid") for path in (directory / side).iterdir()]
+    names = [path.relative_to(directory).as_posix() for path in stores if not path.name.startswith("rows.")]
+    names += [name for name in SHARED if (directory / name).exists()]
     sealed = with_checksums(directory, {"format_version": FORMAT_VERSION, **manifest}, names)
     temporary = directory / f"{MANIFEST}.incomplete"
     with temporary.open("w", encoding="utf-8") as file:
