@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.compact import without_scales
-from heedful.checkpoint.directory import CARD, CONFIG, FORMAT, FORMAT_VERSION, NEWEST_VERSION, TOKENIZER, Files
+from heedful.checkpoint.directory import CARD, CONFIG, FORMAT, FORMAT_VERSION, NEWEST_VERSION, Files
 from heedful.checkpoint.shards import INDEX, divide, index_of, shard_bytes, shard_names
 from heedful.checkpoint.weights import (
     build,
@@ -19,6 +19,7 @@ from heedful.checkpoint.weights import (
     put_stored,
     read_headers,
     read_tensors,
+    save_tensors,
 )
 from heedful.config import Config
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
@@ -115,7 +116,7 @@ def write_model(
         record = dict(zip(KEYS, (FORMAT, version, _version(), to_mapping(config), details), strict=True))
         (folder / CONFIG).write_text(files_of.to_json(record), encoding="utf-8")
         for name, members in files.items():
-            save_file({member: tensors[member] for member in members}, folder / name, metadata={"format": "pt"})
+            save_tensors(save_file, {member: tensors[member] for member in members}, folder / name)
             shutil.copymode(folder / CONFIG, folder / name)  # safetensors lets only the owner read its files
         if len(files) > 1:
             (folder / INDEX).write_text(files_of.to_json(index_of(files, sizes)), encoding="utf-8")
@@ -279,20 +280,13 @@ def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None
 
 
 def load_tokenizer(files: Files) -> Tokenizer:
-    """Read the tokenizer from a private copy, since its files may be moving to their places just now."""
-    import tempfile
-
+    """The tokenizer of a model directory, wherever its files lie at this moment."""
     from heedful.text.tokenizer import Tokenizer
 
-    with tempfile.TemporaryDirectory() as copy:
-        for name in files.entries:
-            if name in TOKENIZER:
-                (Path(copy) / name).write_bytes(files.paths[name].read_bytes())
-        try:
-            return Tokenizer.load(copy)
-        except (HeedfulError, ValueError, OSError, RuntimeError, KeyError, TypeError) as error:
-            told = str(error).replace(copy, str(files.directory))
-            raise ModelDirectoryError(f"{files.directory}: the tokenizer cannot be read: {told}") from error
+    try:
+        return Tokenizer.load(files.directory, paths=files.paths)
+    except (HeedfulError, ValueError, OSError, RuntimeError, KeyError, TypeError) as error:
+        raise ModelDirectoryError(f"{files.directory}: the tokenizer cannot be read: {error}") from error
 
 
 def _version() -> str:

@@ -174,11 +174,10 @@ def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
     """Put a shortlist into a model directory, in the place of any that was there; the rest stays as it is."""
     import shutil
 
-    files = files_of.locate(Path(directory))
-    files.check_strays()
-    files.check(name for name in files.entries if name not in (CARD, SHORTLIST))  # damage must not get a new checksum
-
     def write(folder: Path) -> None:
+        files = files_of.locate(Path(directory))  # now: an interrupted save has just been finished
+        files.check_strays()
+        files.check(name for name in files.entries if name not in (CARD, SHORTLIST))  # damage gets no new checksum
         for name in files.entries:
             if name != SHORTLIST:
                 shutil.copy2(files.paths[name], folder / name)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -188,6 +189,16 @@ def read_tensors(files: Files, header: Header) -> dict[str, Tensor]:
         return tensors
     whole = joined({name: tensor.numpy() for name, tensor in tensors.items()}, str(files.directory))
     return {name: torch.from_numpy(array) for name, array in restored(whole).items()}
+
+
+def save_tensors(save_file: Callable[..., None], tensors: Mapping[str, Any], path: Path) -> None:
+    """Write a safetensors file; what the system refuses, such as a full disk, is an `OSError` that names the file."""
+    from safetensors import SafetensorError
+
+    try:
+        save_file(dict(tensors), path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error), str(path)) from error
 
 
 def put_stored(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
+from heedful.checkpoint.weights import save_tensors
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.prefetch import prefetch
@@ -296,7 +297,7 @@ class TrainingLoop:
         folder = self.directory / "snapshots"
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / "incomplete"
-        save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
+        save_tensors(save_file, {name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
         temporary.rename(folder / f"step-{self.spent.steps:09d}.{checksum_mark(temporary)}.safetensors")
         for old in self._snapshots()[: -self.config.average_last]:
             old.unlink()

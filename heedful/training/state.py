@@ -229,11 +229,15 @@ def _of_rank(name: str, rank: int) -> str:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a file and wait until the disk has it; an error of the system names the file."""
+    try:
+        with path.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def flush_directory(path: Path) -> None:

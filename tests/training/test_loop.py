@@ -22,7 +22,7 @@ from heedful.training import loop as loop_module
 from heedful.training import step as step_module
 from heedful.training.averaging import average_weights, copy_weights
 from heedful.training.loop import EARLY, validate
-from heedful.training.report import Evaluation, FileReporter, Reporters, Sample, TrainRecord
+from heedful.training.report import Evaluation, FileReporter, Reporters, Sample, TrainRecord, ValidRecord
 from heedful.training.state import load_state, saved_steps
 
 
