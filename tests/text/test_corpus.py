@@ -74,13 +74,13 @@ def test_only_line_feed_ends_a_line(tmp_path: Path, separator: str) -> None:
     assert list(read_pairs(corpus)) == [(f"a{separator}b", "x"), ("c", "y")]
 
 
-def test_a_line_of_ten_megabytes_is_one_line(tmp_path: Path) -> None:
+def test_of_a_line_of_ten_megabytes_the_beginning_is_kept(tmp_path: Path) -> None:
     long = b"word " * 2_000_000
     corpus = two_files(tmp_path, b"one\n" + long + b"\nthree\n", b"eins\nzwei\ndrei\n")
     first, middle, last = read_pairs(corpus)
     assert (first, last) == (("one", "eins"), ("three", "drei"))
     assert isinstance(middle, SentencePair)
-    assert middle.source == long.decode().strip()
+    assert long.decode().startswith(middle.source) and len(middle.source) > LONGEST_LINE - 10
 
 
 def test_a_bad_line_keeps_its_place(tmp_path: Path) -> None:
@@ -268,4 +268,4 @@ def test_a_line_of_any_length_and_a_gzip_bomb_stay_within_bounded_memory(tmp_pat
     tracemalloc.stop()
     assert [lines[0], lines[2]] == [b"first", b"last"] and len(lines) == 3
     assert set(lines[1].decode()) == {"ü"} and len(lines[1]) <= LONGEST_LINE
-    assert peak < 16 * LONGEST_LINE
+    assert peak < 32 * LONGEST_LINE
