@@ -14,6 +14,27 @@ from heedful.errors import ConfigError
 
 RESERVED_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
 
+MOST_IDS, MOST_WIDTH, MOST_LENGTH = 1 << 24, 1 << 16, 1 << 15
+LARGEST: dict[str, dict[str, float]] = {
+    "data": {"max_characters": 1 << 30, "max_length_ratio": 1e6, "row_width": MOST_LENGTH, "workers": 1024},
+    "tokenizer": {"vocab_size": MOST_IDS},
+    "model": {
+        "source_vocab_size": MOST_IDS, "target_vocab_size": MOST_IDS, "d_model": MOST_WIDTH, "d_ff": MOST_WIDTH,
+        "num_heads": 4096, "head_dim": MOST_WIDTH, "key_dim": MOST_WIDTH, "num_encoder_layers": 256,
+        "num_decoder_layers": 256, "norm_epsilon": 1, "max_length": MOST_LENGTH, "kernel_size": 1023,
+    },
+    "training": {
+        "tokens_per_step": 1 << 31, "tokens_per_microbatch": 1 << 31, "bleu_sentences": 1 << 20, "samples": 1000,
+        "average_last": 1000,
+    },
+    "decoding": {
+        "beam_size": 1000, "num_best": 1000, "min_length": MOST_LENGTH, "max_length": MOST_LENGTH,
+        "max_extra_length": MOST_LENGTH, "no_repeat_ngram": MOST_LENGTH, "temperature": 1e6, "top_k": MOST_IDS,
+        "tokens_per_batch": 1 << 30,
+    },
+}  # fmt: skip
+"""The largest value of each number that has no other upper bound; the native engine relies on them."""
+
 
 @dataclass(frozen=True)
 class CorpusConfig:
@@ -91,6 +112,7 @@ class DataConfig:
     """Processes that read and tokenise the corpora; None: one for each core. The result is always the same."""
 
     def __post_init__(self) -> None:
+        require_at_most(self, "data")
         require_positive(self, "data", ("max_characters", "row_width", "workers"))
         require_named(self, "data", "prepared")
         if not 1 <= self.temperature <= 100:
@@ -125,6 +147,7 @@ class TokenizerConfig:
     """Learn the subwords from at most this many sentences, sampled evenly."""
 
     def __post_init__(self) -> None:
+        require_at_most(self, "tokenizer")
         require_positive(self, "tokenizer", ("vocab_size", "max_sentences"))
         require_named(self, "tokenizer", "path")
         if self.target_kind is not None and self.joint:
@@ -196,6 +219,7 @@ class ModelConfig:
     """Dropout inside the feed-forward sublayers, after the activation."""
 
     def __post_init__(self) -> None:
+        require_at_most(self, "model")
         require_positive(self, "model", ("source_vocab_size", "target_vocab_size", "d_model", "d_ff", "num_heads"))
         require_positive(
             self, "model", ("head_dim", "key_dim", "num_encoder_layers", "num_decoder_layers", "max_length")
@@ -330,6 +354,7 @@ class TrainingConfig:
     """Give up after this many updates in a row were skipped because loss or gradients were not finite."""
 
     def __post_init__(self) -> None:
+        require_at_most(self, "training")
         require_seed(self, "training")
         require_named(self, "training", "start_from")
         require_positive(self, "training", ("steps", "epochs", "tokens", "minutes", "tokens_per_step"))
@@ -402,6 +427,7 @@ class DecodingConfig:
     """Choose from the words that the source's words may become; None: if the model has such a list, with native."""
 
     def __post_init__(self) -> None:
+        require_at_most(self, "decoding")
         require_positive(self, "decoding", ("beam_size", "num_best", "max_length", "temperature", "tokens_per_batch"))
         if self.method == "beam" and self.num_best > self.beam_size:
             raise ConfigError(
@@ -496,6 +522,14 @@ def require_positive(config: Any, section: str, names: tuple[str, ...]) -> None:
         value = getattr(config, name)
         if value is not None and not value > 0:
             raise ConfigError(f"{section}.{name} must be above 0, not {value}.")
+
+
+def require_at_most(config: Any, section: str) -> None:
+    """No number of this section may be above its bound in `LARGEST`."""
+    for name, largest in LARGEST[section].items():
+        value = getattr(config, name)
+        if value is not None and value > largest:
+            raise ConfigError(f"{section}.{name} must be at most {largest:,}, not {value}.")
 
 
 def require_named(config: Any, section: str, name: str) -> None:

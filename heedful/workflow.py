@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, DataConfig
+from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError
 from heedful.examining import evaluator, on_whole_model, score_test, store_alignment
 from heedful.foreseeing import Beside, Corpora, describe_run, fitted, rows_per_step
@@ -76,16 +78,20 @@ def train(
 
     world = join(asked.training.device)
     console = ConsoleReporter(quiet=quiet or not world.is_first)
-    with world.together():
+    with world.together(), ExitStack() as held:
         if world.agree([was_restarted()])[0]:
             resume, overwrite = True, False
         start = agree_on_start(plain, asked, world, is_whole=isinstance(request, Config))
         if start is not None:
             plain = start.laid_over(plain)
             asked = settle(plain, "base")
+        if world.is_first:
+            held.enter_context(lock_directory(asked.output))
         config, prepared = begin(plain, asked, world, console, stopwatch, start, resume=resume, overwrite=overwrite)
         loop = run(config, prepared, world, console, stopwatch, start, resume=resume, make_evaluate=make_evaluate)
-    scores = finish(config, prepared, loop, console) if world.is_first else []
+        locks = held.pop_all()
+    with locks:
+        scores = finish(config, prepared, loop, console) if world.is_first else []
     best = loop.best
     return TrainingResult(
         output=Path(config.output),
@@ -342,9 +348,9 @@ def open_run(
     if not world.is_first:
         return state, Reporters()
     step = state.values["spent"]["steps"] if state is not None else None
-    return state, Reporters(
-        console, FileReporter(directory, resumed_step=step, tensorboard=config.training.tensorboard)
-    )
+    tensorboard = config.training.tensorboard
+    files = FileReporter(directory, resumed_step=step, tensorboard=tensorboard, note=console.note)
+    return state, Reporters(console, files)
 
 
 def set_up(

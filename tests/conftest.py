@@ -12,6 +12,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy
 import pytest
 from hypothesis import settings
+
+_cache = tempfile.TemporaryDirectory(prefix="heedful-tests-")  # of this process and its children, not the user's
+os.environ["XDG_CACHE_HOME"] = _cache.name
 
 SHAPE_CHECKS = os.environ.get("HEEDFUL_SHAPE_CHECKS", "1") != "0" and all(map(find_spec, ("jaxtyping", "beartype")))
 OUTCOMES_FILE = "HEEDFUL_TEST_OUTCOMES"  # set for the child process: where it writes one JSON line a report

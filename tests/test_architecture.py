@@ -33,7 +33,7 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["data", "model"],
     ["text"],
     ["request"],
-    ["config"],
+    ["config", "directory_lock"],
     ["errors", "shapes"],
 ]
 WITHOUT_TORCH = ["cli", "config", "request", "errors", "text", "evaluation", "native"]

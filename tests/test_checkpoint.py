@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -144,9 +145,9 @@ def test_tied_weights_are_stored_once(
     tmp_path: Path, tokenizers: dict[str, Tokenizer], monkeypatch: pytest.MonkeyPatch, copied: bool
 ) -> None:
     monkeypatch.setattr("heedful.build.build_model", lambda config: Tied())
-    model = Tied()
+    model, config = Tied(), config_for(tokenizers["joint"], architecture="recurrent")
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()} if copied else model
-    save_model(tmp_path, weights=weights, config=config_for(tokenizers["joint"]), tokenizer=tokenizers["joint"])
+    save_model(tmp_path, weights=weights, config=config, tokenizer=tokenizers["joint"])
     assert list(load_weights(tmp_path)) == ["embedding.weight"]
     loaded: Any = load_model(tmp_path).model
     assert loaded.output.weight is loaded.embedding.weight
@@ -595,3 +596,25 @@ def test_an_edited_card_does_not_stop_the_model(saved: Path) -> None:
 
 def test_public_names() -> None:
     assert all(hasattr(checkpoint, name) for name in checkpoint.__all__)
+
+
+def test_a_shortlist_that_was_interrupted_is_repaired_by_the_next(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while its files moved out of `.saved`: the first rerun finishes that save and makes its own."""
+    from heedful.checkpoint.shortlist import Shortlist, read_shortlist, save_shortlist
+
+    config = load_model(saved).config.model
+    starts = np.zeros(config.source_vocab_size + 1, dtype=np.int64)
+    shortlist = Shortlist(starts, np.zeros(0, np.int32), np.arange(4, dtype=np.int32), {}, None)
+    with monkeypatch.context() as patched:
+        patched.setattr("heedful.checkpoint.directory._finish", lambda directory: None)
+        save_shortlist(saved, shortlist)
+    assert (saved / ".saved/README.md").exists()
+    save_shortlist(saved, shortlist)
+    assert not (saved / ".saved").exists() and read_shortlist(saved) is not None
+
+
+def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path: Path) -> None:
+    from heedful.checkpoint.weights import save_tensors
+
+    with pytest.raises(OSError, match="nowhere/file"):
+        save_tensors(save_file, {"a": torch.zeros(3)}, tmp_path / "nowhere/file")

@@ -95,8 +95,9 @@ def test_to_the_native_engine_both_are_the_same_bits(tmp_path: Path, tokenizer: 
     export_own(one, tmp_path / "compact", compact=True)
     made = []
     for directory in (one, tmp_path / "compact"):
-        stored = files_of.steady(directory, read_stored)
-        made.append(convert.convert(load_arrays(directory).config.model, stored, precision="int8"))
+        config = load_arrays(directory).config.model
+        stored = files_of.steady(directory, lambda files, config=config: read_stored(files, config))
+        made.append(convert.convert(config, stored, precision="int8"))
     assert made[0].keys() == made[1].keys()
     for name, tensor in made[0].items():
         assert tensor.dtype == made[1][name].dtype and tensor.tobytes() == made[1][name].tobytes(), name
@@ -177,21 +178,6 @@ def test_damage_is_seen(compact: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelDirectoryError, match=r"a\.weight is int8"):
         joined(stored, "here")
     assert isinstance(joined({**stored, "a.weight_scale": np.ones(3, np.float32)}, "here")["a.weight"], Rounded)
-
-
-@native_only
-def test_nothing_is_added_to_what_came_with_the_package(
-    compact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert convert.is_in_package(Path(convert.__file__).parent.parent / "box/some") and not convert.is_in_package(
-        compact
-    )
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(convert, "is_in_package", lambda directory: True)
-    before = sorted(os.listdir(compact))
-    made = native_weights(compact, anew=True)
-    assert made.parent == tmp_path / "cache/heedful/native" and sorted(os.listdir(compact)) == before
-    assert native_weights(compact) == made
 
 
 def test_weights_in_shards_are_the_same_model(tmp_path: Path, tokenizer: Tokenizer, full: Path) -> None:

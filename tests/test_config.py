@@ -520,3 +520,21 @@ def test_every_field_has_its_one_sentence(section: type) -> None:
 def test_the_page_of_knobs_imports_nothing_heavy(module: ModuleType) -> None:
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
     assert "import torch" not in source and "import numpy" not in source
+
+
+BOUNDED = [
+    (section, field.name)
+    for section, cls in (("model", ModelConfig), ("decoding", DecodingConfig))
+    for field in dataclasses.fields(cls)
+    if any(kind in str(field.type) for kind in ("int", "float")) and "Literal" not in str(field.type)
+]
+
+
+@pytest.mark.parametrize(("section", "name"), BOUNDED)
+@pytest.mark.parametrize("value", [-(2**31), 2**31, 2**32 + 4, 10**30])
+def test_every_number_of_model_and_decoding_has_bounds(section: str, name: str, value: int) -> None:
+    """The native engine keeps 32 bits of them: 4294967300 would silently become 4."""
+    if name == "seed" and abs(value) < 2**63:
+        return  # a seed may have any 63 bits
+    with pytest.raises(ConfigError, match=rf"{section}\.{name}"):
+        settle({section: {name: value}})

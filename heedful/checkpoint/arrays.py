@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +11,8 @@ from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.compact import Rounded, joined, restored
 from heedful.checkpoint.directory import CARD, SHORTLIST, Files
 from heedful.checkpoint.model import check_vocabularies, load_tokenizer, read_record
-from heedful.checkpoint.weights import read_header
-from heedful.config import Config
+from heedful.checkpoint.weights import read_header, read_headers
+from heedful.config import Config, ModelConfig
 from heedful.errors import ModelDirectoryError
 
 if TYPE_CHECKING:
@@ -45,14 +43,15 @@ def load_arrays(directory: str | Path, *, with_weights: bool = True) -> ModelArr
         config, details, _ = read_record(files)
         tokenizer = load_tokenizer(files)
         check_vocabularies(config, tokenizer, str(files.directory))
-        weights = restored(read_stored(files)) if with_weights else {}
+        weights = restored(read_stored(files, config.model)) if with_weights else {}
         return ModelArrays(weights, config, tokenizer, details)
 
     return files_of.steady(directory, read)
 
 
-def read_stored(files: Files) -> dict[str, np.ndarray | Rounded]:
+def read_stored(files: Files, config: ModelConfig) -> dict[str, np.ndarray | Rounded]:
     """All weights as they are stored: real numbers, or int8 with its scales."""
+    read_headers(files, config)
     tensors: dict[str, np.ndarray] = {}
     for name in files.weights:
         tensors |= read_weights(files.paths[name], files.directory / name)
@@ -65,21 +64,14 @@ def read_weights(path: Path, shown_as: Path) -> dict[str, np.ndarray]:
 
     header = read_header(path, shown_as)
     with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        places = {name: entry for name, entry in json.loads(file.read(length)).items() if name in header}
+        file.seek(8 + int.from_bytes(file.read(8), "little"))
         numbers = np.frombuffer(file.read(), dtype=np.uint8)
     arrays = {}
-    for name, (stored, shape) in header.items():
-        start, end = places[name].get("data_offsets", (0, -1))
-        if stored not in STORED or end > len(numbers) or end - start != np.dtype(STORED[stored]).itemsize * size(shape):
+    for name, (stored, shape, begin, end) in header.items():
+        if end > len(numbers) or stored not in STORED:
             raise ModelDirectoryError(f"{shown_as}: the tensor {name} ({stored}) cannot be read.")
-        values = numbers[start:end].view(STORED[stored]).reshape(shape)
+        values = numbers[begin:end].view(STORED[stored]).reshape(shape)
         if stored == "BF16":  # the upper half of a float32
             values = (values.astype(np.uint32) << 16).view(np.float32)
         arrays[name] = values.astype(np.float32) if values.dtype.kind == "f" else values
     return arrays
-
-
-def size(shape: tuple[int, ...]) -> int:
-    """How many numbers an array of this shape holds."""
-    return math.prod(shape)

@@ -6,9 +6,10 @@ How a save replaces the old model without a moment in which neither is whole:
 2. `.saving/` is renamed to `.saved/`. This single rename is the save; before it the old model stands, after it the new.
 3. The files move from `.saved/` to their places, `checksums.json` last, and `.saved/` is removed.
 
-A reader that finds `.saved/checksums.json` believes it, and takes each file from `.saved/` or, if it has moved already,
-from its place. A kill in step 1 therefore leaves the old model and one in step 3 the new; the next save tidies up.
-Renaming whole directories would carry the user's other files about; a new name for each save would lose the plain ones.
+A reader that finds `.saved/checksums.json`, in a real folder and not behind a link, believes it, and takes each file
+from `.saved/` or, if it has moved already, from its place. A kill in step 1 therefore leaves the old model and one in
+step 3 the new; the next save tidies up. Renaming whole directories would carry the user's other files about; a new name
+for each save would lose the plain ones.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from heedful.checkpoint.shards import INDEX, WEIGHTS, check_complete, is_weights
+from heedful.directory_lock import lock_directory
 from heedful.errors import ModelDirectoryError
 
 T = TypeVar("T")
+UNREADABLE = (AttributeError, ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError)
+"""What code may raise that meets data which no check has foreseen: the model is refused, without a traceback."""
 
 FORMAT = "heedful-model"
 FORMAT_VERSION, NEWEST_VERSION = 1, 2
@@ -36,6 +41,9 @@ SHORTLIST = "shortlist.safetensors"
 KNOWN = (CONFIG, WEIGHTS, INDEX, CARD, *TOKENIZER, SHORTLIST)
 REQUIRED = (CONFIG, TOKENIZER[0])
 SAVING, SAVED = ".saving", ".saved"
+MOST_BYTES = {CONFIG: 4_000_000, CARD: 16_000_000, INDEX: 16_000_000, CHECKSUMS: 1_000_000, TOKENIZER[0]: 1_000_000}
+MOST_BYTES |= dict.fromkeys(TOKENIZER[1:], 256_000_000)
+"""No file of this name is larger; what claims to be is refused before a byte of it is read."""
 AGAIN = "copy the whole directory again, or save the model again"
 
 
@@ -106,6 +114,10 @@ class Files:
         if not stat.S_ISREG(status.st_mode):
             kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a file"
             raise ModelDirectoryError(f"{self.directory / name} is {kind}; put the file itself in its place.")
+        if status.st_size > MOST_BYTES.get(name, status.st_size):
+            raise ModelDirectoryError(
+                f"{self.directory / name} has {status.st_size:,} bytes; at most {MOST_BYTES[name]:,} are allowed."
+            )
         if status.st_size != self.entries[name].size:
             raise ModelDirectoryError(
                 f"{self.directory / name} has {status.st_size:,} bytes instead of {self.entries[name].size:,}; "
@@ -122,26 +134,42 @@ def steady(directory: str | Path, read: Callable[[Files], T]) -> T:
     """`read` the files of one save; if another save moved them meanwhile, read again."""
     place = Path(directory)
     for _ in range(10):
-        try:
+        with refuse_unreadable(directory):
             files = locate(place)
             try:
                 files.check_strays()
                 result = read(files)
-            except (ModelDirectoryError, OSError):
+            except (ModelDirectoryError, OSError, *UNREADABLE):
                 if locate(place) == files:
                     raise
             else:
                 if locate(place) == files:
                     return result
-        except OSError as error:
-            raise ModelDirectoryError(f"{directory}: cannot read the model: {error}.") from error
     raise ModelDirectoryError(f"{directory}: the model is being saved again and again; try once more in a moment.")
+
+
+@contextmanager
+def refuse_unreadable(directory: str | Path) -> Iterator[None]:
+    """Turn whatever the contents of a model directory make the code raise into one refusal of that directory."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelDirectoryError(f"{directory}: cannot read the model: {error}.") from error
+    except MemoryError:
+        raise ModelDirectoryError(f"{directory}: there is not enough memory to read the model.") from None
+    except UNREADABLE as error:
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU: the model itself is in order
+            raise
+        raise ModelDirectoryError(
+            f"{directory} cannot be read as a model ({type(error).__name__}: {error})."
+        ) from error
 
 
 def locate(directory: Path) -> Files:
     """Find the files of the newest complete save."""
+    refuse_linked_folder(directory / SAVED)
     try:
-        text, moving = (directory / SAVED / CHECKSUMS).read_bytes(), True
+        text, moving = read_regular(directory / SAVED / CHECKSUMS, MOST_BYTES[CHECKSUMS]), True
         waiting = os.listdir(directory / SAVED)
     except (FileNotFoundError, NotADirectoryError):
         text, moving, waiting = _read_checksums(directory), False, []
@@ -173,10 +201,17 @@ def prepare_directory(directory: str | Path) -> Path:
 
 def replace_files(directory: str | Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a new folder, then put its files in the place of the old model's, all at once."""
+    directory = prepare_directory(directory)
+    with lock_directory(directory):
+        _replace_files(directory, write)
+
+
+def _replace_files(directory: Path, write: Callable[[Path], None]) -> None:
     import shutil
 
-    directory = prepare_directory(directory)
     staging, saved = directory / SAVING, directory / SAVED
+    for folder in (staging, saved):
+        refuse_linked_folder(folder)
     try:
         _finish(directory)
         if staging.exists():
@@ -211,10 +246,12 @@ def _finish(directory: Path) -> None:
     import shutil
 
     saved = directory / SAVED
+    refuse_linked_folder(saved)
     if not saved.exists():
         return
     if (saved / CHECKSUMS).exists():
-        entries, _ = _parse_checksums(saved / CHECKSUMS, (saved / CHECKSUMS).read_bytes())
+        text = read_regular(saved / CHECKSUMS, MOST_BYTES[CHECKSUMS])
+        entries, _ = _parse_checksums(saved / CHECKSUMS, text)
         for name in entries:
             if (saved / name).exists():
                 os.replace(saved / name, directory / name)
@@ -241,12 +278,8 @@ def _flush(path: Path) -> None:
 def _read_checksums(directory: Path) -> bytes:
     """`checksums.json`, or an error that says what this place is instead of a model directory."""
     path = directory / CHECKSUMS
-    if path.is_symlink():
-        raise ModelDirectoryError(f"{path} is a symbolic link; put the file itself in its place.")
-    if path.is_file():
-        if path.stat().st_size > 1_000_000:
-            raise ModelDirectoryError(f"{path} is far too large to be a list of checksums; {AGAIN}.")
-        return path.read_bytes()
+    if os.path.lexists(path):
+        return read_regular(path, MOST_BYTES[CHECKSUMS])
     if not os.path.lexists(directory):
         raise ModelDirectoryError(f"{directory}: there is no such directory; `heedful train -o {directory}` makes one.")
     if not directory.is_dir():
@@ -265,6 +298,25 @@ def _read_checksums(directory: Path) -> bytes:
         )
     shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
     raise ModelDirectoryError(f"{directory} is not a model directory (it has no {CHECKSUMS}; found {shown}).")
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a plain file; a link, a pipe, a device and a file that is too large are refused at once."""
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        raise ModelDirectoryError(f"{path} is a symbolic link; put the file itself in its place.")
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelDirectoryError(f"{path} is not a file; {AGAIN}.")
+    if status.st_size > most_bytes:
+        raise ModelDirectoryError(f"{path} has {status.st_size:,} bytes; at most {most_bytes:,} are allowed.")
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
+        return file.read(most_bytes + 1)
+
+
+def refuse_linked_folder(path: Path) -> None:
+    """A folder that belongs to a save is one of its own: a link would let a save move another model's files."""
+    if path.is_symlink():
+        raise ModelDirectoryError(f"{path} is a symbolic link; remove it: a model's own folders are never links.")
 
 
 def _parse_checksums(path: Path, text: bytes) -> tuple[dict[str, Entry], int]:
@@ -330,7 +382,7 @@ def is_begun(directory: Path) -> bool:
 
 def _is_ours(path: Path) -> bool:
     try:
-        plain = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        plain = json.loads(read_regular(path, MOST_BYTES[CONFIG]))
+    except (OSError, ValueError, RecursionError, ModelDirectoryError):
         return False
     return isinstance(plain, dict) and plain.get("format") == FORMAT

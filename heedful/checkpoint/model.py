@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.compact import without_scales
-from heedful.checkpoint.directory import CARD, CONFIG, FORMAT, FORMAT_VERSION, NEWEST_VERSION, TOKENIZER, Files
+from heedful.checkpoint.directory import CARD, CONFIG, FORMAT, FORMAT_VERSION, NEWEST_VERSION, Files
 from heedful.checkpoint.shards import INDEX, divide, index_of, shard_bytes, shard_names
 from heedful.checkpoint.weights import (
     build,
-    check_shapes,
     collect,
     num_numbers,
     put_stored,
     read_headers,
     read_tensors,
+    save_tensors,
 )
 from heedful.config import Config
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
 from heedful.request import from_mapping, nearest, to_mapping
+from heedful.text.directions import BEFORE
 
 if TYPE_CHECKING:
     import torch
@@ -115,7 +116,7 @@ def write_model(
         record = dict(zip(KEYS, (FORMAT, version, _version(), to_mapping(config), details), strict=True))
         (folder / CONFIG).write_text(files_of.to_json(record), encoding="utf-8")
         for name, members in files.items():
-            save_file({member: tensors[member] for member in members}, folder / name, metadata={"format": "pt"})
+            save_tensors(save_file, {member: tensors[member] for member in members}, folder / name)
             shutil.copymode(folder / CONFIG, folder / name)  # safetensors lets only the owner read its files
         if len(files) > 1:
             (folder / INDEX).write_text(files_of.to_json(index_of(files, sizes)), encoding="utf-8")
@@ -157,7 +158,7 @@ def load_weights(directory: str | Path) -> dict[str, Tensor]:
 
     def read(files: Files) -> dict[str, Tensor]:
         files.check(files.weights)
-        return read_tensors(files, read_headers(files))
+        return read_tensors(files, read_headers(files, read_record(files)[0].model))
 
     return files_of.steady(directory, read)
 
@@ -167,8 +168,7 @@ def verify(directory: str | Path) -> list[str]:
 
     def read(files: Files) -> list[str]:
         files.check(files.entries)
-        read_record(files)
-        read_headers(files)
+        read_headers(files, read_record(files)[0].model)
         return list(files.entries)
 
     return files_of.steady(directory, read)
@@ -182,7 +182,7 @@ def describe(directory: str | Path) -> dict[str, Any]:
             if name != CARD:
                 files.check_size(name)
         config, details, version = read_record(files)
-        header = without_scales(read_headers(files))
+        header = without_scales(read_headers(files, config.model))
         dtypes = sorted({dtype for dtype, _ in header.values()})
         return {
             "directory": str(files.directory),
@@ -214,13 +214,38 @@ def read_record(files: Files) -> tuple[Config, dict[str, Any], str]:
     for key in KEYS:
         if key not in record:
             raise ModelDirectoryError(f"{path}: the key {key!r} is missing; {files_of.AGAIN}.")
-    if not isinstance(record["details"], dict):
-        raise ModelDirectoryError(f"{path}: details: expected named keys, found {record['details']!r}.")
+    check_details(record["details"], path)
     try:
         config = from_mapping(Config, record["config"])
     except ConfigError as error:
         raise ModelDirectoryError(f"{path}: config.{error}") from None
     return config, record["details"], str(record["heedful_version"])
+
+
+def check_details(details: Any, path: Path) -> None:
+    """The parts of `details` that heedful reads have the types it expects; all else in it is the user's."""
+    if not isinstance(details, dict):
+        raise ModelDirectoryError(f"{path}: details: expected named keys, found {details!r}.")
+    data = details.get("data") or {}
+    corpora = (data.get("corpora") or []) if isinstance(data, dict) else []
+    training, lengths = details.get("training") or {}, details.get("lengths") or {}
+    before = (training.get(BEFORE) or []) if isinstance(training, dict) else []
+    expected = {
+        "data": isinstance(data, dict),
+        "data.corpora": isinstance(corpora, list) and all(isinstance(corpus, dict) for corpus in corpora),
+        "training": isinstance(training, dict),
+        f"training.{BEFORE}": isinstance(before, list)
+        and all(isinstance(pair, list) and len(pair) == 2 for pair in before),
+        "lengths": isinstance(lengths, dict) and all(type(value) in (int, float) for value in lengths.values()),
+        "scores": isinstance(scores := details.get("scores") or [], list)
+        and all(isinstance(score, dict) for score in scores),
+        "num_parameters": type(details.get("num_parameters", 0)) is int,
+    }
+    for name, is_right in expected.items():
+        if not is_right:
+            raise ModelDirectoryError(
+                f"{path}: details.{name} is not of the kind that heedful writes; {files_of.AGAIN}."
+            )
 
 
 def check_vocabularies(config: Config, tokenizer: Tokenizer, where: str) -> None:
@@ -266,29 +291,20 @@ def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None
     config, details, _ = read_record(files)
     tokenizer = load_tokenizer(files)
     check_vocabularies(config, tokenizer, str(files.directory))
-    header = read_headers(files)
+    header = read_headers(files, config.model)
     model = build(config.model)
-    shown_as = files.directory / files.weights[0]
-    check_shapes(model, {name: shape for name, (_, shape) in without_scales(header).items()}, str(shown_as))
-    put_stored(model, read_tensors(files, header), str(shown_as))
+    put_stored(model, read_tensors(files, header), str(files.directory / files.weights[0]))
     return LoadedModel(model.to(device=device, dtype=dtype).eval(), config, tokenizer, details)
 
 
 def load_tokenizer(files: Files) -> Tokenizer:
-    """Read the tokenizer from a private copy, since its files may be moving to their places just now."""
-    import tempfile
-
+    """The tokenizer of a model directory, wherever its files lie at this moment."""
     from heedful.text.tokenizer import Tokenizer
 
-    with tempfile.TemporaryDirectory() as copy:
-        for name in files.entries:
-            if name in TOKENIZER:
-                (Path(copy) / name).write_bytes(files.paths[name].read_bytes())
-        try:
-            return Tokenizer.load(copy)
-        except (HeedfulError, ValueError, OSError, RuntimeError, KeyError, TypeError) as error:
-            told = str(error).replace(copy, str(files.directory))
-            raise ModelDirectoryError(f"{files.directory}: the tokenizer cannot be read: {told}") from error
+    try:
+        return Tokenizer.load(files.directory, paths=files.paths)
+    except (HeedfulError, ValueError, OSError, RuntimeError, KeyError, TypeError) as error:
+        raise ModelDirectoryError(f"{files.directory}: the tokenizer cannot be read: {error}") from error
 
 
 def _version() -> str:

@@ -87,11 +87,15 @@ def read_shortlist(directory: str | Path) -> Shortlist | None:
         if SHORTLIST not in files.entries:
             return None
         files.check([SHORTLIST])
-        config, shown_as = read_record(files)[0].model, files.directory / SHORTLIST
-        sizes = (config.source_vocab_size, config.target_vocab_size)
-        return parse_shortlist(files.paths[SHORTLIST], shown_as, sizes)
+        return _parse_checked(files)
 
     return files_of.steady(directory, read)
+
+
+def _parse_checked(files: Files) -> Shortlist:
+    config = read_record(files)[0].model
+    sizes = (config.source_vocab_size, config.target_vocab_size)
+    return parse_shortlist(files.paths[SHORTLIST], files.directory / SHORTLIST, sizes)
 
 
 def read_lists(directory: str | Path) -> Lists | None:
@@ -101,13 +105,12 @@ def read_lists(directory: str | Path) -> Lists | None:
         if SHORTLIST not in files.entries:
             return None
         files.check([SHORTLIST])
-        return parse_lists(files.paths[SHORTLIST].read_bytes())
+        try:
+            return parse_lists(files.paths[SHORTLIST].read_bytes())
+        except NOT_OURS:  # the other reader says why
+            return _parse_checked(files).lists()
 
-    try:
-        return files_of.steady(directory, read)
-    except NOT_OURS:  # the other reader says why
-        found = read_shortlist(directory)
-        return None if found is None else found.lists()
+    return files_of.steady(directory, read)
 
 
 def parse_lists(contents: bytes) -> Lists:
@@ -171,11 +174,10 @@ def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
     """Put a shortlist into a model directory, in the place of any that was there; the rest stays as it is."""
     import shutil
 
-    files = files_of.locate(Path(directory))
-    files.check_strays()
-    files.check(name for name in files.entries if name not in (CARD, SHORTLIST))  # damage must not get a new checksum
-
     def write(folder: Path) -> None:
+        files = files_of.locate(Path(directory))  # now: an interrupted save has just been finished
+        files.check_strays()
+        files.check(name for name in files.entries if name not in (CARD, SHORTLIST))  # damage gets no new checksum
         for name in files.entries:
             if name != SHORTLIST:
                 shutil.copy2(files.paths[name], folder / name)

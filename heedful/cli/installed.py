@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.cli import options
+from heedful.cli.outcome import printable
 from heedful.errors import HeedfulError
 
 if TYPE_CHECKING:
@@ -85,13 +86,13 @@ def size_of(directory: Path, own: Collection[str] | None) -> int:
 def print_model(one: dict[str, Any]) -> None:
     """A model in a few lines."""
     default = "  (used when none is named)" if one["is_default"] else ""
-    print(f"{one['name']}{default}")
+    print(printable(f"{one['name']}{default}"))
     if "problem" in one:
-        print(f"  cannot be used: {one['problem']}")
+        print(printable(f"  cannot be used: {one['problem']}"))
         return
     parameters = f"{one['num_parameters'] / 1e6:,.1f} M parameters, " if one["num_parameters"] else ""
-    print(f"  {one['directions']}; {parameters}{one['bytes'] / 1e6:,.1f} MB, {one['kind']}")
+    print(printable(f"  {one['directions']}; {parameters}{one['bytes'] / 1e6:,.1f} MB, {one['kind']}"))
     bleu = [score for score in one["scores"] if score["name"] == "BLEU"]
     for score in bleu:
-        print(f"  BLEU {score['value']:.1f} on {score.get('data', 'not stated')}")
-    print(f"  {one['directory']}")
+        print(printable(f"  BLEU {score['value']:.1f} on {score.get('data', 'not stated')}"))
+    print(printable(f"  {one['directory']}"))

@@ -11,6 +11,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.flags import model_directory
+from heedful.cli.outcome import printable
 from heedful.errors import ConfigError
 
 
@@ -62,7 +63,7 @@ def info(
     found = describe(directory)
     checked = verify(directory) if check else []
     if card:
-        print((directory / "README.md").read_text(encoding="utf-8"), end="")
+        print(printable((directory / "README.md").read_text(encoding="utf-8", errors="replace")), end="")
     elif as_json:
         print(json.dumps({**found, "verified": checked} if check else found, indent=2, ensure_ascii=False))
     else:
@@ -155,5 +156,5 @@ def print_rows(rows: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
     before = None
     for name, value in rows:
-        print(f"{name if name != before else '':<{width}}  {value}")
+        print(printable(f"{name if name != before else '':<{width}}  {value}"))
         before = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,17 @@ from heedful.errors import ConfigError, ElsewhereError, HeedfulError
 INTERRUPTED = 130
 
 
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: control characters, of which escape sequences consist, are shown as what they are."""
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def tell_error(message: str) -> int:
     """Print a message for the user on stderr and return the exit code of errors."""
-    print(f"heedful: {message}", file=sys.stderr)
+    print(f"heedful: {printable(message)}", file=sys.stderr)
     return 2
 
 
@@ -41,6 +50,9 @@ def handled() -> Iterator[None]:
     except OSError as error:
         _drop_unwritten_output()
         raise typer.Exit(tell_error(_about_file(error))) from None
+    except MemoryError:
+        advice = "close other programs, or use a smaller decoding.tokens_per_batch, batch or model"
+        raise typer.Exit(tell_error(f"there is not enough memory; {advice}.")) from None
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":
             raise

@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.files import REMEDY, PartialFile, map_numbers, sync_directory
+from heedful.data.files import (
+    REMEDY,
+    PartialFile,
+    check_checksums,
+    map_numbers,
+    sync_directory,
+    with_checksums,
+)
 from heedful.data.order import Integers, combined_key, permuted, run_starts
 from heedful.data.packed import PackedBlock
 from heedful.data.packing import Placement, ranges
@@ -69,6 +76,7 @@ class ArrangedRows:
         manifest = _read_manifest(folder / MANIFEST)
         if manifest.get("mark") != _mark(store, width):
             raise CorpusError(f"{folder / MANIFEST}: these rows are of another store, width or version; {REMEDY}.")
+        check_checksums(folder / MANIFEST, manifest)
         num_blocks, num_rows = manifest["num_blocks"], manifest["num_rows"]
         counts = {"blocks": 2 * num_blocks + 2, "offsets": num_rows + 1, "members": len(store), "tokens": num_rows}
         maps = {name: map_numbers(_file(folder, name), np.dtype(TYPES[name]), counts[name]) for name in TYPES}
@@ -105,6 +113,7 @@ def arrange(
         for file in files.values():
             file.finish()
     manifest = {"num_blocks": num_blocks, "num_rows": num_rows, "mark": _mark(store, width)}
+    manifest = with_checksums(folder, manifest, [_file(folder, name).name for name in TYPES])
     last = PartialFile(folder / MANIFEST)
     last.write((json.dumps(manifest, indent=2) + "\n").encode())
     last.finish()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -76,3 +79,42 @@ def map_numbers(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if count else np.zeros(0, dtype=dtype)
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read ({error.strerror or error}); {REMEDY}.") from None
+
+
+# ---- checksums -------------------------------------------------------------------------------------------------------
+
+_verified: set[tuple[str, str, int, int, int]] = set()
+"""Files that this process has compared with their checksums, by path, checksum, inode, size and time of writing."""
+
+
+def with_checksums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """A manifest that also holds the SHA-256 of files in its folder, and that of its own contents."""
+    files = {name: _sha256(folder / name) for name in sorted(names)}
+    return {**manifest, "files": files, "sha256": _sha256_of_values({**manifest, "files": files})}
+
+
+def check_checksums(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise `CorpusError` unless a manifest and the files beside it are as they were written."""
+    contents = {name: value for name, value in manifest.items() if name != "sha256"}
+    files = manifest.get("files")
+    if not isinstance(files, dict) or manifest.get("sha256") != _sha256_of_values(contents):
+        raise CorpusError(f"{path}: the contents are not what was written (SHA-256); {REMEDY}.")
+    for name, expected in files.items():
+        file = path.parent / name
+        try:
+            status = file.stat()
+            seen = (str(file.absolute()), expected, status.st_ino, status.st_size, status.st_mtime_ns)
+            if seen not in _verified and _sha256(file) != expected:
+                raise CorpusError(f"{file}: the contents are not what was written (SHA-256); {REMEDY}.")
+        except OSError as error:
+            raise CorpusError(f"{file}: cannot be read ({error.strerror or error}); {REMEDY}.") from None
+        _verified.add(seen)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sha256_of_values(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -17,6 +17,7 @@ from typing import Any
 
 from heedful.data.prepare import (
     MANIFEST,
+    SHARED,
     Prepared,
     Progress,
     measure_lengths,
@@ -28,8 +29,6 @@ from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError
 
 PAIRS_AT_ONCE = 1 << 18
-SHARED = ("tokenizer.json", "tokenizer.model", "source.model", "target.model", "valid.jsonl", "test.jsonl")
-"""Files that every part has alike, or none has."""
 
 
 def join(parts: Sequence[str | Path], directory: str | Path, *, progress: Progress | None = None) -> Prepared:

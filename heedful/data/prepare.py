@@ -1,6 +1,6 @@
 """From corpora to a prepared directory: preflight, tokenizer, ids on disk. What `train` does first, `prepare` alone.
 
-prepared.json          what was asked for, what was found, the width of rows; written last
+prepared.json          what was asked for, what was found, the width of rows, checksums of all files; written last
 tokenizer.json, …      the tokenizer
 train/  valid/         ids, memory-mapped; with the order `blocks` also the rows they make
 valid.jsonl test.jsonl the same sentences as text, to translate and score
@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from heedful.config import DataConfig, TokenizerConfig
+from heedful.data.files import check_checksums, with_checksums
 from heedful.data.store import PairStore, StoreWriter
+from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.request import to_mapping
 from heedful.text.cleaning import Preflight, TrainingPair, preflight, workers_for
@@ -32,8 +34,10 @@ from heedful.text.workers import Workers
 if TYPE_CHECKING:
     from heedful.data.arranged import ArrangedRows
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "prepared.json"
+SHARED = ("tokenizer.json", "tokenizer.model", "source.model", "target.model", "valid.jsonl", "test.jsonl")
+"""Files beside the stores; parts of one corpus that were prepared apart have them alike, or none has."""
 PAIRS_PER_SAMPLE = 10_000
 WIDTHS = (128, 256, 512, 1024)
 SHARE_TOO_LONG = 0.01
@@ -112,11 +116,12 @@ def prepare(
     """Prepare the corpora; `found` is their preflight, if made already. A finished directory is used as it is."""
     folder, tell = Path(directory), progress or (lambda stage, done, total: None)
     mark = fingerprint(data, tokenizer_config, seed)
-    if not is_prepared(folder, mark):
-        _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, settled=settled, mark=mark)
-    prepared = Prepared.open(folder)
-    if chosen_order(data.order, len(prepared.train)) == "blocks":
-        prepared.arrange(tell)
+    with lock_directory(folder):
+        if not is_prepared(folder, mark):
+            _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, settled=settled, mark=mark)
+        prepared = Prepared.open(folder)
+        if chosen_order(data.order, len(prepared.train)) == "blocks":
+            prepared.arrange(tell)
     return prepared
 
 
@@ -202,6 +207,7 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
     for name, kind in {"fingerprint": str, "row_width": int, "report": dict, "lengths": dict}.items():
         if not isinstance(manifest.get(name), kind):
             raise CorpusError(f"{directory / MANIFEST}: damaged at {name!r}; run `heedful prepare` again.")
+    check_checksums(directory / MANIFEST, manifest)
     return manifest
 
 
@@ -344,10 +350,14 @@ def _read_pairs(path: Path) -> list[TrainingPair]:
 
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """Finish a prepared directory."""
+    """Finish a prepared directory; rows that are made later beside the pairs have a manifest of their own."""
+    stores = [path for side in ("train", "valid") for path in (directory / side).iterdir()]
+    names = [path.relative_to(directory).as_posix() for path in stores if not path.name.startswith("rows.")]
+    names += [name for name in SHARED if (directory / name).exists()]
+    sealed = with_checksums(directory, {"format_version": FORMAT_VERSION, **manifest}, names)
     temporary = directory / f"{MANIFEST}.incomplete"
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump({"format_version": FORMAT_VERSION, **manifest}, file, indent=2, ensure_ascii=False)
+        json.dump(sealed, file, indent=2, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(directory / MANIFEST)

@@ -85,7 +85,9 @@ def _read(files: Files) -> Read:
         card = files.paths[CARD].read_text(encoding="utf-8")
     made_anew = {CONFIG, CARD, INDEX, *TOKENIZER, *files.weights}
     more = {name: files.paths[name].read_bytes() for name in files.entries if name not in made_anew}
-    return Read(read_stored(files), config, load_tokenizer(files), details, card, files.weights_mark, more)
+    return Read(
+        read_stored(files, config.model), config, load_tokenizer(files), details, card, files.weights_mark, more
+    )
 
 
 def check_place(model: Path, output: Path, *, overwrite: bool) -> None:

@@ -1,9 +1,9 @@
 """The native engine: translating on CPUs with int8 weights, in C++ behind a small C interface, without torch.
 
     compiling.py     the C++ files and how they are compiled
-    weight_file.py   the file that the engine maps into memory
+    weight_file.py   the file that the engine reads into memory
     packing.py       matrices as the kernels read them
-    convert.py       from a model directory to that file, kept beside the model
+    convert.py       from a model directory to that file, kept in the user's cache
     library.py       the compiled library through ctypes
     cores.py         how many cores this process may use
     engine.py        NativeEngine: ids in, hypotheses out

@@ -1,15 +1,18 @@
-"""From a model directory to the native engine's weights, which are kept beside the model for the next time.
+"""From a model directory to the native engine's weights, which are kept in the user's cache for the next time.
 
-The file carries a fingerprint of the model it was made from. Another fingerprint, another version or a wrong size
-means that it is made again. Where the model directory cannot be written, it is kept in the user's cache directory;
-where neither can, in memory, for as long as the process lives.
+The file's name and its contents carry a fingerprint of the model it was made from: the checksums of its weights and
+configuration. Nothing in a model directory is taken for such a file, since no checksum covers it there. Where the cache
+cannot be written, the weights are kept in memory for as long as the process lives.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import stat
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +35,7 @@ if TYPE_CHECKING:  # numpy takes longer to import than the engine takes to open 
 PRECISIONS = ("int8", "float32")
 CONVERSION = "rounded embeddings"  # part of the fingerprint: what an older way made is made again
 ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
+DAYS_KEPT, SECONDS_BETWEEN_MARKS = 60, 86_400
 _in_memory: dict[bytes, Path] = {}
 
 
@@ -49,38 +53,56 @@ def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
     check_supported(config)
     told = f"{VERSION} {CONVERSION} {precision} {files.weights_mark} {files.entries[CONFIG].sha256}"
     fingerprint = hashlib.sha256(told.encode()).digest()
-    places = [files.directory / f"native-{precision}.bin", cache_directory() / f"{fingerprint.hex()[:32]}.bin"]
-    if is_in_package(files.directory):  # what pip put there is pip's: nothing is added to it
-        places = places[1:]
-    for place in [*places, *([_in_memory[fingerprint]] if fingerprint in _in_memory else [])]:
-        if not anew and read_fingerprint(place) == fingerprint:
-            return _still_true(place, files)
+    place = cache_directory() / f"{fingerprint.hex()[:32]}.bin"
+    for known in (place, _in_memory.get(fingerprint)):
+        if known is not None and not anew and read_fingerprint(known) == fingerprint:
+            return _still_true(known, files)
     files.check(files.weights)
-    tensors = convert(config, read_stored(files), precision=precision)
+    tensors = convert(config, read_stored(files, config), precision=precision)
     shape = shape_of(config, int8=precision == "int8")
-    for place in places:
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_weight_file(place, fingerprint=fingerprint, shape=shape, tensors=tensors)
-        except OSError:
-            continue
+    try:
+        make_private(place.parent)
+        write_weight_file(place, fingerprint=fingerprint, shape=shape, tensors=tensors)
+        remove_unused(place.parent)
         return place
+    except OSError as error:
+        refused = error
     try:
         return _in_memory.setdefault(fingerprint, write_to_memory(fingerprint, shape, tensors))
     except (OSError, AttributeError) as error:  # AttributeError: only Linux has files in memory
         raise ModelDirectoryError(
-            f"the engine's weights can be kept neither in {' nor in '.join(str(place.parent) for place in places)} "
-            f"nor in memory ({error}); make one of them writable."
+            f"the engine's weights can be kept neither in {place.parent} ({refused}) nor in memory ({error}); "
+            f"make that folder writable, or name another with XDG_CACHE_HOME."
         ) from None
 
 
 def _still_true(place: Path, files: Files) -> Path:
     """The engine's file as it is; first the weights are verified again if they were written after it."""
-    if max(files.paths[name].stat().st_mtime_ns for name in files.weights) > place.stat().st_mtime_ns:
+    written, used = max(files.paths[name].stat().st_mtime for name in files.weights), place.stat().st_mtime
+    if written > used:
         files.check(files.weights)
+    if written > used or time.time() - used > SECONDS_BETWEEN_MARKS:
         with contextlib.suppress(OSError):
             os.utime(place)
     return place
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder of the cache, which nobody else may write; an OSError says that there can be none."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if hasattr(os, "geteuid") and (status := folder.stat()).st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "another user owns this folder", str(folder))
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        folder.chmod(0o700)
+
+
+def remove_unused(folder: Path) -> None:
+    """Forget what was made of models that nobody has opened for `DAYS_KEPT` days."""
+    limit = time.time() - DAYS_KEPT * 86_400
+    for path in folder.glob("*.bin"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < limit:
+                path.unlink()
 
 
 def write_to_memory(fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarray]) -> Path:
@@ -93,14 +115,8 @@ def write_to_memory(fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.n
 
 
 def cache_directory() -> Path:
-    """The folder of the user's cache for weights whose model directory cannot be written."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "heedful" / "native"
-
-
-def is_in_package(directory: Path) -> bool:
-    """Whether a model came with this package."""
-    return Path(__file__).resolve().parent.parent in directory.resolve().parents
+    """The folder of the user's cache for the engine's weights."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "heedful", "native")
 
 
 def check_supported(config: ModelConfig) -> None:

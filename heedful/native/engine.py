@@ -11,7 +11,8 @@ import threading
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, c_float, c_int32, c_int64
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -67,25 +68,59 @@ class Found:
 
 
 class Handles:
-    """Engines that the library has opened and must close."""
+    """Engines that the library has opened, and how many calls use them now: none is closed while it is used."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library, self.process = library, os.getpid()
         self.opened: list[ctypes.c_void_p] = []
+        self.num_calls, self.is_closed = 0, False
+        self._changed = threading.Condition()
 
     def keep(self, handle: int) -> ctypes.c_void_p:
         """Remember a handle."""
         self.opened.append(ctypes.c_void_p(handle))
         return self.opened[-1]
 
-    def close(self) -> None:
-        """Close them all; a process that was forked off has not their threads and must not wait for them."""
-        while self.opened and os.getpid() == self.process:
-            self.library.heedful_close(self.opened.pop())
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the engines open for one call."""
+        with self._changed:
+            if self.is_closed:
+                raise DecodingError("this engine was closed; load it again.")
+            self.num_calls += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.num_calls -= 1
+                self._changed.notify_all()
+
+    def close(self, *, wait: bool = False) -> None:
+        """Let no call begin any more, wait for those that run (or leave the engines to them), and close all."""
+        if os.getpid() != self.process:  # a forked process has none of their threads and must not wait for them
+            return
+        with self._changed:
+            self.is_closed = True
+            while wait and self.num_calls:
+                self._changed.wait()
+            while self.opened and not self.num_calls:
+                self.library.heedful_close(self.opened.pop())
+
+
+_engines: weakref.WeakSet[NativeEngine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class NativeEngine:
-    """A model's weights, mapped into memory, and threads to compute with; several callers take turns."""
+    """A model's weights in memory, and threads to compute with; several callers take turns."""
 
     def __init__(self, path: str | Path, *, num_threads: int | None = None, kernels: str | None = None) -> None:
         """Open a file of native weights.
@@ -100,15 +135,48 @@ class NativeEngine:
         if kernels and not self._library.heedful_kernels(self._kernel_name):
             raise ConfigError(f"this processor has no {kernels} kernels.")
         self.kernels = str(self._library.heedful_kernels(self._kernel_name).decode())
-        self._handles = Handles(self._library)
-        self._finalizer = weakref.finalize(self, self._handles.close)
-        self._together = self._open(min(self.num_threads, MOST_TOGETHER))
-        self._apart: list[Any] = []
-        self._opening = threading.Lock()
+        self._shortlist: Shortlist | Lists | None = None
+        self._begin()
+        self._open_first()
         self.shape = read_shape(self.path)
-        self.has_shortlist = False
         self.guessing = True
         """Whether greedy search of few sentences may guess ahead, which changes nothing but the time."""
+
+        _engines.add(self)
+
+    def _begin(self) -> None:
+        """Nothing is open yet."""
+        self._handles = Handles(self._library)
+        self._finalizer = weakref.finalize(self, self._handles.close)
+        self._first: Any = None
+        self._apart: list[Any] = []
+        self._opening = threading.RLock()
+
+    def forget_parent(self) -> None:
+        """After a fork: leave the parent's engines alone, whose threads are not here; new ones open when needed."""
+        was_closed = self._handles.is_closed
+        self._finalizer.detach()
+        self._begin()
+        self._handles.is_closed = was_closed
+
+    def _open_first(self) -> None:
+        with self._opening, self._handles.in_use():
+            if self._first is None:
+                self._first = self._open(min(self.num_threads, MOST_TOGETHER))
+                if self._shortlist is not None:
+                    self.use_shortlist(self._shortlist)
+
+    @property
+    def _together(self) -> Any:
+        """The engine whose threads compute one batch together."""
+        if self._first is None and not self._handles.is_closed:
+            self._open_first()
+        return self._first
+
+    @property
+    def has_shortlist(self) -> bool:
+        """Whether translations can be chosen from a shortlist's candidates."""
+        return self._shortlist is not None
 
     def use_shortlist(self, shortlist: Shortlist | Lists) -> None:
         """Choose translations from a shortlist's candidates, unless a search says otherwise."""
@@ -120,10 +188,10 @@ class NativeEngine:
             always=_pointer(always, c_int32),
             target_size=targets.itemsize,
         )
-        with self._opening:
+        with self._opening, self._handles.in_use():
             for handle in self._handles.opened:
                 self._call(self._library.heedful_shortlist, handle, given)
-        self.has_shortlist = True
+        self._shortlist = shortlist
 
     def _open(self, num_threads: int, *, beside: Any = None) -> Any:
         message = ctypes.create_string_buffer(1000)
@@ -138,7 +206,7 @@ class NativeEngine:
 
     def _workers(self) -> list[Any]:
         """For many or large batches: engines of one thread each over the same weights, opened when first needed."""
-        with self._opening:
+        with self._opening, self._handles.in_use():
             while len(self._apart) < self.num_threads:
                 self._apart.append(self._open(1, beside=self._together))
             return self._apart
@@ -169,8 +237,8 @@ class NativeEngine:
         return engine
 
     def close(self) -> None:
-        """Let the weights and the threads go; the engine is of no use afterwards."""
-        self._finalizer()
+        """Wait for calls that run in other threads, then let the weights and the threads go."""
+        self._handles.close(wait=True)
 
     def translate_ids(
         self,
@@ -230,7 +298,8 @@ class NativeEngine:
     def guesses(self) -> tuple[int, int]:
         """How many tokens that greedy search guessed ahead turned out right, and how many wrong, since opening."""
         right, wrong = c_int64(), c_int64()
-        self._library.heedful_guesses(self._together, right, wrong)
+        with self._handles.in_use():
+            self._library.heedful_guesses(self._together, right, wrong)
         return right.value, wrong.value
 
     def logits(self, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
@@ -326,11 +395,10 @@ class NativeEngine:
         ]
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        if not self._finalizer.alive:
-            raise DecodingError("this engine was closed; load it again.")
         message = ctypes.create_string_buffer(1000)
-        if not function(*arguments, message, len(message)):
-            raise DecodingError(f"{_text(message)}.")
+        with self._handles.in_use():
+            if not function(*arguments, message, len(message)):
+                raise DecodingError(f"{_text(message)}.")
 
 
 def hypotheses_each(config: DecodingConfig) -> int:

@@ -1,9 +1,10 @@
-"""The file that the engine maps into memory; src/weight_file.h draws its layout and checks every bound of it."""
+"""The file that the engine reads into memory; src/weight_file.h draws its layout and checks every bound of it."""
 
 from __future__ import annotations
 
 import os
 import struct
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ class Shape:
 
 def write_weight_file(path: Path, *, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarray]) -> None:
     """Write the file beside its place and move it there, so that nobody ever sees half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with open(beside, "wb") as file:
             for part in parts_of(fingerprint=fingerprint, shape=shape, tensors=tensors):

@@ -26,6 +26,8 @@ from heedful.errors import ConfigError, CorpusError
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HOMES = ("home", "Users")
 """Folders that hold one for each user."""
+LONGEST_LINE = 1 << 18
+"""Bytes of a line that are kept in memory. No row of a batch takes as many tokens, so a longer line is never used."""
 EARLY_LOOK = 1000  # a file that is no text is refused after this many lines, not after the last
 
 
@@ -147,7 +149,7 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
     number = 0
     try:
         with open_file(path) as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(_bounded_lines(file), start=1):
                 if number == 1:
                     line = _first_line(line, path)
                 if line.endswith(b"\n"):
@@ -163,6 +165,17 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
         ) from None
     if number == 0:
         raise CorpusError(f"{path}: the file is empty.")
+
+
+def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; of one longer than `LONGEST_LINE` only the beginning, up to the end of a character."""
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+                pass
+            last = next((n for n in range(1, 4) if line[-n] & 0xC0 != 0x80), 1)  # where the last character begins
+            line = line[:-last]
+        yield line
 
 
 def open_file(path: str | Path) -> BinaryIO:

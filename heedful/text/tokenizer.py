@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -184,14 +184,14 @@ class Tokenizer:
         (folder / "tokenizer.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
     @classmethod
-    def load(cls, directory: str | Path) -> Tokenizer:
-        """Read what `save` wrote."""
-        folder = Path(directory)
-        description = _read_description(folder / "tokenizer.json")
+    def load(cls, directory: str | Path, *, paths: Mapping[str, Path] | None = None) -> Tokenizer:
+        """Read what `save` wrote; `paths` says where a file lies that is not in its place."""
+        folder, elsewhere = Path(directory), paths or {}
+        description = _read_description(elsewhere.get("tokenizer.json", folder / "tokenizer.json"))
         models = []
         for name in _file_names(joint=description["joint"]):
             try:
-                models.append((folder / name).read_bytes())
+                models.append(elsewhere.get(name, folder / name).read_bytes())
             except OSError as error:
                 raise ModelDirectoryError(f"{folder / name}: cannot read the tokenizer: {error.strerror}.") from None
         try:

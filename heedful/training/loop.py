@@ -13,6 +13,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
+from heedful.checkpoint.weights import save_tensors
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.prefetch import prefetch
@@ -30,6 +31,7 @@ from heedful.training.state import (
     StoredTensors,
     TrainingState,
     all_random_tensors,
+    checksum_mark,
     random_tensors,
     restore_own_random,
     restore_random,
@@ -295,19 +297,31 @@ class TrainingLoop:
         folder = self.directory / "snapshots"
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / "incomplete"
-        save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
-        temporary.rename(folder / f"step-{self.spent.steps:09d}.safetensors")
+        save_tensors(save_file, {name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
+        temporary.rename(folder / f"step-{self.spent.steps:09d}.{checksum_mark(temporary)}.safetensors")
         for old in self._snapshots()[: -self.config.average_last]:
             old.unlink()
 
     def _snapshots(self) -> list[Path]:
         """Snapshots up to the present step, oldest first (a resumed run ignores those it has not reached again)."""
         paths = sorted((self.directory / "snapshots").glob("step-*.safetensors"))
-        return [path for path in paths if int(path.stem.removeprefix("step-")) <= self.spent.steps]
+        return [path for path in paths if int(path.name[len("step-") :].split(".")[0]) <= self.spent.steps]
+
+    def _whole_snapshots(self) -> list[str]:
+        """The names of the snapshots that are as they were written; others are reported and left out."""
+        whole = []
+        for path in self._snapshots():
+            if path.name.split(".")[1] == checksum_mark(path):
+                whole.append(path.name)
+            else:
+                self.reporter.note(f"{path} is damaged (its checksum does not match) and is left out of the average.")
+        return whole
 
     def _average_of_snapshots(self) -> Weights | None:
         """The mean of the snapshots, of which there have to be several, unless this is what will be published."""
-        names = self.world.tell([path.name for path in self._snapshots()]) if self.config.average_last else []
+        if not self.config.average_last:
+            return None
+        names = self.world.tell(self._whole_snapshots() if self.world.is_first else [])
         if len(names) < (1 if self.config.publish == "average" else 2):
             return None
         num_rows = self._num_rows()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -196,16 +197,33 @@ class ConsoleReporter:
 
 
 class FileReporter:
-    """`log.jsonl`, one event a line, and TensorBoard files. After a resume the log is cut back to the saved step."""
+    """`log.jsonl`, one event a line, and TensorBoard files. After a resume the log is cut back to the saved step.
 
-    def __init__(self, directory: Path, *, resumed_step: int | None, tensorboard: bool) -> None:
+    `log.sha256` holds the length and the SHA-256 of the log at the last validation, so that damage is noticed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        resumed_step: int | None,
+        tensorboard: bool,
+        note: Callable[[str], None] = lambda message: None,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / "log.jsonl"
+        self._path, self._seal_path = path, directory / "log.sha256"
+        if resumed_step is not None and not self._is_sealed():
+            note(
+                f"{path} is not what was written (SHA-256); the run goes on, since no number in it depends on the log."
+            )
         kept = [] if resumed_step is None else [line for line in _lines(path) if _step(line) <= resumed_step]
+        self._seen = {_validation(line) for line in kept} - {None}
         temporary = directory / "log.jsonl.incomplete"
         temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
         temporary.replace(path)
         self._file = path.open("a", encoding="utf-8")
+        self._seal()
         self._board: Any = None
         if tensorboard:
             from torch.utils.tensorboard.writer import SummaryWriter
@@ -225,7 +243,10 @@ class FileReporter:
             self._plot(f"train/{name}", getattr(record, name), record.step)
 
     def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
+        if (record.step, record.weights) in self._seen:  # a finished run that is resumed chooses once more
+            return
         self._write("valid", {**asdict(record), "samples": [asdict(sample) for sample in samples]})
+        self._seal()
         self._plot("valid/loss", record.loss, record.step)
         if record.bleu is not None:
             self._plot(f"valid/{record.score_name.lower()}", record.bleu, record.step)
@@ -234,9 +255,26 @@ class FileReporter:
             self._board.add_text("valid/samples", text, record.step)
 
     def close(self) -> None:
-        self._file.close()
+        if not self._file.closed:
+            self._file.close()
+            self._seal()
         if self._board is not None:
             self._board.close()
+
+    def _seal(self) -> None:
+        contents = self._path.read_bytes()
+        temporary = self._seal_path.with_suffix(".incomplete")
+        temporary.write_text(f"{len(contents)} {hashlib.sha256(contents).hexdigest()}\n", encoding="ascii")
+        temporary.replace(self._seal_path)
+
+    def _is_sealed(self) -> bool:
+        """Whether the log begins with what was sealed; a run that was killed has written more since."""
+        try:
+            length, digest = self._seal_path.read_text(encoding="ascii").split()
+            with self._path.open("rb") as file:
+                return hashlib.sha256(file.read(int(length))).hexdigest() == digest
+        except (OSError, ValueError):
+            return False
 
     def _write(self, event: str, values: dict[str, Any]) -> None:
         if not self._file.closed:
@@ -296,6 +334,12 @@ def _lines(path: Path) -> list[str]:
 def _is_odd(value: Any) -> bool:
     """JSON has no infinity and no NaN."""
     return isinstance(value, float) and not math.isfinite(value)
+
+
+def _validation(line: str) -> tuple[Any, Any] | None:
+    """Step and weights of a validation's line; None for other lines."""
+    plain = json.loads(line)
+    return (plain.get("step"), plain.get("weights")) if plain.get("event") == "valid" else None
 
 
 def _step(line: str) -> int:

@@ -24,8 +24,7 @@ from torch import Tensor
 from heedful.errors import TrainingError
 from heedful.training.distributed import World
 
-FORMAT_VERSION, DIVIDED_VERSION = 1, 2
-"""Of a state in one file, and of one in a file for each rank."""
+FORMAT_VERSION = 3
 NUM_KEPT = 2
 REPLACED = ".replaced"
 
@@ -106,13 +105,9 @@ def save_state(directory: Path, step: int, state: TrainingState, world: World | 
         digest = hashlib.sha256(blob).digest()
     digests = world.gather(torch.frombuffer(bytearray(digest), dtype=torch.uint8))
     if world.is_first:
-        hexadecimal = [tensor.numpy().tobytes().hex() for tensor in digests]
-        if state.num_rows:
-            files = dict(zip(names, hexadecimal, strict=True))
-            described: dict[str, Any] = {"format_version": DIVIDED_VERSION, "files": files}
-        else:
-            described = {"format_version": FORMAT_VERSION, "sha256": hexadecimal[0]}
-        write_durably(temporary / "state.json", json.dumps({**described, "values": state.values}).encode())
+        files = {name: tensor.numpy().tobytes().hex() for name, tensor in zip(names, digests, strict=False)}
+        described = {"format_version": FORMAT_VERSION, "files": files, "values": state.values}
+        write_durably(temporary / "state.json", json.dumps({**described, "sha256": values_sha256(described)}).encode())
         _put_in_place(directory, temporary, directory / f"step-{step:09d}")
     world.wait()
 
@@ -152,7 +147,7 @@ def load_state(directory: Path, note: Callable[[str], None], world: World | None
         state, problem = None, "another rank cannot read it"
         try:
             state = _read(candidate, world)
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
             problem = str(error)
         if not world.agree([state is None])[0]:
             return state
@@ -170,10 +165,11 @@ def saved_steps(directory: Path) -> list[Path]:
 
 def _read(path: Path, world: World) -> TrainingState:
     described = json.loads((path / "state.json").read_bytes())
-    version = described["format_version"]
-    if version not in (FORMAT_VERSION, DIVIDED_VERSION):
-        raise ValueError(f"format_version {version}, this program reads up to {DIVIDED_VERSION}")
-    files = described["files"] if version == DIVIDED_VERSION else {file_names(1)[0]: described["sha256"]}
+    if described["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"format_version {described['format_version']}, this program reads {FORMAT_VERSION}")
+    if described.pop("sha256") != values_sha256(described):
+        raise ValueError("state.json: the checksum does not match")
+    files = described["files"]
     if list(files) != file_names(len(files)):
         raise ValueError("its files have other names")
     for name in list(files)[world.rank % len(files) :: world.size]:
@@ -181,6 +177,17 @@ def _read(path: Path, world: World) -> TrainingState:
             if hashlib.file_digest(file, "sha256").hexdigest() != files[name]:
                 raise ValueError("the checksum does not match")
     return TrainingState(StoredTensors([path / name for name in files]), described["values"])
+
+
+def values_sha256(values: Mapping[str, Any]) -> str:
+    """The SHA-256 of plain values, whatever the order and layout of their JSON."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def checksum_mark(path: Path) -> str:
+    """The beginning of a file's SHA-256, which a snapshot has in its name."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def random_tensors(device: torch.device) -> dict[str, Tensor]:
@@ -222,11 +229,15 @@ def _of_rank(name: str, rank: int) -> str:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a file and wait until the disk has it; an error of the system names the file."""
+    try:
+        with path.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def flush_directory(path: Path) -> None:

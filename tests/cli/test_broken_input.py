@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from heedful.checkpoint.directory import sha256
 from tests.cli.program import TINY, Corpus, Inside
 
 DIGITS = b"".join(b"%d %d\n" % (number, number + 7) for number in range(100))
@@ -130,3 +131,22 @@ def test_broken_models(inside: Inside, tmp_path: Path, model: Path, how: str) ->
     inside("info", "broken", "--verify").refused("broken")
     inside("average", model, "broken", "-o", "out").refused("broken")
     assert not (tmp_path / "out").exists()
+
+
+def test_numbers_out_of_bounds_are_refused_before_anything_is_loaded(inside: Inside, model: Path) -> None:
+    for flag, value in (("--no-repeat-ngram", 2147483648), ("--beam-size", 4294967300), ("--min-length", 2147483648)):
+        inside("translate", "-m", model, flag, value, "7").refused("must be at most")
+
+
+def test_escape_sequences_of_a_model_are_not_printed(inside: Inside, model: Path, tmp_path: Path) -> None:
+    """A terminal would obey them."""
+    shutil.copytree(model, tmp_path / "copy")
+    path = tmp_path / "copy/config.json"
+    record = json.loads(path.read_text("utf-8"))
+    record["config"]["name"] = record["config"]["licence"] = "\x1b]0;owned\x07\x9b2J"
+    path.write_text(json.dumps(record), "utf-8")
+    sums = json.loads((tmp_path / "copy/checksums.json").read_text("utf-8"))
+    sums["files"]["config.json"] = {"size": path.stat().st_size, "sha256": sha256(path)}
+    (tmp_path / "copy/checksums.json").write_text(json.dumps(sums), "utf-8")
+    shown = inside("info", tmp_path / "copy").out
+    assert "\\x1b]0;owned" in shown and not any(character in shown for character in "\x1b\x07\x9b")

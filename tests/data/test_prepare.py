@@ -226,7 +226,7 @@ def test_what_was_never_finished_is_no_prepared_directory(tmp_path: Path, data: 
 def test_damaged_sentences_are_an_error(tmp_path: Path, data: DataConfig) -> None:
     prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     (tmp_path / "out" / "valid.jsonl").write_text('{"source": "a"}\n')
-    with pytest.raises(CorpusError, match=r"valid\.jsonl: damaged"):
+    with pytest.raises(CorpusError, match=r"valid\.jsonl: the contents are not what was written"):
         Prepared.open(tmp_path / "out")
 
 
@@ -334,3 +334,30 @@ def test_rows_are_arranged_where_the_order_needs_them(
     assert not (first.directory / "train" / "rows.blocks.partial").exists()
     assert chosen_order("pairs", 1 << 40) == "pairs"
     assert chosen_order(None, len(first.train) - 1) == "pairs"
+
+
+def test_a_flipped_bit_in_any_file_of_a_prepared_directory_is_seen(tmp_path: Path, data: DataConfig) -> None:
+    prepare(data, TOKENIZER, tmp_path / "out", seed=1)
+    files = sorted(path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.stat().st_size)
+    assert {"source.ids", "target.offsets", "corpora", "tokenizer.model", "prepared.json"} <= {p.name for p in files}
+    for path in files:
+        whole = path.read_bytes()
+        for place in (0, len(whole) // 2, len(whole) - 2):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1
+            path.write_bytes(damaged)
+            if path.name != "prepared.json" or json.loads(whole) != _json(bytes(damaged)):
+                with pytest.raises(CorpusError):
+                    Prepared.open(tmp_path / "out")
+        path.write_bytes(whole)
+    before = {path: path.read_bytes() for path in files}
+    files[1].write_bytes(b"damaged")
+    prepare(data, TOKENIZER, tmp_path / "out", seed=1)  # which makes it again, byte for byte
+    assert {path: path.read_bytes() for path in files} == before
+
+
+def _json(contents: bytes) -> object:
+    try:
+        return json.loads(contents)
+    except ValueError:
+        return None

@@ -1,10 +1,11 @@
-"""The file of native weights: made once beside the model, made again when the model changes, never believed damaged."""
+"""The file of native weights: made once in the user's cache, again when the model changes, never used when damaged."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -107,27 +108,78 @@ def saved(place: Path, tokenizer: Tokenizer, *, seed: int = 1, dtype: torch.dtyp
     return place
 
 
-def test_the_file_is_kept_beside_the_model_and_follows_it(directory: Path, tokenizer: Tokenizer) -> None:
+def test_the_file_is_kept_in_the_users_cache_and_follows_the_model(directory: Path, tokenizer: Tokenizer) -> None:
+    before = sorted(os.listdir(directory))
     path = native_weights(directory)
-    assert path == directory / "native-int8.bin"
+    assert path.parent == Path(os.environ["XDG_CACHE_HOME"], "heedful/native")
     first, made = path.read_bytes(), path.stat().st_mtime_ns
     assert native_weights(directory) == path and path.stat().st_mtime_ns == made
     path.write_bytes(first[:-64])
     assert native_weights(directory).read_bytes() == first
     saved(directory, tokenizer, seed=2)
-    assert native_weights(directory).read_bytes() != first
-    assert not [name for name in os.listdir(directory) if name.startswith(".native")]
+    assert native_weights(directory) != path and native_weights(directory).read_bytes() != first
+    assert sorted(os.listdir(directory)) == before
+    assert not [name for name in os.listdir(path.parent) if name.startswith(".")]
 
 
-def test_a_directory_that_cannot_be_written_leaves_the_users_cache(
+def test_a_file_that_came_with_a_model_is_never_used(directory: Path) -> None:
+    """It would translate with other weights than those that the model's checksums name."""
+
+    def translate() -> object:
+        engine = NativeEngine.load(directory, num_threads=1)
+        return engine.translate_ids([[5, 6, 3]], DecodingConfig(), SPECIAL, max_lengths=[9])
+
+    expected = translate()
+    path = native_weights(directory)
+    forged = bytearray(path.read_bytes())
+    forged[-1000:] = bytes(1000)
+    for name in ("native-int8.bin", path.name):
+        (directory / name).write_bytes(with_checksums(forged))
+    assert translate() == expected
+
+
+@pytest.mark.parametrize("harm", ["truncated", "overwritten"])
+def test_what_happens_to_the_file_of_an_open_engine_changes_nothing(directory: Path, harm: str) -> None:
+    path = native_weights(directory)
+    engine = NativeEngine(path, num_threads=1)
+    sources, config = random_sources(20, seed=1, vocab_size=engine.shape.source_vocab_size), DecodingConfig()
+    expected = engine.translate_ids(sources, config, SPECIAL, max_lengths=[20] * 20)
+    with path.open("r+b") as file:
+        if harm == "truncated":
+            file.truncate(0)
+        else:
+            file.write(bytes(path.stat().st_size))
+    assert engine.translate_ids(sources, config, SPECIAL, max_lengths=[20] * 20) == expected
+    path.unlink()
+
+
+def test_a_cache_that_others_may_write_becomes_private(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (directory / "native-int8.bin").mkdir()  # in the way, even for root
+    folder = tmp_path / "cache/heedful/native"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert native_weights(directory).parent == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_was_made_of_models_that_nobody_opens_is_removed(directory: Path) -> None:
     path = native_weights(directory)
-    assert path.parent == tmp_path / "cache/heedful/native"
-    assert native_weights(directory) == path
-    NativeEngine(path).close()
+    old = path.with_name("0" * 32 + ".bin")
+    old.write_bytes(b"of a model long gone")
+    os.utime(old, (0, 0))
+    native_weights(directory, anew=True)
+    assert path.exists() and not old.exists()
+
+
+def test_threads_that_load_a_model_first_make_one_file(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with ThreadPoolExecutor(8) as threads:
+        paths = set(threads.map(lambda _: native_weights(directory), range(16)))
+    assert [path.name for path in paths] == os.listdir(tmp_path / "cache/heedful/native")
 
 
 def test_weights_are_read_as_they_were_saved(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -200,7 +252,7 @@ def test_where_nothing_can_be_written_the_weights_stay_in_memory(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = NativeEngine.load(directory).logits([5, 3], [2])
-    (directory / "native-int8.bin").unlink()
+    native_weights(directory).unlink()
 
     def refuse(path: Path, **rest: object) -> None:
         raise PermissionError(13, "read only", str(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.corpus import (
+    LONGEST_LINE,
     BadLine,
     SentencePair,
     corpus_files,
@@ -72,13 +74,13 @@ def test_only_line_feed_ends_a_line(tmp_path: Path, separator: str) -> None:
     assert list(read_pairs(corpus)) == [(f"a{separator}b", "x"), ("c", "y")]
 
 
-def test_a_line_of_ten_megabytes_is_one_line(tmp_path: Path) -> None:
+def test_of_a_line_of_ten_megabytes_the_beginning_is_kept(tmp_path: Path) -> None:
     long = b"word " * 2_000_000
     corpus = two_files(tmp_path, b"one\n" + long + b"\nthree\n", b"eins\nzwei\ndrei\n")
     first, middle, last = read_pairs(corpus)
     assert (first, last) == (("one", "eins"), ("three", "drei"))
     assert isinstance(middle, SentencePair)
-    assert middle.source == long.decode().strip()
+    assert long.decode().startswith(middle.source) and len(middle.source) > LONGEST_LINE - 10
 
 
 def test_a_bad_line_keeps_its_place(tmp_path: Path) -> None:
@@ -250,3 +252,20 @@ def test_a_file_that_lies_compressed_is_found_by_its_plain_name(tmp_path: Path, 
 def test_short_names_tell_of_the_text_and_not_of_the_machine(path: str, one: str, two: str) -> None:
     assert short_name(path, num_folders=0) == "train.en"
     assert (short_name(path), short_name(path, num_folders=2)) == (one, two)
+
+
+def test_a_line_of_any_length_and_a_gzip_bomb_stay_within_bounded_memory(tmp_path: Path) -> None:
+    """The rest of a line that is too long is read and dropped, and the lines after it keep their numbers."""
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"first\n")
+        for _ in range(64):
+            file.write("ü".encode() * (1 << 19))
+        file.write(b"\nlast\n")
+    tracemalloc.start()
+    lines = list(read_lines(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [lines[0], lines[2]] == [b"first", b"last"] and len(lines) == 3
+    assert set(lines[1].decode()) == {"ü"} and len(lines[1]) <= LONGEST_LINE
+    assert peak < 32 * LONGEST_LINE

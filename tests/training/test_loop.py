@@ -22,7 +22,7 @@ from heedful.training import loop as loop_module
 from heedful.training import step as step_module
 from heedful.training.averaging import average_weights, copy_weights
 from heedful.training.loop import EARLY, validate
-from heedful.training.report import Evaluation, FileReporter, Reporters, Sample, TrainRecord
+from heedful.training.report import Evaluation, FileReporter, Reporters, Sample, TrainRecord, ValidRecord
 from heedful.training.state import load_state, saved_steps
 
 
@@ -571,3 +571,19 @@ def test_numbers_that_json_does_not_know_become_null(tmp_path: Path) -> None:
     line = json.loads((tmp_path / "log.jsonl").read_text(), parse_constant=pytest.fail)
     assert line["gradient_norm"] is None
     assert line["loss"] == 2.0
+
+
+def test_a_finished_run_that_is_resumed_repeats_no_validation_and_damage_of_the_log_is_reported(tmp_path: Path) -> None:
+    record = ValidRecord(5, "last", 2.0, 7.4, None, None, is_best=True, seconds=1.0)
+    files = FileReporter(tmp_path, resumed_step=None, tensorboard=False)
+    files.validated(record, ())
+    files.close()
+    log = tmp_path / "log.jsonl"
+    before, notes = log.read_bytes(), []
+    files = FileReporter(tmp_path, resumed_step=5, tensorboard=False, note=notes.append)
+    files.validated(record, ())
+    files.close()
+    assert log.read_bytes() == before and notes == []
+    log.write_bytes(before.replace(b"2.0", b"2.1"))
+    FileReporter(tmp_path, resumed_step=5, tensorboard=False, note=notes.append).close()
+    assert len(notes) == 1 and str(log) in notes[0]

@@ -151,10 +151,21 @@ def damage_empty(path: Path) -> None:
 
 def damage_version(path: Path) -> None:
     text = (path / "state.json").read_text()
-    (path / "state.json").write_text(text.replace('"format_version": 1', '"format_version": 99'))
+    (path / "state.json").write_text(text.replace('"format_version": 3', '"format_version": 99'))
 
 
-DAMAGES = [damage_flip, damage_cut, damage_json, damage_missing, damage_empty, damage_version]
+def damage_value(path: Path) -> None:
+    text = (path / "state.json").read_text()
+    assert '"number": 5' in text
+    (path / "state.json").write_text(text.replace('"number": 5', '"number": 1'))
+
+
+def damage_key(path: Path) -> None:
+    text = (path / "state.json").read_text()
+    (path / "state.json").write_text(text.replace('"number"', '"lumber"'))
+
+
+DAMAGES = [damage_value, damage_key, damage_flip, damage_cut, damage_json, damage_missing, damage_empty, damage_version]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -40,12 +40,11 @@ Model::Model(const std::string& path, Pool& pool) : file(path, pool), shape(file
         decoder_norm = norm("decoder.norm");
     }
     output = linear("output", shape.d_model, shape.target_vocab_size);
-    if (shape.int8) keep_near(pool);
+    if (shape.int8) copy_by_input(pool);
 }
 
 namespace {
 
-size_t size_of(const Linear& linear) { return static_cast<size_t>(linear.num_tiles) * TILE * linear.padded_inputs; }
 size_t size_by_input(const Linear& linear) { return static_cast<size_t>(linear.num_spans) * SPAN * linear.padded_inputs; }
 
 // Tiles with four inputs side by side -> a row for each input.
@@ -61,29 +60,23 @@ void spread(const Linear& linear, int8_t* to) {
 
 } // namespace
 
-// Every step reads the decoder's weights once. A copy in large pages, which a mapped file has not, is read faster. What
-// follows relu, which leaves few numbers above zero, gets a second copy by inputs, of which one row alone reads some.
-void Model::keep_near(Pool& pool) {
+// What follows relu, which leaves few numbers above zero, gets a second copy by inputs, of which one row alone reads some.
+void Model::copy_by_input(Pool& pool) {
     constexpr size_t AHEAD = 16384; // kernels fetch a little more than they use
-    std::vector<Linear*> linears;
+    if (shape.activation != RELU) return;
     size_t size = AHEAD;
     for (DecoderLayer& layer : decoder) {
-        for (Linear* one : {&layer.self_input, &layer.self_output, &layer.cross_query, &layer.cross_output,
-                            &layer.feed_forward.input, &layer.feed_forward.output})
-            linears.push_back(one);
-        if (shape.activation == RELU) layer.feed_forward.output.num_spans = static_cast<int>(padded(shape.d_model, SPAN) / SPAN);
+        Linear& one = layer.feed_forward.output;
+        one.num_spans = static_cast<int>(padded(shape.d_model, SPAN) / SPAN);
+        size += size_by_input(one);
     }
-    for (const Linear* one : linears) size += size_of(*one) + size_by_input(*one);
+    int8_t* free = by_input_.room(size);
     std::vector<int8_t*> places;
-    int8_t* free = near_.room(size);
-    for (const Linear* one : linears) places.push_back(free), free += size_of(*one) + size_by_input(*one);
-    pool.each(static_cast<long>(linears.size()), [&](long i, int) {
-        Linear& one = *linears[i];
-        std::memcpy(places[i], one.weights, size_of(one));
-        one.weights = places[i];
-        if (one.num_spans == 0) return;
-        one.by_input = places[i] + size_of(one);
-        spread(one, places[i] + size_of(one));
+    for (const DecoderLayer& layer : decoder) places.push_back(free), free += size_by_input(layer.feed_forward.output);
+    pool.each(static_cast<long>(decoder.size()), [&](long i, int) {
+        Linear& one = decoder[i].feed_forward.output;
+        one.by_input = places[i];
+        spread(one, places[i]);
     });
 }
 

@@ -52,9 +52,9 @@ struct Model {
     Linear linear(const std::string& name, int inputs, int outputs) const;
     Norm norm(const std::string& name) const;
     FeedForward feed_forward(const std::string& name) const;
-    void keep_near(Pool& pool);
+    void copy_by_input(Pool& pool);
 
-    Buffer<int8_t> near_; // the decoder's weights
+    Buffer<int8_t> by_input_; // matrices that follow relu, input by input
     mutable std::once_flag sketch_once_;
     mutable Sketch sketch_;
     mutable Buffer<uint8_t> codes_;

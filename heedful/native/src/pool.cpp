@@ -1,5 +1,9 @@
 #include "pool.h"
 
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
 namespace heedful {
 namespace {
 
@@ -16,10 +20,19 @@ inline void pause() {
 
 Pool::Pool(int num_threads) : shares_(new Share[num_threads]) {
     helpers_.reserve(num_threads - 1);
-    for (int thread = 1; thread < num_threads; ++thread) helpers_.emplace_back([this, thread, num_threads] { help(thread, num_threads); });
+    try {
+        for (int thread = 1; thread < num_threads; ++thread) helpers_.emplace_back([this, thread, num_threads] { help(thread, num_threads); });
+    } catch (const std::system_error& error) {
+        const std::string started = std::to_string(helpers_.size() + 1);
+        stop();
+        throw std::runtime_error("only " + started + " of " + std::to_string(num_threads) + " threads could be started (" + error.what() +
+                                 "); use fewer threads, or allow this process more threads or memory");
+    }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { stop(); }
+
+void Pool::stop() {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         stopping_ = true;

@@ -46,6 +46,7 @@ class Pool {
 
     void run(long first, long count, Call call, void* with);
     void help(int thread, int size);
+    void stop();
     void work(int thread, int size);
     bool take(Share& share, int thread);
 

@@ -1,9 +1,10 @@
 #include "weight_file.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
@@ -15,7 +16,7 @@ constexpr char MAGIC[8] = {'H', 'E', 'E', 'D', 'F', 'U', 'L', 'N'};
 constexpr uint32_t VERSION = 1;
 constexpr size_t SUMMED_FROM = 64, SHAPE_AT = 96, ENTRIES_AT = 192;
 constexpr uint32_t MOST_TENSORS = 100000;
-constexpr size_t WORDS_AT_ONCE = 1 << 17; // a MiB: what a thread sums up at a time
+constexpr size_t BYTES_AT_ONCE = 1 << 20; // what a thread reads and sums up at a time
 
 struct Head {
     char magic[8];
@@ -44,8 +45,10 @@ void check_limits(const Shape& s, const std::string& path) {
         throw Error(path + " is damaged: its heads cannot be of this size");
 }
 
+} // namespace
+
 // A part of the two checksums: of words that begin at some place in the whole. Parts add up to the checksums.
-struct Sums {
+struct WeightFile::Sums {
     uint64_t sum = 0, weighted = 0;
     void add(const uint64_t* words, size_t begin, size_t end) {
         for (size_t i = begin; i < end; ++i) {
@@ -55,56 +58,66 @@ struct Sums {
     }
 };
 
-} // namespace
-
 WeightFile::WeightFile(const std::string& path, Pool& pool) : path_(path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) throw Error(path + ": cannot read the weights: " + std::strerror(errno));
-    struct stat status {};
-    if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
-        ::close(file);
-        throw Error(path + ": cannot read the weights: not a file");
-    }
-    size_ = static_cast<size_t>(status.st_size);
-    void* mapped = size_ < ENTRIES_AT ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
-    ::close(file);
-    if (mapped == nullptr) damaged("it is cut short");
-    if (mapped == MAP_FAILED) throw Error(path + ": cannot map the weights: " + std::strerror(errno));
-    bytes_ = static_cast<const unsigned char*>(mapped);
     try {
-        check(pool);
+        struct stat status {};
+        if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) throw Error(path + ": cannot read the weights: not a file");
+        size_ = static_cast<size_t>(status.st_size);
+        if (size_ < ENTRIES_AT) damaged("it is cut short");
+        if (size_ % 64 != 0) damaged("it has not its full size");
+        check(read(file, pool));
     } catch (...) {
-        ::munmap(mapped, size_);
+        ::close(file);
         throw;
     }
+    ::close(file);
 }
 
-WeightFile::~WeightFile() { ::munmap(const_cast<unsigned char*>(bytes_), size_); }
+// All threads read the file together and sum up what they have read.
+WeightFile::Sums WeightFile::read(int file, Pool& pool) {
+    unsigned char* to = contents_.room(size_ + READ_AHEAD);
+    bytes_ = to;
+    std::memset(to + size_, 0, READ_AHEAD);
+    std::vector<Sums> parts((size_ + BYTES_AT_ONCE - 1) / BYTES_AT_ONCE);
+    std::atomic<int> problem{0}; // an error number, or -1 where the file ends too early
+    pool.each(static_cast<long>(parts.size()), [&](long part, int) {
+        const size_t begin = part * BYTES_AT_ONCE, end = std::min(begin + BYTES_AT_ONCE, size_);
+        for (size_t at = begin; at < end;) {
+            const ssize_t count = ::pread(file, to + at, end - at, static_cast<off_t>(at));
+            if (count < 0 && errno == EINTR) continue;
+            if (count <= 0) {
+                problem.store(count == 0 ? -1 : errno, std::memory_order_relaxed);
+                return;
+            }
+            at += static_cast<size_t>(count);
+        }
+        Sums own; // not in its place, beside which another thread writes
+        const uint64_t* words = reinterpret_cast<const uint64_t*>(to + SUMMED_FROM);
+        own.add(words, begin < SUMMED_FROM ? 0 : (begin - SUMMED_FROM) / 8, (end - SUMMED_FROM) / 8);
+        parts[part] = own;
+    });
+    if (problem < 0) damaged("it is cut short");
+    if (problem > 0) throw Error(path_ + ": cannot read the weights: " + std::strerror(problem));
+    Sums whole;
+    for (const Sums& part : parts) whole.sum += part.sum, whole.weighted += part.weighted;
+    return whole;
+}
 
 void WeightFile::damaged(const std::string& how) const {
     throw Error(path_ + " is damaged: " + how + "; delete it, and it is made again from the model");
 }
 
-void WeightFile::check(Pool& pool) {
+void WeightFile::check(const Sums& sums) {
     Head head;
     std::memcpy(&head, bytes_, sizeof head);
     if (std::memcmp(head.magic, MAGIC, sizeof MAGIC) != 0) damaged("it is no file of native weights");
     if (head.version != VERSION) damaged("it has version " + std::to_string(head.version) + ", not 1");
-    if (head.size != size_ || size_ % 64 != 0) damaged("it has not its full size");
+    if (head.size != size_) damaged("it has not its full size");
     for (unsigned char byte : head.spare)
         if (byte) damaged("its head is not as written");
-    const size_t count = (size_ - SUMMED_FROM) / 8;
-    const uint64_t* words = reinterpret_cast<const uint64_t*>(bytes_ + SUMMED_FROM);
-    std::vector<Sums> parts((count + WORDS_AT_ONCE - 1) / WORDS_AT_ONCE);
-    pool.each(static_cast<long>(parts.size()), [&](long part, int) {
-        const size_t begin = part * WORDS_AT_ONCE, end = begin + WORDS_AT_ONCE;
-        Sums own; // not in its place, beside which another thread writes
-        own.add(words, begin, end < count ? end : count);
-        parts[part] = own;
-    });
-    Sums whole;
-    for (const Sums& part : parts) whole.sum += part.sum, whole.weighted += part.weighted;
-    if (whole.sum != head.sum || whole.weighted != head.weighted_sum) damaged("its checksum is wrong");
+    if (sums.sum != head.sum || sums.weighted != head.weighted_sum) damaged("its checksum is wrong");
     num_tensors_ = head.num_tensors;
     if (num_tensors_ > MOST_TENSORS || ENTRIES_AT + num_tensors_ * sizeof(Entry) > size_) damaged("its list is cut short");
     std::memcpy(&shape_, bytes_ + SHAPE_AT, sizeof shape_);

@@ -1,4 +1,5 @@
-// The file of weights, mapped into memory and believed only after every byte and bound has been checked.
+// The file of weights, read into memory of our own and used only after every byte and bound has been checked: whatever
+// happens to the file afterwards changes nothing here.
 //
 //   0    magic, version, number of tensors, size of the file, two checksums over all that follows byte 64
 //   64   fingerprint of the model it was made from
@@ -12,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "buffer.h"
 #include "pool.h"
 
 namespace heedful {
@@ -41,7 +43,6 @@ struct Entry {
 class WeightFile {
   public:
     WeightFile(const std::string& path, Pool& pool);
-    ~WeightFile();
     WeightFile(const WeightFile&) = delete;
     WeightFile& operator=(const WeightFile&) = delete;
 
@@ -55,10 +56,16 @@ class WeightFile {
 
   private:
     const Entry* find(const std::string& name) const;
-    void check(Pool& pool);
+    // Bytes behind the end of the file that kernels may read ahead of what they use.
+    static constexpr size_t READ_AHEAD = 16384;
+
+    struct Sums;
+    Sums read(int file, Pool& pool);
+    void check(const Sums& sums);
     [[noreturn]] void damaged(const std::string& how) const;
 
     std::string path_;
+    Buffer<unsigned char> contents_;
     const unsigned char* bytes_ = nullptr;
     size_t size_ = 0;
     uint32_t num_tensors_ = 0;

@@ -1,0 +1,134 @@
+"""Closing, forking and failing threads: an engine refuses or waits, and never takes the process down with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from native_models import SPECIAL, random_model, random_sources, small_config, weight_file
+
+from heedful.config import DecodingConfig
+from heedful.errors import DecodingError
+from heedful.native import NativeEngine, available
+
+pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
+SOURCES, LIMITS = random_sources(64, seed=3, longest=20), [38] * 64
+CONFIG = DecodingConfig(min_length=30)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return weight_file(random_model(small_config()), tmp_path / "a.bin", precision="int8")
+
+
+def translate(engine: NativeEngine) -> list[list[list[int]]]:
+    found = engine.translate_ids(SOURCES, CONFIG, SPECIAL, max_lengths=LIMITS)
+    return [[one.tokens for one in hypotheses] for hypotheses in found]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda engine: engine.guesses(),
+        lambda engine: engine.logits([5, 3], [2]),
+        lambda engine: engine.align_ids([[5, 3]], [[2]]),
+        translate,
+    ],
+    ids=["guesses", "logits", "align_ids", "translate_ids"],
+)
+def test_a_closed_engine_refuses(path: Path, use: Callable[[NativeEngine], object]) -> None:
+    engine = NativeEngine(path, num_threads=2)
+    engine.close()
+    engine.close()
+    with pytest.raises(DecodingError, match="was closed"):
+        use(engine)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_closing_waits_for_calls_that_run(path: Path, num_threads: int) -> None:
+    expected = translate(NativeEngine(path, num_threads=num_threads))
+    for delay in (0.0, 0.002, 0.01, 0.03):
+        engine = NativeEngine(path, num_threads=num_threads)
+        outcomes: list[object] = []
+
+        def work(engine: NativeEngine = engine, outcomes: list[object] = outcomes) -> None:
+            try:
+                outcomes.append(translate(engine))
+            except DecodingError as error:
+                outcomes.append(str(error))
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(delay)
+        engine.close()
+        for thread in threads:
+            thread.join()
+        assert len(outcomes) == 3
+        assert all(outcome == expected or "was closed" in str(outcome) for outcome in outcomes)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_forked_while_a_thread_translates_translates_too(path: Path) -> None:
+    program = """
+import os, sys, threading
+sys.path.insert(0, sys.argv[2])
+from native_models import SPECIAL
+from heedful.config import DecodingConfig
+from heedful.native import NativeEngine
+engine = NativeEngine(sys.argv[1], num_threads=2)
+sources, config, limits = [[5, 6, 7, 3]] * 64, DecodingConfig(min_length=30), [38] * 64
+translate = lambda: engine.translate_ids(sources, config, SPECIAL, max_lengths=limits)
+expected, stop = translate(), False
+def work():
+    while not stop:
+        translate()
+thread = threading.Thread(target=work)
+thread.start()
+codes = []
+for _ in range(8):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if translate() == expected else 1)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+stop = True
+thread.join()
+print(codes)
+"""
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, str(path), str(here)],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": str(here.parents[1])},
+    )  # fmt: skip
+    assert done.stdout.strip() == str([0] * 8), done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+def test_threads_that_cannot_start_are_an_error(path: Path) -> None:
+    program = """
+import resource, sys
+from heedful.native import NativeEngine
+from heedful.errors import HeedfulError
+from heedful.native.library import load_library
+load_library()
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (20 << 20),) * 2)
+try:
+    NativeEngine(sys.argv[1], num_threads=16)
+except HeedfulError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "of 16 threads could be started" in done.stdout
