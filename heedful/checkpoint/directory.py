@@ -374,12 +374,6 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def is_begun(directory: Path) -> bool:
-    """Whether a directory holds parts of a model of ours: a run that has saved none yet, or one that lost files."""
-    parts = (SAVING, "training/run.json", "training/data")
-    return _is_ours(directory / CONFIG) or any((directory / part).exists() for part in parts)
-
-
 def _is_ours(path: Path) -> bool:
     try:
         plain = json.loads(read_regular(path, MOST_BYTES[CONFIG]))

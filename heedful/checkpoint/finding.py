@@ -13,12 +13,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.checkpoint.directory import CHECKSUMS, SAVED, is_begun
+from heedful.checkpoint.directory import CHECKSUMS, SAVED
 from heedful.checkpoint.exported import RECORD
 from heedful.errors import ConfigError
 from heedful.request import nearest
 
 VARIABLE = "HEEDFUL_MODELS"
+DEFAULT_VARIABLE = "HEEDFUL_MODEL"
+"""The environment variable with the model, a directory or a name, that is used when none is named."""
 BOX = Path(__file__).resolve().parent.parent / "box"
 DEFAULT_NAME = "en-de-zh"
 """The model of the box that is meant when none is named, should there be several."""
@@ -95,17 +97,12 @@ def box_model() -> Path | None:
 
 
 def default_model() -> Path:
-    """The model that is meant when none is named: `model` in the working directory, else that of the box.
-
-    Another thing of this name, such as a folder of code, is passed by; a model that is damaged or not finished is not.
-    """
-    if is_model(Path("model")) or is_begun(Path("model")):
-        return Path("model")
+    """The model that is used when none is named: that of HEEDFUL_MODEL, else the bundled one."""
+    if named := os.environ.get(DEFAULT_VARIABLE):
+        return find_model(named, remedy=f"the environment variable {DEFAULT_VARIABLE} another value, or {REMEDY}")
     found = box_model()
     if found is None:
-        if Path("model").exists():  # whoever opens it says why it is none
-            return Path("model")
-        raise ConfigError(f"no model is named, there is no ./model, and none came with heedful; give {REMEDY}")
+        raise ConfigError(f"no model is named, and none came with heedful; give {REMEDY}")
     return found
 
 

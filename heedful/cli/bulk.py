@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.cli.languages import LINES_LOOKED_AT, Asking, Remarks
+from heedful.cli.languages import Asking, Remarks
 from heedful.cli.lines import chunks_of, naming, refuse_no_place, refuse_same_file
 from heedful.errors import ConfigError, CorpusError
 
@@ -30,6 +30,8 @@ class WholeFile:
     portion_lines: int | None
     shard: str | None
     overwrite: bool
+    quiet: bool = False
+    """Whether nothing but errors is written to stderr."""
 
     def refuse_without_files(self, input_file: str | None, output: Path | None) -> None:
         """What is for whole files needs a file on both sides: a pipe can be neither divided nor gone on with."""
@@ -48,9 +50,9 @@ def is_bulk(input_file: str | None, output: Path | None) -> bool:
 
 def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) -> None:
     """Translate a file, or one shard of it, into a file; go on where an earlier run of the same was stopped."""
-    from heedful.decoding.bulk.output import partial_of
+    from heedful.decoding.bulk.output import partial_of, record_of
     from heedful.decoding.bulk.places import choose_places, device_kind, most_of_use
-    from heedful.decoding.bulk.record import Made
+    from heedful.decoding.bulk.record import Made, load_record
     from heedful.decoding.bulk.run import portion_lines_of, translate_file
     from heedful.decoding.bulk.shards import parse_shard
 
@@ -62,13 +64,18 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
         raise CorpusError(f"{input_file}: there is no such file.")
     for path in (target, partial_of(target)):
         refuse_same_file(path, input_file)
+    begun = None if whole.overwrite else load_record(record_of(target))
+    if begun is not None:  # a line that was put right since, or other first lines, must not change the rest
+        task = replace(task, likely_language=begun.made.identity.get("likely_language"))
+    else:
+        task = task.with_language_of(input_file)
     task = ask_first(task, input_file)
     kind = device_kind(engine, whole.device)
     lines = portion_lines_of(target, whole.portion_lines, kind, overwrite=whole.overwrite)
     most = max(1, most_of_use(input_file, lines) // shard.count)
     places = choose_places(engine, whole.device, wanted=whole.num_workers or 0, most=most, model=task.model)
     made = Made(task.identity(kind), lines, str(shard))
-    with naming(target), BulkProgress(input_file, target) as progress:
+    with naming(target), BulkProgress(input_file, target, quiet=whole.quiet) as progress:
         record = translate_file(
             task, input_file, target, made, places, shard=shard, overwrite=whole.overwrite, listener=progress
         )
@@ -78,11 +85,12 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
 def ask_first(task: Task, input_file: str) -> Task:
     """The task, with target languages that the user was asked for after a look at the beginning of the file."""
     from heedful.checkpoint.identity import read_directions
+    from heedful.decoding.bulk.task import LINES_FOR_LANGUAGE
 
     if task.target_language is not None or not sys.stdin.isatty():
         return task
     asking = Asking(task, read_directions(task.model))
-    return asking.task_for(next(chunks_of(input_file), [])[:LINES_LOOKED_AT]) if asking.is_possible else task
+    return asking.task_for(next(chunks_of(input_file), [])[:LINES_FOR_LANGUAGE]) if asking.is_possible else task
 
 
 class BulkProgress:
@@ -91,7 +99,8 @@ class BulkProgress:
     The time left is judged by the bytes of the input: nobody need count its lines.
     """
 
-    def __init__(self, input_file: str, target: Path) -> None:
+    def __init__(self, input_file: str, target: Path, *, quiet: bool = False) -> None:
+        self.quiet = quiet
         self.total = max(1, os.path.getsize(input_file))
         self.target = target
         self.remarks = Remarks()
@@ -103,7 +112,7 @@ class BulkProgress:
         self.bar: Any = None
 
     def __enter__(self) -> BulkProgress:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not self.quiet:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
 
@@ -158,6 +167,8 @@ class BulkProgress:
 
     def say(self, message: str) -> None:
         """One line on stderr."""
+        if self.quiet:
+            return
         if self.bar:
             self.bar.console.print(message, markup=False, highlight=False, soft_wrap=True)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shlex
 import sys
@@ -200,7 +201,16 @@ def language_of(path: Any) -> str | None:
 
 
 def model_directory(given: Path | None) -> Path:
-    """The model that was named, by its path or its name; else ./model, else the one that came with the package."""
+    """The model that was named, by its path or its name; else that of HEEDFUL_MODEL, else the bundled one."""
     from heedful.checkpoint.finding import default_model, find_model
 
     return default_model() if given is None else find_model(given)
+
+
+def own_model_directory(given: Path | None, purpose: str) -> Path:
+    """The same for a verb that the bundled model cannot serve: a model must be named. `purpose`: what it is for."""
+    from heedful.checkpoint.finding import DEFAULT_VARIABLE
+
+    if given is None and not os.environ.get(DEFAULT_VARIABLE):
+        raise ConfigError(f"no model is named; give the model {purpose} with -m DIRECTORY (or {DEFAULT_VARIABLE}).")
+    return model_directory(given)

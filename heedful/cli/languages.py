@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from heedful.text.directions import Directions
 
 TRIES = 3
-LINES_LOOKED_AT = 1000
 NAMES = {
     "de": ("german", "deutsch", "德语", "德文"),
     "en": ("english", "englisch", "英语", "英文"),
@@ -28,21 +27,21 @@ NAMES = {
 class Remarks:
     """Warnings about texts on stderr: the first of each kind at once, the number of the others at the end."""
 
-    def __init__(self, kind: str = "line") -> None:
-        self.kind = kind
+    def __init__(self, kind: str = "line", *, quiet: bool = False) -> None:
+        self.kind, self.quiet = kind, quiet
         self.counts: Counter[str] = Counter()
 
     def add(self, remarks: Iterable[tuple[int, str]], say: Callable[[str], None]) -> None:
         """Take in what is odd about some texts, with their numbers."""
         for number, remark in remarks:
             self.counts[remark] += 1
-            if self.counts[remark] == 1:
+            if self.counts[remark] == 1 and not self.quiet:
                 say(f"warning: {self.kind} {number} {remark}; it is translated all the same.")
 
     def end(self, say: Callable[[str], None]) -> None:
         """Tell of the rest."""
         for remark, count in self.counts.items():
-            if count > 1:
+            if count > 1 and not self.quiet:
                 say(f"warning: {count - 1:,} more {self.kind}{'s' * (count > 2)} like that ({remark}).")
 
 
@@ -58,8 +57,8 @@ class Asking:
     def task_for(self, texts: Sequence[str]) -> Task:
         """The task for these texts; each source language that leaves a choice is asked about once."""
         if self.is_possible:
-            for text in texts:
-                source = self.task.source_language or self.directions.detect(text)[0]
+            known = self.task.source_language or self.task.likely_language
+            for source in [known] if known else [self.directions.detect(text)[0] for text in texts]:
                 if source is not None and source not in self.answers and self.directions.is_open(source):
                     self.answers[source] = ask(source, self.directions.targets_of(source))
         return replace(self.task, target_language=self.answers) if self.answers else self.task
@@ -87,16 +86,27 @@ def say(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-def translating(task: Task, device: str, remarks: Remarks) -> tuple[Callable[[Sequence[str]], list[Translation]], bool]:
-    """The function that translates texts, asks what must be asked, and tells what is odd; and whether it may ask."""
+def translating(
+    task: Task, device: str, remarks: Remarks, *, is_one_text: bool
+) -> tuple[Callable[[Sequence[str]], list[Translation]], bool]:
+    """The function that translates texts, asks what must be asked, and reports what is odd; and whether it may ask.
+
+    `is_one_text`: the texts are lines of one, so the lines before may decide the language of one that is in doubt.
+    """
     from heedful.decoding.bulk.task import remarks_of
+    from heedful.text.directions import LanguageEvidence
 
     translator = task.load_translator(device)
     asking = Asking(task, translator.directions)
+    is_open = is_one_text and translator.directions.needs_evidence(task.source_language, task.target_language)
+    evidence = LanguageEvidence(translator.directions)
     number = 1
 
     def translate(texts: Sequence[str]) -> list[Translation]:
         nonlocal number
+        if is_open and task.likely_language is None:
+            evidence.read(texts)
+            asking.task = replace(task, likely_language=evidence.language)
         try:
             translations = asking.task_for(texts).translate(translator, texts)
         except TextError as error:

@@ -39,7 +39,7 @@ def average(
 
 def info(
     model: Annotated[
-        Path | None, typer.Argument(metavar="MODEL", help="Directory or name; without it ./model, else our own.")
+        Path | None, typer.Argument(metavar="MODEL", help="Directory or name; without it the bundled model.")
     ] = None,
     check: Annotated[bool, typer.Option("--verify", help="Compare every file with its checksum.")] = False,
     card: Annotated[bool, typer.Option("--card", help="Print the model card.")] = False,

@@ -75,9 +75,7 @@ Quantization = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 ModelDirectory = Annotated[
     Path | None,
-    typer.Option(
-        "--model", "-m", metavar="MODEL", help="Directory or name (heedful models); else ./model, else our own."
-    ),
+    typer.Option("--model", "-m", metavar="MODEL", help="Directory or name (heedful models); else the bundled model."),
 ]
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for what is written.")]
 LabelLanguage = Annotated[str, typer.Option("--lang", metavar="CODE", help="Labels in English (en) or Chinese (zh).")]

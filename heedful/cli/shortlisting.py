@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import corpora_of, language_of, model_directory
+from heedful.cli.flags import corpora_of, language_of, own_model_directory
 from heedful.config import CorpusConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.request import from_mapping
@@ -45,7 +45,7 @@ def shortlist(
     found = corpora_of(sources, targets, data)
     if not found:
         raise ConfigError("no pairs to learn from: give --source and --target, or --data.")
-    directory = model_directory(model)
+    directory = own_model_directory(model, "that the shortlist is for")
     refuse_in_box(directory)
     from heedful.checkpoint.arrays import load_arrays
     from heedful.checkpoint.directory import prepare_directory

@@ -60,6 +60,7 @@ def translate(
     portion_lines: options.PortionLines = None,
     shard: options.ShardOf = None,
     overwrite: options.BeginAnew = False,
+    quiet: options.Quiet = False,
     settings: options.Settings = None,
 ) -> None:
     """Translate text: exactly one line out for each line in.
@@ -81,7 +82,7 @@ def translate(
     flags = dict(locals())
     search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
     check_request(words, input_file, output, search, as_json=as_json, align=align)
-    whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite)
+    whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite, quiet)
     whole.refuse_without_files(None if words else input_file, output)
     directory = model_directory(model)
     from heedful.decoding.bulk.task import Task
@@ -97,23 +98,33 @@ def translate(
         as_json=as_json,
         search=search,
     )
-    tell_first(task, whole.device, words, input_file)
+    if not quiet:
+        tell_first(task, whole.device, words, input_file)
     if input_file and output and is_bulk(input_file, output):
         translate_bulk(task, input_file, output, whole)
         return
-    translate_stream(task, whole.device, words, input_file, output)
+    translate_stream(task, whole.device, words, input_file, output, quiet=quiet)
 
 
 def translate_stream(
-    task: Task, device: str, words: Sequence[str] | None, input_file: str | None, output: Path | None
+    task: Task,
+    device: str,
+    words: Sequence[str] | None,
+    input_file: str | None,
+    output: Path | None,
+    *,
+    quiet: bool = False,
 ) -> None:
     """Translate words, or lines as they arrive, onto stdout or into a file."""
-    remarks = Remarks("text" if words else "line")
-    run, may_ask = translating(task, device, remarks)
-    if not words and input_file in (None, "-") and sys.stdin.isatty():
+    remarks = Remarks("text" if words else "line", quiet=quiet)
+    is_typed = not words and input_file in (None, "-") and sys.stdin.isatty()
+    if input_file is not None and Path(input_file).is_file():
+        task = task.with_language_of(input_file)
+    run, may_ask = translating(task, device, remarks, is_one_text=not words and not is_typed)
+    if is_typed:
         run = forgiving(run)
     chunks = iter([_readable(words)]) if words else chunks_of(input_file)
-    shown = not may_ask and (output is not None or not sys.stdout.isatty())  # no question amid a spinner
+    shown = not quiet and not may_ask and (output is not None or not sys.stdout.isatty())  # no question amid a spinner
     with destination(output) as file, progress(wanted=shown) as tell:
         write_translations(chunks, run, file, tell, as_json=task.as_json, one_line=not words)
     remarks.end(say)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.checkpoint.alignment import AlignmentSource, recorded_source
 from heedful.checkpoint.exported import RECORD
-from heedful.checkpoint.finding import REMEDY, box_model, find_model
+from heedful.checkpoint.finding import default_model, find_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
@@ -22,7 +23,7 @@ from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.request import from_mapping, to_mapping
 from heedful.text.corpus import Direction
-from heedful.text.directions import Choice, Directions
+from heedful.text.directions import Choice, Directions, LanguageEvidence
 from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class Translator:
     ) -> Translator:
         """The translator of a model directory, with the settings saved there.
 
-        `path`: a directory, or the name of an installed model; None: the model that came with the package.
+        `path`: a directory, or the name of an installed model; None: that of the environment variable HEEDFUL_MODEL,
+        else the bundled one.
 
         `engine`: "torch" can do everything; "native" is int8 on CPUs; "ctranslate2" also reads what `heedful export`
         wrote; "auto" takes native on CPUs, torch on GPUs and for what native cannot do, CTranslate2 for what was
@@ -89,9 +91,7 @@ class Translator:
         `quantization`: how the weights are kept, such as "int8"; None: for native int8, for CTranslate2 float32, or as
         they were exported. torch has "float32" and "bfloat16", in which it also computes; None: as they were saved.
         """
-        path = box_model() if path is None else find_model(path)
-        if path is None:
-            raise ConfigError(f"no model came with this heedful; give {REMEDY}")
+        path = default_model() if path is None else find_model(path)
         chosen = choose_engine(engine, exported=(path / RECORD).is_file())
         where: Any = None
         model: object
@@ -152,6 +152,7 @@ class Translator:
         *,
         target_language: str | Mapping[str, str] | None = None,
         source_language: str | None = None,
+        likely_language: str | None = None,
         target_prefix: Sequence[str | None] | None = None,
         align: bool = False,
         **settings: Any,
@@ -161,13 +162,15 @@ class Translator:
         `target_language`: the language to translate into, or one for each source language, such as {"en": "de"}; None:
         in a model with several, each text goes where its own language leaves one choice, or into English.
         `source_language`: the language of all texts; None: in a model with several, each text's is detected.
+        `likely_language`: what a text is taken to be in that does not show its language clearly, as of the lines around
+        it; None: each text is judged alone, and by the others only where it would be an error.
         `target_prefix`: for each text what its translation must begin with, or None. `align`: also tell which source
         token each target token comes from. `settings` change the search for this call: any key of `DecodingConfig`,
         such as `beam_size=8`, `num_best=4`, `method="sampling"`.
         """
         self._check_texts(texts, target_prefix, target_language)
         config = self._search_settings(settings)
-        choices = self._choose(texts, source_language, target_language)
+        choices = self._choose(texts, source_language, target_language, likely_language)
         spelling = Spelling(self.tokenizer)
         if config.split == "long":  # which asks for the length of each line
             spelling.read((line, c.target) for text, c in zip(texts, choices, strict=True) for line in lines_of(text))
@@ -205,13 +208,21 @@ class Translator:
         chunk_size: int = 1024,
         **settings: Any,
     ) -> Iterator[Translation]:
-        """Translate a stream, one translation a line in the same order, reading `chunk_size` lines at a time."""
+        """Translate a stream, one translation a line in the same order, reading `chunk_size` lines at a time.
+
+        The lines are those of one text: one that does not show its language clearly is in that of the lines so far.
+        """
         lines = iter(lines)
+        evidence = LanguageEvidence(self.directions)
+        is_open = self.directions.needs_evidence(source_language, target_language)
         languages: Any = {"target_language": target_language, "source_language": source_language}
         behind = 0
         while chunk := [line.rstrip("\r\n") for line in islice(lines, chunk_size)]:
+            if is_open:
+                evidence.read(chunk)
+            likely = evidence.language
             try:
-                translations = self.translate(chunk, **languages, align=align, **settings)
+                translations = self.translate(chunk, **languages, likely_language=likely, align=align, **settings)
             except TextError as error:
                 number = behind + error.number
                 raise TextError(number, error.problem, f"line {number}") from None
@@ -219,15 +230,28 @@ class Translator:
             behind += len(chunk)
 
     def _choose(
-        self, texts: Sequence[str], source_language: str | None, target_language: str | Mapping[str, str] | None
+        self,
+        texts: Sequence[str],
+        source: str | None,
+        target: str | Mapping[str, str] | None,
+        likely: str | None,
     ) -> list[Choice]:
-        """The languages of each text."""
+        """The languages of each text; one that alone would be an error, and is in doubt, goes by the others."""
         choices = []
+        others = LanguageEvidence(self.directions)
         for number, text in enumerate(texts, start=1):
             try:
-                choices.append(self.directions.choose(text, source=source_language, target=target_language))
+                choices.append(self.directions.choose(text, source=source, target=target, likely=likely))
+                continue
             except DecodingError as error:
-                raise TextError(number, str(error)) from None
+                problem = TextError(number, str(error))
+            if likely is None and self.directions.needs_evidence(source, target) and self.directions.is_doubtful(text):
+                if others.language is None:
+                    others.read(texts)
+                with suppress(DecodingError):
+                    choices.append(self.directions.choose(text, target=target, likely=others.language))
+                    continue
+            raise problem
         return choices
 
     def _check_texts(

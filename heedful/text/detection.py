@@ -37,6 +37,11 @@ HAN_WEIGHT = 4.0
 LEAST_KANA = 0.1
 """Share of kana among kana and Chinese characters from which a text is Japanese."""
 
+CLEAR = 0.999
+"""How sure a language in Latin letters must be to be clear: short names and titles often reach 0.99."""
+CLEAR_SHARE = 0.8
+"""Share of letters in one script that makes a language clear where the script decides."""
+
 _WORD, _LETTER = re.compile(r"[^\W\d_]+"), re.compile("[A-Za-z]")
 _IN_LISTS = {
     word: tuple(language for language, words in FREQUENT_WORDS.items() if word in words)
@@ -62,6 +67,19 @@ def detect_language(text: str, among: Sequence[str] | None = None) -> tuple[str 
         return next(iter(fitting)), share / len(fitting)
     plain, sure = _among_latin(_WORD.findall(beginning.lower()), tuple(dict.fromkeys(fitting.values())))
     return next(code for code in fitting if fitting[code] == plain), sure * share
+
+
+def is_clear(text: str, confidence: float | None, least_words: int) -> bool:
+    """Whether a text shows its language clearly; `confidence` as detected, None for a language that is not chosen from.
+
+    In Latin letters that takes some words; names, titles and signatures are often in another language than the text.
+    """
+    script = script_of(text[:MOST_CHARACTERS])[0]
+    if script is None:
+        return False
+    if script != "LATIN":
+        return confidence is None or confidence >= CLEAR_SHARE
+    return (confidence is None or confidence >= CLEAR) and len(_WORD.findall(text[:MOST_CHARACTERS])) >= least_words
 
 
 @lru_cache(maxsize=1000)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,10 +11,13 @@ from typing import Any, NamedTuple
 from heedful.config import DataConfig
 from heedful.errors import DecodingError
 from heedful.text.corpus import Direction, direction
-from heedful.text.detection import can_detect, detect_language, plain_code, script_of, strangers_to
+from heedful.text.detection import can_detect, detect_language, is_clear, plain_code, script_of, strangers_to
 
 PREFERRED = "en"
 """The target of a text that could go into several languages, this one among them."""
+WORDS_ALONE, WORDS_AMONG_OTHERS = 2, 5
+"""Least words by which the language of a text is clear: where it stands alone, and against the lines around it."""
+MOST_BYTES = 100  # of a line that count as evidence: no line outweighs many
 BEFORE = "started_from_directions"
 """Where the details of a model's training tell what the model it went on from had learned."""
 
@@ -63,17 +67,24 @@ class Directions:
 
     def is_open(self, source: str | None) -> bool:
         """Whether somebody must say into which language a text in this one goes."""
-        targets = self.targets_of(source)
-        return len(targets) != 1 and preferred(targets) is None
+        return self.only_target(source) is None
 
     def require_target(self, target: str | None, what: str) -> None:
         """A `DecodingError` if a model with several targets is not told one; `what` it would be told."""
         if target is None and len(self.tags) > 1:
             raise DecodingError(f"this model translates into {', '.join(self.tags)}; name {what} (--to).")
 
-    def choose(self, text: str, *, source: str | None = None, target: str | Mapping[str, str] | None = None) -> Choice:
+    def choose(
+        self,
+        text: str,
+        *,
+        source: str | None = None,
+        target: str | Mapping[str, str] | None = None,
+        likely: str | None = None,
+    ) -> Choice:
         """The languages of one text. `target`: the language asked for, or one for each source language.
 
+        `likely`: the language of the lines around it, which a text is in that does not clearly show another.
         Raises `DecodingError` when nothing says into which language the text goes; what it says follows "text 3".
         """
         if len(self.tags) < 2:
@@ -81,23 +92,61 @@ class Directions:
         if source is not None and source not in self.languages:
             raise DecodingError(f"is said to be in {source!r}, but this model {self._has()}.")
         found, confidence, foreign = self.detect(text) if source is None else (source, None, None)
+        usual = None if likely is None else self.only_target(likely)
+        doubtful = None
+        is_decided = found != likely and (usual is not None or target is not None)
+        if is_decided and self._follows(text, confidence, likely, source):
+            doubtful, found, confidence, foreign = found or foreign, likely, None, None
         wanted = target.get(found or "") if isinstance(target, Mapping) else target
         if wanted is not None:
             self._check_tag(wanted)
-            return Choice(found, wanted, confidence, self._remark(found, wanted, foreign))
-        if foreign is not None:
+            is_sure = source is not None or is_clear(text, confidence, WORDS_ALONE)
+            return Choice(found, wanted, confidence, self._remark(found, wanted, foreign) if is_sure else None)
+        if foreign is not None and usual is None:
             raise DecodingError(
                 f"looks like {foreign}, and this model {self._has()}; name its language (--from, source_language) or "
                 f"the one to translate into (--to, target_language)."
             )
-        targets = self.targets_of(found)
-        if found is None and is_wordless(text, self.languages):
-            targets = targets[:1] if preferred(targets) is None else targets
-        if preferred(targets) or len(targets) == 1:
-            return Choice(found, preferred(targets) or targets[0], confidence)
-        told = f"is in {found!r} and may go into {', '.join(targets)}" if found else f"may go into {', '.join(targets)}"
+        only = self.only_target(found, text) if foreign is None else None
+        only = usual if usual and found is None and foreign is None else only
+        if only is not None:
+            return Choice(found, only, confidence, self._doubt(doubtful, only, likely))
+        if usual is not None:
+            return Choice(found, usual, confidence, self._remark(found, usual, foreign))
+        told = ", ".join(self.targets_of(found))
+        told = f"is in {found!r} and may go into {told}" if found else f"may go into {told}"
         other = ", or its true language (--from, source_language)" if source is None and found else ""
         raise DecodingError(f"{told}; no target language was given. Name one of them (--to, target_language){other}.")
+
+    def _follows(self, text: str, confidence: float | None, likely: str | None, source: str | None) -> bool:
+        """Whether a text with words is taken to be in the language of the lines around it."""
+        if likely is None or source is not None or is_wordless(text, self.languages):
+            return False
+        return not is_clear(text, confidence, WORDS_AMONG_OTHERS)
+
+    def only_target(self, source: str | None, text: str | None = None) -> str | None:
+        """Where a text in this language goes if nothing else is said; None if that is open.
+
+        Text without words goes anywhere.
+        """
+        targets = self.targets_of(source)
+        is_anything = source is None and text is not None and is_wordless(text, self.languages)
+        return preferred(targets) or (targets[0] if len(targets) == 1 or (targets and is_anything) else None)
+
+    def _doubt(self, looks_like: str | None, target: str, likely: str | None) -> str | None:
+        """What to know about a text that was taken for another language than it looks like."""
+        is_known = looks_like in self.languages
+        if looks_like in (None, likely) or (is_known and self.only_target(looks_like) == target):
+            return None
+        return f"may be in {looks_like!r}, but does not show it clearly, and is taken to be in {likely!r} like the rest"
+
+    def is_doubtful(self, text: str) -> bool:
+        """Whether a text does not show its language so clearly that the texts around it do not matter."""
+        return not is_clear(text, self.detect(text)[1], WORDS_AMONG_OTHERS)
+
+    def needs_evidence(self, source: str | None, target: str | Mapping[str, str] | None) -> bool:
+        """Whether the lines around a text may decide where it goes: nobody has said it, and languages are detected."""
+        return len(self.tags) > 1 and source is None and not isinstance(target, str) and can_detect(self.languages)
 
     def detect(self, text: str) -> tuple[str | None, float | None, str | None]:
         """The language of a text among the model's, how sure it is, and what else it looks like if it is none."""
@@ -148,6 +197,28 @@ class Directions:
 
     def _has(self) -> str:
         return f"knows {', '.join(self.languages)}"
+
+
+class LanguageEvidence:
+    """The language that most of a text is in, by its lines: for those that do not show their own."""
+
+    def __init__(self, directions: Directions) -> None:
+        self.directions = directions
+        self._weights: Counter[str] = Counter()
+
+    def read(self, lines: Iterable[str]) -> None:
+        """Count lines; longer and clearer ones weigh more."""
+        for line in lines:
+            found, confidence, foreign = self.directions.detect(line)
+            if language := found or foreign:
+                size = len(line[:MOST_BYTES].encode("utf-8", errors="replace"))
+                self._weights[language] += round(min(size, MOST_BYTES) * (confidence or 1.0))
+
+    @property
+    def language(self) -> str | None:
+        """The one with the most evidence; None if there is none, or it is none of the model's."""
+        most = max(self._weights, key=lambda language: (self._weights[language], language), default=None)
+        return most if most in self.directions.languages else None
 
 
 def learned_directions(data: DataConfig, details: Mapping[str, Any]) -> tuple[Direction, ...]:

@@ -86,7 +86,7 @@ def test_version(inside: Inside) -> None:
         (["translate", "--num-best", "2", "words"], ["--json"]),
         (["translate", "--align", "words"], ["--json"]),
         (["info", "missing"], ["missing"]),
-        (["info"], ["./model", "heedful train"]),
+        (["info"], ["no model is named", "heedful train"]),
         (["average", "one", "-o", "out"], ["two"]),
         (["average", "one", "two", "-o", "out"], ["one"]),
         (["score"], ["FILE"]),

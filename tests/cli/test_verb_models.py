@@ -76,7 +76,7 @@ def test_a_path_goes_before_a_name_and_folders_go_in_their_order(
         finding.find_model("mine2")
 
 
-def test_without_a_name_it_is_the_working_directory_s_then_that_of_the_box(
+def test_without_a_name_it_is_the_bundled_model_or_that_of_the_environment(
     box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -86,40 +86,34 @@ def test_without_a_name_it_is_the_working_directory_s_then_that_of_the_box(
     (box / "en-de-zh").rename(box / "third")
     with pytest.raises(ConfigError, match="several models came with heedful: another, third"):
         finding.box_model()
-    shutil.copytree(several, tmp_path / "model")
-    assert finding.default_model() == Path("model")
-    shutil.rmtree(tmp_path / "model")
-    shutil.rmtree(box)
-    with pytest.raises(ConfigError, match=r"no model is named, there is no \./model, and none came with"):
-        finding.default_model()
-    with pytest.raises(ConfigError, match="no model came with this heedful"):
+    shutil.copytree(several, tmp_path / "data/heedful/models/mine")
+    monkeypatch.setenv("HEEDFUL_MODEL", "mine")
+    assert finding.default_model() == tmp_path / "data/heedful/models/mine"
+    monkeypatch.setenv("HEEDFUL_MODEL", "mein")
+    with pytest.raises(ConfigError, match=r"did you mean 'mine'.*HEEDFUL_MODEL"):
         heedful.Translator.load()
-
-
-def test_something_else_that_is_called_model_is_passed_by(
-    box: Path, inside: Inside, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    own = tmp_path / "model"
-    own.write_text("a file")
-    assert finding.default_model() == box / "en-de-zh"
-    own.unlink()
-    (own / "training").mkdir(parents=True)
-    (own / "__init__.py").touch()
-    (own / "config.json").write_text('{"model_type": "bert"}')
-    assert finding.default_model() == box / "en-de-zh"
-    assert "Three languages" in inside("info").out
-    (own / "training/run.json").touch()  # a run of ours that has saved nothing yet is not passed by in silence
-    assert finding.default_model() == Path("model")
-    inside("info").refused("no finished model yet", "--resume")
-    shutil.rmtree(own)
-    shutil.copytree(several, own)
-    (own / "checksums.json").unlink()
-    inside("info").refused("checksums.json", "is missing")
-    shutil.rmtree(own)
-    own.mkdir()
+    monkeypatch.delenv("HEEDFUL_MODEL")
     shutil.rmtree(box)
-    inside("info").refused("model is empty")
+    shutil.copytree(several, tmp_path / "model")
+    for load in (finding.default_model, heedful.Translator.load):
+        with pytest.raises(ConfigError, match=r"no model is named, and none came with heedful; give -m"):
+            load()
+
+
+def test_a_model_in_the_working_directory_is_used_only_when_named(
+    box: Path, inside: Inside, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    bundled = inside("translate", "-m", "en-de-zh", "--to", "de", *SHORT, "Good morning.")
+    assert inside("translate", "--to", "de", *SHORT, "Good morning.").out == bundled.out
+    assert "Three languages" in inside("info").out and "Digits reversed" in inside("info", "model").out
+    assert inside("models").out.count("used when none is named") == 1
+    monkeypatch.setenv("HEEDFUL_MODEL", "model")
+    assert "Digits reversed" in inside("info").out
+    assert inside("translate", *SHORT, "1 2 3").out == inside("translate", "-m", "model", *SHORT, "1 2 3").out
+    monkeypatch.delenv("HEEDFUL_MODEL")
+    inside("shortlist", "--source", "a", "--target", "b").refused("no model is named", "-m DIRECTORY", "shortlist")
+    inside("paper", "parse", "It works.").refused("no model is named", "-m DIRECTORY", "parses")
 
 
 def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
@@ -207,22 +201,23 @@ def test_whole_files_of_mixed_languages(box: Path, inside: Inside, tmp_path: Pat
     assert "warning: line 1 looks" in warned.error and "19 more lines" in warned.error
     mixed.write_text("Guten Morgen\nGood morning\n")
     inside("translate", "-i", mixed, "-o", "out").refused("'en'", "--to", f"{mixed}:2 is in")
-    mixed.write_text("Guten Morgen\n" * 8 + "Good morning\nGuten Tag\n")
-    flags = ["translate", *SHORT, "-i", mixed, "-o", "kept", "--portion", 4]
+    mixed.write_text("Guten Morgen\n" * 8 + "Guten Morgen " * 900 + "\nGuten Tag\n")
+    flags = ["translate", *SHORT, "-i", mixed, "-o", "kept", "--portion", 4, "--split", "never"]
     for workers in (1, 2):
         ended = inside(*flags, "--workers", workers)
-        ended.refused(f"{mixed}:9 is in 'en'", "8 lines before", "kept.partial", "--from, --to", "--overwrite")
+        ended.refused(f"{mixed}:9 has a line of", "8 lines before", "kept.partial", "--from, --to", "--overwrite")
     inside(*flags, "--to", "zh").refused("--overwrite")
-    assert inside(*flags, "--to", "zh", "--overwrite").code == 0
+    assert inside(*flags[:-2], "--to", "zh", "--overwrite").code == 0
 
 
 def test_from_a_pipe_an_error_names_the_true_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though lines are translated in portions, of which each begins to count anew."""
     monkeypatch.setattr("heedful.cli.translating.LINES_AT_ONCE", 4)
-    ended = inside("translate", *SHORT, given=b"Guten Morgen\n" * 10 + b"Good morning\n")
+    english = b"This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
+    ended = inside("translate", *SHORT, given=b"Guten Morgen\n" * 10 + english * 2)
     ended.refused("heedful: line 11 is in 'en'", "--to")
     assert ended.out.count("\n") == 8  # the portions before it
-    ended = inside("translate", *SHORT, *["Guten Morgen"] * 5, "Good morning")
+    ended = inside("translate", *SHORT, *["Guten Morgen"] * 5, english.decode())
     ended.refused("heedful: text 6 is in 'en'")
 
 
@@ -271,7 +266,8 @@ def test_python_has_the_same_defaults(box: Path) -> None:
         translator.translate(["Guten Morgen", "Good morning"])
     streamed = list(translator.translate_lines(["Guten Morgen\n"], source_language="de", max_length=3))
     assert [one.text for one in streamed] == [found[0].text]
-    lines = translator.translate_lines(["Guten Morgen\n"] * 5 + ["Good morning\n"], chunk_size=4, max_length=3)
+    english = "This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
+    lines = translator.translate_lines(["Guten Morgen\n"] * 5 + [english], chunk_size=4, max_length=3)
     with pytest.raises(TextError, match="line 6 is in 'en'") as told:
         list(lines)
     assert told.value.number == 6  # of all lines, however many are read at a time
@@ -303,7 +299,7 @@ def test_a_shortlist_grows_language_by_language(box: Path, inside: Inside, tmp_p
 
     for code, texts in (("en", LINES[0::3]), ("de", LINES[1::3]), ("zh", LINES[2::3])):
         (tmp_path / f"text.{code}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    inside("shortlist", "-s", tmp_path / "text.en", "-t", tmp_path / "text.de").refused(
+    inside("shortlist", "-m", "en-de-zh", "-s", tmp_path / "text.en", "-t", tmp_path / "text.de").refused(
         "came with heedful", "heedful export --to compact -m en-de-zh -o my-en-de-zh"
     )
     assert inside("export", "--to", "compact", "-m", "en-de-zh", "-o", tmp_path / "mine").code == 0

@@ -48,11 +48,6 @@ def test_the_name_of_a_file_is_text_but_perhaps_not_meant_so(inside: Inside, mod
     assert ended.error.count("is translated as text") == 1
 
 
-def test_the_model_here_is_the_default(inside: Inside, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "model").symlink_to(model)
-    assert inside("translate", "1 2 3").out == inside("translate", "-m", model, "1 2 3").out
-
-
 def test_without_the_native_engine_it_says_why_it_is_slow(
     inside: Inside, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

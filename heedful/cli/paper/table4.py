@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import command_line, model_directory, search_settings, settings_of
+from heedful.cli.flags import command_line, own_model_directory, search_settings, settings_of
 from heedful.cli.outcome import INTERRUPTED
 from heedful.errors import ConfigError
 from heedful.request import settle
@@ -168,7 +168,7 @@ def parse(
     if words and input_file is not None:
         raise ConfigError("give sentences as arguments or a file with -i, not both.")
     search = search_settings(settings, beam_size=beam_size)
-    directory = model_directory(model)
+    directory = own_model_directory(model, "that parses")
     from heedful.cli.lines import chunks_of
     from heedful.paper.parsing.parser import Parser
     from heedful.text.trees import draw_tree, write_tree

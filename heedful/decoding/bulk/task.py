@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.checkpoint.exported import RECORD
-from heedful.checkpoint.identity import identify_model
+from heedful.checkpoint.identity import identify_model, read_directions
 from heedful.config import DecodingConfig
+from heedful.decoding.bulk.portions import read_portions
 from heedful.decoding.engines.interface import choose_engine
 from heedful.decoding.hypothesis import Translation
 from heedful.request import from_mapping, to_mapping
+from heedful.text.directions import LanguageEvidence
 
 if TYPE_CHECKING:
     from heedful.decoding.translator import Translator
 
+LINES_FOR_LANGUAGE = 1000
+"""First lines of a file that show its language; a fixed number, so that all shards see the same."""
 NO_MATTER = "tokens_per_batch"
 """The setting that may change between a run and the one that goes on with it: it says how much memory is used."""
 
@@ -32,6 +36,8 @@ class Task:
     target_language: str | Mapping[str, str] | None = None
     """The language to translate into, or one for each source language."""
     source_language: str | None = None
+    likely_language: str | None = None
+    """What a line is taken to be in that does not show its language clearly: that of the file."""
     prefix: str | None = None
     """What each translation begins with."""
     align: bool = False
@@ -56,10 +62,21 @@ class Task:
             texts,
             target_language=self.target_language,
             source_language=self.source_language,
+            likely_language=self.likely_language,
             target_prefix=[self.prefix] * len(texts) if self.prefix else None,
             align=self.align,
             **self.search,
         )
+
+    def with_language_of(self, path: str) -> Task:
+        """The task with the language of a file, by its first lines, where nobody has said it and it may matter."""
+        directions = read_directions(self.model)
+        if not directions.needs_evidence(self.source_language, self.target_language):
+            return self
+        evidence = LanguageEvidence(directions)
+        first = next(read_portions(path, LINES_FOR_LANGUAGE), None)
+        evidence.read(first.texts(path)[0] if first else ())
+        return replace(self, likely_language=evidence.language)
 
     def engine_name(self, device: str = "auto") -> str:
         """The engine that will run the model; "auto" is decided."""
@@ -105,6 +122,7 @@ class Task:
             "device": device,
             "target_language": self.target_language,
             "source_language": self.source_language,
+            "likely_language": self.likely_language,
             "prefix": self.prefix,
             "align": self.align,
             "json": self.as_json,

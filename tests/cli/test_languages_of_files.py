@@ -1,0 +1,126 @@
+"""Which language the lines of a file, a pipe and a list are in: short lines follow the lines around them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import heedful
+from heedful.errors import TextError
+from heedful.text.corpus import Direction
+from heedful.text.directions import Directions, LanguageEvidence
+from tests.cli.program import Inside, run
+
+MAIL = """Guten Tag,
+ich möchte gerne zwei Karten für morgen Abend bestellen.
+Hi Tom,
+
+Merci beaucoup
+42
+Können Sie mir bitte sagen, was sie kosten?
+This is a long English sentence in the middle of it.
+Wir freuen uns auf den Abend mit Ihnen.
+Team Support
+"""
+BUNDLED = ["translate", "-m", "en-de-zh", "--method", "greedy", "--max-length", "12"]
+DIRECTIONS = Directions(
+    (Direction("en", "de"), Direction("de", "en"), Direction("en", "zh"), Direction("zh", "en")), ("de", "en", "zh")
+)
+
+
+@pytest.fixture
+def mail(tmp_path: Path) -> Path:
+    path = tmp_path / "mail.de"
+    path.write_text(MAIL, encoding="utf-8")
+    return path
+
+
+def test_a_short_line_in_another_language_does_not_stop_a_file(inside: Inside, mail: Path, tmp_path: Path) -> None:
+    told = inside(*BUNDLED, "-i", mail)
+    assert told.code == 0 and told.out.count("\n") == MAIL.count("\n")
+    assert "warning: line 10 may be in 'en'" in told.error and "taken to be in 'de'" in told.error
+    assert "line 8 looks as if it were in 'en' already" in told.error
+    lines = told.out.splitlines()
+    expected = inside(*BUNDLED, "--from", "de", "-i", mail).out.splitlines()
+    assert lines == expected and lines[9] == "Team Support"
+    assert inside(*BUNDLED, given=MAIL.encode()).out == told.out  # a pipe
+    assert inside(*BUNDLED, "-i", mail, "-o", "out").code == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8") == told.out
+    about = [json.loads(line) for line in inside(*BUNDLED, "--json", "-i", mail).out.splitlines()]
+    assert [one.get("source_language") for one in about] == ["de", "de", "de", None, "de", None, "de", "en", "de", "de"]
+
+
+def test_quiet_leaves_errors_alone_on_stderr(inside: Inside, mail: Path) -> None:
+    assert inside(*BUNDLED, "-i", mail, "-q").error == ""
+    assert inside(*BUNDLED, "-i", mail, "-o", "out", "--quiet").error == ""
+    assert inside(*BUNDLED, "--to", "de", "-q", "Das ist ein Satz auf Deutsch.", "mail.de").error == ""
+    inside(*BUNDLED, "--quiet", "This is a sentence in English.").refused("--to")
+
+
+def test_shards_portions_and_resumed_runs_agree_on_the_language(inside: Inside, mail: Path, tmp_path: Path) -> None:
+    """Alone, the last portions would be taken for English, which could not be translated at all."""
+    whole = inside(*BUNDLED, "-i", mail).out
+    (tmp_path / "mail.gz").write_bytes(gzip.compress(mail.read_bytes()))
+    for index in (2, 3, 1):
+        assert inside(*BUNDLED, "-i", "mail.gz", "-o", "out", "--portion", 1, "--shard", f"{index}/3").code == 0
+    assert inside("merge", "out", "-i", mail).code == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8") == whole
+    many = [*BUNDLED, "-i", mail, "-o", "parts", "--portion", 2, "--workers", 2]
+    assert run(*many, cwd=tmp_path).code == 0
+    assert (tmp_path / "parts").read_text(encoding="utf-8") == whole
+    lines = MAIL.encode().splitlines(keepends=True)
+    mail.write_bytes(b"".join([*lines[:2], b"\xff\n"]))
+    stopped = [*BUNDLED, "-i", mail, "-o", "again", "--portion", 1]
+    inside(*stopped).refused("mail.de:3", "UTF-8")
+    assert json.loads((tmp_path / "again.record.json").read_bytes())["made"]["identity"]["likely_language"] == "de"
+    mail.write_bytes(b"".join([*lines[:2], *[b"This is a long sentence in English, and not the last one.\n"] * 9]))
+    assert inside(*stopped).code == 0  # the language of the file stays what it was when it was begun
+    assert (tmp_path / "again").read_bytes().count(b"\n") == 11
+
+
+def test_a_file_in_a_language_that_leaves_a_choice_still_wants_a_target(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "mail.en").write_text("Hello,\nI would like to order two tickets for the evening.\nDanke\n")
+    inside(*BUNDLED, "-i", "mail.en").refused("line 1 is in 'en' and may go into de, zh", "--to")
+    inside(*BUNDLED, "-i", "mail.en", "-o", "out").refused("mail.en:1", "--to")
+    inside(*BUNDLED, given=b"Hello\n").refused("--to")
+
+
+def test_what_is_unsure_is_not_remarked_on() -> None:
+    for text in ("Dear Ms. Schneider,", "Hi Tom,", "</div>"):
+        assert DIRECTIONS.choose(text, target="de").remark is None
+    assert "already" in (DIRECTIONS.choose("Das ist ein Satz.", target="de").remark or "")
+    assert "already" in (DIRECTIONS.choose("你好", target="zh").remark or "")
+
+
+def test_evidence_comes_from_all_lines_and_clear_lines_go_by_themselves() -> None:
+    evidence = LanguageEvidence(DIRECTIONS)
+    assert evidence.language is None
+    evidence.read(["Team Support", "", "123"])
+    assert evidence.language == "en"
+    evidence.read(["Das ist ein langer Satz in deutscher Sprache.", "Und noch einer davon."])
+    assert evidence.language == "de"
+    target = {"de": "zh", "en": "de"}
+    assert DIRECTIONS.choose("Team Support", target=target, likely="de")[:2] == ("de", "zh")
+    assert DIRECTIONS.choose("This is a clear sentence in English.", target=target, likely="de")[:2] == ("en", "de")
+    assert DIRECTIONS.choose("你好", likely="de")[:2] == ("zh", "en")
+    assert DIRECTIONS.choose("", likely="de").target == "en"
+    evidence.read(["Je ne sais pas ce que vous avez dit dans la maison avec les autres enfants."] * 4)
+    assert evidence.language is None
+
+
+def test_in_python_a_text_in_doubt_goes_by_the_others_only_where_it_would_be_an_error() -> None:
+    translator = heedful.Translator.load("en-de-zh")
+    with pytest.raises(TextError, match="text 1 is in 'en'"):
+        translator.translate(["Team Support"], max_length=4)
+    found = translator.translate(["Wir freuen uns auf den Abend mit Ihnen.", "Team Support", "你好"], max_length=4)
+    assert [one.source_language for one in found] == ["de", "de", "zh"]
+    assert "like the rest" in (found[1].remark or "")
+    with pytest.raises(TextError, match="text 2 is in 'en'"):
+        translator.translate(["Wir freuen uns auf den Abend.", "This is a long sentence in English."], max_length=4)
+    told = translator.translate(["Team Support"], likely_language="de", max_length=4)[0]
+    assert (told.source_language, told.target_language) == ("de", "en")
+    lines = list(translator.translate_lines(iter(MAIL.splitlines()), chunk_size=3, max_length=4))
+    assert [one.target_language for one in lines] == ["en"] * 10
