@@ -164,11 +164,14 @@ def evaluate(
     """Translate sources with a model directory and score the translations; `settings` as for `Translator.translate`."""
     from heedful.decoding.translator import Translator
     from heedful.evaluation.score import score
+    from heedful.text.language_names import target_code
 
     if len(sources) != len(references):
         raise CorpusError(f"{len(sources)} sources but {len(references)} references; they must be line by line.")
     translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
     translator.directions.require_target(target_language, "the language of the references")
+    if target_language is not None:
+        target_language = target_code(target_language, translator.directions.target_codes)
     translations = translator.translate(sources, target_language=target_language, **settings)
     texts = [translation.text for translation in translations]
     scores = score(texts, references, target_language=target_language or translator.target_language)

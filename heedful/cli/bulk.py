@@ -58,7 +58,7 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
 
     shard = parse_shard(whole.shard)
     target, engine = shard.file(output), task.engine_name(whole.device)
-    task = replace(task, engine=engine)  # all workers have the engine that the record tells of
+    task = replace(task.with_codes(), engine=engine)  # all workers have the engine that the record tells of
     refuse_no_place(target)
     if not Path(input_file).exists():
         raise CorpusError(f"{input_file}: there is no such file.")

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from heedful.text.directions import Directions
 
 TRIES = 3
-NAMES = {
-    "de": ("german", "deutsch", "德语", "德文"),
-    "en": ("english", "englisch", "英语", "英文"),
-    "zh": ("chinese", "chinesisch", "中文", "汉语"),
-}
-"""What else an answer may call the languages of the model that came with the package."""
 
 
 class Remarks:
@@ -66,15 +60,14 @@ class Asking:
 
 def ask(source: str, targets: Sequence[str]) -> str:
     """The user's choice among several target languages, by code or by name."""
-    from heedful.text.detection import plain_code
+    from heedful.text.language_names import language_code
 
     for _ in range(TRIES):
         print(f"Translate {source} into which language? ({', '.join(targets)}) ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
-        meant = answer.strip().casefold()
-        for target in targets:
-            if meant in (target.casefold(), *NAMES.get(plain_code(target), ())):
-                return target
+        meant = language_code(answer.strip(), targets)
+        if meant in targets:
+            return meant
         if not answer:
             print(file=sys.stderr)
             break

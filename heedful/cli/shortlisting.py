@@ -13,6 +13,7 @@ from heedful.cli.flags import corpora_of, language_of, own_model_directory
 from heedful.config import CorpusConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.request import from_mapping
+from heedful.text.language_names import target_code
 
 if TYPE_CHECKING:
     from heedful.checkpoint.shortlist import Shortlist
@@ -108,7 +109,7 @@ def language_for(corpus: CorpusConfig, given: str | None, tags: Sequence[str]) -
     """The language of the tag that a corpus needs: the one that was named, or the ending of its target file."""
     if not tags:
         return None
-    language = given or language_of(corpus.target)
+    language = target_code(given, tags) if given else language_of(corpus.target)
     if language not in tags:
         name = Path(corpus.target or corpus.path or "").name
         raise ConfigError(f"{name}: into which of {', '.join(tags)}? Name it with --target-language.")

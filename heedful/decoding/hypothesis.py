@@ -75,6 +75,10 @@ class Translation:
     remark: str | None = field(default=None, compare=False)
     """What is odd about the languages: the text looks as if it were in the target language already, or in another."""
 
+    def __str__(self) -> str:
+        """The text, so that a translation can be printed."""
+        return self.text
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what was not asked for is left out."""
         plain = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}

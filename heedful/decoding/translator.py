@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from heedful.checkpoint.alignment import AlignmentSource, recorded_source
 from heedful.checkpoint.exported import RECORD
@@ -17,6 +17,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
 from heedful.decoding.segments import Segment, SplitRule, join_text, lines_of, split_text
+from heedful.decoding.settings import SearchSettings
 from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.spelling import Spelling
 from heedful.decoding.word_alignment import with_word_alignment
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 SHORTEST_USUAL_LENGTH = 32  # tokens: below this no line counts as long, however short the training sentences were
+
+
+class LoadedFrom(NamedTuple):
+    """How a translator was loaded: enough to load it again."""
+
+    path: Path
+    device: str
+    engine: str
+    quantization: str | None
 
 
 class Translator:
@@ -70,6 +80,8 @@ class Translator:
         self.target_language = target_language
         self.directions = directions or Directions((Direction(None, target_language),), tokenizer.tags)
         self.make_rule = make_rule
+        self.loaded_from: LoadedFrom | None = None
+        """None for one that was made of a model, not loaded from a directory."""
 
     @classmethod
     def load(
@@ -91,7 +103,13 @@ class Translator:
         `quantization`: how the weights are kept, such as "int8"; None: for native int8, for CTranslate2 float32, or as
         they were exported. torch has "float32" and "bfloat16", in which it also computes; None: as they were saved.
         """
-        path = default_model() if path is None else find_model(path)
+        path = (default_model() if path is None else find_model(path)).absolute()
+        translator = cls._load(path, device=device, engine=engine, quantization=quantization)
+        translator.loaded_from = LoadedFrom(path, device, engine, quantization)
+        return translator
+
+    @classmethod
+    def _load(cls, path: Path, *, device: str, engine: str, quantization: str | None) -> Translator:
         chosen = choose_engine(engine, exported=(path / RECORD).is_file())
         where: Any = None
         model: object
@@ -127,12 +145,29 @@ class Translator:
             alignment=alignment_of(loaded),
         )
 
-    def engine_for(self, **settings: Any) -> tuple[str, str]:
+    def __repr__(self) -> str:
+        """The model, the engine and the languages."""
+        engine: Any = getattr(self.engine, "native", self.engine)  # of Auto, which has torch for the rest
+        name, weights = getattr(engine, "name", "torch"), getattr(engine, "weights", None)
+        pairs = [f"{pair.source} → {pair.target}" for pair in self.directions.known if pair.source and pair.target]
+        model = str(self.loaded_from.path) if self.loaded_from else type(self.model).__name__
+        return f"Translator({model!r}, engine={name!r}, weights={weights!r}, directions={', '.join(pairs) or None!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process loads the same directory again; no weights are pickled."""
+        if self.loaded_from is None or self.make_rule is not None:
+            raise TypeError(
+                "this Translator was made of a model in memory, which is not pickled; save the model and use "
+                "Translator.load(directory), or make the Translator in the process that needs it."
+            )
+        return _load_again, (type(self), *self.loaded_from), {"config": self.config}
+
+    def engine_for(self, **settings: Unpack[SearchSettings]) -> tuple[str, str]:
         """The name of the engine that translates with these settings, and how it keeps the weights."""
         engine = self._engine_for(self._search_settings(settings))
         return getattr(engine, "name", "torch"), getattr(engine, "weights", "float32")
 
-    def uses_shortlist(self, **settings: Any) -> bool:
+    def uses_shortlist(self, **settings: Unpack[SearchSettings]) -> bool:
         """Whether translations with these settings are chosen from the model's shortlist, not from all words."""
         config = self._search_settings(settings)
         engine = self._engine_for(config)
@@ -148,19 +183,20 @@ class Translator:
 
     def translate(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         target_language: str | Mapping[str, str] | None = None,
         source_language: str | None = None,
         likely_language: str | None = None,
         target_prefix: Sequence[str | None] | None = None,
         align: bool = False,
-        **settings: Any,
+        **settings: Unpack[SearchSettings],
     ) -> list[Translation]:
         """Translate texts of any length; the results come in their order.
 
-        `target_language`: the language to translate into, or one for each source language, such as {"en": "de"}; None:
-        in a model with several, each text goes where its own language leaves one choice, or into English.
+        `target_language`: the language to translate into, by code or name ("de", "de-DE", "German"), or one for each
+        source language, such as {"en": "de"}; None: in a model with several, each text goes where its own language
+        leaves one choice, or into English.
         `source_language`: the language of all texts; None: in a model with several, each text's is detected.
         `likely_language`: what a text is taken to be in that does not show its language clearly, as of the lines around
         it; None: each text is judged alone, and by the others only where it would be an error.
@@ -168,6 +204,9 @@ class Translator:
         token each target token comes from. `settings` change the search for this call: any key of `DecodingConfig`,
         such as `beam_size=8`, `num_best=4`, `method="sampling"`.
         """
+        texts = texts if isinstance(texts, (str, list, tuple)) else list(texts)
+        source_language = self.directions.source_code(source_language)
+        target_language = self.directions.target_code(target_language)
         self._check_texts(texts, target_prefix, target_language)
         config = self._search_settings(settings)
         choices = self._choose(texts, source_language, target_language, likely_language)
@@ -206,7 +245,7 @@ class Translator:
         source_language: str | None = None,
         align: bool = False,
         chunk_size: int = 1024,
-        **settings: Any,
+        **settings: Unpack[SearchSettings],
     ) -> Iterator[Translation]:
         """Translate a stream, one translation a line in the same order, reading `chunk_size` lines at a time.
 
@@ -359,6 +398,10 @@ class Translator:
             log_prob=sum(hypothesis.log_prob for hypothesis in hypotheses),
             score=sum(hypothesis.score for hypothesis in hypotheses),
         )
+
+
+def _load_again(cls: type[Translator], path: Path, device: str, engine: str, quantization: str | None) -> Translator:
+    return cls.load(path, device=device, engine=engine, quantization=quantization)
 
 
 def load_torch(path: str | Path, device: str, quantization: str | None = None) -> tuple[Any, Any, Any]:

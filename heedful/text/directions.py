@@ -12,6 +12,7 @@ from heedful.config import DataConfig
 from heedful.errors import DecodingError
 from heedful.text.corpus import Direction, direction
 from heedful.text.detection import can_detect, detect_language, is_clear, plain_code, script_of, strangers_to
+from heedful.text.language_names import language_code, target_code
 
 PREFERRED = "en"
 """The target of a text that could go into several languages, this one among them."""
@@ -56,6 +57,22 @@ class Directions:
     def languages(self) -> tuple[str, ...]:
         """Every language that a text may be in."""
         return tuple(dict.fromkeys(code for code in (*(pair.source for pair in self.known), *self.tags) if code))
+
+    @cached_property
+    def target_codes(self) -> tuple[str, ...]:
+        """Every language that the model may be asked for."""
+        return self.tags or tuple(dict.fromkeys(pair.target for pair in self.known if pair.target))
+
+    def source_code(self, given: str | None) -> str | None:
+        """The model's own code of a source language, which may be given by another code or by its name."""
+        return None if given is None else language_code(given, self.languages)
+
+    def target_code(self, given: str | Mapping[str, str] | None) -> str | Mapping[str, str] | None:
+        """The same of a target language, or of one for each source language."""
+        known = self.target_codes
+        if isinstance(given, Mapping):
+            return {language_code(source, self.languages): target_code(code, known) for source, code in given.items()}
+        return None if given is None else target_code(given, known)
 
     def targets_of(self, source: str | None) -> tuple[str, ...]:
         """The languages that a text in this one may go into: learned, else learned before, else all other tags."""

@@ -124,3 +124,25 @@ def test_in_python_a_text_in_doubt_goes_by_the_others_only_where_it_would_be_an_
     assert (told.source_language, told.target_language) == ("de", "en")
     lines = list(translator.translate_lines(iter(MAIL.splitlines()), chunk_size=3, max_length=4))
     assert [one.target_language for one in lines] == ["en"] * 10
+
+
+@pytest.mark.parametrize("name", ["DE", "de-DE", "de_DE", "german", "Deutsch", "ger", "deu"])
+def test_languages_are_accepted_as_people_write_them(name: str) -> None:
+    translator = heedful.Translator.load("en-de-zh")
+    told = translator.translate(["Good morning."], target_language=name, source_language="English")[0]
+    assert (told.text, told.source_language, told.target_language) == ("Guten Morgen!", "en", "de")
+
+
+def test_the_program_accepts_them_too(inside: Inside, tmp_path: Path) -> None:
+    expected = inside("translate", "--to", "zh", "Good morning.").out
+    assert expected.strip() and inside("translate", "--to", "中文", "--from", "EN", "Good morning.").out == expected
+    assert inside("translate", "--to", "zh-CN", "Good morning.").out == expected
+    inside("translate", "--to", "zh-TW", "Good morning.").refused("traditional characters", "'zh'")
+    inside("translate", "--to", "Klingon", "Good morning.").refused("'Klingon'", "de, en, zh")
+    (tmp_path / "in").write_text("Good morning.\n" * 3)
+    whole = ["translate", "-i", "in", "-o", "out", "--portion", 1, "--shard", "1/2", "--to"]
+    assert inside(*whole, "zh-Hans").code == 0
+    assert "finished already" in inside(*whole, "zh").error
+    (tmp_path / "reference").write_text(expected * 3, encoding="utf-8")
+    scores = [inside("evaluate", "-s", "in", "-t", "reference", "--to", name).out for name in ("zh", "Chinesisch")]
+    assert scores[0] == scores[1] and "tok:zh" in scores[0]

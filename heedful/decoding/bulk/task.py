@@ -68,6 +68,12 @@ class Task:
             **self.search,
         )
 
+    def with_codes(self) -> Task:
+        """The task with the model's own codes of the languages: two spellings of one are the same task."""
+        directions = read_directions(self.model)
+        source, target = directions.source_code(self.source_language), directions.target_code(self.target_language)
+        return replace(self, source_language=source, target_language=target)
+
     def with_language_of(self, path: str) -> Task:
         """The task with the language of a file, by its first lines, where nobody has said it and it may matter."""
         directions = read_directions(self.model)

@@ -1,0 +1,122 @@
+"""Languages as people write them: `DE`, `de_AT`, `deu`, `German`, `Deutsch` and `德语` all mean a model's `de`.
+
+A code that the model itself has is taken as it is. What is not known here is left as it was given, so that the model
+refuses it with the codes that it has.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from functools import cache
+
+from heedful.errors import DecodingError
+
+NAMES = """
+ar ara      Arabic, العربية, Arabisch, 阿拉伯语
+bg bul      Bulgarian, български, Bulgarisch, 保加利亚语
+bn ben      Bengali, বাংলা, Bengalisch, 孟加拉语
+ca cat      Catalan, català, Katalanisch, 加泰罗尼亚语
+cs ces cze  Czech, čeština, Tschechisch, 捷克语
+da dan      Danish, dansk, Dänisch, 丹麦语
+de deu ger  German, Deutsch, 德语, 德文, 德語
+el ell gre  Greek, ελληνικά, Griechisch, 希腊语
+en eng      English, Englisch, 英语, 英文, 英語
+es spa      Spanish, español, castellano, Spanisch, 西班牙语
+et est      Estonian, eesti, Estnisch, 爱沙尼亚语
+eu eus baq  Basque, euskara, Baskisch, 巴斯克语
+fa fas per  Persian, Farsi, فارسی, Persisch, 波斯语
+fi fin      Finnish, suomi, Finnisch, 芬兰语
+fr fra fre  French, français, Französisch, 法语, 法文
+he heb      Hebrew, עברית, Hebräisch, 希伯来语
+hi hin      Hindi, हिन्दी, 印地语
+hr hrv      Croatian, hrvatski, Kroatisch, 克罗地亚语
+hu hun      Hungarian, magyar, Ungarisch, 匈牙利语
+id ind      Indonesian, Bahasa Indonesia, Indonesisch, 印尼语, 印度尼西亚语
+is isl ice  Icelandic, íslenska, Isländisch, 冰岛语
+it ita      Italian, italiano, Italienisch, 意大利语
+ja jpn      Japanese, 日本語, Japanisch, 日语, 日文
+ko kor      Korean, 한국어, Koreanisch, 韩语, 朝鲜语
+la lat      Latin, Latein, 拉丁语
+lt lit      Lithuanian, lietuvių, Litauisch, 立陶宛语
+lv lav      Latvian, latviešu, Lettisch, 拉脱维亚语
+lzh         Classical Chinese, Literary Chinese, 文言, 文言文, 古文
+ms msa may  Malay, Bahasa Melayu, Malaiisch, 马来语
+nb nob      Bokmål, Norwegian Bokmål
+nl nld dut  Dutch, Nederlands, Niederländisch, 荷兰语
+nn nno      Nynorsk, Norwegian Nynorsk
+no nor      Norwegian, norsk, Norwegisch, 挪威语
+pl pol      Polish, polski, Polnisch, 波兰语
+pt por      Portuguese, português, Portugiesisch, 葡萄牙语
+ro ron rum  Romanian, română, Rumänisch, 罗马尼亚语
+ru rus      Russian, русский, Russisch, 俄语, 俄文
+sk slk slo  Slovak, slovenčina, Slowakisch, 斯洛伐克语
+sl slv      Slovenian, Slovene, slovenščina, Slowenisch, 斯洛文尼亚语
+sr srp      Serbian, српски, srpski, Serbisch, 塞尔维亚语
+sv swe      Swedish, svenska, Schwedisch, 瑞典语
+th tha      Thai, ไทย, Thailändisch, 泰语
+tr tur      Turkish, Türkçe, Türkisch, 土耳其语
+uk ukr      Ukrainian, українська, Ukrainisch, 乌克兰语
+vi vie      Vietnamese, Tiếng Việt, Vietnamesisch, 越南语
+yue         Cantonese, Kantonesisch, 粤语, 廣東話
+zh zho chi cmn  Chinese, Mandarin, Chinesisch, 中文, 汉语, 漢語, 华语, 普通话, 国语
+zh-Hans     Simplified Chinese, Chinese (Simplified), 简体, 简体中文, 简体字
+zh-Hant     Traditional Chinese, Chinese (Traditional), 繁体, 繁體, 繁体中文, 繁體中文, 正體中文
+"""
+"""A code with others for the same language, then names: in English, in the language itself, in German, in Chinese."""
+SCRIPT_OF_REGION = {"cn": "hans", "sg": "hans", "tw": "hant", "hk": "hant", "mo": "hant"}
+"""Which characters Chinese is written in, by region."""
+
+
+def language_code(given: str, known: Sequence[str]) -> str:
+    """The one of a model's codes that is meant; `given` itself if none is, or if several might be."""
+    if given in known:
+        return given
+    wanted = _parts(given)
+    found = [code for code in known if _parts(code) == wanted] or [code for code in known if _fits(wanted, code)]
+    if len(found) > 1 and wanted == ("zh", ""):
+        found = [code for code in found if _parts(code)[1] == "hans"]
+    return found[0] if len(found) == 1 else given
+
+
+def target_code(given: str, known: Sequence[str]) -> str:
+    """The code of a target language; an error for Chinese in characters that the model does not write."""
+    found = language_code(given, known)
+    if found != given and _parts(given) == ("zh", "hant") and _parts(found) == ("zh", ""):
+        raise DecodingError(
+            f"{given!r} is Chinese in traditional characters, and this model has {found!r} alone, which does not "
+            f"promise them; ask for {found!r} and convert its characters if need be."
+        )
+    return found
+
+
+def _fits(wanted: tuple[str, str], code: str) -> bool:
+    """Whether a code is the same language, and nothing says that it is written in other characters."""
+    language, script = _parts(code)
+    return language == wanted[0] and (not script or not wanted[1] or script == wanted[1])
+
+
+@cache
+def _parts(given: str) -> tuple[str, str]:
+    """A language's usual code, and for Chinese in which characters it is written, where that is said."""
+    plain = unicodedata.normalize("NFC", given).strip().casefold()
+    named = _by_name().get(plain, plain).replace("_", "-").casefold()
+    language, *rest = named.split("-")
+    language = _by_name().get(language, language)
+    if language == "zh":
+        return language, next((SCRIPT_OF_REGION.get(part, part) for part in rest if part in _SCRIPTS), "")
+    return language, ""
+
+
+_SCRIPTS = {"hans", "hant", *SCRIPT_OF_REGION}
+
+
+@cache
+def _by_name() -> dict[str, str]:
+    """The usual code of every code and name."""
+    found: dict[str, str] = {}
+    for line in NAMES.strip().splitlines():
+        codes, names = line.split("  ", 1)
+        usual, *others = codes.split()
+        found |= {name.strip().casefold(): usual for name in (usual, *others, *names.split(","))}
+    return found
