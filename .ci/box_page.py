@@ -5,7 +5,8 @@
 
 The prose is written by hand; what stands between `<!-- made: NAME -->` and `<!-- end -->` is made of the newest
 benchmarks/results/box_DATE_cpu.json (benchmarks/figure_pages.py). The README of heedful/box/en-de-zh holds both languages one after the other, because
-licences and figures must travel with the model; its checksum in checksums.json is set anew. A test compares them all.
+licences and figures must travel with the model. The scores also go into its config.json, for `heedful info` and `heedful models`. The checksums in
+checksums.json are set again. A test compares them all.
 """
 # ruff: noqa: E501
 
@@ -87,11 +88,42 @@ def card() -> str:
     return f"---\n{front}---\n\n(中文说明在后半部分。)\n\n" + "\n\n---\n\n".join(pages) + "\n"
 
 
+def scores(results: Results, weights: str) -> list[dict[str, Any]]:
+    """The scores that `heedful info` and `heedful models` show: news and FLORES-200 in the learned directions.
+
+    Nothing of figures that were measured with other weights than those of the bundled model.
+    """
+    if results["model"]["weights_sha256"].get("int8") != weights:
+        return []
+    found = []
+    for one in results["scores"].values():
+        is_general = one["set"].startswith(("newstest", "flores")) and "en" in one["direction"].split("-")
+        if is_general and (one["precision"], one["search"]) == ("int8", "beam 4") and one["cut"] is None:
+            found += [{**score, "data": f"{one['set']} {one['direction']}"} for score in one["scores"]]
+    return found
+
+
+def write_scores() -> None:
+    """Put the scores into the configuration of the bundled model."""
+    if (newest := newest_figures("box")) is None:
+        return
+    path = BOX / files_of.CONFIG
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["details"]["scores"] = scores(newest[1], sha256(BOX / "model.safetensors"))
+    path.write_text(files_of.to_json(record), encoding="utf-8")
+    list_file(files_of.CONFIG)
+
+
 def write_card() -> None:
-    """Put the card in its place, and its size and checksum into the list of checksums."""
+    """Put the card in its place."""
     (BOX / CARD).write_text(card(), encoding="utf-8")
+    list_file(CARD)
+
+
+def list_file(name: str) -> None:
+    """Put the size and the checksum of a file into the list of checksums."""
     listed = json.loads((BOX / CHECKSUMS).read_text(encoding="utf-8"))
-    listed["files"][CARD] = {"size": (BOX / CARD).stat().st_size, "sha256": sha256(BOX / CARD)}
+    listed["files"][name] = {"size": (BOX / name).stat().st_size, "sha256": sha256(BOX / name)}
     (BOX / CHECKSUMS).write_text(files_of.to_json(listed), encoding="utf-8")
 
 
@@ -105,6 +137,7 @@ def main() -> None:
     for lang, page in PAGES.items():
         page.write_text(filled(lang), encoding="utf-8")
     if BOX.is_dir():
+        write_scores()
         write_card()
 
 
