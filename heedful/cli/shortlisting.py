@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from heedful.text.language_names import target_code
 
 if TYPE_CHECKING:
     from heedful.checkpoint.shortlist import Shortlist
+    from heedful.decoding.shortlists import PairsInIds
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.report import ConsoleReporter
 
@@ -32,6 +34,7 @@ def shortlist(
     pairs: Annotated[int, typer.Option(min=1, help="Pairs of sentences to learn from, evenly from the files.")] = (
         2_000_000
     ),
+    force: Annotated[bool, typer.Option("--force", help="Learn from too few pairs all the same.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Give a model a shortlist: which words its source words may become, learned from pairs of sentences.
@@ -64,6 +67,7 @@ def shortlist(
         collected = collect_pairs(
             arrays.tokenizer, named, most=pairs, tell=lambda count: tell("reading pairs", count, None)
         )
+        check_enough(collected, console, force=force)
         made = make_shortlist(
             collected,
             ShortlistSize(per_token, frequent),
@@ -76,6 +80,23 @@ def shortlist(
     console.note(f"{len(collected):,} pairs; about {average:,.0f} of {sizes[1]:,} words are candidates for a sentence.")
     if kept:
         console.note(f"What was learned before for {', '.join(kept)} is kept.")
+
+
+def check_enough(collected: PairsInIds, console: ConsoleReporter, *, force: bool) -> None:
+    """Refuse pairs from which many words would not be learned; with `force` a warning."""
+    from heedful.decoding.shortlists import LEAST_PAIRS
+
+    for language, count in Counter(collected.languages).items():
+        if count >= LEAST_PAIRS:
+            continue
+        into = f" into {language}" if language else ""
+        problem = f"{count:,} pairs of sentences{into} are too few for a shortlist: words that they lack are never used"
+        if not force:
+            raise ConfigError(
+                f"{problem}, and translations get much worse. Give {LEAST_PAIRS:,} or more, best those of the "
+                f"training, or add --force where so few pairs have all words."
+            )
+        console.note(f"warning: {problem}. Compare `heedful evaluate` with and without --no-shortlist.")
 
 
 def refuse_in_box(directory: Path) -> None:

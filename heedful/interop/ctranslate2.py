@@ -27,7 +27,7 @@ import sentencepiece
 translator = ctranslate2.Translator("{name}")
 source = sentencepiece.SentencePieceProcessor("{name}/{source}")
 target = sentencepiece.SentencePieceProcessor("{name}/{target}")
-pieces = source.encode("A sentence.", out_type=str)  # {tags}
+{pieces}
 result = translator.translate_batch([pieces], beam_size=4, patience=4, length_penalty=0.6, max_input_length=0)[0]
 print(target.decode(result.hypotheses[0]))
 ```
@@ -98,10 +98,16 @@ def check_place(place: Path, *, overwrite: bool) -> None:
 def page(arrays: ModelArrays, name: str, quantization: str) -> str:
     """What the directory is and how a program uses it."""
     joint, tags = arrays.tokenizer.joint, arrays.tokenizer.tags
+    pieces = 'pieces = source.encode("A sentence.", out_type=str)'
+    if tags:
+        others = f", or one of {', '.join(f'<2{tag}>' for tag in tags[1:])}" if tags[1:] else ""
+        pieces = (
+            f'tag = "<2{tags[0]}>"  # the language to translate into{others}\n{pieces.replace("= ", "= [tag] + ", 1)}'
+        )
     return PAGE.format(
         name=name,
         quantization=quantization,
         source="tokenizer.model" if joint else "source.model",
         target="tokenizer.model" if joint else "target.model",
-        tags=f"put the tag of the target language before them, such as <2{tags[0]}>" if tags else "no tag is needed",
+        pieces=pieces,
     )

@@ -303,7 +303,7 @@ def test_a_shortlist_grows_language_by_language(box: Path, inside: Inside, tmp_p
         "came with heedful", "heedful export --to compact -m en-de-zh -o my-en-de-zh"
     )
     assert inside("export", "--to", "compact", "-m", "en-de-zh", "-o", tmp_path / "mine").code == 0
-    learn = ["shortlist", "-m", tmp_path / "mine", "-s", tmp_path / "text.en", "-t"]
+    learn = ["shortlist", "--force", "-m", tmp_path / "mine", "-s", tmp_path / "text.en", "-t"]
     first, second = inside(*learn, tmp_path / "text.de"), inside(*learn, tmp_path / "text.zh")
     assert first.code == second.code == 0
     assert "is kept" not in first.error and "What was learned before for de is kept." in second.error

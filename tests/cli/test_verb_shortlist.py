@@ -29,8 +29,9 @@ def copy(model: Path, tmp_path: Path) -> Path:
 def test_a_model_gets_a_shortlist_and_translates_as_before(inside: Inside, copy: Path, corpus: Corpus) -> None:
     files = ["-s", corpus.test_source, "-t", corpus.test_target]
     before = bleu(inside("evaluate", "-m", copy, *files, "--engine", "native", "--json").out)
-    told = inside("shortlist", "-m", copy, *corpus.flags)
+    told = inside("shortlist", "--force", "-m", copy, *corpus.flags)
     assert told.code == 0 and told.out == "" and "candidates for a sentence" in told.error
+    assert f"warning: {num_lines(corpus)} pairs" in told.error and "too few" in told.error
     found = read_shortlist(copy)
     assert found is not None and found.settings == {"per_token": 100, "frequent": 1000, "pairs": num_lines(corpus)}
     after = bleu(inside("evaluate", "-m", copy, *files, "--engine", "native", "--json").out)
@@ -77,11 +78,12 @@ def test_what_cannot_be_meant_is_one_message(inside: Inside, copy: Path, corpus:
     (tmp_path / "e.aa").write_text("\n\n")
     (tmp_path / "e.bb").write_text("\n\n")
     inside("shortlist", "-m", copy, "-s", tmp_path / "e.aa", "-t", tmp_path / "e.bb").refused("no pair of sentences")
+    inside("shortlist", "-m", copy, *corpus.flags).refused(f"{num_lines(corpus)} pairs", "10,000", "--force")
     assert read_shortlist(copy) is None
 
 
 def test_a_damaged_or_foreign_file_is_refused(inside: Inside, copy: Path, corpus: Corpus) -> None:
-    assert inside("shortlist", "-m", copy, *corpus.flags, "-q").error == ""
+    assert inside("shortlist", "--force", "-m", copy, *corpus.flags, "-q").error == ""
     path = copy / SHORTLIST
     intact = path.read_bytes()
     path.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
@@ -90,12 +92,12 @@ def test_a_damaged_or_foreign_file_is_refused(inside: Inside, copy: Path, corpus
     inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "bytes instead of")
     path.unlink()
     inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "missing", "make it again with `heedful shortlist`")
-    again = inside("shortlist", "-m", copy, *corpus.flags)
+    again = inside("shortlist", "--force", "-m", copy, *corpus.flags)
     assert again.code == 0 and "was there is damaged; the new one takes its place" in again.error, again.error
     assert inside("translate", "-m", copy, "1 2").code == 0
     weights = (copy / "model.safetensors").read_bytes()
     (copy / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
-    inside("shortlist", "-m", copy, *corpus.flags, "-q").refused("model.safetensors", "not what was saved")
+    inside("shortlist", "--force", "-m", copy, *corpus.flags, "-q").refused("model.safetensors", "not what was saved")
     (copy / "model.safetensors").write_bytes(weights)
     loaded = load_model(copy)
     save_model(copy, weights=loaded.model, config=loaded.config, tokenizer=loaded.tokenizer)

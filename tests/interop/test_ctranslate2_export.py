@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from heedful.checkpoint import load_weights, save_model
 from heedful.checkpoint.arrays import load_arrays
 from heedful.checkpoint.ctranslate2_format import QUANTIZATIONS, TYPE_IDS, ctranslate2_files
 from heedful.checkpoint.exported import read_exported
+from heedful.checkpoint.finding import find_model
 from heedful.cli import run
 from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.errors import ConfigError, ModelDirectoryError
@@ -131,6 +133,21 @@ def test_exporting_needs_neither_torch_nor_ctranslate2(directory: Path, tmp_path
     pieces = json.loads((tmp_path / "out" / "shared_vocabulary.json").read_bytes())
     assert pieces[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
     assert read_exported(tmp_path / "out").config == load_arrays(directory).config
+
+
+def test_the_snippet_of_its_readme_runs_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ctranslate2")
+    place = export_ctranslate2(find_model("en-de-zh"), tmp_path / "exported", quantization="int8")
+    told = (place / "README.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", told, flags=re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    printed = []
+    for code in (snippet, snippet.replace('<2de>"', '<2zh>"'), snippet.replace("A sentence.", "Good morning.")):
+        exec(code, {})
+        printed.append(capsys.readouterr().out.strip())
+    assert "Satz" in printed[0] and re.search("[一-龥]", printed[1]) and "Guten Morgen" in printed[2]
 
 
 def test_only_an_export_is_replaced_and_only_when_told(
