@@ -38,18 +38,18 @@ LARGEST: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """One aligned corpus: two text files, or one TSV or JSONL file; any of them may end in .gz or .xz."""
+    """One aligned corpus: two text files, or one TSV, CSV or JSONL file; any of them may end in .gz or .xz."""
 
     source: str | None = None
     """Text file of the source side, one sentence a line."""
     target: str | None = None
     """Text file of the target side, line n being the translation of line n of the source."""
     path: str | None = None
-    """Instead of two files: one `.tsv` or `.jsonl` file that holds both sides, without a heading."""
+    """Instead of two files: one `.tsv`, `.csv` or `.jsonl` file that holds both sides."""
     source_column: str | None = None
-    """Column of the source in `path`: a number from 1 (TSV, default 1) or a field name (JSONL, default "source")."""
+    """Column of the source in `path`: a number from 1, or a name in the heading; None: "source", else the first."""
     target_column: str | None = None
-    """Column of the target in `path`: a number from 1 (TSV, default 2) or a field name (JSONL, default "target")."""
+    """Column of the target in `path`, likewise; None: "target", else the second."""
     weight: float = 1.0
     """How many times an epoch shows each pair: 2 shows all twice, 0.5 shows half of them, another half each epoch."""
     source_language: str | None = None

@@ -37,6 +37,8 @@ def compare(
     source: options.Sources = None,
     target: options.Targets = None,
     data: options.SingleFiles = None,
+    source_column: options.SourceColumn = None,
+    target_column: options.TargetColumn = None,
     valid_source: options.ValidSources = None,
     valid_target: options.ValidTargets = None,
     test_source: options.TestSources = None,

@@ -129,7 +129,10 @@ def request_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     for part, flag in (("train", ""), ("valid", "valid_"), ("test", "test_")):
         files = flags.get("data") if part == "train" else None
         shown = flag.replace("_", "-")
-        short[f"data__{part}"] = corpora_of(flags.get(f"{flag}source"), flags.get(f"{flag}target"), files, flag=shown)
+        columns = {name: str(flags[name]) for name in ("source_column", "target_column") if flags.get(name)}
+        short[f"data__{part}"] = corpora_of(
+            flags.get(f"{flag}source"), flags.get(f"{flag}target"), files, flag=shown, columns=columns
+        )
     return complete_request(flags.get("config"), settings_of(flags.get("settings"), **short))
 
 
@@ -153,8 +156,14 @@ def corpora_of(
     files: Sequence[str] | None = None,
     *,
     flag: str = "",
+    columns: Mapping[str, str] | None = None,
 ) -> list[dict[str, str]] | None:
-    """The corpora named by flags; None when there are none. `flag` is what stands before `source` in their names."""
+    """The corpora named by flags; None when there are none. `flag` is what stands before `source` in their names.
+
+    `columns`: which columns of the files with both sides hold them.
+    """
+    if columns and not files and not flag:
+        raise ConfigError("--source-column and --target-column are for a file with both sides; name it with --data.")
     sources, targets = sources or (), targets or ()
     if len(sources) != len(targets):
         raise ConfigError(
@@ -162,7 +171,7 @@ def corpora_of(
             f"each source file needs its target file."
         )
     pairs = [{"source": source, "target": target} for source, target in zip(sources, targets, strict=True)]
-    return [*pairs, *({"path": path} for path in files or ())] or None
+    return [*pairs, *({"path": path, **(columns or {})} for path in files or ())] or None
 
 
 def complete_request(config: Path | None, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,15 @@ Targets = Annotated[
 ]
 SingleFiles = Annotated[
     list[str] | None,
-    typer.Option("--data", metavar="FILE", rich_help_panel=DATA, help="TSV or JSONL file with both sides; repeatable."),
+    typer.Option("--data", metavar="FILE", rich_help_panel=DATA, help="TSV, CSV or JSONL with both sides; repeatable."),
+]
+SourceColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", rich_help_panel=DATA, help="Column of the source in --data: its name or number."),
+]
+TargetColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", rich_help_panel=DATA, help="Column of the target in --data: its name or number."),
 ]
 ValidSources = Annotated[
     list[str] | None,

@@ -1,4 +1,4 @@
-"""Aligned corpora, read line by line: two plain files, or one TSV or JSONL file; any of them may end in .gz or .xz.
+"""Aligned corpora, read line by line: two plain files, or one TSV, CSV or JSONL file; any may end in .gz or .xz.
 
 A line ends at LF and nowhere else (a CR before it goes with it): U+2028, U+0085, vertical tab and form feed stay inside
 their line. A UTF-8 byte order mark at the start of a file is no text. Sentences lose the whitespace around them;
@@ -22,6 +22,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
+from heedful.text.tables import first_line_of, open_table
 
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HOMES = ("home", "Users")
@@ -119,9 +120,14 @@ def check_corpus(corpus: CorpusConfig) -> None:
         missing, given = ("target", corpus.source) if corpus.source else ("source", corpus.target)
         if given:
             raise ConfigError(f"corpus {given}: the {missing} file is missing; name it as `{missing}`.")
-        raise ConfigError("a corpus needs `source` and `target` (two text files) or `path` (one .tsv or .jsonl file).")
+        raise ConfigError(
+            "a corpus needs `source` and `target` (two text files) or `path` (one .tsv, .csv or .jsonl file)."
+        )
     if corpus.source and corpus.target and _same_file(corpus.source, corpus.target):
-        raise ConfigError(f"corpus {corpus.source}: source and target are the same file; name one file for each side.")
+        raise ConfigError(
+            f"corpus {corpus.source}: source and target are the same file; name one file for each side, or a TSV, CSV "
+            f"or JSONL file with both as `path` (--data)."
+        )
     if corpus.path:
         _format_of(corpus.path)
 
@@ -237,8 +243,8 @@ def parse(
     files = corpus_files(corpus)
     if not corpus.path:
         return _pairs_of_two_files(files, lines, first_number)
-    if _format_of(corpus.path) == "tsv":
-        return _pairs_of_tsv(corpus, files[0], lines, first_number)
+    if _format_of(corpus.path) == "table":
+        return _pairs_of_table(corpus, files[0], lines, first_number)
     return _pairs_of_jsonl(corpus, files[0], lines, first_number)
 
 
@@ -276,27 +282,14 @@ def _pairs_of_two_files(
         yield SentencePair(source_text.strip(), target_text.strip())
 
 
-def _pairs_of_tsv(
+def _pairs_of_table(
     corpus: CorpusConfig, path: str, lines: Iterable[tuple[bytes, ...]], first_number: int
 ) -> Iterator[SentencePair | BadLine]:
-    source_column = _column_number(corpus.source_column, "source_column", 1)
-    target_column = _column_number(corpus.target_column, "target_column", 2)
-    needed = max(source_column, target_column)
+    first = first_line_of(path).decode(errors="replace")
+    table = open_table(path, first, corpus.source_column, corpus.target_column)
     for number, (line,) in enumerate(lines, start=first_number):
         text = _decode(line, path, number)
-        if isinstance(text, BadLine):
-            yield text
-            continue
-        if not text.strip():
-            yield SentencePair("", "")
-            continue
-        columns = text.split("\t")
-        if len(columns) < needed:
-            raise CorpusError(
-                f"{path}:{number}: {len(columns)} column{'s' * (len(columns) != 1)} where column {needed} is wanted; "
-                f"columns are separated by one tab. Put the line right or set source_column and target_column."
-            )
-        yield SentencePair(columns[source_column - 1].strip(), columns[target_column - 1].strip())
+        yield text if isinstance(text, BadLine) else SentencePair(*table.pair(text, number))
 
 
 def _pairs_of_jsonl(
@@ -366,21 +359,13 @@ def _one_line(text: str) -> str:
     return text.replace("\r\n", " ").replace("\n", " ").replace("\r", " ").strip()
 
 
-def _column_number(column: str | None, field: str, default: int) -> int:
-    if column is None:
-        return default
-    if not (column.isascii() and column.isdigit() and int(column) >= 1):
-        raise ConfigError(f"corpus {field}: a TSV column is a number from 1, not {column!r}.")
-    return int(column)
-
-
 def _format_of(path: str) -> str:
     name = PurePath(path)
     suffix = (PurePath(name.stem) if name.suffix.lower() in (".gz", ".xz") else name).suffix.lower()
-    formats = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+    formats = {".tsv": "table", ".csv": "table", ".jsonl": "jsonl", ".ndjson": "jsonl"}
     if suffix not in formats:
         raise ConfigError(
-            f"corpus {path}: `path` must end in .tsv or .jsonl (then perhaps .gz or .xz); "
+            f"corpus {path}: `path` must end in .tsv, .csv or .jsonl (then perhaps .gz or .xz); "
             f"two plain files are named with `source` and `target`."
         )
     return formats[suffix]

@@ -158,3 +158,15 @@ def test_going_on_from_a_finished_model(inside: Inside, corpus: Corpus, model: P
     inside("train", *corpus.flags, *going_on, "--model.d_ff", 128, "-o", "out").refused("model.d_ff", "128", "64")
     inside("train", *corpus.flags, *going_on[2:], "--start-from", "modle", "-o", "out").refused("start_from", "modle")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_csv_file_with_a_heading_is_a_corpus(inside: Inside, tmp_path: Path) -> None:
+    rows = "".join(f'{number},"{number % 7} {number % 5}, {number}",{number} x\n' for number in range(200))
+    (tmp_path / "pairs.csv").write_text(f"id,en,de\n{rows}")
+    looked = inside("prepare", "--data", "pairs.csv", "--source-column", "en", "--target-column", "de", "--dry-run")
+    assert looked.code == 0 and looked.out.splitlines()[1].split() == ["train", "pairs.csv", "201", "196", "4", "1"]
+    flags = ["train", "--data", "pairs.csv", *TINY, "--steps", 2, "-o", "out", "-q"]
+    inside(*flags).refused("pairs.csv", "--source-column")
+    assert inside(*flags, "--source-column", "en", "--target-column", "de").code == 0
+    inside("train", "--source", "pairs.csv", "--target", "pairs.csv", "-o", "out").refused("the same file", "--data")
+    inside("train", "--source", "a", "--target", "b", "--source-column", "en").refused("--data")

@@ -198,11 +198,6 @@ def test_descriptions_that_cannot_be_meant_are_refused(settings: dict[str, Any])
         list(read_pairs(CorpusConfig(**settings)))
 
 
-def test_a_tsv_column_must_be_a_number(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="source_column"):
-        list(read_pairs(one_file(tmp_path, "a.tsv", b"a\tb\n", source_column="en")))
-
-
 def test_names_and_languages() -> None:
     corpus = CorpusConfig(source="x/y/a.en", target="x/y/a.de", target_language="de-AT")
     assert corpus_name(corpus) == "y/a.en + a.de"

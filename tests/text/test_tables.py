@@ -1,0 +1,66 @@
+"""TSV and CSV as corpora: headings, columns by name or number, quotes, and what is refused with the reason."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from heedful.config import CorpusConfig
+from heedful.errors import ConfigError, CorpusError
+from heedful.text.chunks import read_chunks
+from heedful.text.corpus import read_pairs
+
+NAMED = {"source_column": "English", "target_column": "german"}
+CSV = 'id,english,german\n1,"Yes, please.","Ja, ""bitte""."\n\n2,No.,Nein.\n'
+PAIRS = [("", ""), ("Yes, please.", 'Ja, "bitte".'), ("", ""), ("No.", "Nein.")]
+
+
+def corpus(folder: Path, name: str, text: str, **columns: str) -> CorpusConfig:
+    path = folder / name
+    content = text.encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return CorpusConfig(path=str(path), **columns)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "A.CSV"])
+def test_columns_of_a_csv_file_by_name(tmp_path: Path, name: str) -> None:
+    found = corpus(tmp_path, name, CSV, **NAMED)
+    assert list(read_pairs(found)) == PAIRS
+    chunks = list(read_chunks(found))
+    assert [pair for chunk in chunks for pair in chunk.pairs(found)] == PAIRS
+    assert chunks[0].some(found, [1, 3]) == {1: PAIRS[1], 3: PAIRS[3]}  # the first of them is no heading
+    assert list(read_pairs(corpus(tmp_path, name, "\ufeff" + CSV.replace("\n", "\r\n"), **NAMED))) == PAIRS
+
+
+def test_separators_and_usual_names(tmp_path: Path) -> None:
+    expected = [("", ""), ("a, b", "c")]
+    assert list(read_pairs(corpus(tmp_path, "a.csv", "Source;Target\na, b;c\n"))) == expected
+    assert list(read_pairs(corpus(tmp_path, "a.tsv", "target\tsource\nc\ta, b\n"))) == expected
+    assert list(read_pairs(corpus(tmp_path, "b.tsv", "x\tenglish\tgerman\n1\ta, b\tc\n", **NAMED))) == expected
+    assert list(read_pairs(corpus(tmp_path, "c.tsv", 'one\t"a\n'))) == [("one", '"a')]  # as ever: no heading, no quotes
+    numbers = {"source_column": "2", "target_column": "1"}
+    assert list(read_pairs(corpus(tmp_path, "d.csv", "c,a\n", **numbers))) == [("a", "c")]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "error", "words"),
+    [
+        (CSV, {}, ConfigError, "'id', 'english', 'german'; name them with --source-column"),
+        (
+            CSV,
+            {"source_column": "en", "target_column": "german"},
+            ConfigError,
+            "no column 'en'; the first line is 'id'",
+        ),
+        (CSV, {"source_column": "english"}, ConfigError, "both source_column and target_column"),
+        (CSV + '3,"one\ntwo",drei\n', NAMED, CorpusError, r"a\.csv:5: not a line of CSV .*end on its line"),
+        (CSV + "3,one\n", NAMED, CorpusError, r"a\.csv:5: 2 columns where column 3 is wanted; .*','"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_reason(
+    tmp_path: Path, text: str, columns: dict[str, str], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        list(read_pairs(corpus(tmp_path, "a.csv", text, **columns)))
