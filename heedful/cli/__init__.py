@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.flags import Verb, similar_flag
+from heedful.cli.flags import TEXTS, Verb, similar_flag
 from heedful.cli.outcome import tell_error
 from heedful.errors import HeedfulError
 from heedful.request import nearest
@@ -43,7 +43,12 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in type
 
 def make_app(verbs: Iterable[str] = (*HOMES, PAPER)) -> typer.Typer:
     """The program with some of its verbs."""
-    made = typer.Typer(rich_markup_mode="rich", add_completion=True, pretty_exceptions_enable=False)
+    made = typer.Typer(
+        rich_markup_mode="rich",
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     made.callback()(heedful)
     for verb in verbs:
         home = import_module(f"{__name__}.{HOMES.get(verb, verb)}")
@@ -89,7 +94,9 @@ def told(error: Exception) -> str:
         return f"there is no verb {verb!r}{nearest(verb, known)}; choose one of {', '.join(known)}."
     if name and message.startswith("No such option"):
         flags = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
-        return f"there is no flag {name}{similar_flag(name, flags)}; {_see_help(context)}."
+        takes_texts = any(parameter.name == TEXTS for parameter in context.command.params) if context else False
+        dashes = " (put -- before a text that begins with a dash)" if takes_texts else ""
+        return f"there is no flag {name}{similar_flag(name, flags) or dashes}; {_see_help(context)}."
     if hasattr(error, "format_message"):
         message = " ".join(error.format_message().split())
         return f"{message[:1].lower()}{message[1:].rstrip('.')}; {_see_help(context)}."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.cli.languages import Asking, Remarks
 from heedful.cli.lines import chunks_of, naming, refuse_no_place, refuse_same_file
 from heedful.errors import ConfigError, CorpusError
+from heedful.text.compression import is_compressed
 
 if TYPE_CHECKING:
     from heedful.decoding.bulk.record import Record
@@ -38,7 +39,9 @@ class WholeFile:
         named = (self.num_workers, self.portion_lines, self.shard, self.overwrite or None)
         for flag, value in zip(("--workers", "--portion", "--shard", "--overwrite"), named, strict=True):
             if value is not None and not is_bulk(input_file, output):
-                raise ConfigError(f"{flag} is for whole files; give -i FILE and -o FILE, no pipe, device or words.")
+                raise ConfigError(
+                    f"{flag} is for whole files; give one -i FILE and -o FILE each, no pipe, device or words."
+                )
 
 
 def is_bulk(input_file: str | None, output: Path | None) -> bool:
@@ -57,6 +60,11 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
     from heedful.decoding.bulk.shards import parse_shard
 
     shard = parse_shard(whole.shard)
+    if is_compressed(output) and not shard.is_whole:
+        raise ConfigError(
+            f"-o {output}: shards are merged line by line, so they are written plain; leave the ending out, and "
+            f"compress what heedful merge writes."
+        )
     target, engine = shard.file(output), task.engine_name(whole.device)
     task = replace(task.with_codes(), engine=engine)  # all workers have the engine that the record tells of
     refuse_no_place(target)

@@ -57,6 +57,8 @@ def evaluate(
     search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
     if source == target == "-":
         raise ConfigError("- (standard input) can stand for one file only.")
+    if str(output) == "-":
+        raise ConfigError("-o -: the scores are written to standard output; name a file for the translations.")
     refuse_same_file(output, source, target)
     directory = model_directory(model)
     sources, references = read_text(source), read_text(target)

@@ -20,6 +20,10 @@ from heedful.errors import ConfigError
 from heedful.request import is_section, merge, nearest, read_request, set_key
 
 _DOTTED = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
+TEXTS = "words"
+"""The parameter of a verb that takes texts as arguments."""
+HIDDEN = "\0"
+"""Marks a text among arguments: no program can be given this character."""
 _LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?")
 
 
@@ -29,12 +33,39 @@ class Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the flags, dotted ones as values of `--set`."""
         takes_settings = any("--set" in parameter.opts for parameter in self.params)
-        return super().parse_args(ctx, fold(args) if takes_settings else args)
+        args = fold(args) if takes_settings else args
+        if not any(parameter.name == TEXTS for parameter in self.params):
+            return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, hide_texts(args, self.params))
+        if ctx.params.get(TEXTS):
+            ctx.params[TEXTS] = [text.removeprefix(HIDDEN) for text in ctx.params[TEXTS]]
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
         with handled():
             return super().invoke(ctx)
+
+
+def hide_texts(arguments: Sequence[str], parameters: Iterable[Any]) -> list[str]:
+    """Arguments with those marked that begin with a dash but are text, such as `- Buy milk` or `-5 degrees`."""
+    takes_value = {name for one in parameters if not getattr(one, "is_flag", True) for name in one.opts}
+    hidden: list[str] = []
+    before = ""
+    for index, argument in enumerate(arguments):
+        if argument == "--":
+            return [*hidden, argument, *(f"{HIDDEN}{text}" for text in arguments[index + 1 :])]
+        is_text = before not in takes_value and (argument.startswith(HIDDEN) or _is_dashed_text(argument))
+        hidden.append(f"{HIDDEN}{argument}" if is_text else argument)
+        before = argument
+    return hidden
+
+
+def _is_dashed_text(argument: str) -> bool:
+    """Whether no flag looks like this: after its dashes comes no letter, or a space stands in its name."""
+    if argument == "-" or not argument.startswith("-"):
+        return False
+    return not re.match(r"-[A-Za-z]|--[A-Za-z][\w.-]*(=|$)", argument)
 
 
 def fold(arguments: Sequence[str]) -> list[str]:
@@ -205,7 +236,7 @@ def _languages_of(data: Mapping[str, Any]) -> dict[str, str]:
 def language_of(path: Any) -> str | None:
     """The language code that a file's name ends with, as in `test.de` or `test.zh.gz`."""
     name = str(path or "")
-    ending = re.sub(r"\.(gz|xz)$", "", name, flags=re.IGNORECASE).rpartition(".")[2]
+    ending = re.sub(r"\.(gz|xz|bz2)$", "", name, flags=re.IGNORECASE).rpartition(".")[2]
     return ending if ending != name and _LANGUAGE.fullmatch(ending) else None
 
 

@@ -13,6 +13,7 @@ from heedful.errors import ConfigError, TextError
 if TYPE_CHECKING:
     from heedful.decoding.bulk.task import Task
     from heedful.decoding.hypothesis import Translation
+    from heedful.decoding.translator import Translator
     from heedful.text.directions import Directions
 
 TRIES = 3
@@ -80,16 +81,15 @@ def say(message: str) -> None:
 
 
 def translating(
-    task: Task, device: str, remarks: Remarks, *, is_one_text: bool
-) -> tuple[Callable[[Sequence[str]], list[Translation]], bool]:
-    """The function that translates texts, asks what must be asked, and reports what is odd; and whether it may ask.
+    task: Task, translator: Translator, remarks: Remarks, *, is_one_text: bool
+) -> Callable[[Sequence[str]], list[Translation]]:
+    """The function that translates texts, asks what must be asked, and reports what is odd.
 
     `is_one_text`: the texts are lines of one, so the lines before may decide the language of one that is in doubt.
     """
     from heedful.decoding.bulk.task import remarks_of
     from heedful.text.directions import LanguageEvidence
 
-    translator = task.load_translator(device)
     asking = Asking(task, translator.directions)
     is_open = is_one_text and translator.directions.needs_evidence(task.source_language, task.target_language)
     evidence = LanguageEvidence(translator.directions)
@@ -108,7 +108,7 @@ def translating(
         number += len(texts)
         return translations
 
-    return translate, asking.is_possible
+    return translate
 
 
 def forgiving(run: Callable[[Sequence[str]], list[Translation]]) -> Callable[[Sequence[str]], list[Translation]]:

@@ -12,26 +12,30 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from heedful.errors import ConfigError, CorpusError
+from heedful.text.compression import compressing
 from heedful.text.corpus import open_file, read_lines
 
 BLOCK = 1 << 17  # bytes that are asked for at once; a slow pipe gives fewer, and its lines are translated at once
 STANDARD_INPUT = "standard input"
 
 
-def chunks_of(path: str | None) -> Iterator[list[str]]:
-    """The lines of a file (None or "-": of standard input) in the portions in which they arrive."""
+def chunks_of(path: str | None, *, keep_cr: bool = False) -> Iterator[list[str]]:
+    """The lines of a file (None or "-": of standard input) in the portions in which they arrive.
+
+    `keep_cr`: leave the CR that stands before a line's LF at its end.
+    """
     if path in (None, "-"):
-        yield from _decoded(sys.stdin.buffer, STANDARD_INPUT)
+        yield from _decoded(sys.stdin.buffer, STANDARD_INPUT, keep_cr=keep_cr)
         return
     assert path is not None
     try:
         with open_file(path) as file:
-            yield from _decoded(file, path)
+            yield from _decoded(file, path, keep_cr=keep_cr)
     except FileNotFoundError:
         raise CorpusError(f"{path}: there is no such file.") from None
 
 
-def _decoded(file: BinaryIO, name: str) -> Iterator[list[str]]:
+def _decoded(file: BinaryIO, name: str, *, keep_cr: bool = False) -> Iterator[list[str]]:
     number = 0
     for lines in _portions(file, name):
         texts: list[str] = []
@@ -40,7 +44,7 @@ def _decoded(file: BinaryIO, name: str) -> Iterator[list[str]]:
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             try:
-                texts.append(line.removesuffix(b"\r").decode())
+                texts.append((line if keep_cr else line.removesuffix(b"\r")).decode())
             except UnicodeDecodeError:
                 yield texts
                 raise CorpusError(f"{name}:{number}: this line is not UTF-8; convert the text (see `iconv`).") from None
@@ -123,8 +127,8 @@ def destination(path: Path | None) -> Iterator[BinaryIO]:
         )
     with locked(partial):
         try:
-            with naming(path), partial.open("wb") as file:
-                yield file
+            with naming(path), partial.open("wb") as file, compressing(file, path) as lines:
+                yield lines
             partial.replace(path)
         except BaseException as error:
             if partial.exists() and partial.stat().st_size:

@@ -16,7 +16,7 @@ from heedful.errors import ConfigError
 
 
 def average(
-    models: Annotated[list[Path], typer.Argument(metavar="DIRECTORY", help="Models of one shape and tokenizer.")],
+    models: Annotated[list[Path], typer.Argument(metavar="DIRECTORY...", help="Models of one shape and tokenizer.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model to write.")],
     overwrite: options.Overwrite = False,
 ) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from heedful.cli.completion import choices, model_names, target_languages
+
 DATA, LANGUAGES, SEARCH, BUDGET, BULK = "Corpora", "Languages", "Search", "Budget", "Whole files (-i FILE -o FILE)"
 
 ConfigFile = Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="Settings; flags lay over them.")]
@@ -66,7 +68,12 @@ Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model directory to write.")
 ]
 Preset = Annotated[
-    str | None, typer.Option(metavar="NAME", help="tiny, small, iwslt, base or big; else chosen for corpus and device.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="tiny, small, iwslt, base or big; else chosen for corpus and device.",
+        autocompletion=choices("tiny", "small", "iwslt", "base", "big"),
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
@@ -75,7 +82,14 @@ Licence = Annotated[str | None, typer.Option(help="Licence for the model card.")
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the configuration as YAML, train nothing.")]
 Seed = Annotated[int | None, typer.Option(help="Fixes everything that is drawn at random.")]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.")]
-Engine = Annotated[str | None, typer.Option(metavar="NAME", help="auto, torch, native or ctranslate2.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="auto, torch, native or ctranslate2.",
+        autocompletion=choices("auto", "torch", "native", "ctranslate2"),
+    ),
+]
 Quantization = Annotated[
     str | None,
     typer.Option(metavar="TYPE", help="Type of the weights: int8, …; of --engine torch float32 or bfloat16."),
@@ -83,14 +97,38 @@ Quantization = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 ModelDirectory = Annotated[
     Path | None,
-    typer.Option("--model", "-m", metavar="MODEL", help="Directory or name (heedful models); else the bundled model."),
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="Directory or name (heedful models); else the bundled model.",
+        autocompletion=model_names,
+    ),
 ]
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for what is written.")]
 LabelLanguage = Annotated[str, typer.Option("--lang", metavar="CODE", help="Labels in English (en) or Chinese (zh).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", hidden=True, metavar="KEY=VALUE")]
 
-Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to translate.")]
+Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts to translate.")]
+InputFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="FILE",
+        help="Text to translate, line by line; - is standard input; .gz, .xz, .bz2 too; repeatable.",
+    ),
+]
+OutputFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File for the translations, compressed by its name; - is standard output; once, or once for each -i.",
+    ),
+]
 InputFile = Annotated[
     str | None, typer.Option("--input", "-i", metavar="FILE", help="Text to translate, line by line; .gz, .xz too.")
 ]
@@ -111,7 +149,15 @@ Align = Annotated[
     bool, typer.Option("--align", rich_help_panel=SEARCH, help="Tell which token comes from which (--json).")
 ]
 BeamSize = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Hypotheses kept at each step.")]
-Method = Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=SEARCH, help="beam, greedy or sampling.")]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=SEARCH,
+        help="beam, greedy or sampling.",
+        autocompletion=choices("beam", "greedy", "sampling"),
+    ),
+]
 LengthPenalty = Annotated[
     str | None, typer.Option(metavar="NAME", rich_help_panel=SEARCH, help="paper, average or none.")
 ]
@@ -144,7 +190,12 @@ Shortlist = Annotated[
 To = Annotated[
     str | None,
     typer.Option(
-        "--target-language", "--to", metavar="CODE", rich_help_panel=LANGUAGES, help="Language to translate into."
+        "--target-language",
+        "--to",
+        metavar="CODE",
+        rich_help_panel=LANGUAGES,
+        help="Language to translate into.",
+        autocompletion=target_languages,
     ),
 ]
 From = Annotated[

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def score(
-    hypotheses: Annotated[list[str], typer.Argument(metavar="FILE", help="Translations; - is standard input.")],
+    hypotheses: Annotated[list[str], typer.Argument(metavar="FILE...", help="Translations; - is standard input.")],
     references: Annotated[
         list[str], typer.Option("--reference", "-r", metavar="FILE", help="Reference translation; repeatable.")
     ],

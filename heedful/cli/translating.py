@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from heedful.cli import options
 from heedful.cli.bulk import WholeFile, is_bulk, translate_bulk
 from heedful.cli.flags import model_directory, search_settings
-from heedful.cli.languages import Remarks, forgiving, say, translating
+from heedful.cli.languages import Asking, Remarks, forgiving, say, translating
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
 from heedful.errors import ConfigError
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from heedful.decoding.hypothesis import Translation
 
 LINES_AT_ONCE = 1024
+STANDARD = "-"
+"""Standard input or output, where a file is named."""
 SEARCH_FLAGS = (
     "method beam_size num_best length_penalty length_penalty_alpha max_length min_length no_repeat_ngram "
     "temperature top_k top_p seed split fast shortlist"
@@ -31,8 +33,8 @@ SEARCH_FLAGS = (
 def translate(
     words: options.Texts = None,
     model: options.ModelDirectory = None,
-    input_file: options.InputFile = None,
-    output: options.OutputFile = None,
+    input_files: options.InputFiles = None,
+    outputs: options.OutputFiles = None,
     as_json: options.AsJson = False,
     target_language: options.To = None,
     source_language: options.From = None,
@@ -70,6 +72,7 @@ def translate(
     heedful translate -m model "A sentence."
     heedful translate -m model -i text.en -o text.de
     heedful translate -m model -i corpus.en.xz -o corpus.de --shard 3/16
+    heedful translate -m model -i one.en -i two.en -o both.de.gz
     cat text.en | heedful translate -m model | less
     heedful translate -m model --json --num-best 4 --align "A sentence."
     heedful translate -m model --method sampling --top-p 0.9 "A sentence."
@@ -81,9 +84,11 @@ def translate(
     """
     flags = dict(locals())
     search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
-    check_request(words, input_file, output, search, as_json=as_json, align=align)
     whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite, quiet)
-    whole.refuse_without_files(None if words else input_file, output)
+    jobs = [Job(words, *files) for files in pair_files(input_files, outputs)]
+    for job in jobs:
+        check_request(job, search, as_json=as_json, align=align)
+        whole.refuse_without_files(job.only_input, job.output)
     directory = model_directory(model)
     from heedful.decoding.bulk.task import Task
 
@@ -99,54 +104,75 @@ def translate(
         search=search,
     )
     if not quiet:
-        tell_first(task, whole.device, words, input_file)
-    if input_file and output and is_bulk(input_file, output):
-        translate_bulk(task, input_file, output, whole)
-        return
-    translate_stream(task, whole.device, words, input_file, output, quiet=quiet)
+        tell_first(task, whole.device, words, input_files)
+    for job in jobs:
+        if job.only_input and job.output and is_bulk(job.only_input, job.output):
+            translate_bulk(task, job.only_input, job.output, whole)
+        else:
+            translate_stream(task, whole.device, job, quiet=quiet)
 
 
-def translate_stream(
-    task: Task,
-    device: str,
-    words: Sequence[str] | None,
-    input_file: str | None,
-    output: Path | None,
-    *,
-    quiet: bool = False,
-) -> None:
+class Job(NamedTuple):
+    """Texts or files, and the one place that their translations go to."""
+
+    words: Sequence[str] | None
+    inputs: Sequence[str]
+    """Files whose lines are translated one after another; none: the words, or standard input."""
+    output: Path | None
+    """None: standard output."""
+
+    @property
+    def only_input(self) -> str | None:
+        """The file, if it is exactly one."""
+        return self.inputs[0] if len(self.inputs) == 1 and not self.words else None
+
+
+def pair_files(inputs: Sequence[str] | None, outputs: Sequence[Path] | None) -> list[tuple[list[str], Path | None]]:
+    """Which files go where: all into one output, or each into its own."""
+    given, wanted = list(inputs or ()), list(outputs or ())
+    places = [None if str(path) == STANDARD else path for path in wanted]
+    if given.count(STANDARD) > 1:
+        raise ConfigError("-i - (standard input) can be given once only.")
+    if len(wanted) <= 1:
+        return [(given, places[0] if places else None)]
+    if len(wanted) != len(given):
+        raise ConfigError(
+            f"-i is given {len(given)} times and -o {len(wanted)} times; give -o once for all, or once for each -i."
+        )
+    if len(set(wanted)) < len(wanted):
+        raise ConfigError("two of the outputs (-o) are the same file; name one for each -i.")
+    return [([name], place) for name, place in zip(given, places, strict=True)]
+
+
+def translate_stream(task: Task, device: str, job: Job, *, quiet: bool = False) -> None:
     """Translate words, or lines as they arrive, onto stdout or into a file."""
-    remarks = Remarks("text" if words else "line", quiet=quiet)
-    is_typed = not words and input_file in (None, "-") and sys.stdin.isatty()
-    if input_file is not None and Path(input_file).is_file():
-        task = task.with_language_of(input_file)
-    run, may_ask = translating(task, device, remarks, is_one_text=not words and not is_typed)
-    if is_typed:
-        run = forgiving(run)
-    chunks = iter([_readable(words)]) if words else chunks_of(input_file)
-    shown = not quiet and not may_ask and (output is not None or not sys.stdout.isatty())  # no question amid a spinner
-    with destination(output) as file, progress(wanted=shown) as tell:
-        write_translations(chunks, run, file, tell, as_json=task.as_json, one_line=not words)
-    remarks.end(say)
+    translator = task.load_translator(device)
+    remarks: list[Remarks] = []
+    shown = not quiet and (job.output is not None or not sys.stdout.isatty())
+    shown = shown and not Asking(task, translator.directions).is_possible  # no question amid a spinner
+    with destination(job.output) as file, progress(wanted=shown) as tell:
+        for name in (*job.inputs,) or (None,):
+            kind = f"{name}: line" if len(job.inputs) > 1 else "text" if job.words else "line"
+            remarks.append(Remarks(kind, quiet=quiet))
+            is_typed = not job.words and name in (None, STANDARD) and sys.stdin.isatty()
+            own = task.with_language_of(name) if name is not None and Path(name).is_file() else task
+            run = translating(own, translator, remarks[-1], is_one_text=not job.words and not is_typed)
+            chunks = iter([_readable(job.words)]) if job.words else chunks_of(name, keep_cr=True)
+            run = forgiving(run) if is_typed else run
+            write_translations(chunks, run, file, tell, as_json=task.as_json, one_line=not job.words)
+    for one in remarks:
+        one.end(say)
 
 
-def check_request(
-    words: Sequence[str] | None,
-    input_file: str | None,
-    output: Path | None,
-    search: dict[str, Any],
-    *,
-    as_json: bool,
-    align: bool,
-) -> None:
+def check_request(job: Job, search: dict[str, Any], *, as_json: bool, align: bool) -> None:
     """Refuse what cannot be meant, before the model is loaded."""
-    if words and input_file is not None:
+    if job.words and job.inputs:
         raise ConfigError("give texts as arguments or a file with -i, not both.")
     if not as_json and str(search.get("num_best", 1)) != "1":
         raise ConfigError("--num-best gives several translations of a line, and a line out is one; add --json.")
     if not as_json and align:
         raise ConfigError("--align has no place in a line of translation; add --json.")
-    refuse_same_file(output, input_file)
+    refuse_same_file(job.output, *job.inputs)
 
 
 def write_translations(
@@ -161,23 +187,25 @@ def write_translations(
     """Translate portion by portion and write each at once, so that a pipe never waits for what is done."""
     for chunk in chunks:
         for start in range(0, len(chunk), LINES_AT_ONCE):
-            texts = chunk[start : start + LINES_AT_ONCE]
-            for text, translation in zip(texts, run(texts), strict=True):
+            given = chunk[start : start + LINES_AT_ONCE]
+            texts = [text.removesuffix("\r") for text in given] if one_line else given
+            for original, text, translation in zip(given, texts, run(texts), strict=True):
                 line = translation.to_json(text) if as_json else translation.text
                 if one_line:
                     line = line.replace("\r", " ").replace("\n", " ")
-                file.write(line.encode("utf-8", errors="replace") + b"\n")
+                end = b"\r\n" if one_line and not as_json and original.endswith("\r") else b"\n"
+                file.write(line.encode("utf-8", errors="replace") + end)
             file.flush()
             tell(len(texts))
 
 
-def tell_first(task: Task, device: str, words: Sequence[str] | None, input_file: str | None) -> None:
+def tell_first(task: Task, device: str, words: Sequence[str] | None, inputs: Sequence[str] | None) -> None:
     """What the user should know before the work begins."""
     for name in (word for word in words or () if is_file(word)):
         say(f"note: {name} is translated as text; -i {name} translates the lines of the file.")
     if reason := task.lacks_native(device):
         say(f"note: torch translates, which takes many times as long: {reason}.")
-    if not words and input_file is None and sys.stdin.isatty():
+    if not words and not inputs and sys.stdin.isatty():
         say("Type lines to translate; Ctrl-D ends.")
 
 

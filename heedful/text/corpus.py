@@ -8,8 +8,6 @@ becomes a space, because a sentence is one line everywhere else.
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import lzma
 import os
@@ -22,6 +20,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
+from heedful.text.compression import SUFFIXES, decompressed
 from heedful.text.tables import first_line_of, open_table
 
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -89,7 +88,7 @@ def _as_it_lies(path: str) -> str:
     """The file of this name, or its compressed form where only that is there: `train.en` may lie as `train.en.xz`."""
     if os.path.exists(path):
         return path
-    return next((path + suffix for suffix in (".gz", ".xz") if os.path.exists(path + suffix)), path)
+    return next((path + suffix for suffix in SUFFIXES if os.path.exists(path + suffix)), path)
 
 
 def corpus_name(corpus: CorpusConfig) -> str:
@@ -185,24 +184,14 @@ def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def open_file(path: str | Path) -> BinaryIO:
-    """The bytes of a file, decompressed if its name ends in .gz or .xz."""
+    """The bytes of a file, decompressed if its name ends in .gz, .xz or .bz2."""
     if Path(path).is_dir():
         raise CorpusError(f"{path}: this is a directory; name a file in it.")
     return decompressed(path, path)
 
 
-def decompressed(stored: BinaryIO | str | Path, path: str | Path) -> BinaryIO:
-    """The bytes of a file, or behind an open one, decompressed if its name (`path`) ends in .gz or .xz."""
-    name = str(path).lower()
-    if name.endswith(".gz"):
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.open(stored, "rb")), 1 << 20))
-    if name.endswith(".xz"):
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, lzma.open(stored, "rb")), 1 << 20))
-    return open(stored, "rb", buffering=1 << 20) if isinstance(stored, (str, Path)) else stored
-
-
 def _first_line(line: bytes, path: str | Path) -> bytes:
-    for magic, suffix in ((b"\x1f\x8b", ".gz"), (b"\xfd7zXZ\x00", ".xz")):
+    for magic, suffix in ((b"\x1f\x8b", ".gz"), (b"\xfd7zXZ\x00", ".xz"), (b"BZh", ".bz2")):
         if line.startswith(magic):
             raise CorpusError(f"{path}: this file is compressed; give it a name that ends in {suffix}.")
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -361,7 +350,7 @@ def _one_line(text: str) -> str:
 
 def _format_of(path: str) -> str:
     name = PurePath(path)
-    suffix = (PurePath(name.stem) if name.suffix.lower() in (".gz", ".xz") else name).suffix.lower()
+    suffix = (PurePath(name.stem) if name.suffix.lower() in SUFFIXES else name).suffix.lower()
     formats = {".tsv": "table", ".csv": "table", ".jsonl": "jsonl", ".ndjson": "jsonl"}
     if suffix not in formats:
         raise ConfigError(

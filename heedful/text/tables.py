@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from heedful.errors import ConfigError, CorpusError
+from heedful.text.compression import SUFFIXES
 
 USUAL_NAMES = ("source", "target")
 
@@ -104,7 +105,7 @@ def _separator(first_line: str) -> str:
 
 def _is_csv(path: str) -> bool:
     name = path.lower()
-    for suffix in (".gz", ".xz", ".bz2"):
+    for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     return name.endswith(".csv")
 

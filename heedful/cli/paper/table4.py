@@ -39,7 +39,7 @@ Scored = Annotated[
 ]
 Brackets = Annotated[str, typer.Option(metavar="WHICH", help="Search with forced whole trees, free, or both.")]
 TreeFile = Annotated[Path, typer.Argument(metavar="FILE", help="Trees, one a line; .gz and .xz too.")]
-Sentences = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Sentences, words parted by spaces.")]
+Sentences = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Sentences, words parted by spaces.")]
 Drawn = Annotated[bool, typer.Option("--tree", help="Draw each tree on several lines.")]
 Free = Annotated[bool, typer.Option("--free", help="Do not force whole trees.")]
 

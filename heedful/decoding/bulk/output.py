@@ -20,6 +20,7 @@ from pathlib import Path
 from heedful.decoding.bulk.portions import Portion
 from heedful.decoding.bulk.record import Made, Record, differences, load_record
 from heedful.errors import DecodingError, TextError
+from heedful.text.compression import compressed
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Output:
 
     def append(self, lines: bytes) -> None:
         """Write lines that no record tells of yet."""
-        write_all(self.file, lines)
+        write_all(self.file, compressed(lines, self.path))
 
     def commit(self, portion: Portion) -> None:
         """Record that all up to this portion of the input is written."""
@@ -51,6 +52,8 @@ class Output:
     def finish(self, last: Portion | None) -> None:
         """Give the output its name; `last` is the last portion of the input, if it has any."""
         if not self.record.finished:
+            if not self.record.bytes:  # a compressed file of nothing is not empty
+                self.append(b"")
             self._record(last, num_lines=0, finished=True)
         if not self.is_named:
             self.partial.replace(self.path)

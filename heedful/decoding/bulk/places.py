@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import ConfigError
+from heedful.text.compression import is_compressed
 
 CORES_FOR_NATIVE = 8
 """Cores that one process of the native engine keeps busy: with more it would wait for what is serial around it."""
@@ -68,7 +69,7 @@ def choose_places(engine: str, device: str, *, wanted: int, most: int, model: st
 
 def most_of_use(path: str, portion_lines: int) -> int:
     """About how many portions a file has, by its size: more workers would have nothing to do."""
-    size = os.path.getsize(path) * (COMPRESSION if path.lower().endswith((".gz", ".xz")) else 1)
+    size = os.path.getsize(path) * (COMPRESSION if is_compressed(path) else 1)
     return max(1, size // (portion_lines * BYTES_PER_LINE))
 
 

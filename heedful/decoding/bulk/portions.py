@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.errors import CorpusError
-from heedful.text.corpus import decompressed
+from heedful.text.compression import decompressed
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -55,7 +55,7 @@ class Portion:
 
 
 def read_portions(path: str, size: int) -> Iterator[Portion]:
-    """All lines of a file, plain, .gz or .xz, in portions of `size` lines, of which the last may have fewer.
+    """All lines of a file, plain or compressed, in portions of `size` lines, of which the last may have fewer.
 
     A file that cannot be read to its end gives all lines before the damage.
     """

@@ -136,6 +136,14 @@ class Task:
         }
 
 
+def with_line_ends(lines: bytes, originals: Sequence[bytes]) -> bytes:
+    """Translated lines with CR LF where the line that was translated had it."""
+    if not any(line.endswith(b"\r\n") for line in originals):
+        return lines
+    pairs = zip(lines.split(b"\n"), originals, strict=False)
+    return b"".join(line + (b"\r\n" if original.endswith(b"\r\n") else b"\n") for line, original in pairs)
+
+
 def remarks_of(translations: Sequence[Translation]) -> list[tuple[int, str]]:
     """What is odd about some translations, with their places from 0."""
     return [(place, one.remark) for place, one in enumerate(translations) if one.remark]

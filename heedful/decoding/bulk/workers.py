@@ -23,7 +23,7 @@ from typing import IO, Any
 import heedful.errors
 from heedful.decoding.bulk.places import Place
 from heedful.decoding.bulk.portions import Portion
-from heedful.decoding.bulk.task import Task, remarks_of
+from heedful.decoding.bulk.task import Task, remarks_of, with_line_ends
 from heedful.errors import CorpusError, DecodingError, HeedfulError, TextError
 from heedful.text.workers import receive, send, start_module
 
@@ -92,7 +92,11 @@ class Workers:
             translate = translate or self.task.load(self.places[0].device)
             with _placing(portion, self.input_file):
                 translations = translate(texts)
-            yield Translated(portion, self.task.write(texts, translations), trouble, remarks_of(translations))
+            lines = self._finished(portion, self.task.write(texts, translations))
+            yield Translated(portion, lines, trouble, remarks_of(translations))
+
+    def _finished(self, portion: Portion, lines: bytes) -> bytes:
+        return lines if self.task.as_json else with_line_ends(lines, portion.lines)
 
     def _ask(self, portion: Portion) -> Translated:
         texts, trouble = portion.texts(self.input_file)
@@ -100,7 +104,7 @@ class Workers:
         try:
             with _placing(portion, self.input_file):
                 lines, remarks = process.ask(texts)
-                return Translated(portion, lines, trouble, remarks)
+                return Translated(portion, self._finished(portion, lines), trouble, remarks)
         finally:
             self._idle.put(process)
 
