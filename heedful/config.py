@@ -38,7 +38,7 @@ LARGEST: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """One aligned corpus: two text files, or one TSV, CSV or JSONL file; any of them may end in .gz or .xz."""
+    """One aligned corpus: two text files, or one TSV, CSV or JSONL file; any of them may be compressed."""
 
     source: str | None = None
     """Text file of the source side, one sentence a line."""

@@ -1,4 +1,4 @@
-"""Aligned corpora, read line by line: two plain files, or one TSV, CSV or JSONL file; any may end in .gz or .xz.
+"""Aligned corpora, read line by line: two plain files, or one TSV, CSV or JSONL file; any may be compressed.
 
 A line ends at LF and nowhere else (a CR before it goes with it): U+2028, U+0085, vertical tab and form feed stay inside
 their line. A UTF-8 byte order mark at the start of a file is no text. Sentences lose the whitespace around them;
@@ -354,7 +354,7 @@ def _format_of(path: str) -> str:
     formats = {".tsv": "table", ".csv": "table", ".jsonl": "jsonl", ".ndjson": "jsonl"}
     if suffix not in formats:
         raise ConfigError(
-            f"corpus {path}: `path` must end in .tsv, .csv or .jsonl (then perhaps .gz or .xz); "
+            f"corpus {path}: `path` must end in .tsv, .csv or .jsonl (then perhaps .gz, .xz or .bz2); "
             f"two plain files are named with `source` and `target`."
         )
     return formats[suffix]
