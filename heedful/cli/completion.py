@@ -1,4 +1,4 @@
-"""Values that the shell completes after a flag; see `heedful --install-completion`."""
+"""Values that the shell completes after a flag; see the flag --install-completion."""
 
 from __future__ import annotations
 

@@ -168,5 +168,5 @@ def test_a_csv_file_with_a_heading_is_a_corpus(inside: Inside, tmp_path: Path) -
     flags = ["train", "--data", "pairs.csv", *TINY, "--steps", 2, "-o", "out", "-q"]
     inside(*flags).refused("pairs.csv", "--source-column")
     assert inside(*flags, "--source-column", "en", "--target-column", "de").code == 0
-    inside("train", "--source", "pairs.csv", "--target", "pairs.csv", "-o", "out").refused("the same file", "--data")
+    inside("train", "--source", "pairs.csv", "--target", "pairs.csv", "-o", "new").refused("the same file", "--data")
     inside("train", "--source", "a", "--target", "b", "--source-column", "en").refused("--data")
