@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -28,6 +28,9 @@ SEARCH_FLAGS = (
     "temperature top_k top_p seed split fast shortlist"
 ).split()
 """Flags that are keys of the section decoding."""
+
+TASK_FLAGS = "quantization target_language source_language prefix align as_json".split()
+"""Flags that are fields of a task."""
 
 
 def translate(
@@ -89,20 +92,7 @@ def translate(
     for job in jobs:
         check_request(job, search, as_json=as_json, align=align)
         whole.refuse_without_files(job.only_input, job.output)
-    directory = model_directory(model)
-    from heedful.decoding.bulk.task import Task
-
-    task = Task(
-        model=str(directory),
-        engine=engine or "auto",
-        quantization=quantization,
-        target_language=target_language,
-        source_language=source_language,
-        prefix=prefix,
-        align=align,
-        as_json=as_json,
-        search=search,
-    )
+    task = task_of(flags, search)
     if not quiet:
         tell_first(task, whole.device, words, input_files)
     for job in jobs:
@@ -110,6 +100,18 @@ def translate(
             translate_bulk(task, job.only_input, job.output, whole)
         else:
             translate_stream(task, whole.device, job, quiet=quiet)
+
+
+def task_of(flags: Mapping[str, Any], search: Mapping[str, Any]) -> Task:
+    """What is done with every text, as the flags say it."""
+    from heedful.decoding.bulk.task import Task
+
+    return Task(
+        model=str(model_directory(flags["model"])),
+        engine=flags["engine"] or "auto",
+        **{name: flags[name] for name in TASK_FLAGS},
+        search=search,
+    )
 
 
 class Job(NamedTuple):

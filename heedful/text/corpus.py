@@ -14,6 +14,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple, cast
@@ -21,7 +22,7 @@ from typing import BinaryIO, NamedTuple, cast
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.compression import SUFFIXES, decompressed
-from heedful.text.tables import first_line_of, open_table
+from heedful.text.tables import open_table
 
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HOMES = ("home", "Users")
@@ -274,11 +275,24 @@ def _pairs_of_two_files(
 def _pairs_of_table(
     corpus: CorpusConfig, path: str, lines: Iterable[tuple[bytes, ...]], first_number: int
 ) -> Iterator[SentencePair | BadLine]:
-    first = first_line_of(path).decode(errors="replace")
-    table = open_table(path, first, corpus.source_column, corpus.target_column)
+    table = open_table(path, _first_line_of(path), corpus.source_column, corpus.target_column)
     for number, (line,) in enumerate(lines, start=first_number):
         text = _decode(line, path, number)
         yield text if isinstance(text, BadLine) else SentencePair(*table.pair(text, number))
+
+
+def _first_line_of(path: str) -> str:
+    """The first line of a file, read once as long as the file does not change: each portion of it asks."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        raise CorpusError(f"{path}: there is no such file.") from None
+    return _first_line_at(path, found.st_size, found.st_mtime_ns).decode(errors="replace")
+
+
+@lru_cache(maxsize=100)
+def _first_line_at(path: str, size: int, time: int) -> bytes:
+    return next(read_lines(path), b"")
 
 
 def _pairs_of_jsonl(

@@ -7,10 +7,8 @@ The first line is a heading if columns are given by name, or if it says so itsel
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.compression import SUFFIXES
@@ -108,20 +106,3 @@ def _is_csv(path: str) -> bool:
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     return name.endswith(".csv")
-
-
-@lru_cache(maxsize=100)
-def first_line_at(path: str, size: int, time: int) -> bytes:
-    """The first line of a file of this size and time."""
-    from heedful.text.corpus import read_lines
-
-    return next(read_lines(path), b"")
-
-
-def first_line_of(path: str) -> bytes:
-    """The first line of a file, read once as long as it does not change."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        raise CorpusError(f"{path}: there is no such file.") from None
-    return first_line_at(path, found.st_size, found.st_mtime_ns)
