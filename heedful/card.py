@@ -166,13 +166,17 @@ def _scores(scores: Sequence[Mapping[str, Any]], *, rounded: bool) -> str:
     if not scores:
         return "This model has not been scored."
     rows = []
+    engines = any(score.get("engine") for score in scores)
     for score in scores:
         interval = score.get("interval")
         within = f"{interval['low']:.2f}–{interval['high']:.2f}" if interval else ""
         on = short_name(str(score["data"])) if score.get("data") else NOT_STATED
-        rows.append((score["name"], f"{score['value']:.2f}", within, on, f"`{score['signature']}`"))
-    table = _table(("Metric", "Value", "95 %", "On", "sacreBLEU signature"), rows)
-    return f"Measured before the weights were rounded to int8.\n\n{table}" if rounded else table
+        by = [score.get("engine") or NOT_STATED] if engines else []
+        rows.append((score["name"], f"{score['value']:.2f}", within, on, *by, f"`{score['signature']}`"))
+    head = ("Metric", "Value", "95 %", "On", *(["Engine"] if engines else []), "sacreBLEU signature")
+    table = _table(head, rows)
+    is_before = rounded and any(score.get("engine") != "native int8" for score in scores)
+    return f"Measured before the weights were rounded to int8.\n\n{table}" if is_before else table
 
 
 def _data(data: Any) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from heedful.data.prepare import Prepared
+    from heedful.decoding.engines.interface import Engine
+    from heedful.decoding.translator import Translator
     from heedful.evaluation.score import Score
     from heedful.text.cleaning import TrainingPair
     from heedful.text.tokenizer import Tokenizer
@@ -23,10 +25,16 @@ if TYPE_CHECKING:
     from heedful.training.report import ConsoleReporter, Evaluation
 
     Look = Callable[[nn.Module], Evaluation]
+    LookWithAny = Callable[[nn.Module | Engine], Evaluation]
     MakeEvaluate = Callable[[Config, Prepared, torch.device], Look | None]
 
+INT8 = "native int8"
+"""The engine that translates on CPUs."""
+MOST_LOST = 0.5
+"""BLEU: when int8 has so much less than float32 on valid, a warning says so."""
 
-def evaluator(config: Config, prepared: Prepared, device: torch.device) -> Look | None:
+
+def evaluator(config: Config, prepared: Prepared, device: torch.device | str) -> LookWithAny | None:
     """A function that translates part of valid (greedily, for speed) and scores it; None if that is switched off."""
     wanted = config.training.bleu_sentences
     if not wanted or not prepared.valid_pairs:
@@ -34,7 +42,7 @@ def evaluator(config: Config, prepared: Prepared, device: torch.device) -> Look 
     stride = max(1, len(prepared.valid_pairs) // wanted)
     pairs = prepared.valid_pairs[::stride][:wanted]
 
-    def look(model: nn.Module) -> Evaluation:
+    def look(model: nn.Module | Engine) -> Evaluation:
         from heedful.evaluation.score import score
         from heedful.training.report import Evaluation, Sample
 
@@ -64,13 +72,13 @@ def on_whole_model(look: Look | None, config: Config, world: World) -> Evaluate 
 
 
 def translate_pairs(
-    model: nn.Module,
+    model: nn.Module | Engine,
     tokenizer: Tokenizer,
     pairs: Sequence[TrainingPair],
     decoding: DecodingConfig,
-    device: torch.device,
+    device: torch.device | str = "cpu",
 ) -> list[str]:
-    """Translations of the pairs' sources, each into its own target language."""
+    """Translations of the pairs' sources, each into its own target language; `device` is where a module stands."""
     from heedful.decoding.translator import Translator
 
     translator = Translator(model, tokenizer, replace(decoding, fast=True, shortlist=None), device=device)
@@ -100,14 +108,52 @@ def store_alignment(config: Config, prepared: Prepared, device: torch.device) ->
         save_details(config.output, {KEY: chosen.to_dict()})
 
 
-def score_test(config: Config, prepared: Prepared, device: torch.device, console: ConsoleReporter) -> list[Score]:
-    """BLEU, chrF and TER of the published model on each test corpus, by target language."""
+class Examined(NamedTuple):
+    """How good the published model is with the engine that translates."""
+
+    scores: list[Score]
+    valid_bleu: float | None
+
+
+def examine(
+    config: Config, prepared: Prepared, device: torch.device, console: ConsoleReporter, *, valid_bleu: float | None
+) -> Examined:
+    """Score the published model with the engine that `heedful translate` uses on this device; write it into the card.
+
+    `valid_bleu` is what torch had in float32 with the same weights while they were trained: int8 is compared with it.
+    None, and valid is not scored again.
+    """
     from heedful.checkpoint import load_model, save_model
+    from heedful.decoding.translator import Translator
+
+    if not prepared.test_pairs and valid_bleu is None:
+        return Examined([], None)
+    loaded = load_model(config.output)
+    translator = Translator.load(config.output, device=str(device))
+    engine = " ".join(translator.engine_for())
+    scores = score_test(config, prepared, translator, engine, console)
+    told: dict[str, Any] = {}
+    if valid_bleu is not None:
+        told = compare_with_int8(config, prepared, translator, engine, valid_bleu, console)
+    details = {**loaded.details, "training": {**loaded.details["training"], **told}}
+    plain = [{**one.to_dict(), "data": name, "engine": engine} for name, one in scores]
+    save_model(
+        config.output,
+        weights=loaded.model,
+        config=loaded.config,
+        tokenizer=loaded.tokenizer,
+        details=details,
+        scores=plain,
+    )
+    return Examined([one for _, one in scores], told.get("valid_bleu"))
+
+
+def score_test(
+    config: Config, prepared: Prepared, translator: Translator, engine: str, console: ConsoleReporter
+) -> list[tuple[str, Score]]:
+    """BLEU, chrF and TER on each test corpus, by target language, with the corpus's name."""
     from heedful.evaluation.aside import Aside
 
-    if not prepared.test_pairs:
-        return []
-    loaded = load_model(config.output, device=device)
     names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == "test"]
     groups: dict[tuple[int, str | None], list[TrainingPair]] = {}
     for pair in prepared.test_pairs:
@@ -115,27 +161,49 @@ def score_test(config: Config, prepared: Prepared, device: torch.device, console
     translated: list[tuple[str, Aside]] = []
     for (index, tag), pairs in groups.items():
         name = names[index] if tag is None else f"{names[index]} into {tag}"
-        console.note(f"Translating the {len(pairs):,} sentences of {name} …")
-        texts = translate_pairs(loaded.model, prepared.tokenizer, pairs, config.decoding, device)
+        console.note(f"Translating the {len(pairs):,} sentences of {name} with {engine} …")
+        texts = translate_pairs(translator.engine, prepared.tokenizer, pairs, config.decoding)
         references = [pair.target for pair in pairs]
         translated.append((name, Aside(texts, references, target_language=tag or config.data.target_language)))
-    all_scores: list[Score] = []
-    plain: list[dict[str, Any]] = []
+    found: list[tuple[str, Score]] = []
     for name, aside in translated:
-        scores = aside.scores()
-        for one in scores:
-            console.note(f"{name}: {one}")
-        all_scores += scores
-        plain += [{**one.to_dict(), "data": name} for one in scores]
-    save_model(
-        config.output,
-        weights=loaded.model,
-        config=loaded.config,
-        tokenizer=loaded.tokenizer,
-        details=loaded.details,
-        scores=plain,
-    )
-    return all_scores
+        for one in aside.scores():
+            console.note(f"{name}: {one} ({engine})")
+            found.append((name, one))
+    return found
+
+
+def compare_with_int8(
+    config: Config,
+    prepared: Prepared,
+    translator: Translator,
+    engine: str,
+    float32: float,
+    console: ConsoleReporter,
+) -> dict[str, Any]:
+    """BLEU on valid with the engine that translates and with native int8, for the card; a warning if int8 loses."""
+    from heedful.decoding.engines.auto import is_native
+    from heedful.decoding.engines.native_engine import load_native
+    from heedful.native import available
+
+    look = evaluator(config, prepared, "cpu")
+    assert look is not None
+    if not is_native(config.output, device="cpu", quantization=None):
+        found = available()
+        reason = "it cannot compute this model" if found else found.reason
+        console.note(f"Valid BLEU with {engine}: {float32:.1f}. Native int8 was not scored: {reason}.")
+        return {"valid_bleu": float32, "valid_bleu_engine": engine}
+    is_used = engine == INT8
+    int8 = look(translator.engine if is_used else load_native(config.output, device="cpu")[0]).bleu
+    used, other, name = (int8, float32, "float32") if is_used else (float32, int8, "int8")
+    console.note(f"Valid BLEU with {engine}, which `heedful translate` uses here: {used:.1f} ({name}: {other:.1f}).")
+    if float32 - int8 > MOST_LOST:
+        console.warn(
+            f"int8 loses {float32 - int8:.1f} BLEU on valid: native int8 {int8:.1f}, float32 {float32:.1f}. On CPUs "
+            f"`heedful translate` uses int8. Add --quantization float32 to it, which is slower, or train with more "
+            f"steps or a higher training.learning_rate."
+        )
+    return {"valid_bleu": used, "valid_bleu_engine": engine, f"valid_bleu_{name}": other}
 
 
 class Evaluated(NamedTuple):

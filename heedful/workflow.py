@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config, DataConfig
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError
-from heedful.examining import evaluator, on_whole_model, score_test, store_alignment
+from heedful.examining import Examined, evaluator, examine, on_whole_model, store_alignment
 from heedful.foreseeing import Beside, Corpora, describe_run, fitted, rows_per_step
 from heedful.request import read_request, settle, to_mapping
 from heedful.starting import Start, agree_on_start, known_directions
@@ -90,16 +90,18 @@ def train(
         config, prepared = begin(plain, asked, world, console, stopwatch, start, resume=resume, overwrite=overwrite)
         loop = run(config, prepared, world, console, stopwatch, start, resume=resume, make_evaluate=make_evaluate)
         locks = held.pop_all()
+    examined = Examined([], loop.best.published_bleu)
     with locks:
-        scores = finish(config, prepared, loop, console) if world.is_first else []
+        if world.is_first:
+            examined = finish(config, prepared, loop, console, is_bleu=make_evaluate is None)
     best = loop.best
     return TrainingResult(
         output=Path(config.output),
         steps=loop.spent.steps,
         stopped_by=loop.stopped_by,
         valid_loss=best.published_loss,
-        valid_bleu=best.published_bleu,
-        scores=tuple(scores),
+        valid_bleu=examined.valid_bleu,
+        scores=tuple(examined.scores),
         first_step=stopwatch.first_step,
         is_start=best.is_start,
     )
@@ -428,16 +430,25 @@ def publisher(
     return publish
 
 
-def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter) -> list[Score]:
-    """Choose what aligns the published model, score it on the test corpora, write both into it, say how it ended."""
+def finish(
+    config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter, *, is_bleu: bool
+) -> Examined:
+    """Choose what aligns the published model, score it with the engine that translates, write both into it.
+
+    `is_bleu`: the score on valid was BLEU, which that engine can be compared by.
+    """
+    examined = Examined([], loop.best.published_bleu)
     interrupted = loop.stopped_by not in (None, "early stopping")
     loop.step.make_room()
     store_alignment(config, prepared, loop.device)
-    scores = [] if interrupted else score_test(config, prepared, loop.device, console)
     if interrupted:
         console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")
+    else:
+        float32 = loop.best.published_bleu if is_bleu else None
+        found = examine(config, prepared, loop.device, console, valid_bleu=float32)
+        examined = found if float32 is not None else examined._replace(scores=found.scores)
     console.note(f'The model is in {config.output}. Try: heedful translate -m {config.output} "…"')
-    return scores
+    return examined
 
 
 def device_name(device: torch.device) -> str:

@@ -17,7 +17,7 @@ from heedful.build import build_model
 from heedful.checkpoint import describe, load_model, load_weights, save_model, verify
 from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.arrays import load_arrays, read_stored
-from heedful.checkpoint.compact import Rounded, round_rows
+from heedful.checkpoint.compact import Rounded, dithered, round_rows
 from heedful.config import Config, ModelConfig, TokenizerConfig, TrainingConfig
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
@@ -69,6 +69,32 @@ def test_rounding_keeps_every_number_within_half_a_step() -> None:
     rounded = round_rows(weight)
     assert np.abs(rounded.values).max(axis=1).tolist() == [127, 127, 127, 0, 127, 127, 127]
     assert (np.abs(rounded.restored() - weight) <= rounded.scales[:, None] * 0.5001).all()
+
+
+def test_dither_changes_no_int8_number_and_only_rows_that_were_int8() -> None:
+    chance = np.random.default_rng(1)
+    weight = chance.normal(size=(40, 96)).astype(np.float32)
+    weight[7] = 0
+    start = weight.copy()
+    start[:20] = round_rows(weight).restored()[:20]
+    moved = dithered(start, np.random.default_rng(2))
+    before, after = round_rows(start), round_rows(moved)
+    assert np.array_equal(before.values, after.values) and np.array_equal(before.scales, after.scales)
+    assert np.array_equal(moved[20:], start[20:]) and not moved[7].any()
+    steps = (moved - start)[:7] / before.scales[:7, None]
+    assert steps.min() < -0.48 and steps.max() > 0.48 and abs(steps.mean()) < 0.05
+
+
+def test_after_dither_int8_keeps_changes_of_a_tenth_of_a_step_on_average() -> None:
+    chance = np.random.default_rng(3)
+    start = round_rows(chance.normal(size=(50, 384)).astype(np.float32)).restored()
+    scales = round_rows(start).scales[:, None]
+    change = np.where(np.abs(start) < 120 * scales, 0.1 * scales, 0).astype(np.float32)
+    kept = [
+        float((round_rows(weight + change).restored() - start).sum() / change.sum())
+        for weight in (start, dithered(start, chance))
+    ]
+    assert kept[0] == pytest.approx(0, abs=0.001) and kept[1] == pytest.approx(1, abs=0.15)
 
 
 def test_a_compact_model_is_a_quarter_of_the_full_one_and_holds_no_copy(full: Path, compact: Path) -> None:

@@ -16,13 +16,16 @@ import torch
 
 from heedful import workflow
 from heedful.checkpoint import describe, load_model, load_weights
+from heedful.checkpoint.compact import round_rows
 from heedful.checkpoint.directory import sha256
 from heedful.checkpoint.identity import read_directions
 from heedful.cli.preparing import show_corpora
 from heedful.config import Config
 from heedful.data.prepare import prepare
+from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, HeedfulError, TrainingError
 from heedful.interop.own_format import export_own
+from heedful.native import available
 from heedful.paper.compare import compare
 from heedful.request import from_mapping, settle
 from heedful.starting import Start, find_start, with_start
@@ -260,6 +263,78 @@ def test_the_last_weights_are_published_as_asked_but_not_in_silence(
     assert (state.values["best"]["published_step"], state.values["best"]["published_loss"]) == (3, result.valid_loss)
     workflow.train(request_for(new, tmp_path / "better", **settings))
     assert "better on valid than" not in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- int8 and small changes
+
+
+def write_spellings(folder: Path, name: str, num_pairs: int, *, fixed: bool) -> tuple[list[str], list[str]]:
+    """Words that become CAPITALS or Titles: by chance, or each word always in the same way."""
+    chance = random.Random(name)
+    words = [*OLD_WORDS, *NEW_WORDS]
+    ways = [str.upper, str.title]
+    lines, targets = [], []
+    for line in dict.fromkeys(" ".join(chance.choices(words, k=chance.randint(2, 5))) for _ in range(num_pairs)):
+        chosen = [words.index(word) % 2 if fixed else chance.randrange(2) for word in line.split()]
+        lines.append(line)
+        targets.append(" ".join(ways[way](word) for way, word in zip(chosen, line.split(), strict=True)))
+    for side, texts in (("low", lines), ("up", targets)):
+        (folder / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts))
+    return lines, targets
+
+
+@pytest.mark.skipif(not available(), reason=available().reason)
+def test_int8_keeps_what_a_short_fine_tuning_of_a_compact_model_learned(tmp_path: Path) -> None:
+    """Each weight moves by less than its rounding step, so that rounding alone would take it back."""
+
+    def request(name: str, output: str, **training: Any) -> dict[str, Any]:
+        paths = {"source": str(tmp_path / f"{name}.low"), "target": str(tmp_path / f"{name}.up")}
+        return request_for(paths, tmp_path / output, tokens_per_step=512, publish="last", **training)
+
+    write_spellings(tmp_path, "undecided", 600, fixed=False)
+    write_spellings(tmp_path, "decided", 300, fixed=True)
+    tests, expected = write_spellings(tmp_path, "test", 60, fixed=True)
+    first = request("undecided", "first", steps=200, validate_every=200)
+    first |= {"preset": "tiny", "model": {**SHAPE, "d_model": 64, "d_ff": 128}, "tokenizer": {"vocab_size": 300}}
+    workflow.train(first, quiet=True)
+    export_own(tmp_path / "first", tmp_path / "compact", compact=True)
+    start = str(tmp_path / "compact")
+    settings: dict[str, Any] = {"learning_rate": 1e-4, "steps": 12, "validate_every": 12}
+    workflow.train(request("decided", "tuned", start_from=start, **settings), quiet=True)
+
+    def translated(model: str, quantization: str) -> list[str]:
+        engine = Translator.load(tmp_path / model, device="cpu", engine="native", quantization=quantization)
+        return [one.text for one in engine.translate(tests, method="greedy")]
+
+    def same(one: list[str], other: list[str]) -> int:
+        return sum(a == b for a, b in zip(one, other, strict=True))
+
+    before, float32, int8 = translated("compact", "int8"), translated("tuned", "float32"), translated("tuned", "int8")
+    assert same(float32, expected) > same(before, expected) + 5  # something was learned
+    assert same(float32, int8) >= 0.9 * len(tests)
+
+
+@pytest.mark.parametrize("kind", [as_it_is, in_int8])
+def test_weights_that_were_int8_are_dithered_within_their_steps_and_no_others(
+    old: Path, new: dict[str, str], tmp_path: Path, kind: Callable[[Path, Path], Path]
+) -> None:
+    model = kind(old, tmp_path)
+    request = request_for(new, tmp_path / "out", start_from=str(model), steps=1, learning_rate=1e-12, publish="last")
+    request["training"]["ema_decay"] = 0.5
+    config, loop = begun(request)
+    loop.run()
+    weights, start = loop.model.state_dict(), load_model(model).model.state_dict()
+    changed = []
+    for name, tensor in weights.items():
+        assert torch.allclose(loop.average.weights[name], tensor, atol=1e-7), name
+        if tensor.ndim == 2:
+            ours, theirs = round_rows(tensor.numpy()), round_rows(start[name].numpy())
+            assert (ours.values == theirs.values).all(), name
+            changed.append(not torch.allclose(tensor, start[name], atol=1e-7))
+        else:
+            assert torch.allclose(tensor, start[name], atol=1e-7), name
+    assert all(changed) if kind is in_int8 else not any(changed)
+    assert config.training.start_from == str(model)
 
 
 def test_what_is_told_about_the_start_by_score_and_on_the_way(old: Path, new: dict[str, str], tmp_path: Path) -> None:

@@ -18,15 +18,20 @@ import yaml
 import heedful
 from heedful import workflow
 from heedful.checkpoint import describe, load_model, load_weights, verify
+from heedful.cli.models import print_rows, rows_of
 from heedful.config import Config
 from heedful.data.prepare import Prepared
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError, TrainingError
-from heedful.examining import evaluate
+from heedful.examining import evaluate, examine
+from heedful.interop.own_format import export_own
+from heedful.native import available
+from heedful.native.library import Availability
 from heedful.request import settle
 from heedful.training.averaging import average_models
 from heedful.training.report import ConsoleReporter, FileReporter, TrainRecord
 
+native_only = pytest.mark.skipif(not available(), reason=available().reason)
 WORDS = "red blue green cat dog bird runs sits eats one two three".split()
 
 
@@ -136,6 +141,65 @@ def test_scores_come_with_signatures(finished: tuple[Path, workflow.TrainingResu
     _, result = finished
     assert [score.name for score in result.scores] == ["BLEU", "chrF2", "TER"]
     assert all("version:" in score.signature for score in result.scores)
+
+
+@native_only
+def test_the_final_scores_are_those_of_the_engine_that_translates_and_name_it(
+    folder: Path, finished: tuple[Path, workflow.TrainingResult], capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, result = finished
+    sources, references = ((folder / f"test.{side}").read_text().splitlines() for side in ("low", "up"))
+    found = evaluate(output, sources, references, device="cpu")
+    assert (found.engine, found.weights) == ("native", "int8")
+    assert [score.value for score in found.scores] == [score.value for score in result.scores]
+    details = load_model(output).details
+    assert [score["engine"] for score in details["scores"]] == ["native int8"] * 3
+    training = details["training"]
+    assert training["valid_bleu"] == result.valid_bleu and training["valid_bleu_engine"] == "native int8"
+    assert training["valid_bleu_float32"] == min(
+        line["bleu"] for line in log_of(output) if line["event"] == "valid" and line["loss"] == result.valid_loss
+    )
+    card = (output / "README.md").read_text("utf-8")
+    assert "| Metric | Value | 95 % | On | Engine |" in card and "| valid bleu engine | native int8 |" in card
+    export_own(output, folder / "small", compact=True)
+    assert "before the weights were rounded" not in (folder / "small" / "README.md").read_text("utf-8")
+    print_rows(rows_of(describe(output)))
+    shown = capsys.readouterr().out
+    assert "valid bleu engine native int8" in shown and shown.count("(native int8)") == 3
+
+
+@native_only
+def test_a_loss_by_int8_is_told_with_both_figures_and_the_remedy(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = request_for(folder, tmp_path / "out", training__steps=4)
+    workflow.train(request)
+    told = capsys.readouterr().err
+    assert "Valid BLEU with native int8, which `heedful translate` uses here:" in told and "Warning" not in told
+    config, prepared = settle(request), Prepared.open(tmp_path / "out" / "training" / "data")
+    examined = examine(config, prepared, torch.device("cpu"), ConsoleReporter(), valid_bleu=90.0)
+    told = capsys.readouterr().err
+    assert examined.valid_bleu is not None
+    assert f"native int8 {examined.valid_bleu:.1f}, float32 90.0." in told
+    assert told.count("Warning: int8 loses") == 1 and "--quantization float32" in told
+    assert describe(tmp_path / "out")["details"]["training"]["valid_bleu_float32"] == 90.0
+
+
+def test_without_the_native_engine_torch_is_scored_and_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = Availability("the native engine was not compiled", usable=False)
+    monkeypatch.setattr("heedful.native.available", lambda: missing)
+    monkeypatch.setattr("heedful.decoding.engines.auto.available", lambda: missing)
+    test = write_pairs(folder, "test", 12, seed=7)
+    result = workflow.train(request_for(folder, tmp_path / "out", data__test=[test], training__steps=4))
+    told = capsys.readouterr().err
+    assert "Translating the 12 sentences of" in told and "with torch float32" in told
+    assert "Native int8 was not scored: the native engine was not compiled." in told
+    details = describe(tmp_path / "out")["details"]
+    assert {score["engine"] for score in details["scores"]} == {"torch float32"}
+    training = details["training"]
+    assert (training["valid_bleu"], training["valid_bleu_engine"]) == (result.valid_bleu, "torch float32")
 
 
 def test_the_model_card_tells_data_scores_licence_and_numbers(

@@ -26,6 +26,10 @@ SCALE = "_scale"
 LEAST_SCALE = 1e-30  # of a row of zeros: it must be divided by
 KEPT = ("source_positions.", "target_positions.")
 """Tables that are only added, never multiplied with: they stay float32."""
+ON_GRID = 1e-3
+"""In steps of a row's scale: how far a number may be from a whole one and still count as rounded."""
+HALF_STEP = 0.4999
+"""The most that dither moves a number, in steps: just too little to change what it is rounded to."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,23 @@ def round_rows(weight: Floats) -> Rounded:
 
     scales = np.maximum(np.abs(weight).max(axis=1) / np.float32(127.0), np.float32(LEAST_SCALE)).astype(np.float32)
     return Rounded(np.rint(weight / scales[:, None]).astype(np.int8), scales)
+
+
+def dithered(weight: Floats, random: np.random.Generator) -> Floats:
+    """Rows that were int8, each number moved at random within its rounding step; other rows unchanged.
+
+    It rounds to the same int8 as before. But numbers in the middle of their step are rounded back after any small
+    change, so that int8 loses all of a short fine-tuning. After dither a change of a tenth of a step moves every tenth
+    number to the next step: on average int8 keeps the change.
+    """
+    import numpy as np
+
+    rounded = round_rows(weight)
+    steps = weight / rounded.scales[:, None]
+    was_int8 = (np.abs(steps - rounded.values) < ON_GRID).all(axis=1) & weight.any(axis=1)
+    moves = random.uniform(-HALF_STEP, HALF_STEP, size=weight.shape).astype(np.float32)
+    stays = (np.abs(rounded.values) == 127) | ~was_int8[:, None]  # the largest number of a row makes its scale
+    return np.where(stays, weight, (rounded.values + moves) * rounded.scales[:, None])
 
 
 def round_matrices(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

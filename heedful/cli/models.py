@@ -140,10 +140,11 @@ def search_of(decoding: Mapping[str, Any]) -> str:
 
 
 def score_line(one: Mapping[str, Any]) -> str:
-    """A score with its signature, and what it was measured on."""
+    """A score with its signature, what it was measured on and with which engine."""
     from heedful.evaluation.score import Score
 
-    return f"{one.get('data', 'not stated')}: {Score.from_dict(one)}"
+    engine = f" ({one['engine']})" if one.get("engine") else ""
+    return f"{one.get('data', 'not stated')}: {Score.from_dict(one)}{engine}"
 
 
 def plain(value: Any) -> str:

@@ -22,6 +22,7 @@ from heedful.errors import TrainingError
 from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
 from heedful.training.best import Best
 from heedful.training.distributed import World, is_divided, local, own_seed, put_weights, whole_weights
+from heedful.training.dither import dither_rounded
 from heedful.training.first_step import Stopwatch
 from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from heedful.training.report import START, Evaluation, Reporter, Sample, TrainRecord, ValidRecord
@@ -213,6 +214,7 @@ class TrainingLoop:
         """Look at valid before the first update, on no budget of time: only what is better than the start replaces it.
 
         The moving average still equals the weights. The start is no snapshot: it is not one of the run's own weights.
+        After the validation, weights that were int8 are dithered.
         """
         self.validated_step = self.spent.steps
         record, samples = self.look(START)
@@ -221,6 +223,8 @@ class TrainingLoop:
         if record.is_best:
             self.best.value = self.best.start
             self._publish(START, record)
+        if dither_rounded(self.model, self.config.seed) and self.average is not None:
+            self.average.weights = copy_weights(self.model)
         if self.stopwatch is not None:
             self.stopwatch.enter("first update")
 

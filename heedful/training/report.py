@@ -111,6 +111,10 @@ class ConsoleReporter:
     def note(self, message: str) -> None:
         self.console.print(message, markup=False, soft_wrap=True)
 
+    def warn(self, message: str) -> None:
+        """A note that must not be missed."""
+        self.console.print(f"Warning: {message}", style="bold red", markup=False, soft_wrap=True)
+
     @property
     def is_terminal(self) -> bool:
         """Whether people watch; elsewhere only plain lines are written."""
