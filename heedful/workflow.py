@@ -444,7 +444,7 @@ def finish(
     if interrupted:
         console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")
     else:
-        float32 = loop.best.published_bleu if is_bleu else None
+        float32 = loop.best.published_bleu if is_bleu and config.training.bleu_sentences else None
         found = examine(config, prepared, loop.device, console, valid_bleu=float32)
         examined = found if float32 is not None else examined._replace(scores=found.scores)
     console.note(f'The model is in {config.output}. Try: heedful translate -m {config.output} "…"')
