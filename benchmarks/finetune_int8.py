@@ -140,7 +140,7 @@ def bleu(model: Path, engine: str, quantization: str | None, task: Task) -> floa
     return score([one.text for one in found], references, metrics=("bleu",), target_language="de", bootstrap=0)[0].value
 
 
-def told(model: Path, engine: str, quantization: str | None, task: Task) -> str:
+def cell(model: Path, engine: str, quantization: str | None, task: Task) -> str:
     """BLEU as the table has it; empty if the engine is not installed."""
     if engine == "ctranslate2" and find_spec("ctranslate2") is None:
         return ""
@@ -159,7 +159,7 @@ def measure(task: Task, folder: Path, device: str) -> Iterator[list[str]]:
         model = tune(task, place / "model", device, dither=dither)
         export_own(model, place / "compact", compact=True)
         places = {"full": model, "compact": place / "compact"}
-        yield [task.name, name, *(told(places[which], engine, kept, task) for which, engine, kept in ENGINES.values())]
+        yield [task.name, name, *(cell(places[which], engine, kept, task) for which, engine, kept in ENGINES.values())]
 
 
 def main() -> None:

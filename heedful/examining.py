@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from heedful.training.report import ConsoleReporter, Evaluation
 
     Look = Callable[[nn.Module], Evaluation]
-    LookWithAny = Callable[[nn.Module | Engine], Evaluation]
+    LookWithEngine = Callable[[nn.Module | Engine], Evaluation]
     MakeEvaluate = Callable[[Config, Prepared, torch.device], Look | None]
 
 INT8 = "native int8"
@@ -34,7 +34,7 @@ MOST_LOST = 0.5
 """BLEU: when int8 has so much less than float32 on valid, a warning says so."""
 
 
-def evaluator(config: Config, prepared: Prepared, device: torch.device | str) -> LookWithAny | None:
+def evaluator(config: Config, prepared: Prepared, device: torch.device | str) -> LookWithEngine | None:
     """A function that translates part of valid (greedily, for speed) and scores it; None if that is switched off."""
     wanted = config.training.bleu_sentences
     if not wanted or not prepared.valid_pairs:
@@ -132,10 +132,10 @@ def examine(
     translator = Translator.load(config.output, device=str(device))
     engine = " ".join(translator.engine_for())
     scores = score_test(config, prepared, translator, engine, console)
-    told: dict[str, Any] = {}
+    valid: dict[str, Any] = {}
     if valid_bleu is not None:
-        told = compare_with_int8(config, prepared, translator, engine, valid_bleu, console)
-    details = {**loaded.details, "training": {**loaded.details["training"], **told}}
+        valid = compare_with_int8(config, prepared, translator, engine, valid_bleu, console)
+    details = {**loaded.details, "training": {**loaded.details["training"], **valid}}
     plain = [{**one.to_dict(), "data": name, "engine": engine} for name, one in scores]
     save_model(
         config.output,
@@ -145,7 +145,7 @@ def examine(
         details=details,
         scores=plain,
     )
-    return Examined([one for _, one in scores], told.get("valid_bleu"))
+    return Examined([one for _, one in scores], valid.get("valid_bleu"))
 
 
 def score_test(
