@@ -181,7 +181,9 @@ def main() -> None:
                 print(lines[-1], flush=True)
     if arguments.write:
         path = RESULTS / f"finetune_int8_{arguments.write}_{arguments.device}.md"
-        head = "" if path.exists() else f"# int8 after fine-tuning\n\nBLEU, greedy, {TESTED} test sentences.\n"
+        what = f"BLEU, greedy, {TESTED} test sentences, on which a point may be chance"
+        title = f"# int8 after fine-tuning\n\n{what}; without dither (before) and with it (after).\n"
+        head = "" if path.exists() else title
         with path.open("a", encoding="utf-8") as file:
             file.write(f"{head}\n{provenance(arguments.device)}\n" + "\n".join(lines) + "\n")
 
