@@ -152,14 +152,17 @@ def _whole(states, at, there, free, num_states):
 
 
 @triton.jit
-def _follow(states, follows, row, beam, there, parent, token, room, vocabulary, num_states, NEAR_LIMIT: tl.constexpr):
+def _follow(
+    states, follows, row, there, parent, token, left, vocabulary, num_states, NEAR_LIMIT: tl.constexpr, B: tl.constexpr
+):  # fmt: skip
     """Each beam's state from its parent's and its newest token: `state_after` of the captured search."""
     state = tl.load(states + row + parent)
     tl.debug_barrier()
     after = tl.load(follows + state * vocabulary + token).to(tl.int32)
     after = tl.where(after >= 0, after, tl.maximum(tl.load(follows + token).to(tl.int32), 0))
+    room = left - 2  # tokens after the next one
     near = num_states + tl.maximum(room, 0)
-    tl.store(states + row + beam, tl.where((after == 0) & (room < NEAR_LIMIT), near, after), mask=there)
+    tl.store(states + row + tl.arange(0, B), tl.where((after == 0) & (room < NEAR_LIMIT), near, after), mask=there)
 
 
 @triton.jit
@@ -232,10 +235,7 @@ def _choose(
     _note(own + past, there, live_token, live_parent, live_log_prob.to(tl.int32, bitcast=True))
     if BEAMS > 1:
         _hand_down(ancestry, row, live_parent, step, room, BEAMS, B, BLOCK)
-    left = longest - step - 2
-    _follow(
-        states, follows, row, beam, there, live_parent, live_token, left, vocabulary, num_states, NEAR_LIMIT
-    )  # fmt: skip
+    _follow(states, follows, row, there, live_parent, live_token, longest - step, vocabulary, num_states, NEAR_LIMIT, B)
     tl.store(newest + row + beam, live_token, mask=there)
     tl.store(scores + row + beam, live_score, mask=there)
     worst = tl.sum(tl.where(index == NUM_BEST - 1, done_score, 0.0), axis=0)
