@@ -139,7 +139,7 @@ class Constraints:
     prefix: Int[Tensor, "B P"]
     rule: Rule | None = None
     bytes: ByteRule | None = None
-    own_forbidden: Int[Tensor, "K 2"] | None = None
+    own_forbidden: Int[Tensor, "F 2"] | None = None
     """Tokens that single sentences may not have: (sentence, token)."""
 
     def apply(self, log_probs: Float[Tensor, "R V"], history: Int[Tensor, "R T"]) -> Float[Tensor, "R V"]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-RUN = re.compile(r"(.{1,40}?)\1\1\1+", re.DOTALL)
-"""A phrase four times in a row or more."""
+RUN = re.compile(r"(.{1,40}?)\1\1\1+|(.{8,60}?)\2\2+", re.DOTALL)
+"""A phrase four times in a row or more; one of eight characters three times."""
 SHORTEST = 12
 """Characters of the shortest run that counts: "no, no, no, no" is none."""
 
@@ -18,4 +18,4 @@ def is_loop(source: str, translation: str) -> bool:
 
 def longest_run(text: str) -> int:
     """Characters of the longest run of one phrase that has a letter or digit; 0 if there is none."""
-    return max((len(run[0]) for run in RUN.finditer(text) if any(map(str.isalnum, run[1]))), default=0)
+    return max((len(run[0]) for run in RUN.finditer(text) if any(map(str.isalnum, run[0]))), default=0)
