@@ -10,12 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from test_captured import TINY, found_by
 
+from heedful.checkpoint.shortlist import Shortlist
 from heedful.config import DecodingConfig
 from heedful.decoding.characters import is_whole
 from heedful.decoding.engines.interface import Engine, Job
@@ -175,6 +177,17 @@ def test_int8_writes_whole_characters_guessing_ahead_too(tmp_path: Path, guessin
     greedy = DecodingConfig(method="greedy")
     assert sum(assert_whole(native, [job], greedy) for job in byte_jobs(60)) > 0
     assert assert_whole(native, byte_jobs(60), DecodingConfig(beam_size=5, num_best=5)) > 0
+
+
+@native_only
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_characters_are_whole_with_a_shortlist(tmp_path: Path, search: dict[str, Any]) -> None:
+    drawn = np.random.default_rng(1)
+    starts = np.arange(0, 6 * VOCABULARY + 1, 6)
+    targets = drawn.integers(FIRST, VOCABULARY, 6 * VOCABULARY).astype(np.int32)
+    native = native_engine(tmp_path, byte_model(1), "int8")
+    native.engine.use_shortlist(Shortlist(starts, targets, np.array([3], dtype=np.int32)))
+    assert assert_whole(native, byte_jobs(40), DecodingConfig(**search)) > 0
 
 
 def test_a_prefix_that_ends_inside_a_character_is_continued() -> None:
