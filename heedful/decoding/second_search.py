@@ -20,7 +20,9 @@ from heedful.decoding.hypothesis import NUMBERS_DIFFER, REPETITION, UNTRANSLATED
 from heedful.decoding.segments import is_visible
 from heedful.decoding.spelling import Spelling
 from heedful.errors import ConfigError
+from heedful.text.detection import plain_code
 from heedful.text.directions import Choice
+from heedful.text.languages import FREQUENT_WORDS, SCRIPTS_OF
 from heedful.text.numbers import ascii_digit, differ
 from heedful.text.repetition import is_loop
 from heedful.text.tokenizer import Tokenizer
@@ -41,9 +43,11 @@ class Languages(NamedTuple):
 
 
 def is_checked(config: DecodingConfig, choice: Choice) -> bool:
-    """Whether translations are checked: as the configuration says, else from one known language into another."""
-    known = choice.source is not None and choice.target is not None
-    return known and choice.source != choice.target if config.checks is None else config.checks
+    """Whether translations are checked: as the configuration says, else from a language that is known into another."""
+    if config.checks is not None:
+        return config.checks
+    source, target = (plain_code(code or "") for code in (choice.source, choice.target))
+    return source != target and all(code in SCRIPTS_OF or code in FREQUENT_WORDS for code in (source, target))
 
 
 def problems_of(job: Job, hypothesis: Hypothesis, text: str, languages: Languages) -> list[str]:

@@ -124,5 +124,7 @@ def test_checks_are_for_translations_between_languages() -> None:
     assert not is_checked(config, Choice(None, "de"))
     assert not is_checked(config, Choice(None, None))
     assert not is_checked(config, Choice("de", "de"))
+    assert not is_checked(config, Choice("num", "txt"))
+    assert is_checked(config, Choice("en-US", "zh-Hans"))
     assert is_checked(replace(config, checks=True), Choice())
     assert not is_checked(replace(config, checks=False), Choice("en", "de"))
