@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 8
+INTERFACE_VERSION = 9
 
 
 class Settings(Structure):
