@@ -206,7 +206,10 @@ def random_request(random: np.random.Generator, config: ModelConfig) -> tuple[An
 def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator, names: list[str]) -> int:
     """The same bits from all kernels, with any number of threads, alone and together."""
     sources, limits, prefixes, search = random_request(random, config)
-    special = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
+    has_bytes = config.target_vocab_size >= 260 and random.random() < 0.5
+    byte_ids = tuple(range(4, 260)) if has_bytes else ()
+    special = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,), byte_ids=byte_ids)
+    closed = [random.integers(4, config.target_vocab_size, random.integers(0, 4)).tolist() for _ in sources]
     expected = None
     shortlist = random_shortlist(random, config) if random.random() < 0.7 else None
     layer, head = int(random.integers(config.num_decoder_layers)), int(random.integers(-1, config.num_heads))
@@ -215,10 +218,15 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
         engine = NativeEngine(path, num_threads=int(random.integers(1, 4)), kernels=name)
         if shortlist is not None:
             engine.use_shortlist(shortlist)
-        found = engine.translate_ids(sources, search, special, max_lengths=limits, prefix=prefixes)
+        found = engine.translate_ids(sources, search, special, max_lengths=limits, prefix=prefixes, forbidden=closed)
         pick = int(random.integers(len(sources)))
         alone = engine.translate_ids(
-            [sources[pick]], search, special, max_lengths=[limits[pick]], prefix=[prefixes[pick]]
+            [sources[pick]],
+            search,
+            special,
+            max_lengths=[limits[pick]],
+            prefix=[prefixes[pick]],
+            forbidden=[closed[pick]],
         )
         inputs = [[2, *one[0].tokens[:-1]] for one in found]
         weights = engine.align_ids(sources, inputs, **shown)

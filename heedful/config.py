@@ -425,6 +425,9 @@ class DecodingConfig:
     """With torch on a CPU: quicker, but what is translated beside it may change the last digits of a score."""
     shortlist: bool | None = None
     """Choose from the words that the source's words may become; None: if the model has such a list, with native."""
+    checks: bool | None = None
+    """Search again where numbers differ or phrases repeat, copy a text whose translation is empty, and warn of what is
+    left; None: from a language into another, if the model or the request names both."""
 
     def __post_init__(self) -> None:
         require_at_most(self, "decoding")

@@ -81,7 +81,7 @@ def translate_pairs(
     """Translations of the pairs' sources, each into its own target language; `device` is where a module stands."""
     from heedful.decoding.translator import Translator
 
-    translator = Translator(model, tokenizer, replace(decoding, fast=True, shortlist=None), device=device)
+    translator = Translator(model, tokenizer, replace(decoding, fast=True, shortlist=None, checks=False), device=device)
     texts = [""] * len(pairs)
     for language in {pair.target_language for pair in pairs}:
         places = [place for place, pair in enumerate(pairs) if pair.target_language == language]

@@ -16,25 +16,41 @@ if TYPE_CHECKING:
     from heedful.decoding.translator import Translator
     from heedful.text.directions import Directions
 
+MOST_NUMBERS = 5
 TRIES = 3
 
 
 class Remarks:
-    """Warnings about texts on stderr: the first of each kind at once, the number of the others at the end."""
+    """Warnings on stderr. What is odd about texts: the first of each kind at once, the number of the others at the end.
+
+    Warnings about translations are summarised at the end.
+    """
 
     def __init__(self, kind: str = "line", *, quiet: bool = False) -> None:
         self.kind, self.quiet = kind, quiet
         self.counts: Counter[str] = Counter()
+        self.warnings: dict[str, list[int]] = {}
 
     def add(self, remarks: Iterable[tuple[int, str]], say: Callable[[str], None]) -> None:
-        """Take in what is odd about some texts, with their numbers."""
+        """Take in what is odd about some texts or wrong with their translations, with the numbers of the texts."""
+        from heedful.decoding.hypothesis import WARNINGS
+
         for number, remark in remarks:
+            if remark in WARNINGS:
+                self.warnings.setdefault(remark, []).append(number)
+                continue
             self.counts[remark] += 1
             if self.counts[remark] == 1 and not self.quiet:
                 say(f"warning: {self.kind} {number} {remark}; it is translated all the same.")
 
     def end(self, say: Callable[[str], None]) -> None:
-        """Tell of the rest."""
+        """Summarise the rest."""
+        from heedful.decoding.hypothesis import WARNINGS
+
+        for code, numbers in self.warnings.items():
+            shown = ", ".join(map(str, numbers[:MOST_NUMBERS])) + (", …" if len(numbers) > MOST_NUMBERS else "")
+            kind = f"{self.kind}{'s' * (len(numbers) > 1)}"
+            say(f'warning: {len(numbers):,} {kind} ({shown}): {WARNINGS[code]}; --json shows "{code}".')
         for remark, count in self.counts.items():
             if count > 1 and not self.quiet:
                 say(f"warning: {count - 1:,} more {self.kind}{'s' * (count > 2)} like that ({remark}).")

@@ -74,11 +74,14 @@ def search(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None = None,
+    forbidden: Sequence[Sequence[int]] | None = None,
     rule: Rule | None = None,
 ) -> list[list[Hypothesis]]:
     """The best `num_best` hypotheses of every sentence; fewer only where fewer exist."""
     device, num_sentences, num_beams = source.device, source.shape[0], config.beam_size
-    constraints = make_constraints(config, special, max_lengths=max_lengths, prefix=prefix, rule=rule, device=device)
+    constraints = make_constraints(
+        config, special, max_lengths=max_lengths, prefix=prefix, forbidden=forbidden, rule=rule, device=device
+    )
     state = model.start(model.encode(source, source_mask), num_beams=num_beams, max_length=max(max_lengths) + 1)
 
     live = empty_beams(num_sentences, num_beams, device)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
+from heedful.decoding.characters import COMPLETE, NEEDED, NEXT
 from heedful.decoding.special_tokens import SpecialTokens as SpecialTokens
 from heedful.errors import DecodingError
 from heedful.shapes import Float, Int
@@ -78,6 +79,50 @@ def force_tokens(
 
 
 @dataclass(frozen=True)
+class ByteRule:
+    """Byte tokens come only as whole characters: the automaton of `heedful.decoding.characters`, for all rows."""
+
+    byte_ids: Int[Tensor, " 256"]
+    next: Int[Tensor, "11 256"]
+    needed: Int[Tensor, " 256"]
+    """How many bytes must follow each first byte."""
+
+    def states(self, history: Int[Tensor, "R T"]) -> Int[Tensor, " R"]:
+        """The state of each row. Characters have four bytes at most, so that the last three tokens say it."""
+        states = torch.full((history.shape[0],), COMPLETE, device=history.device)
+        for tokens in history[:, -3:].unbind(dim=1):
+            matches = tokens[:, None] == self.byte_ids
+            byte = matches.int().argmax(dim=1)
+            after = self.next[states, byte]
+            after = torch.where(after < 0, self.next[COMPLETE, byte], after).clamp(min=COMPLETE)
+            states = torch.where(matches.any(dim=1), after, COMPLETE)
+        return states
+
+    def only_bytes(
+        self, log_probs: Float[Tensor, "R V"], allowed: Float[Tensor, "R V"], states: Int[Tensor, " R"]
+    ) -> Float[Tensor, "R V"]:
+        """`allowed`, but in rows inside a character the bytes that may continue it, and nothing else."""
+        columns = log_probs[:, self.byte_ids].masked_fill(self.next[states] < 0, -torch.inf)
+        continued = torch.full_like(log_probs, -torch.inf).index_copy(1, self.byte_ids, columns)
+        return torch.where((states != COMPLETE)[:, None], continued, allowed)
+
+    def that_fit(self, allowed: Float[Tensor, "R V"], room: Int[Tensor, " R"]) -> Float[Tensor, "R V"]:
+        """`allowed` without first bytes of characters that need more tokens than there is room for after them."""
+        columns = allowed[:, self.byte_ids].masked_fill(self.needed > room[:, None], -torch.inf)
+        return allowed.index_copy(1, self.byte_ids, columns)
+
+
+def make_byte_rule(byte_ids: Sequence[int], device: torch.device) -> ByteRule | None:
+    """The rule for a vocabulary; None if it has no byte tokens."""
+    if not byte_ids:
+        return None
+    following = torch.tensor(NEXT)
+    needed = torch.tensor(NEEDED)[following[COMPLETE].clamp(min=COMPLETE)]
+    ids = torch.tensor(list(byte_ids), device=device)
+    return ByteRule(ids, following.to(device), needed.to(device))
+
+
+@dataclass(frozen=True)
 class Constraints:
     """All rules of one search over B sentences. Whatever they forbid, one token at least stays possible.
 
@@ -93,19 +138,31 @@ class Constraints:
     shortest_limit: int
     prefix: Int[Tensor, "B P"]
     rule: Rule | None = None
+    bytes: ByteRule | None = None
+    own_forbidden: Int[Tensor, "F 2"] | None = None
+    """Tokens that single sentences may not have: (sentence, token)."""
 
     def apply(self, log_probs: Float[Tensor, "R V"], history: Int[Tensor, "R T"]) -> Float[Tensor, "R V"]:
         """The log-probabilities of the next token after each row's history, forbidden ones at -inf."""
         allowed = forbid_tokens(log_probs, self.forbidden)
+        rows_per_sentence, step = log_probs.shape[0] // self.max_lengths.shape[0], history.shape[1]
+        if self.own_forbidden is not None:
+            sentences, tokens = self.own_forbidden.unbind(dim=1)
+            allowed = allowed.unflatten(0, (-1, rows_per_sentence)).clone()
+            allowed[sentences, :, tokens] = -torch.inf
+            allowed = allowed.flatten(0, 1)
+        if self.bytes is not None and step + max(NEEDED) >= self.shortest_limit:
+            room = (self.max_lengths - step - 1).repeat_interleave(rows_per_sentence)
+            allowed = self.bytes.that_fit(allowed, room)
         if self.rule is not None:
             allowed = unless_stuck(self.rule.apply(allowed, history), allowed)  # a prefix may have broken the rule
         if self.no_repeat_ngram:
             allowed = unless_stuck(forbid_repeats(allowed, history, self.no_repeat_ngram), allowed)
-        step = history.shape[1]
         if step < self.min_length:
             allowed = forbid_end(allowed, self.special.eos_id)
+        if self.bytes is not None and bool(((states := self.bytes.states(history)) != COMPLETE).any()):
+            allowed = self.bytes.only_bytes(log_probs, allowed, states)
         if step < self.prefix.shape[1] or step >= self.shortest_limit:
-            rows_per_sentence = log_probs.shape[0] // self.max_lengths.shape[0]
             allowed = force_tokens(log_probs, allowed, self.forced(step).repeat_interleave(rows_per_sentence))
         return allowed
 
@@ -124,7 +181,14 @@ class Constraints:
             max_lengths=self.max_lengths[sentences],
             prefix=self.prefix[sentences],
             rule=self.rule.select(sentences) if self.rule is not None else None,
+            own_forbidden=places_in(self.own_forbidden, sentences) if self.own_forbidden is not None else None,
         )
+
+
+def places_in(places: Int[Tensor, "K 2"], sentences: Int[Tensor, " b"]) -> Int[Tensor, "k 2"]:
+    """Of places (sentence, token) those of some sentences, which are numbered by their order now."""
+    number, kept = (places[:, None, 0] == sentences).nonzero().flip(1).unbind(dim=1)
+    return torch.stack([number, places[kept, 1]], dim=1)
 
 
 def make_constraints(
@@ -133,10 +197,11 @@ def make_constraints(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None,
+    forbidden: Sequence[Sequence[int]] | None = None,
     rule: Rule | None = None,
     device: torch.device,
 ) -> Constraints:
-    """The rules that a configuration, one limit and forced beginning a sentence, and a further rule ask for."""
+    """The rules of a configuration, of a limit, forced beginning and forbidden tokens a sentence, and a further one."""
     beginnings = prefix if prefix is not None else [[] for _ in max_lengths]
     for number, (limit, beginning) in enumerate(zip(max_lengths, beginnings, strict=True), start=1):
         if len(beginning) > limit:
@@ -146,15 +211,20 @@ def make_constraints(
             )
     width = max((len(beginning) for beginning in beginnings), default=0)
     table = [[*beginning, *[FREE] * (width - len(beginning))] for beginning in beginnings]
+    places = [(row, token) for row, tokens in enumerate(forbidden or ()) for token in tokens]
+    no_beginnings = (number for number, after in zip(special.byte_ids, NEXT[COMPLETE], strict=False) if after < 0)
+    never = sorted({special.pad_id, special.bos_id, *special.forbidden, *no_beginnings})
     return Constraints(
         special=special,
-        forbidden=torch.tensor(sorted({special.pad_id, special.bos_id, *special.forbidden}), device=device),
+        forbidden=torch.tensor(never, device=device),
         min_length=config.min_length,
         no_repeat_ngram=config.no_repeat_ngram,
         max_lengths=torch.tensor(list(max_lengths), device=device),
         shortest_limit=min(max_lengths),
         prefix=torch.tensor(table, dtype=torch.long, device=device).view(len(table), width),
         rule=rule,
+        bytes=make_byte_rule(special.byte_ids, device),
+        own_forbidden=torch.tensor(places, device=device) if places else None,
     )
 
 

@@ -23,6 +23,7 @@ def search(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None = None,
+    forbidden: Sequence[Sequence[int]] | None = None,
     rule: Rule | None = None,
 ) -> list[list[Hypothesis]]:
     """One hypothesis for every sentence; of equally likely tokens the one with the lowest id."""
@@ -34,6 +35,7 @@ def search(
         special,
         max_lengths=max_lengths,
         prefix=prefix,
+        forbidden=forbidden,
         rule=rule,
         num_rows=1,
         choose=follow_best,

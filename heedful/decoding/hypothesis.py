@@ -14,6 +14,15 @@ BREAKS_IN_JSON = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
 """Characters that some readers take for the end of a line; JSON has another spelling for them."""
 
 
+NUMBERS_DIFFER, REPETITION, UNTRANSLATED = "numbers_differ", "repetition", "untranslated"
+WARNINGS = {
+    NUMBERS_DIFFER: "the translation has other numbers than the text",
+    REPETITION: "the translation repeats itself",
+    UNTRANSLATED: "the translation was empty, so that the text was copied",
+}
+"""What the codes among a translation's warnings mean."""
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One way to translate one sentence, in target ids: no start token, the end token last."""
@@ -74,6 +83,8 @@ class Translation:
     """How sure the source language is, from 0 to 1; only if it was detected."""
     remark: str | None = field(default=None, compare=False)
     """What is odd about the languages: the text looks as if it were in the target language already, or in another."""
+    warnings: list[str] = field(default_factory=list, compare=False)
+    """What a check of the translation found and a second search could not mend: keys of `WARNINGS`."""
 
     def __str__(self) -> str:
         """The text, so that a translation can be printed."""

@@ -28,6 +28,7 @@ def rollout(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None,
+    forbidden: Sequence[Sequence[int]] | None,
     rule: Rule | None,
     num_rows: int,
     choose: Choose,
@@ -37,7 +38,9 @@ def rollout(
     Unless `config.fast`, none leaves before the last has ended, so that shapes do not depend on batch mates.
     """
     device, num_sentences, num_steps = source.device, source.shape[0], max(max_lengths) + 1
-    constraints = make_constraints(config, special, max_lengths=max_lengths, prefix=prefix, rule=rule, device=device)
+    constraints = make_constraints(
+        config, special, max_lengths=max_lengths, prefix=prefix, forbidden=forbidden, rule=rule, device=device
+    )
     state = model.start(model.encode(source, source_mask), num_beams=num_rows, max_length=num_steps)
 
     tokens = torch.full((num_sentences, num_rows, num_steps), special.eos_id, device=device)

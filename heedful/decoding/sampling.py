@@ -31,6 +31,7 @@ def search(
     *,
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None = None,
+    forbidden: Sequence[Sequence[int]] | None = None,
     rule: Rule | None = None,
 ) -> list[list[Hypothesis]]:
     """`num_best` draws for every sentence, best score first; two of them may be equal."""
@@ -50,7 +51,7 @@ def search(
 
     found = rollout(
         model, source, source_mask, config, special,
-        max_lengths=max_lengths, prefix=prefix, rule=rule, num_rows=config.num_best, choose=choose,
+        max_lengths=max_lengths, prefix=prefix, forbidden=forbidden, rule=rule, num_rows=config.num_best, choose=choose,
     )  # fmt: skip
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in found]
 

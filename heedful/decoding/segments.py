@@ -44,13 +44,18 @@ class SplitRule:
     """Counts the tokens of a text."""
 
 
+def is_visible(text: str) -> bool:
+    """Whether anything of a text can be seen."""
+    return _VISIBLE.search(text) is not None
+
+
 def split_text(text: str, rule: SplitRule) -> list[Segment]:
     """The segments of a text, in order; none if it is empty. White space is kept, except at its two ends."""
     segments: list[Segment] = []
     gap = ""
     for chunk in (piece for line in _LINES.findall(text) for piece in split_line(line, rule)):
         inside = chunk.strip()
-        if not _VISIBLE.search(inside):
+        if not is_visible(inside):
             gap += chunk
             continue
         start = chunk.index(inside)

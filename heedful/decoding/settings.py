@@ -28,3 +28,4 @@ class SearchSettings(TypedDict, total=False):
     tokens_per_batch: int
     fast: bool
     shortlist: bool | None
+    checks: bool | None

@@ -18,14 +18,17 @@ class SpecialTokens:
     pad_id: int
     forbidden: tuple[int, ...] = ()
     """Further ids that no translation may contain, such as the unknown token and language tags."""
+    byte_ids: tuple[int, ...] = ()
+    """The ids of the 256 bytes; empty if the vocabulary has none."""
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """What the search must know of a tokenizer: a translation holds no unknown token, tag or marker."""
+    """What the search must know of a tokenizer: a translation holds no unknown token, tag, marker or U+FFFD."""
     tags = tokenizer.control_ids if tokenizer.joint else ()
     return SpecialTokens(
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         pad_id=tokenizer.pad_id,
-        forbidden=(tokenizer.unk_id, *tags),
+        forbidden=(tokenizer.unk_id, *tags, *tokenizer.broken_ids),
+        byte_ids=tokenizer.byte_ids,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from heedful.native.cores import usable_cores
@@ -10,6 +11,8 @@ from heedful.text.tokenizer import Tokenizer
 MANY = 512
 """So many texts are worth a thread for each core; fewer are done before the threads stand."""
 MOST_THREADS = 8
+LINE_BREAKS = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+"""What some program takes for the end of a line."""
 
 
 class Spelling:
@@ -56,7 +59,7 @@ class Spelling:
 
 def one_line(text: str) -> str:
     """A translated sentence without white space around it and without line breaks, whatever bytes the model wrote."""
-    return text.replace("\r", " ").replace("\n", " ").strip()
+    return LINE_BREAKS.sub(" ", text).strip()
 
 
 def threads_for(many: Sequence[object]) -> int:

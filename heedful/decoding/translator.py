@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,8 @@ from heedful.checkpoint.finding import default_model, find_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
-from heedful.decoding.segments import Segment, SplitRule, join_text, lines_of, split_text
+from heedful.decoding.second_search import Languages, SecondSearch, is_checked
+from heedful.decoding.segments import Segment, SplitRule, is_visible, join_text, lines_of, split_text
 from heedful.decoding.settings import SearchSettings
 from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.spelling import Spelling
@@ -82,6 +83,7 @@ class Translator:
         self.make_rule = make_rule
         self.loaded_from: LoadedFrom | None = None
         """None for one that was made of a model, not loaded from a directory."""
+        self.second_search = SecondSearch(self.engine, tokenizer)
 
     @classmethod
     def load(
@@ -229,9 +231,19 @@ class Translator:
         different = list(dict.fromkeys(job for line in jobs for job in line))
         outcomes = self.engine.decode(different, config, align=align, make_rule=self.make_rule)
         spelling.write(found.tokens[:-1] for outcome in outcomes.values() for found in outcome.hypotheses)
+        languages = {
+            job: Languages(choice.source, choice.target)
+            for line, choice in zip(jobs, choices, strict=True)
+            if self._is_checked(config, choice)
+            for job in line
+        }
+        problems = self.second_search.improve(outcomes, languages, config, spelling, align=align)
+        translated = TextsOf(spelling, {job.text for job in languages})
         found = [
             with_languages(
-                self._assemble(parts, line, [outcomes[job] for job in line], spelling, config, align=align), choice
+                self._assemble(parts, line, [outcomes[job] for job in line], translated, config, align=align),
+                choice,
+                list(dict.fromkeys(code for job in line for code in problems.get(job, ()))),
             )
             for parts, line, choice in zip(segments, jobs, choices, strict=True)
         ]
@@ -363,7 +375,7 @@ class Translator:
         segments: list[Segment],
         jobs: list[Job],
         outcomes: list[Outcome],
-        spelling: Spelling,
+        texts: TextsOf,
         config: DecodingConfig,
         *,
         align: bool,
@@ -372,7 +384,7 @@ class Translator:
         if not segments:
             return empty_translation(align=align)
         combinations = best_combinations([outcome.hypotheses for outcome in outcomes], config.num_best)
-        n_best = [self._alternative(segments, combination, spelling) for combination in combinations]
+        n_best = [self._alternative(segments, combination, texts) for combination in combinations]
         best = n_best[0]
         attention = block_diagonal([o.attention for o in outcomes if o.attention is not None]) if align else None
         return Translation(
@@ -390,10 +402,13 @@ class Translator:
             attention=attention,
         )
 
-    def _alternative(self, segments: list[Segment], hypotheses: list[Hypothesis], spelling: Spelling) -> Alternative:
+    def _is_checked(self, config: DecodingConfig, choice: Choice) -> bool:
+        return self.make_rule is None and is_checked(config, choice)
+
+    def _alternative(self, segments: list[Segment], hypotheses: list[Hypothesis], texts: TextsOf) -> Alternative:
         ids = [hypothesis.tokens[:-1] for hypothesis in hypotheses]
         return Alternative(
-            text=join_text(segments, [spelling.text(tokens) for tokens in ids]),
+            text=join_text(segments, [texts.of(part.text, tokens) for part, tokens in zip(segments, ids, strict=True)]),
             tokens=[piece for tokens in ids for piece in self.tokenizer.pieces(tokens)],
             log_prob=sum(hypothesis.log_prob for hypothesis in hypotheses),
             score=sum(hypothesis.score for hypothesis in hypotheses),
@@ -402,6 +417,20 @@ class Translator:
 
 def _load_again(cls: type[Translator], path: Path, device: str, engine: str, quantization: str | None) -> Translator:
     return cls.load(path, device=device, engine=engine, quantization=quantization)
+
+
+class TextsOf:
+    """The texts of translations. Of sentences that are checked an empty one becomes the sentence itself."""
+
+    def __init__(self, spelling: Spelling, checked: Set[str]) -> None:
+        self.spelling, self.checked = spelling, checked
+
+    def of(self, source: str, ids: Sequence[int]) -> str:
+        """The text of a sentence's translation: no tab, if the sentence has none."""
+        text = self.spelling.text(ids)
+        if source in self.checked and not is_visible(text):
+            return source
+        return text if "\t" in source else text.replace("\t", " ")
 
 
 def load_torch(path: str | Path, device: str, quantization: str | None = None) -> tuple[Any, Any, Any]:
@@ -447,14 +476,15 @@ def torch_engine_of(path: str | Path, device: str) -> Engine:
     return make_torch_engine(model, loaded.tokenizer, where, alignment_of(loaded))
 
 
-def with_languages(translation: Translation, choice: Choice) -> Translation:
-    """A translation that tells from which language it is into which."""
+def with_languages(translation: Translation, choice: Choice, warnings: list[str]) -> Translation:
+    """A translation that says from which language it is into which, and what is wrong with it."""
     return replace(
         translation,
         source_language=choice.source,
         target_language=choice.target,
         language_confidence=choice.confidence,
         remark=choice.remark,
+        warnings=warnings,
     )
 
 

@@ -52,6 +52,8 @@ class SpecialIds(Protocol):
     def pad_id(self) -> int: ...
     @property
     def forbidden(self) -> tuple[int, ...]: ...
+    @property
+    def byte_ids(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -248,19 +250,21 @@ class NativeEngine:
         *,
         max_lengths: Sequence[int],
         prefix: Sequence[Sequence[int]] | None = None,
+        forbidden: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Found]]:
         """The best `num_best` hypotheses of every sentence, as `heedful.decoding` would search for them.
 
-        What is found for a sentence does not depend on the other sentences. `max_lengths` and `prefix` give for each
-        its longest allowed translation and what it must begin with.
+        What is found for a sentence does not depend on the other sentences. `max_lengths`, `prefix` and `forbidden`
+        give for each its longest allowed translation, what it must begin with, and the tokens that it may not have.
         """
         if config.method == "sampling":
             raise ConfigError("decoding.method=sampling: the native engine cannot draw; use torch, or beam or greedy.")
         if config.shortlist and not self.has_shortlist:
             raise ConfigError("decoding.shortlist: this model has no shortlist; make one with `heedful shortlist`.")
         beginnings = prefix if prefix is not None else [()] * len(sources)
-        if not len(sources) == len(max_lengths) == len(beginnings):
-            raise DecodingError("sources, max_lengths and prefix must be equally many.")
+        closed = forbidden if forbidden is not None else [()] * len(sources)
+        if not len(sources) == len(max_lengths) == len(beginnings) == len(closed):
+            raise DecodingError("sources, max_lengths, prefix and forbidden must be equally many.")
         found: list[list[Found]] = [[] for _ in sources]
         made = batches([len(source) for source in sources], config)
         shares = dealt_out(made, config, self.num_threads)
@@ -277,6 +281,7 @@ class NativeEngine:
                     [sources[i] for i in batch],
                     [beginnings[i] for i in batch],
                     [max_lengths[i] for i in batch],
+                    [closed[i] for i in batch],
                     config,
                     special,
                 )
@@ -348,6 +353,7 @@ class NativeEngine:
         sources: Sequence[Sequence[int]],
         prefix: Sequence[Sequence[int]],
         max_lengths: Sequence[int],
+        closed: Sequence[Sequence[int]],
         config: DecodingConfig,
         special: SpecialIds,
     ) -> list[list[Found]]:
@@ -356,6 +362,8 @@ class NativeEngine:
         tokens, starts = joined(sources)
         beginnings, beginning_starts = joined(prefix)
         forbidden = array("i", sorted({special.pad_id, special.bos_id, *special.forbidden}))
+        byte_ids = array("i", special.byte_ids)
+        closed_ids, closed_starts = joined(closed)
         settings = Settings(
             beam_size=hypotheses_each(config),
             num_best=num_best,
@@ -369,6 +377,7 @@ class NativeEngine:
             forbidden=_pointer(forbidden, c_int32),
             shortlist=config.shortlist is not False and self.has_shortlist,
             guessing=self.guessing,
+            byte_ids=_pointer(byte_ids, c_int32) if byte_ids else None,
         )
         given = Sentences(
             count=len(sources),
@@ -377,6 +386,8 @@ class NativeEngine:
             prefix=_pointer(beginnings, c_int32),
             prefix_starts=_pointer(beginning_starts, c_int64),
             max_lengths=_pointer(limits, c_int32),
+            forbidden=_pointer(closed_ids, c_int32),
+            forbidden_starts=_pointer(closed_starts, c_int64),
         )
         places = array("q", accumulate((num_best * (max(limit, 0) + 1) for limit in limits), initial=0))
         ids, log_probs = array("i", bytes(4 * places[-1])), array("f", bytes(4 * places[-1]))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.compiling import NAME
 
-INTERFACE_VERSION = 8
+INTERFACE_VERSION = 9
 
 
 class Settings(Structure):
@@ -23,6 +23,7 @@ class Settings(Structure):
         ("forbidden", POINTER(c_int32)),
         ("shortlist", c_int32),
         ("guessing", c_int32),
+        ("byte_ids", POINTER(c_int32)),
     ]
 
 
@@ -37,6 +38,8 @@ class Sentences(Structure):
         ("prefix", POINTER(c_int32)),
         ("prefix_starts", POINTER(c_int64)),
         ("max_lengths", POINTER(c_int32)),
+        ("forbidden", POINTER(c_int32)),
+        ("forbidden_starts", POINTER(c_int64)),
     ]
 
 

@@ -270,7 +270,7 @@ def measure(config: Config, ended: TrainingResult, prepared: Prepared, memory: M
 
     loaded = load_model(config.output, device=plan.device)
     pairs, sets = scored_sets(prepared)
-    fast = replace(config.decoding, fast=True, shortlist=None)
+    fast = replace(config.decoding, fast=True, shortlist=None, checks=False)
     translator = Translator(loaded.model, loaded.tokenizer, fast, device=plan.device)
     decoded = decode(translator, pairs)
     scores = []

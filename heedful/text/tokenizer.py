@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -43,6 +44,7 @@ __all__ = [
     "train_tokenizer",
 ]
 
+PIECE_FIELD = 0x0A  # before each piece in a serialised model; its length in bytes follows
 _SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character
 _DRAWN_AT_ONCE = 1 << 20
 _STAND_INS = tuple(chr(plane * 0x10000 + low) for plane in range(16, 0, -1) for low in (0xFFFF, 0xFFFE))
@@ -109,6 +111,16 @@ class Tokenizer:
         """SHA-256 of all that decides which ids a text gets: two tokenizers with one identity are the same."""
         plain = [self.kind, [hashlib.sha256(model).hexdigest() for model in self._models], self.tags, self.markers]
         return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+
+    @cached_property
+    def byte_ids(self) -> tuple[int, ...]:
+        """Target ids of the 256 bytes; empty without byte fallback."""
+        return self._target.byte_ids()
+
+    @cached_property
+    def broken_ids(self) -> tuple[int, ...]:
+        """Target ids of pieces with U+FFFD, which stands for what could not be read."""
+        return self._target.ids_with("\ufffd", self._models[-1])
 
     def encode_source(self, text: str, target_language: str | None = None) -> list[int]:
         """Ids of a source sentence: the tag if the model has tags, the subwords, the end."""
@@ -378,6 +390,22 @@ class _Side:
                 return _replace(ids, wanted, self._mark_bytes)
         plain: list[int] = self._model.encode(text)
         return plain
+
+    def byte_ids(self) -> tuple[int, ...]:
+        ids = tuple(self._model.piece_to_id(f"<0x{byte:02X}>") for byte in range(256))
+        return ids if all(map(self._model.is_byte, ids)) else ()
+
+    def ids_with(self, character: str, model: bytes) -> tuple[int, ...]:
+        """Ids of the pieces that hold a character, found in the serialised model: asking for all pieces is slow."""
+        found = set()
+        for match in re.finditer(re.escape(character.encode()), model):
+            for start in range(max(2, match.start() - 127), match.start() + 1):
+                tag, length = model[start - 2 : start]
+                if tag == PIECE_FIELD and start + length >= match.end():
+                    number = self._model.piece_to_id(model[start : start + length].decode(errors="replace"))
+                    if character in self._model.id_to_piece(number):
+                        found.add(number)
+        return tuple(sorted(found))
 
     def _byte_ids(self, character: str) -> list[int]:
         return [self._model.piece_to_id(f"<0x{byte:02X}>") for byte in character.encode()]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import heedful
 from heedful.cli.lines import _decoded
 from heedful.native import Availability
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside
@@ -46,6 +47,25 @@ def test_the_name_of_a_file_is_text_but_perhaps_not_meant_so(inside: Inside, mod
     assert ended.code == 0 and ended.out.count("\n") == 4
     assert "note: 1 is translated as text; -i 1 translates the lines of the file." in ended.error.splitlines()
     assert ended.error.count("is translated as text") == 1
+
+
+def test_warnings_about_translations_are_summarised_on_stderr(inside: Inside, tmp_path: Path) -> None:
+    box = Path(heedful.__file__).parent / "box" / "en-de-zh"
+    languages = ("-m", box, "--from", "en", "--to", "zh", "--device", "cpu")
+    (tmp_path / "page.en").write_text("Hello.\n</div>\n\n</p>\n")
+    summary = (
+        'warning: 2 lines (2, 4): the translation was empty, so that the text was copied; --json shows "untranslated".'
+    )
+    stream = inside("translate", *languages, given=(tmp_path / "page.en").read_bytes())
+    assert stream.out.splitlines()[1:] == ["</div>", "", "</p>"]
+    assert stream.error.splitlines() == [summary]
+    whole = inside("translate", *languages, "-i", tmp_path / "page.en", "-o", tmp_path / "page.zh")
+    assert summary in whole.error.splitlines()
+    assert (tmp_path / "page.zh").read_text() == stream.out
+    told = json.loads(inside("translate", *languages, "--json", "</div>").out)
+    assert (told["text"], told["warnings"]) == ("</div>", ["untranslated"])
+    unchecked = inside("translate", *languages, "--decoding.checks=false", "</div>")
+    assert (unchecked.out, unchecked.error) == ("\n", "")
 
 
 def test_without_the_native_engine_it_says_why_it_is_slow(

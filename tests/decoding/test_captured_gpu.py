@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from test_captured import MODELS, SPECIAL, assert_equal, found_by, make_jobs, make_model
+from test_characters import SPECIAL as WITH_BYTES
+from test_characters import byte_jobs, byte_model
 
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.engines.interface import Job
@@ -33,6 +36,16 @@ def test_kernels_find_what_the_plain_forms_find(model: dict[str, object], beams:
     plain = found_by(TorchEngine(made, SPECIAL), jobs, config)
     made.to(CUDA)
     assert_equal(found_by(TorchEngine(made, SPECIAL, device=CUDA, captured=True), jobs, config), plain)
+
+
+@pytest.mark.parametrize("beams", [1, 2, 3, 8])
+@pytest.mark.parametrize("prefixes", [False, True])
+def test_kernels_find_the_whole_characters_that_the_plain_forms_find(beams: int, prefixes: bool) -> None:
+    model, jobs = deepcopy(byte_model(1)), byte_jobs(40, prefixes=prefixes)
+    config = DecodingConfig(beam_size=beams, num_best=beams)
+    plain = found_by(TorchEngine(model, WITH_BYTES), jobs, config)
+    model.to(CUDA)
+    assert_equal(found_by(TorchEngine(model, WITH_BYTES, device=CUDA, captured=True), jobs, config), plain)
 
 
 def wide_model(dtype: torch.dtype, **changes: Any) -> Transformer:

@@ -42,7 +42,7 @@ DIGITS = [
 class NumberedPieces(Tokenizer):
     """A tokenizer's vocabulary without a tokenizer: the four special pieces, then p4, p5, …"""
 
-    joint, tags, control_ids = True, (), ()
+    joint, tags, control_ids, byte_ids, broken_ids = True, (), (), (), ()
     source_vocab_size = target_vocab_size = 0
 
     def __init__(self, config: ModelConfig) -> None:
@@ -236,7 +236,7 @@ def test_long_input_is_split_and_empty_input_stays_empty(ours: Translator, their
 
 def test_separate_vocabularies_and_language_tags() -> None:
     tokenizer = train_tokenizer(
-        [(text, text[::-1]) for text in DIGITS], TokenizerConfig(joint=False), tags=("aa", "bb")
+        [(text, text[::-1]) for text in DIGITS], TokenizerConfig(joint=False, byte_fallback=False), tags=("aa", "bb")
     )  # fmt: skip
     torch.manual_seed(3)
     config = ModelConfig(

@@ -145,5 +145,9 @@ def with_line_ends(lines: bytes, originals: Sequence[bytes]) -> bytes:
 
 
 def remarks_of(translations: Sequence[Translation]) -> list[tuple[int, str]]:
-    """What is odd about some translations, with their places from 0."""
-    return [(place, one.remark) for place, one in enumerate(translations) if one.remark]
+    """What is odd about some texts, and the warnings about their translations, with their places from 0."""
+    return [
+        (place, remark)
+        for place, one in enumerate(translations)
+        for remark in ([one.remark] if one.remark else []) + one.warnings
+    ]

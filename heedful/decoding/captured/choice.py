@@ -7,6 +7,7 @@ from torch import Tensor
 
 from heedful.decoding.captured import operations
 from heedful.decoding.captured.slots import Slots
+from heedful.model.kernels.decoding_sizes import NEAR_LIMIT
 
 
 def admit(slots: Slots, numbers: Tensor, settings: Tensor, *, start: int) -> None:
@@ -16,13 +17,16 @@ def admit(slots: Slots, numbers: Tensor, settings: Tensor, *, start: int) -> Non
 
         decoding_choice.admit(
             numbers, settings, slots.steps, slots.limits, slots.done, slots.newest, slots.scores, slots.record,
-            start=start, num_best=slots.room.num_best,
+            slots.states, start=start, num_best=slots.room.num_best, num_states=slots.num_states,
         )  # fmt: skip
         return
     chosen = numbers[numbers >= 0].long()
     slots.limits[chosen] = settings.view(-1, 4)[numbers >= 0]
     slots.steps[chosen], slots.done[chosen] = 0, 0
     slots.newest.view(slots.room.slots, -1)[chosen] = start
+    rooms = slots.limits[chosen, 0] - 1
+    begun = torch.where(rooms < NEAR_LIMIT, slots.num_states + rooms.clamp(min=0), 0)
+    slots.states.view(slots.room.slots, -1)[chosen] = begun[:, None]
     slots.scores[chosen] = torch.tensor([0.0, *[-torch.inf] * (slots.room.beams - 1)])
     slots.record.view(torch.float32)[chosen, : 4 * slots.room.num_best : 4] = -torch.inf
 
@@ -34,7 +38,8 @@ def choose(slots: Slots, *, end: int) -> None:
 
         decoding_choice.choose(
             slots.logits, *slots.chunks, slots.steps, slots.limits, slots.forced, slots.done, slots.newest,
-            slots.scores, slots.ancestry, slots.record, slots.penalties, end=end, num_best=slots.room.num_best,
+            slots.scores, slots.ancestry, slots.record, slots.penalties, slots.follows, slots.states,
+            end=end, num_best=slots.room.num_best, num_states=slots.num_states,
         )  # fmt: skip
         return
     for slot in range(slots.room.slots):
@@ -62,12 +67,22 @@ def choose_plainly(slots: Slots, slot: int, end: int) -> None:
     if beams > 1:
         slots.ancestry[rows, :step] = slots.ancestry[rows][list(parents), :step]
         slots.ancestry[rows, step] = torch.tensor(parents, dtype=torch.int32)
+    before, room = slots.states[rows].tolist(), longest - step - 2
+    afterwards = [state_after(slots, before[p], token, room) for p, token in zip(parents, tokens, strict=True)]
+    slots.states[rows] = torch.tensor(afterwards, dtype=torch.int32)
     slots.newest[rows] = torch.tensor(tokens, dtype=torch.int32)
     slots.scores[slot] = torch.tensor(scores)
     worst, best = numbers[4 * slots.room.num_best - 4], slots.scores[slot, 0]
     settled = worst > -torch.inf if beams == 1 else best / slots.penalties[longest + 1] <= worst
     done = bool(settled) or bool(best == -torch.inf) or step >= longest
     slots.done[slot], slots.steps[slot] = done, step if done else step + 1
+
+
+def state_after(slots: Slots, state: int, token: int, room: int) -> int:
+    """Where a token leads; one that may not come, as in a prefix, begins anew. `room`: tokens after the next one."""
+    after = int(slots.follows[state, token])
+    after = after if after >= 0 else max(int(slots.follows[0, token]), 0)
+    return slots.num_states + max(room, 0) if after == 0 and room < NEAR_LIMIT else after
 
 
 def candidates(slots: Slots, slot: int, end: int) -> list[tuple[float, int, int, float]]:
@@ -84,7 +99,8 @@ def candidates(slots: Slots, slot: int, end: int) -> list[tuple[float, int, int,
         row = slot * beams + beam
         tokens = slots.chunks.tokens[row].flatten().tolist() if free else []
         logits = slots.chunks.logits[row].flatten().tolist() if free else []
-        if not free or step >= shortest:
+        inside = 0 < int(slots.states[row]) < slots.num_states
+        if not free or (step >= shortest and not inside):
             tokens, logits = [*tokens, special], [*logits, float(slots.logits[row, special])]
         log_probs = (torch.tensor(logits) - top[beam]) - log_sum[beam]
         scores = (alive + log_probs).tolist()

@@ -215,18 +215,18 @@ class Chunks(NamedTuple):
     tokens: Tensor
 
 
-def chunk_best(logits: Tensor, allowed: Tensor, chunks: Chunks) -> None:
-    """Look through the logits once. Tokens that are not allowed count in the sum and are no candidates."""
+def chunk_best(logits: Tensor, follows: Tensor, states: Tensor, chunks: Chunks) -> None:
+    """Look through the logits once. Tokens that may not follow a row's state count in the sum and are no candidates."""
     if has_kernels(logits):
         from heedful.model.kernels import decoding_choice
 
-        decoding_choice.chunk_best(logits, allowed, *chunks)
+        decoding_choice.chunk_best(logits, follows, states, *chunks)
         return
     size = chunk_size(logits.shape[1])
-    for number, (part, may) in enumerate(zip(logits.split(size, dim=1), allowed.split(size), strict=True)):
+    for number, (part, may) in enumerate(zip(logits.split(size, dim=1), follows.split(size, dim=1), strict=True)):
         chunks.largest[:, number] = part.amax(dim=1)
         chunks.total[:, number] = (part - part.amax(dim=1, keepdim=True)).exp().sum(dim=1)
-        candidates = F.pad(part.masked_fill(may == 0, -torch.inf), (0, size - part.shape[1]), value=-torch.inf)
+        candidates = F.pad(part.masked_fill(may[states] < 0, -torch.inf), (0, size - part.shape[1]), value=-torch.inf)
         best, places = candidates.sort(dim=1, descending=True, stable=True)
         count = chunks.logits.shape[2]
         chunks.logits[:, number], chunks.tokens[:, number] = best[:, :count], places[:, :count] + number * size

@@ -50,6 +50,8 @@ def obstacle(
         return "decoding.method=sampling"
     if make_rule is not None:
         return "a rule of the caller's"
+    if any(job.forbidden for job in jobs):
+        return "tokens that single sentences may not have"
     if config.no_repeat_ngram:
         return "decoding.no_repeat_ngram"
     if config.method == "beam" and config.beam_size > MOST_BEAMS:

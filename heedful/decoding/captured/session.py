@@ -19,11 +19,13 @@ from heedful.decoding.captured.recording import Flags, Replayed
 from heedful.decoding.captured.slots import Room, make_rows, make_slots
 from heedful.decoding.captured.step import decode_step
 from heedful.decoding.captured.weights import Weights
+from heedful.decoding.characters import COMPLETE, NEEDED, NEXT
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.length_penalty import length_penalty
 from heedful.decoding.special_tokens import SpecialTokens
 from heedful.errors import DecodingError
+from heedful.model.kernels.decoding_sizes import NEAR_LIMIT
 
 FREED = 8
 """Waiting sentences enter when one of so many slots is free: reading a few at a time costs more than idle slots."""
@@ -34,7 +36,7 @@ class Session:
 
     def __init__(self, weights: Weights, room: Room, special: SpecialTokens) -> None:
         self.weights, self.room, self.special = weights, room, special
-        self.slots = slots = make_slots(weights, room, allowed_tokens(weights, special))
+        self.slots = slots = make_slots(weights, room, what_follows(weights, special))
         self.device, rows = weights.output.device, make_rows(weights, room.rows)
         self.flags = Flags(slots.done)
         self.step = Replayed(lambda: decode_step(weights, slots, rows, end=special.eos_id), self.device)
@@ -140,8 +142,14 @@ def hypothesis(
     return Hypothesis(tokens, token_log_probs, log_prob, score, finished=len(tokens) <= limit)
 
 
-def allowed_tokens(weights: Weights, special: SpecialTokens) -> Tensor:
-    """1 for every token that can be a candidate; the end is looked at apart."""
-    allowed = torch.ones(weights.shape.vocabulary, dtype=torch.int8)
-    allowed[[special.pad_id, special.bos_id, special.eos_id, *special.forbidden]] = 0
-    return allowed.to(weights.output.device)
+def what_follows(weights: Weights, special: SpecialTokens) -> Tensor:
+    """`Slots.follows`: in each state the state after every token, -1 for those that may not come, as the end."""
+    follows = torch.full((len(NEEDED) + NEAR_LIMIT, weights.shape.vocabulary), -1, dtype=torch.int8)
+    follows[COMPLETE] = COMPLETE
+    if special.byte_ids:
+        follows[: len(NEEDED), list(special.byte_ids)] = torch.tensor(NEXT, dtype=torch.int8)
+    follows[COMPLETE, [special.pad_id, special.bos_id, special.eos_id, *special.forbidden]] = -1
+    needed = torch.tensor(NEEDED)[follows[COMPLETE].long().clamp(min=COMPLETE)]
+    for room in range(NEAR_LIMIT):
+        follows[len(NEEDED) + room] = follows[COMPLETE].masked_fill(needed > room, -1)
+    return follows.to(weights.output.device)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.decoding.captured.operations import Chunks, Memory, Past
 from heedful.decoding.captured.weights import Weights
-from heedful.model.kernels.decoding_sizes import chunk_size, num_parts
+from heedful.model.kernels.decoding_sizes import NEAR_LIMIT, chunk_size, num_parts
 
 
 class Room(NamedTuple):
@@ -63,10 +63,20 @@ class Slots:
     record: Tensor
     """(slots, words): the n-best list as (score, length, parent, log-probability of the end) and of every step and beam
     (token, parent, log-probability); real numbers by their bits."""
-    allowed: Tensor
+    follows: Tensor
+    """(states, vocabulary): the state after each token; -1 where it may not come (the end, which is looked at apart,
+    too). The first states are those of `heedful.decoding.characters`; the last `NEAR_LIMIT` stand for COMPLETE near the
+    limit, with room for 0, 1, … tokens after the next."""
+    states: Tensor
+    """(rows,): where each beam is among them."""
     penalties: Tensor
     logits: Tensor
     chunks: Chunks
+
+    @property
+    def num_states(self) -> int:
+        """How many states there are, those near the limit left out."""
+        return self.follows.shape[0] - NEAR_LIMIT
 
     @property
     def past(self) -> Past:
@@ -99,8 +109,8 @@ class Rows(NamedTuple):
         return self.parts[: count * self.stream.numel()].view(count, *self.stream.shape)
 
 
-def make_slots(weights: Weights, room: Room, allowed: Tensor) -> Slots:
-    """Empty slots: all done, none begun. `allowed`: 1 for tokens that may be candidates (the end is none of them)."""
+def make_slots(weights: Weights, room: Room, follows: Tensor) -> Slots:
+    """Empty slots: all done, none begun."""
     shape, like = weights.shape, weights.output
     device, layers = like.device, len(weights.decoder.layers)
     num_chunks, candidates = (
@@ -126,7 +136,8 @@ def make_slots(weights: Weights, room: Room, allowed: Tensor) -> Slots:
         newest=integers(room.rows),
         scores=numbers(room.slots, room.beams),
         record=integers(room.slots, room.words),
-        allowed=allowed,
+        follows=follows,
+        states=integers(room.rows),
         penalties=numbers(room.target + 1) + 1,
         logits=numbers(room.rows, shape.vocabulary),
         chunks=Chunks(

@@ -29,7 +29,7 @@ def decode_step(weights: Weights, slots: Slots, rows: Rows, *, end: int) -> None
         feed_forward(weights, layer, rows)
     finish(stack, rows)
     op.product(rows.x, Linear(weights.output, None), slots.logits)
-    op.chunk_best(slots.logits, slots.allowed, slots.chunks)
+    op.chunk_best(slots.logits, slots.follows, slots.states, slots.chunks)
     choose(slots, end=end)
 
 

@@ -7,6 +7,8 @@ Its greedy search is ours. Its beam search extends, ends and keeps hypotheses as
   So ours may go on longer. With `patience_of` that hardly ever changes the best; without a penalty both rules agree.
 * A forbidden token's probability is spread over the rest, where ours is left out: its log-probabilities are a trifle
   higher.
+
+It writes bytes as they come. A sentence whose bytes are no whole characters is searched again without byte tokens.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from heedful.checkpoint.ctranslate2_format import VOCABULARY_MAP, ctranslate2_fi
 from heedful.checkpoint.exported import RECORD, read_exported
 from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import DecodingConfig
+from heedful.decoding.characters import is_whole
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.length_penalty import length_penalty
@@ -63,20 +66,33 @@ class CTranslate2Engine:
             raise ConfigError(
                 "decoding.shortlist: this model has no shortlist; make one with `heedful shortlist`, then export again."
             )
-        groups: dict[int, list[Job]] = {}
+        outcomes = self._decode(jobs, config)
+        broken = [job for job, outcome in outcomes.items() if not all(map(self._is_whole, outcome.hypotheses))]
+        if broken:
+            without_bytes = {job._replace(forbidden=(*job.forbidden, *self.special.byte_ids)): job for job in broken}
+            again = self._decode(list(without_bytes), config)
+            outcomes.update({without_bytes[job]: outcome for job, outcome in again.items()})
+        return outcomes
+
+    def _decode(self, jobs: Sequence[Job], config: DecodingConfig) -> dict[Job, Outcome]:
+        groups: dict[tuple[int, tuple[int, ...]], list[Job]] = {}
         for job in jobs:
-            groups.setdefault(job.max_length, []).append(job)
+            groups.setdefault((job.max_length, job.forbidden), []).append(job)
         outcomes: dict[Job, Outcome] = {}
-        for limit, members in groups.items():
-            results = self._search(members, limit, config)
+        for (limit, forbidden), members in groups.items():
+            results = self._search(members, limit, forbidden, config)
             for job, result in zip(members, results, strict=True):
                 found = [self._read(*pair, config) for pair in zip(result.hypotheses, result.scores, strict=True)]
                 outcomes[job] = Outcome(self._best(job, found, config), None)
         return outcomes
 
-    def _search(self, jobs: Sequence[Job], limit: int, config: DecodingConfig) -> list[Any]:
+    def _is_whole(self, hypothesis: Hypothesis) -> bool:
+        return is_whole(hypothesis.tokens, self.special.byte_ids)
+
+    def _search(self, jobs: Sequence[Job], limit: int, forbidden: Sequence[int], config: DecodingConfig) -> list[Any]:
         """CTranslate2's results. Without a penalty the first to end has won, but to cut it off all must be seen."""
         sources, options = [self._source(job) for job in jobs], self._options(config)
+        options["suppress_sequences"] += [[self.pieces[number]] for number in forbidden]
         results: list[Any] = self.translator.translate_batch(sources, max_decoding_length=limit, **options)
         if options["patience"] > 1 or options["beam_size"] == 1:
             return results

@@ -28,6 +28,8 @@ class Job(NamedTuple):
     text: str
     max_length: int
     """Most tokens that the translation may have, without the end token."""
+    forbidden: tuple[int, ...] = ()
+    """Target ids that this translation may not contain, beside those that none may."""
 
 
 class Outcome(NamedTuple):

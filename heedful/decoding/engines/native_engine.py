@@ -55,6 +55,7 @@ class Native:
             self.special,
             max_lengths=[job.max_length for job in jobs],
             prefix=[job.prefix for job in jobs],
+            forbidden=[job.forbidden for job in jobs],
         )
         attention = self._align(jobs, [hypotheses[0].tokens for hypotheses in found]) if align else [None] * len(jobs)
         return {

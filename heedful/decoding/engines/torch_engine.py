@@ -93,6 +93,7 @@ class TorchEngine:
                     self.special,
                     max_lengths=max_lengths,
                     prefix=[job.prefix for job in members],
+                    forbidden=[job.forbidden for job in members],
                     rule=rule,
                 )
                 attention = self._align(source, source_mask, found) if align else [None] * len(members)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.model.kernels.decoding_sizes import chunk_size
+from heedful.model.kernels.decoding_sizes import NEAR_LIMIT, chunk_size
 
 ABSENT = tl.constexpr(-2139095041)
 """What -inf becomes in a key."""
@@ -47,7 +47,7 @@ def _place_of(key):
 
 @triton.jit
 def _chunk_best(
-    logits, allowed, largest, total, best_logits, best_tokens, vocabulary, chunks,
+    logits, follows, states, largest, total, best_logits, best_tokens, vocabulary, chunks,
     CANDIDATES: tl.constexpr, PLACES: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     row, chunk = tl.program_id(0), tl.program_id(1)
@@ -55,8 +55,9 @@ def _chunk_best(
     token = first + tl.arange(0, CHUNK)
     there = token < vocabulary
     logits += row.to(tl.int64) * vocabulary
+    follows += tl.load(states + row) * vocabulary
     x = tl.load(logits + token, mask=there, other=float("-inf"))
-    may = tl.load(allowed + token, mask=there, other=0) != 0
+    may = tl.load(follows + token, mask=there, other=-1) >= 0
     top = tl.max(x, axis=0)
     place = row * chunks + chunk
     tl.store(largest + place, top)
@@ -73,7 +74,7 @@ def _chunk_best(
         used = tl.reshape((number < CANDIDATES)[:, None] & (tl.arange(0, GROUP) >= 0)[None, :], (PLACES * GROUP,))
         again = used & (some < vocabulary)
         x = tl.load(logits + some, mask=again, other=float("-inf"))
-        may = tl.load(allowed + some, mask=again, other=0) != 0
+        may = tl.load(follows + some, mask=again, other=-1) >= 0
         keys = tl.where(used, _key(tl.where(may, x, float("-inf")), some), LEAST)
     for candidate in tl.static_range(CANDIDATES):
         best = tl.max(keys, axis=0)
@@ -144,6 +145,27 @@ def _special_token(steps, limits, forced, slot, room, end):
 
 
 @triton.jit
+def _whole(states, at, there, free, num_states):
+    """Whether a beam may end here: not inside a character, unless the end is forced."""
+    state = tl.load(states + at, mask=there, other=0)
+    return (free == 0) | (state == 0) | (state >= num_states)
+
+
+@triton.jit
+def _follow(
+    states, follows, row, there, parent, token, left, vocabulary, num_states, NEAR_LIMIT: tl.constexpr, B: tl.constexpr
+):  # fmt: skip
+    """Each beam's state from its parent's and its newest token: `state_after` of the captured search."""
+    state = tl.load(states + row + parent)
+    tl.debug_barrier()
+    after = tl.load(follows + state * vocabulary + token).to(tl.int32)
+    after = tl.where(after >= 0, after, tl.maximum(tl.load(follows + token).to(tl.int32), 0))
+    room = left - 2  # tokens after the next one
+    near = num_states + tl.maximum(room, 0)
+    tl.store(states + row + tl.arange(0, B), tl.where((after == 0) & (room < NEAR_LIMIT), near, after), mask=there)
+
+
+@triton.jit
 def _log_prob_of(logits, row, parent, token, vocabulary, beam, top, log_sum):
     logit = tl.load(logits + (row + parent).to(tl.int64) * vocabulary + token)
     largest = tl.sum(tl.where(beam == parent, top, 0.0), axis=0)
@@ -163,9 +185,9 @@ def _settled(alive, longest, worst, penalties, BEAMS: tl.constexpr):
 @triton.jit
 def _choose(
     logits, largest, total, best_logits, best_tokens, steps, limits, forced, done, newest, scores, ancestry, record,
-    penalties, vocabulary, chunks, room, words, end,
+    penalties, follows, states, vocabulary, chunks, room, words, end, num_states,
     BEAMS: tl.constexpr, CANDIDATES: tl.constexpr, KEPT: tl.constexpr, NUM_BEST: tl.constexpr,
-    B: tl.constexpr, C: tl.constexpr, K: tl.constexpr, F: tl.constexpr, BLOCK: tl.constexpr,
+    B: tl.constexpr, C: tl.constexpr, K: tl.constexpr, F: tl.constexpr, BLOCK: tl.constexpr, NEAR_LIMIT: tl.constexpr,
 ):  # fmt: skip
     slot, beam, index = tl.program_id(0), tl.arange(0, B), tl.arange(0, F)
     if tl.load(done + slot) != 0:
@@ -178,15 +200,15 @@ def _choose(
         best_logits, best_tokens, alive, top, log_sum, row, chunks, vocabulary, free, BEAMS, CANDIDATES, B, C, K
     )  # fmt: skip
     special_at = logits + (row + beam).to(tl.int64) * vocabulary + special
-    of_special = (tl.load(special_at, mask=there & may, other=float("-inf")) - top) - log_sum
+    may_end = there & may & _whole(states, row + beam, there, free, num_states)
+    of_special = (tl.load(special_at, mask=may_end, other=float("-inf")) - top) - log_sum
     special_keys = _key(alive + of_special, beam * vocabulary + special)
     own, known = record + slot.to(tl.int64) * words, index < NUM_BEST
     done_score, done_length, done_parent, done_log_prob = _finished(own, index, known)
-    live_score = tl.full((B,), float("-inf"), dtype=tl.float32)
+    live_score, live_log_prob = tl.full((B,), float("-inf"), dtype=tl.float32), tl.zeros((B,), dtype=tl.float32)
     live_token, live_parent = tl.zeros((B,), dtype=tl.int32), tl.zeros((B,), dtype=tl.int32)
-    live_log_prob = tl.zeros((B,), dtype=tl.float32)
     penalty = tl.load(penalties + step + 1)
-    taken = step * 0
+    taken, longest = step * 0, tl.load(limits + slot * 4)
     for number in tl.static_range(KEPT):
         best = tl.maximum(tl.max(keys, axis=0), tl.max(special_keys, axis=0))
         keys = tl.where(keys == best, LEAST, keys)
@@ -209,14 +231,14 @@ def _choose(
         live_parent, live_log_prob = tl.where(here, parent, live_parent), tl.where(here, log_prob, live_log_prob)
         taken += tl.where(goes_on, 1, 0)
     _remember(own, index, known, done_score.to(tl.int32, bitcast=True), done_length, done_parent, done_log_prob)
-    past = own + NUM_BEST * 4 + (step * BEAMS + beam) * 3
-    _note(past, there, live_token, live_parent, live_log_prob.to(tl.int32, bitcast=True))
+    past = NUM_BEST * 4 + (step * BEAMS + beam) * 3
+    _note(own + past, there, live_token, live_parent, live_log_prob.to(tl.int32, bitcast=True))
     if BEAMS > 1:
         _hand_down(ancestry, row, live_parent, step, room, BEAMS, B, BLOCK)
+    _follow(states, follows, row, there, live_parent, live_token, longest - step, vocabulary, num_states, NEAR_LIMIT, B)
     tl.store(newest + row + beam, live_token, mask=there)
     tl.store(scores + row + beam, live_score, mask=there)
     worst = tl.sum(tl.where(index == NUM_BEST - 1, done_score, 0.0), axis=0)
-    longest = tl.load(limits + slot * 4)
     settled = _settled(live_score, longest, worst, penalties, BEAMS) | (step >= longest)
     tl.store(steps + slot, tl.where(settled, step, step + 1))
     tl.store(done + slot, tl.where(settled, 1, 0))
@@ -248,8 +270,8 @@ def _remember(own, index, known, score, length, parent, log_prob):
 
 @triton.jit
 def _admit(
-    slots, settings, steps, limits, done, newest, scores, record, words, start,
-    BEAMS: tl.constexpr, NUM_BEST: tl.constexpr, B: tl.constexpr, F: tl.constexpr,
+    slots, settings, steps, limits, done, newest, scores, record, states, words, start, num_states,
+    BEAMS: tl.constexpr, NUM_BEST: tl.constexpr, B: tl.constexpr, F: tl.constexpr, NEAR_LIMIT: tl.constexpr,
 ):  # fmt: skip
     number, beam, index, four = tl.program_id(0), tl.arange(0, B), tl.arange(0, F), tl.arange(0, 4)
     slot = tl.load(slots + number)
@@ -259,6 +281,9 @@ def _admit(
     tl.store(steps + slot, 0)
     tl.store(done + slot, 0)
     there = beam < BEAMS
+    room = tl.load(settings + number * 4) - 1
+    state = tl.where(room < NEAR_LIMIT, num_states + tl.maximum(room, 0), 0)
+    tl.store(states + slot * BEAMS + beam, tl.zeros((B,), dtype=tl.int32) + state, mask=there)
     tl.store(newest + slot * BEAMS + beam, tl.zeros((B,), dtype=tl.int32) + start, mask=there)
     tl.store(scores + slot * BEAMS + beam, tl.where(beam == 0, 0.0, float("-inf")), mask=there)
     empty = tl.full((F,), float("-inf"), dtype=tl.float32).to(tl.int32, bitcast=True)
@@ -266,13 +291,14 @@ def _admit(
 
 
 def chunk_best(
-    logits: Tensor, allowed: Tensor, largest: Tensor, total: Tensor, best_logits: Tensor, best_tokens: Tensor
-) -> None:
-    """Of every row and chunk: largest logit, sum of exponentials below it, and the most likely allowed tokens."""
+    logits: Tensor, follows: Tensor, states: Tensor, largest: Tensor, total: Tensor, best_logits: Tensor,
+    best_tokens: Tensor,
+) -> None:  # fmt: skip
+    """Of every row and chunk: largest logit, sum of exponentials below it, and the likeliest tokens that may follow."""
     num_rows, vocabulary = logits.shape
     (_, chunks, candidates), chunk = best_logits.shape, chunk_size(vocabulary)
     _chunk_best[(num_rows, chunks)](
-        logits, allowed, largest, total, best_logits, best_tokens, vocabulary, chunks,
+        logits, follows, states, largest, total, best_logits, best_tokens, vocabulary, chunks,
         CANDIDATES=candidates, PLACES=triton.next_power_of_2(candidates), CHUNK=chunk, GROUP=GROUP,
         num_warps=min(max(chunk // CHUNK_OF_WARP, 1), 16),
     )  # fmt: skip
@@ -281,28 +307,29 @@ def chunk_best(
 def choose(
     logits: Tensor, largest: Tensor, total: Tensor, best_logits: Tensor, best_tokens: Tensor,
     steps: Tensor, limits: Tensor, forced: Tensor, done: Tensor, newest: Tensor, scores: Tensor,
-    ancestry: Tensor, record: Tensor, penalties: Tensor, *, end: int, num_best: int,
+    ancestry: Tensor, record: Tensor, penalties: Tensor, follows: Tensor, states: Tensor,
+    *, end: int, num_best: int, num_states: int,
 ) -> None:  # fmt: skip
     """Go one step on with every sentence that is not done."""
     num_slots, beams = scores.shape
     _, chunks, candidates = best_logits.shape
     _choose[(num_slots,)](
         logits, largest, total, best_logits, best_tokens, steps, limits, forced, done, newest, scores, ancestry, record,
-        penalties, logits.shape[1], chunks, forced.shape[1], record.shape[1], end,
+        penalties, follows, states, logits.shape[1], chunks, forced.shape[1], record.shape[1], end, num_states,
         BEAMS=beams, CANDIDATES=candidates, KEPT=2 * beams if beams > 1 else 1, NUM_BEST=num_best,
         B=triton.next_power_of_2(beams), C=triton.next_power_of_2(chunks), K=triton.next_power_of_2(candidates),
-        F=triton.next_power_of_2(num_best), BLOCK=BLOCK, num_warps=1,
+        F=triton.next_power_of_2(num_best), BLOCK=BLOCK, NEAR_LIMIT=NEAR_LIMIT, num_warps=1,
     )  # fmt: skip
 
 
 def admit(
     slots: Tensor, settings: Tensor, steps: Tensor, limits: Tensor, done: Tensor, newest: Tensor, scores: Tensor,
-    record: Tensor, *, start: int, num_best: int,
+    record: Tensor, states: Tensor, *, start: int, num_best: int, num_states: int,
 ) -> None:  # fmt: skip
     """Begin new sentences in these slots (-1: none), each with its settings."""
     beams = scores.shape[1]
     _admit[(slots.shape[0],)](
-        slots, settings, steps, limits, done, newest, scores, record, record.shape[1], start,
+        slots, settings, steps, limits, done, newest, scores, record, states, record.shape[1], start, num_states,
         BEAMS=beams, NUM_BEST=num_best, B=triton.next_power_of_2(beams), F=triton.next_power_of_2(num_best),
-        num_warps=1,
+        NEAR_LIMIT=NEAR_LIMIT, num_warps=1,
     )  # fmt: skip

@@ -10,6 +10,8 @@ SPREAD_ROWS = 64
 """Up to so many rows the parts of a product are spread over programs."""
 MOST_CHUNKS = 16
 """Chunks of the vocabulary whose best are found apart."""
+NEAR_LIMIT = 3
+"""With room for fewer tokens than this after the next, not every character can be begun byte by byte."""
 QUERIES = 32
 """Queries of a source that attend together."""
 

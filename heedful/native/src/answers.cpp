@@ -4,12 +4,20 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
+
+#include "characters.h"
 
 namespace heedful {
 namespace {
 
 constexpr int CHUNK_STRIDE = CHUNK + 16; // rows a power of two apart would share few places of the cache
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+
+long find(const std::vector<int32_t>& list, int32_t token) {
+    const auto found = std::lower_bound(list.begin(), list.end(), token);
+    return found != list.end() && *found == token ? found - list.begin() : -1L;
+}
 
 } // namespace
 
@@ -23,7 +31,27 @@ void merge(const Candidate* found, Candidate* best, int keep) {
     }
 }
 
-void Answers::choose_from(std::vector<std::vector<int32_t>> lists) {
+void Wish::restrict(float* logits, int32_t first, int32_t count) const {
+    if (only) {
+        std::pair<int32_t, float> kept[Characters::BYTES];
+        int num_kept = 0;
+        for (auto at = std::lower_bound(only->begin(), only->end(), first); at != only->end() && *at < first + count; ++at)
+            kept[num_kept++] = {*at - first, logits[*at - first]};
+        std::fill(logits, logits + count, NOTHING);
+        for (int i = 0; i < num_kept; ++i) logits[kept[i].first] = kept[i].second;
+        return;
+    }
+    auto at = std::lower_bound(forbidden->begin(), forbidden->end(), first);
+    for (; at != forbidden->end() && *at < first + count; ++at) logits[*at - first] = NOTHING;
+    for (int32_t token : banned)
+        if (token >= first && token < first + count) logits[token - first] = NOTHING;
+}
+
+void Answers::choose_from(std::vector<std::vector<int32_t>> lists, const std::vector<const std::vector<int32_t>*>& forbidden) {
+    forbidden_places_.assign(lists.size(), {});
+    for (size_t i = 0; i < lists.size(); ++i)
+        for (int32_t token : *forbidden[i])
+            if (const long place = find(lists[i], token); place >= 0) forbidden_places_[i].push_back(static_cast<int32_t>(place));
     if (lists.empty()) selection_.clear();
     else selection_.set(model_.output, std::move(lists), pool_);
 }
@@ -56,8 +84,7 @@ void Answers::judge(const Rows& rows, const std::vector<Wish>& wishes, long chun
         kernels_.scan(own, count, partial, partial + 1);
         const int32_t wanted = wishes[row].wanted - first;
         if (wanted >= 0 && wanted < count) answers_[row].wanted = own[wanted];
-        for (int32_t token : wishes[row].banned)
-            if (token >= first && token < first + count) own[token - first] = NOTHING;
+        wishes[row].restrict(own, first, count);
         Candidate* best = candidates_.data() + ((thread + 1) * num_rows_ + row) * keep;
         if (partial[0] >= best[keep - 1].value) kernels_.choose(own, count, first, best, keep);
     }
@@ -106,17 +133,12 @@ void Answers::judge_selected(const Wish& wish, long row, int thread, int keep) {
         own = own_.data() + thread * own_room_;
         for (long i = 0; i < count; ++i) own[i] = all[places[i]];
     }
-    auto find = [&](int32_t token) {
-        const auto found = std::lower_bound(list.begin(), list.end(), token);
-        return found != list.end() && *found == token ? found - list.begin() : -1L;
-    };
     for (long c = 0; c < chunks; ++c)
         kernels_.scan(own + c * CHUNK, static_cast<int>(std::min<long>(CHUNK, count - c * CHUNK)), partials + 2 * c, partials + 2 * c + 1);
     Answer& answer = answers_[row];
     answer.log_sum = log_of_sum(partials, chunks);
-    if (const long wanted = find(wish.wanted); wanted >= 0) answer.wanted = own[wanted];
-    for (int32_t token : wish.banned)
-        if (const long place = find(token); place >= 0) own[place] = NOTHING;
+    if (const long wanted = find(list, wish.wanted); wanted >= 0) answer.wanted = own[wanted];
+    restrict_selected(wish, own);
     Candidate* best = candidates_.data() + row * keep;
     for (long c = 0; c < chunks; ++c) {
         const int first = static_cast<int>(c) * CHUNK, end = static_cast<int>(std::min<long>(first + CHUNK, count));
@@ -124,6 +146,23 @@ void Answers::judge_selected(const Wish& wish, long row, int thread, int keep) {
     }
     for (int i = 0; i < keep && best[i].token >= 0; ++i) best[i].token = list[best[i].token];
     answer.best = best;
+}
+
+// The same as Wish::restrict, among the logits of a sentence's own list.
+void Answers::restrict_selected(const Wish& wish, float* own) const {
+    const std::vector<int32_t>& list = selection_.list(wish.sentence);
+    if (wish.only) {
+        std::pair<long, float> kept[Characters::BYTES];
+        int num_kept = 0;
+        for (int32_t token : *wish.only)
+            if (const long place = find(list, token); place >= 0) kept[num_kept++] = {place, own[place]};
+        std::fill(own, own + list.size(), NOTHING);
+        for (int i = 0; i < num_kept; ++i) own[kept[i].first] = kept[i].second;
+        return;
+    }
+    for (int32_t place : forbidden_places_[wish.sentence]) own[place] = NOTHING;
+    for (int32_t token : wish.banned)
+        if (const long place = find(list, token); place >= 0) own[place] = NOTHING;
 }
 
 void Answers::logits(const Rows& rows, long num_rows, float* to) {

@@ -43,8 +43,7 @@ void Draft::look(const Rows& rows, const std::vector<Wish>& wishes, long chunk, 
     float* logits = logits_.data() + thread * CHUNK;
     for (long row = 0; row < num_rows_; ++row) {
         kernels_.glance(output, *sketch_, rows, row, first_tile, end_tile, logits);
-        for (int32_t token : wishes[row].banned)
-            if (token >= first && token < first + count) logits[token - first] = NOTHING;
+        wishes[row].restrict(logits, first, count);
         kernels_.choose(logits, count, first, candidates(thread + 1, row), CANDIDATES);
     }
 }

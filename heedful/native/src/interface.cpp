@@ -41,7 +41,7 @@ template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 8; }
+int32_t heedful_interface_version() { return 9; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);

@@ -14,6 +14,7 @@ struct HeedfulSettings {
     const int32_t* forbidden;
     int32_t shortlist; /* whether to choose from the shortlist's candidates alone */
     int32_t guessing;  /* whether greedy search of few sentences may guess ahead: faster, with the same results */
+    const int32_t* byte_ids; /* the token of each of the 256 bytes, or null: such tokens come only as valid UTF-8 */
 };
 
 /* Sentence i: tokens from starts[i] to before starts[i + 1]; prefix likewise; its longest result without the end. */
@@ -24,6 +25,8 @@ struct HeedfulSentences {
     const int32_t* prefix;
     const int64_t* prefix_starts;
     const int32_t* max_lengths;
+    const int32_t* forbidden; /* tokens that sentence i may not have, from forbidden_starts[i]; beside those of the settings */
+    const int64_t* forbidden_starts;
 };
 
 /* Hypothesis j of sentence i: lengths[i * num_best + j] tokens (0: there is none) at

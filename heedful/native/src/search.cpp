@@ -63,6 +63,7 @@ void Search::guess(HeedfulResults& results) {
         const int32_t must = forced(sentence), token = must == FREE ? guessed[row] : must;
         draft_.keep(decoder_.rows(), static_cast<long>(row), std::move(wishes_[row]), token);
         sentence.live[0].tokens.push_back(token);
+        sentence.live[0].state = characters_.next(sentence.live[0].state, token);
         ends = ends || token == settings_.eos_id || token < 0;
     }
     if (ends || draft_.is_full()) look_at_guesses(results);
@@ -105,6 +106,9 @@ void Search::check(const HeedfulSettings& settings, const HeedfulSentences& give
     if (settings.shortlist && !shortlist_) throw Error("there is no shortlist to choose from");
     const int32_t special[] = {settings.bos_id, settings.eos_id};
     check_tokens(special, 2, shape.target_vocab_size);
+    check_tokens(settings.forbidden, settings.num_forbidden, shape.target_vocab_size);
+    if (settings.byte_ids) check_tokens(settings.byte_ids, Characters::BYTES, shape.target_vocab_size);
+    check_tokens(given.forbidden, given.count ? given.forbidden_starts[given.count] : 0, shape.target_vocab_size);
     for (int i = 0; i < given.count; ++i) {
         const int64_t length = given.starts[i + 1] - given.starts[i], beginning = given.prefix_starts[i + 1] - given.prefix_starts[i];
         const int64_t limit = given.max_lengths[i];
@@ -121,11 +125,18 @@ void Search::check(const HeedfulSettings& settings, const HeedfulSentences& give
 
 void Search::begin(const HeedfulSentences& given) {
     long capacity = 1;
+    characters_.set(settings_.byte_ids, model_.shape.target_vocab_size, settings_.forbidden, settings_.num_forbidden);
     sentences_.resize(given.count);
     for (int i = 0; i < given.count; ++i) {
         Sentence& sentence = sentences_[i];
         sentence.max_length = given.max_lengths[i];
         sentence.prefix.assign(given.prefix + given.prefix_starts[i], given.prefix + given.prefix_starts[i + 1]);
+        sentence.forbidden.assign(given.forbidden + given.forbidden_starts[i], given.forbidden + given.forbidden_starts[i + 1]);
+        if (!sentence.forbidden.empty()) {
+            const std::vector<int32_t>& more = characters_.forbidden();
+            sentence.forbidden.insert(sentence.forbidden.end(), more.begin(), more.end());
+            std::sort(sentence.forbidden.begin(), sentence.forbidden.end());
+        }
         sentence.finished.clear();
         sentence.live.assign(1, Hypothesis());
         sentence.settled = sentence.guessed = false;
@@ -136,15 +147,18 @@ void Search::begin(const HeedfulSentences& given) {
     draft_.begin();
 }
 
-// With a shortlist each sentence has its own candidates; what is forced upon it, and the end, are among them.
+// With a shortlist each sentence has its own candidates; what is forced upon it, the end and the bytes are among them.
 void Search::choose_columns(const HeedfulSentences& given) {
     std::vector<std::vector<int32_t>> lists;
+    std::vector<const std::vector<int32_t>*> forbidden;
     for (int i = 0; i < given.count && settings_.shortlist; ++i) {
         std::vector<int32_t> more = sentences_[i].prefix;
         more.push_back(settings_.eos_id);
+        more.insert(more.end(), characters_.tokens().begin(), characters_.tokens().end());
+        forbidden.push_back(&this->forbidden(sentences_[i]));
         lists.push_back(shortlist_->candidates(given.tokens + given.starts[i], given.starts[i + 1] - given.starts[i], more));
     }
-    answers_.choose_from(std::move(lists));
+    answers_.choose_from(std::move(lists), forbidden);
 }
 
 // Each live hypothesis of each open sentence asks for its next token.
@@ -154,20 +168,27 @@ void Search::ask() {
     for (size_t i = 0; i < sentences_.size(); ++i) {
         Sentence& sentence = sentences_[i];
         if (sentence.settled) continue;
-        const int32_t must = forced(sentence);
         const int step = Search::step(sentence);
         for (size_t n = 0; n < sentence.live.size(); ++n) {
             Hypothesis& hypothesis = sentence.live[n];
             hypothesis.places.push_back(place(i, n, step));
             const int32_t newest = step == 0 ? settings_.bos_id : hypothesis.tokens.back();
             asking_.push_back({newest, static_cast<int>(i), hypothesis.places.data(), step, nullptr});
-            wishes_.push_back({static_cast<int>(i), must == FREE ? settings_.eos_id : must, {}});
-            std::vector<int32_t>& banned = wishes_.back().banned;
-            banned.assign(settings_.forbidden, settings_.forbidden + settings_.num_forbidden);
-            if (settings_.no_repeat_ngram) ban_repeats(hypothesis, banned);
-            if (step < settings_.min_length) banned.push_back(settings_.eos_id);
+            wishes_.push_back(wish(sentence, static_cast<int>(i), hypothesis));
         }
     }
+}
+
+// What may follow a hypothesis: inside a character nothing but its bytes.
+Wish Search::wish(const Sentence& sentence, int index, const Hypothesis& hypothesis) const {
+    const int32_t must = forced(sentence);
+    const int step = Search::step(sentence);
+    Wish wish = {index, must == FREE ? settings_.eos_id : must, &forbidden(sentence), characters_.only(hypothesis.state), {}};
+    if (wish.only) return wish;
+    if (settings_.no_repeat_ngram) ban_repeats(hypothesis, wish.banned);
+    if (step < settings_.min_length) wish.banned.push_back(settings_.eos_id);
+    characters_.ban_long(sentence.max_length - step - 1, wish.banned);
+    return wish;
 }
 
 int32_t Search::forced(const Sentence& sentence) const {
@@ -200,6 +221,7 @@ void Search::advance(Sentence& sentence, const Answer* answers) {
         longer.tokens.push_back(c.token);
         longer.log_probs.push_back(c.log_prob);
         longer.score = c.score;
+        longer.state = characters_.next(parent.state, c.token);
     }
     sentence.live.resize(count);
     for (size_t n = 0; n < count; ++n) std::swap(sentence.live[n], next_[n]);

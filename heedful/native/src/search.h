@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "characters.h"
 #include "decoder.h"
 #include "draft.h"
 #include "native.h"
@@ -24,6 +25,7 @@ class Search {
   private:
     struct Hypothesis {
         float score = 0; // the log-probability so far; while finished, after the length penalty
+        int state = Characters::COMPLETE; // of the bytes at its end
         std::vector<int32_t> tokens;
         std::vector<float> log_probs;
         std::vector<long> places; // in the cache, one more than tokens: the step being taken
@@ -32,6 +34,7 @@ class Search {
         int max_length = 0;
         std::vector<Hypothesis> live, finished;
         std::vector<int32_t> prefix;
+        std::vector<int32_t> forbidden; // those of all sentences and its own, in rising order; empty: those of all
         bool settled = false;
         Hypothesis sure; // while its live one holds guesses: that one without them
         bool guessed = false;
@@ -58,6 +61,10 @@ class Search {
     void collect(Sentence& sentence);
     bool is_settled(const Sentence& sentence) const;
     int32_t forced(const Sentence& sentence) const;
+    Wish wish(const Sentence& sentence, int index, const Hypothesis& hypothesis) const;
+    const std::vector<int32_t>& forbidden(const Sentence& sentence) const {
+        return sentence.forbidden.empty() ? characters_.forbidden() : sentence.forbidden;
+    }
     int keep() const { return settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size; }
     // Where the keys and values of a position of a sentence's hypothesis lie.
     long place(size_t sentence, size_t hypothesis, int position) const {
@@ -76,6 +83,7 @@ class Search {
     Memory memory_;
     Answers answers_;
     Draft draft_;
+    Characters characters_;
     HeedfulSettings settings_{};
     std::vector<Sentence> sentences_;
     std::vector<Asking> asking_;

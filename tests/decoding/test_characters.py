@@ -1,0 +1,248 @@
+"""No search writes broken characters: bytes come only as whole ones, with every engine and every way to search."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import unicodedata
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_captured import TINY, found_by
+
+from heedful.checkpoint.shortlist import Shortlist
+from heedful.config import DecodingConfig
+from heedful.decoding.characters import is_whole
+from heedful.decoding.engines.interface import Engine, Job
+from heedful.decoding.engines.native_engine import Native
+from heedful.decoding.engines.torch_engine import TorchEngine
+from heedful.decoding.special_tokens import SpecialTokens
+from heedful.decoding.translator import Translator
+from heedful.model.transformer import Transformer
+from heedful.native import NativeEngine, available
+from heedful.native.convert import convert, shape_of
+from heedful.native.weight_file import write_weight_file
+
+FIRST = 8
+BYTES = tuple(range(FIRST, FIRST + 256))
+VOCABULARY = FIRST + 256 + 20
+ASCII = range(FIRST + 0x20, FIRST + 0x7F)
+OTHERS = range(FIRST + 256 + 2, VOCABULARY)  # but for two, so that only long characters and these can be written
+SPECIAL = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1, 7, *ASCII, *OTHERS), byte_ids=BYTES)
+SEARCHES: dict[str, dict[str, Any]] = {
+    "greedy": {"method": "greedy"},
+    "beam 1": {"beam_size": 1},
+    "beam 4": {"beam_size": 4, "num_best": 4},
+    "beam 3, no bigram twice, at least 6": {"beam_size": 3, "no_repeat_ngram": 2, "min_length": 6},
+}
+EMOJI = ["It's hot today. ❤️", "Let's go 🚀🎉 to Łódź!", "naïve ☕ ﷽ 𓀀", "👍🏽 OK", "I ♥ NY 🗽", "ẞ ﬁ Ω ½ ™ 🏳️‍🌈"]
+native_only = pytest.mark.skipif(not available(), reason=available().reason)
+
+
+# ---- the automaton ---------------------------------------------------------------------------------------------------
+
+
+def is_permitted(text: str) -> bool:
+    return all(
+        character in "\t\n\r" or (unicodedata.category(character) != "Cc" and not "\ufffd" <= character <= "\uffff")
+        for character in text
+    )
+
+
+def test_every_character_can_be_written_but_controls_and_what_stands_for_errors() -> None:
+    for code in (*range(0x900), *range(0x900, 0x110000, 61), *range(0xFFC0, 0x10040), 0x10FFFF):
+        if not 0xD800 <= code < 0xE000:
+            assert is_whole([FIRST + byte for byte in chr(code).encode()], BYTES) == is_permitted(chr(code))
+
+
+@given(st.one_of(st.binary(max_size=8), st.text(max_size=3).map(lambda text: text.encode("utf-8", "surrogatepass"))))
+def test_only_valid_utf8_can_be_written(written: bytes) -> None:
+    try:
+        expected = is_permitted(written.decode())
+    except UnicodeDecodeError:
+        expected = False
+    assert is_whole([FIRST + byte for byte in written], BYTES) == expected
+
+
+def test_other_tokens_come_between_characters_alone() -> None:
+    heart = [FIRST + byte for byte in "❤".encode()]
+    assert is_whole([300, *heart, 300], BYTES)
+    assert not is_whole([*heart[:2], 300, heart[2]], BYTES)
+    assert not is_whole(heart[:2], BYTES)
+
+
+# ---- models that would rather write any byte -------------------------------------------------------------------------
+
+
+@cache
+def byte_model(seed: int) -> Transformer:
+    """A random model, most of whose vocabulary are bytes."""
+    torch.manual_seed(seed)
+    model = Transformer(replace(TINY, source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.15)
+    return model
+
+
+def byte_jobs(count: int, *, prefixes: bool = False) -> list[Job]:
+    drawn = random.Random(1)
+    beginnings = [(), "é".encode(), "❤".encode()[:1], "❤".encode()[:2], "🎉".encode()[:3], b"\x80\xff", b"a\xf0\x9f"]
+    return [
+        Job(
+            (*drawn.choices(range(FIRST, VOCABULARY), k=drawn.randint(1, 12)), 3),
+            tuple(FIRST + byte for byte in beginnings[number % len(beginnings)]) if prefixes else (),
+            str(number),
+            drawn.randint(5, 14) if prefixes else number % 14,
+        )
+        for number in range(count)
+    ]
+
+
+def native_engine(folder: Path, model: Transformer, precision: str) -> Native:
+    weights = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
+    path = folder / f"{precision}.bin"
+    write_weight_file(
+        path,
+        fingerprint=bytes(32),
+        shape=shape_of(model.config, int8=precision == "int8"),
+        tensors=convert(model.config, weights, precision=precision),
+    )
+    engine = Native.__new__(Native)
+    engine.engine, engine.max_length = NativeEngine(path, num_threads=1), model.config.max_length
+    engine.special, engine.num_tags = SPECIAL, 0
+    return engine
+
+
+def assert_whole(engine: Engine, jobs: list[Job], config: DecodingConfig) -> int:
+    """All hypotheses are whole after their prefixes; returns how many bytes above ASCII were written."""
+    outcomes = engine.decode(jobs, config, align=False, make_rule=None)
+    count = 0
+    for job in jobs:
+        for hypothesis in outcomes[job].hypotheses:
+            tokens = hypothesis.tokens[:-1]
+            assert is_whole(tokens, BYTES), tokens
+            assert len(tokens) <= job.max_length
+            count += sum(FIRST + 128 <= token < FIRST + 256 for token in tokens)
+    return count
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_torch_writes_whole_characters(search: dict[str, Any], seed: int) -> None:
+    config, engine = DecodingConfig(**search), TorchEngine(byte_model(seed), SPECIAL)
+    assert assert_whole(engine, byte_jobs(40), config) > 0
+
+
+def test_sampling_draws_whole_characters() -> None:
+    config = DecodingConfig(method="sampling", num_best=3, temperature=3.0)
+    assert assert_whole(TorchEngine(byte_model(1), SPECIAL), byte_jobs(40), config) > 100
+
+
+@pytest.mark.parametrize("beams", [1, 2, 4])
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("prefixes", [False, True])
+def test_the_captured_search_finds_what_the_readable_one_finds(beams: int, seed: int, prefixes: bool) -> None:
+    jobs, config = byte_jobs(20, prefixes=prefixes), DecodingConfig(beam_size=beams, num_best=beams)
+    readable, captured = (TorchEngine(byte_model(seed), SPECIAL, captured=flag) for flag in (False, True))
+    expected, found = (found_by(engine, jobs, config) for engine in (readable, captured))
+    assert [[one.tokens for one in row] for row in found] == [[one.tokens for one in row] for row in expected]
+    if not prefixes:
+        assert assert_whole(captured, jobs, config) > 0
+
+
+@native_only
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_native_finds_the_whole_characters_that_torch_finds(tmp_path: Path, search: dict[str, Any], seed: int) -> None:
+    config, model = DecodingConfig(**search), byte_model(seed)
+    native = native_engine(tmp_path, model, "float32")
+    for jobs in (byte_jobs(40), byte_jobs(40, prefixes=True)):
+        expected, found = (found_by(engine, jobs, config) for engine in (TorchEngine(model, SPECIAL), native))
+        assert [[one.tokens for one in row] for row in found] == [[one.tokens for one in row] for row in expected]
+
+
+@native_only
+@pytest.mark.parametrize("guessing", [False, True])
+def test_int8_writes_whole_characters_guessing_ahead_too(tmp_path: Path, guessing: bool) -> None:
+    native = native_engine(tmp_path, byte_model(1), "int8")
+    native.engine.guessing = guessing
+    greedy = DecodingConfig(method="greedy")
+    assert sum(assert_whole(native, [job], greedy) for job in byte_jobs(60)) > 0
+    assert assert_whole(native, byte_jobs(60), DecodingConfig(beam_size=5, num_best=5)) > 0
+
+
+@native_only
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_characters_are_whole_with_a_shortlist(tmp_path: Path, search: dict[str, Any]) -> None:
+    drawn = np.random.default_rng(1)
+    starts = np.arange(0, 6 * VOCABULARY + 1, 6)
+    targets = drawn.integers(FIRST, VOCABULARY, 6 * VOCABULARY).astype(np.int32)
+    native = native_engine(tmp_path, byte_model(1), "int8")
+    native.engine.use_shortlist(Shortlist(starts, targets, np.array([3], dtype=np.int32)))
+    assert assert_whole(native, byte_jobs(40), DecodingConfig(**search)) > 0
+
+
+def test_a_prefix_that_ends_inside_a_character_is_continued() -> None:
+    jobs = [job for job in byte_jobs(35, prefixes=True) if job.prefix and FIRST + 0xFF not in job.prefix]
+    assert assert_whole(TorchEngine(byte_model(1), SPECIAL), jobs, DecodingConfig()) > 0
+
+
+# ---- the bundled model -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["torch", pytest.param("native", marks=native_only), "ctranslate2"])
+def test_the_bundled_model_writes_no_broken_character(engine: str) -> None:
+    if engine == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    translator = Translator.load(engine=engine, device="cpu")
+    methods: list[dict[str, Any]] = [{"method": "greedy"}, {"beam_size": 4, "num_best": 4}, {"max_length": 9}]
+    if engine == "torch":
+        methods = [{"method": "sampling", "num_best": 2}]
+    for settings in methods:
+        for found in translator.translate(EMOJI, source_language="en", target_language="de", **settings):
+            texts = [one.text for one in found.n_best]
+            assert not any("\ufffd" in text for text in texts), texts
+
+
+@native_only
+def test_only_bytes_are_whole_too() -> None:
+    translator = Translator.load(engine="native")
+    special = translator.special
+    others = tuple(
+        n for n in range(translator.tokenizer.target_vocab_size) if n not in (special.eos_id, *special.byte_ids)
+    )
+    jobs = [Job(tuple(translator.tokenizer.encode_source(text, "de")), (), text, 12, others) for text in EMOJI]
+    for search in ({"method": "greedy"}, {"beam_size": 4, "num_best": 2}):
+        outcomes = translator.engine.decode(jobs, DecodingConfig(**search), align=False, make_rule=None)
+        for outcome in outcomes.values():
+            for hypothesis in outcome.hypotheses:
+                assert {*hypothesis.tokens} <= {special.eos_id, *special.byte_ids}
+                assert is_whole(hypothesis.tokens[:-1], special.byte_ids)
+
+
+@native_only
+def test_translations_without_bytes_keep_their_bits() -> None:
+    translator = Translator.load(engine="native")
+    native = translator.engine
+    texts = [
+        f"{number} {subject} {verb} in the garden of the old house near the river."
+        for number in (3, 20, 118)
+        for subject in ("children", "dogs", "of the men")
+        for verb in ("play", "have been seen", "slept well")
+    ]
+    jobs = [Job(tuple(translator.tokenizer.encode_source(text, "de")), (), text, 60) for text in texts]
+    config, special = DecodingConfig(num_best=2), translator.special
+    found = native.decode(jobs, config, align=False, make_rule=None)
+    native.special = dataclasses.replace(special, byte_ids=())
+    unconstrained = native.decode(jobs, config, align=False, make_rule=None)
+    for job in jobs:
+        if not any({*one.tokens} & {*special.byte_ids} for one in unconstrained[job].hypotheses):
+            assert found[job] == unconstrained[job]

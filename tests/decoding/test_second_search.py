@@ -1,0 +1,130 @@
+"""Translations with other numbers, loops or nothing at all are noticed, searched for again, and else marked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heedful.config import DecodingConfig
+from heedful.decoding.hypothesis import NUMBERS_DIFFER, REPETITION, UNTRANSLATED, WARNINGS
+from heedful.decoding.translator import Translator
+from heedful.native import available
+from heedful.text.directions import Choice
+from heedful.text.numbers import differ
+from heedful.text.repetition import is_loop
+
+pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
+MENDED = [
+    "The speeds of 802.11n are substantially faster than that of its predecessors with a maximum theoretical "
+    "throughput of 600Mbit/s.",
+    "The truck driver, who is aged 64, was not injured in the crash.",
+]
+LEFT = (
+    'His 1,000th stamp was the magnificent "Great Deeds by Swedish Kings" by David Klöcker Ehrenstrahl in 2000, which '
+    "is listed in the Guinness Book of World Records."
+)
+LOOP = (
+    "Later reports then stated the plane received a bomb threat and was diverted back to Afghanistan, landing in "
+    "Kandahar."
+)
+PLAIN = ["Good morning.", "We met 12 people in 2014."]
+TO_CHINESE = {"source_language": "en", "target_language": "zh"}
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return Translator.load(engine="native")
+
+
+@pytest.fixture(scope="module")
+def torch() -> Translator:
+    return Translator.load(engine="torch", device="cpu")
+
+
+def test_other_numbers_are_searched_again(translator: Translator) -> None:
+    before = translator.translate(MENDED, **TO_CHINESE, checks=False)
+    assert all(differ(text, one.text) for text, one in zip(MENDED, before, strict=True))
+    after = translator.translate(MENDED, **TO_CHINESE)
+    assert not any(differ(text, one.text) for text, one in zip(MENDED, after, strict=True))
+    assert [one.warnings for one in before + after] == [[]] * 4
+
+
+def test_what_cannot_be_mended_is_marked(translator: Translator) -> None:
+    [found] = translator.translate([LEFT], **TO_CHINESE)
+    assert found.warnings == [NUMBERS_DIFFER]
+    assert found.to_dict()["warnings"] == [NUMBERS_DIFFER]
+    assert set(WARNINGS) == {NUMBERS_DIFFER, REPETITION, UNTRANSLATED}
+
+
+def test_a_loop_is_searched_again(translator: Translator) -> None:
+    [before] = translator.translate([LOOP], **TO_CHINESE, method="greedy", checks=False)
+    [after] = translator.translate([LOOP], **TO_CHINESE, method="greedy")
+    assert is_loop(LOOP, before.text)
+    assert not is_loop(LOOP, after.text)
+    assert after.warnings == []
+
+
+def test_an_empty_translation_becomes_the_text(translator: Translator) -> None:
+    text = "</div>"
+    [empty] = translator.translate([text], **TO_CHINESE, checks=False)
+    [copied] = translator.translate([text], **TO_CHINESE)
+    assert empty.text == ""
+    assert (copied.text, copied.warnings) == (text, [UNTRANSLATED])
+
+
+def test_other_sentences_have_no_part_in_it(translator: Translator) -> None:
+    texts = [*PLAIN, *MENDED, LEFT, LOOP, "</div>"]
+    alone = [translator.translate([text], **TO_CHINESE)[0] for text in texts]
+    assert translator.translate(texts, **TO_CHINESE) == alone
+    assert translator.translate(PLAIN, **TO_CHINESE) == translator.translate(PLAIN, **TO_CHINESE, checks=False)
+
+
+def test_alignment_belongs_to_the_translation_that_is_kept(translator: Translator) -> None:
+    plain = translator.translate(MENDED, **TO_CHINESE)
+    for found, expected in zip(translator.translate(MENDED, **TO_CHINESE, align=True), plain, strict=True):
+        assert (found.text, found.score) == (expected.text, expected.score)
+        assert found.attention is not None
+        assert found.attention.shape == (len(found.tokens), len(found.source_tokens))
+
+
+def test_several_translations_are_kept_best_first(translator: Translator) -> None:
+    for found in translator.translate(MENDED, **TO_CHINESE, num_best=3):
+        scores = [one.score for one in found.n_best]
+        assert scores == sorted(scores, reverse=True)
+        assert not any(differ(MENDED[0], one.text) and differ(MENDED[1], one.text) for one in found.n_best)
+
+
+def test_torch_does_the_same(torch: Translator) -> None:
+    [found] = torch.translate(MENDED[1:], **TO_CHINESE)
+    assert found.warnings == []
+    assert not differ(MENDED[1], found.text)
+
+
+def test_ctranslate2_does_it_as_far_as_it_can() -> None:
+    pytest.importorskip("ctranslate2")
+    engine = Translator.load(engine="ctranslate2", device="cpu")
+    found = engine.translate([MENDED[1], LEFT, LOOP, "</div>"], **TO_CHINESE)
+    assert found[0].warnings == []
+    assert found[3].text == "</div>"
+
+
+def test_draws_are_not_drawn_again(torch: Translator) -> None:
+    settings = {**TO_CHINESE, "method": "sampling", "temperature": 1.2}
+    [drawn], [checked] = (torch.translate([LEFT], **settings, checks=flag) for flag in (False, True))
+    assert drawn.tokens == checked.tokens
+    assert bool(checked.warnings) == differ(LEFT, checked.text)
+
+
+def test_checks_are_for_translations_between_languages() -> None:
+    from heedful.decoding.second_search import is_checked
+
+    config = DecodingConfig()
+    assert is_checked(config, Choice("en", "de"))
+    assert not is_checked(config, Choice(None, "de"))
+    assert not is_checked(config, Choice(None, None))
+    assert not is_checked(config, Choice("de", "de"))
+    assert not is_checked(config, Choice("num", "txt"))
+    assert is_checked(config, Choice("en-US", "zh-Hans"))
+    assert is_checked(replace(config, checks=True), Choice())
+    assert not is_checked(replace(config, checks=False), Choice("en", "de"))
