@@ -14,6 +14,7 @@ from heedful.checkpoint.finding import REMEDY, box_model, find_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
+from heedful.decoding.protection import COPIED, COPIED_JOB, cells_of, keep_spans, masked_prefix, restored, split_cells
 from heedful.decoding.segments import Segment, SplitRule, join_text, lines_of, split_text
 from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.spelling import Spelling
@@ -21,6 +22,7 @@ from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.request import from_mapping, to_mapping
 from heedful.text.corpus import Direction
 from heedful.text.directions import Choice, Directions
+from heedful.text.protected_spans import without_spans
 from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -163,32 +165,70 @@ class Translator:
         """
         self._check_texts(texts, target_prefix, target_language)
         config = self._search_settings(settings)
-        choices = self._choose(texts, source_language, target_language)
+        choices = self._choose(texts, source_language, target_language, protects=self._protects(config))
         spelling = Spelling(self.tokenizer)
-        if config.split == "long":  # which asks for the length of each line
-            spelling.read((line, c.target) for text, c in zip(texts, choices, strict=True) for line in lines_of(text))
-        segments = [
-            split_text(text, self._split_rule(config, spelling, choice.target))
-            for text, choice in zip(texts, choices, strict=True)
-        ]
-        spelling.read((part.text, c.target) for parts, c in zip(segments, choices, strict=True) for part in parts)
-        prefixes = [self._encode_prefix(text) for text in target_prefix or [None] * len(texts)]
-        jobs = [
-            [
-                self._make_job(spelling, part.text, choice.target, prefix if index == 0 else (), number, config)
-                for index, part in enumerate(parts)
-            ]
-            for number, (parts, prefix, choice) in enumerate(zip(segments, prefixes, choices, strict=True), start=1)
-        ]
-        different = list(dict.fromkeys(job for line in jobs for job in line))
-        outcomes = self.engine.decode(different, config, align=align, make_rule=self.make_rule)
-        spelling.write(found.tokens[:-1] for outcome in outcomes.values() for found in outcome.hypotheses)
+        prefixes = list(target_prefix or [None] * len(texts))
+        segments = self._split(texts, prefixes, choices, spelling, config)
+        spelling.read(
+            (part.text, c.target) for parts, c in zip(segments, choices, strict=True) for part in parts if not part.copied
+        )
+
+        def make_job(place: int, part: Segment, prefix: str | None) -> Job:
+            start = self._encode_prefix(masked_prefix(prefix, part))
+            return self._make_job(spelling, part.text, choices[place].target, start, place + 1, config)
+
+        def search(jobs: Sequence[Job], config: DecodingConfig) -> dict[Job, Outcome]:
+            found = self.engine.decode(jobs, config, align=align, make_rule=self.make_rule) if jobs else {}
+            spelling.write(one.tokens[:-1] for outcome in found.values() for one in outcome.hypotheses)
+            return found
+
+        jobs = []
+        for place, (parts, prefix) in enumerate(zip(segments, prefixes, strict=True)):
+            first = next((index for index, part in enumerate(parts) if not part.copied), None)
+            jobs.append(
+                [
+                    COPIED_JOB if part.copied else make_job(place, part, prefix if index == first else None)
+                    for index, part in enumerate(parts)
+                ]
+            )
+        kept = keep_spans(
+            segments, jobs, prefixes, config=config, align=align, spelling=spelling, search=search, make_job=make_job
+        )
+        different = dict.fromkeys(job for line in jobs for job in line if job not in kept and job is not COPIED_JOB)
+        outcomes = {COPIED_JOB: COPIED, **kept, **search(list(different), config)}
         return [
             with_languages(
                 self._assemble(parts, line, [outcomes[job] for job in line], spelling, config, align=align), choice
             )
             for parts, line, choice in zip(segments, jobs, choices, strict=True)
         ]
+
+    def _split(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str | None],
+        choices: Sequence[Choice],
+        spelling: Spelling,
+        config: DecodingConfig,
+    ) -> list[list[Segment]]:
+        """The segments of each text, with its spans masked if they are protected."""
+        rules = [self._split_rule(config, spelling, choice.target) for choice in choices]
+        if not self._protects(config):
+            if config.split == "long":  # which asks for the length of each line
+                spelling.read((line, c.target) for text, c in zip(texts, choices, strict=True) for line in lines_of(text))
+            return [split_text(text, rule) for text, rule in zip(texts, rules, strict=True)]
+        cells = [cells_of(text) for text in texts]
+        if config.split == "long":
+            spelling.read(
+                (cell.text, c.target) for row, c in zip(cells, choices, strict=True) for cell in row if not cell.copied
+            )
+        return [
+            split_cells(row, rule, keep_start=bool(prefix))
+            for row, rule, prefix in zip(cells, rules, prefixes, strict=True)
+        ]
+
+    def _protects(self, config: DecodingConfig) -> bool:
+        return config.protect and self.make_rule is None  # a rule is about the tokens of the whole sentence
 
     def translate_lines(
         self,
@@ -214,13 +254,19 @@ class Translator:
             behind += len(chunk)
 
     def _choose(
-        self, texts: Sequence[str], source_language: str | None, target_language: str | Mapping[str, str] | None
+        self,
+        texts: Sequence[str],
+        source_language: str | None,
+        target_language: str | Mapping[str, str] | None,
+        *,
+        protects: bool,
     ) -> list[Choice]:
         """The languages of each text."""
         choices = []
         for number, text in enumerate(texts, start=1):
             try:
-                choices.append(self.directions.choose(text, source=source_language, target=target_language))
+                prose = without_spans(text) if protects else text
+                choices.append(self.directions.choose(prose, source=source_language, target=target_language))
             except DecodingError as error:
                 raise TextError(number, str(error)) from None
         return choices
@@ -320,7 +366,7 @@ class Translator:
                 piece for job in jobs for piece in self.tokenizer.source_pieces(job.source[self._num_tags : -1])
             ],
             finished=all(hypothesis.finished for hypothesis in combinations[0]),
-            sentences=len(segments),
+            sentences=sum(not segment.copied for segment in segments),
             alignment=[(int(row.argmax()), t) for t, row in enumerate(attention)] if attention is not None else None,
             attention=attention,
         )
@@ -328,7 +374,9 @@ class Translator:
     def _alternative(self, segments: list[Segment], hypotheses: list[Hypothesis], spelling: Spelling) -> Alternative:
         ids = [hypothesis.tokens[:-1] for hypothesis in hypotheses]
         return Alternative(
-            text=join_text(segments, [spelling.text(tokens) for tokens in ids]),
+            text=join_text(
+                segments, [restored(part, spelling.text(tokens)) for part, tokens in zip(segments, ids, strict=True)]
+            ),
             tokens=[piece for tokens in ids for piece in self.tokenizer.pieces(tokens)],
             log_prob=sum(hypothesis.log_prob for hypothesis in hypotheses),
             score=sum(hypothesis.score for hypothesis in hypotheses),
