@@ -4,12 +4,13 @@
 
 A text is read as lines and cells (what stands between tabs). A cell without letters outside its spans is copied. Spans
 at an end of a sentence that are no part of it (emoji, tags, a URL after a full stop) are copied too, beside its
-translation; the others are masked by `{0}`, `{1}` … in their order. `{0}` in a text is itself a placeholder, hence a span, so a
-masked sentence has no other `{0}`.
+translation; the others are masked by `{0}`, `{1}` … in their order. `{0}` in a text is itself a placeholder, hence a
+span, so a masked sentence has no other `{0}`.
 
-A translation is taken if it has every mask once. Of a beam search that is the best such hypothesis; if there is none, the
-sentence is translated with masks of another form, `<0>`; if that fails too, what stands between the spans is translated
-piece by piece and the spans stay where they are. So every span is in the result, whatever the model does.
+A translation is accepted if it has every mask once, and no closing tag before its opening one. Of a beam search that is
+the best such hypothesis; if there is none, the sentence is translated with masks of another form, `<0>`; if that fails
+too, the text between the spans is translated piece by piece and the spans stay where they are. So every span is in the
+result, whatever the model does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from heedful.decoding.engines.interface import Job, Outcome
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.segments import LINES, VISIBLE, Segment, SplitRule, split_line
 from heedful.decoding.spelling import Spelling
-from heedful.text.protected_spans import Span, find_spans, has_prose, split_blocks
+from heedful.text.protected_spans import find_spans, has_prose, split_blocks
 
 Search = Callable[[Sequence[Job], DecodingConfig], dict[Job, Outcome]]
 MakeJob = Callable[[int, Segment, str | None], Job]
@@ -40,6 +41,7 @@ _BESIDE = {"emoji", "tag", "time code"}
 _FIRST = re.compile(r"\{(\d+)\}((?:\s*[:：])?)(\s*)")
 _LAST = re.compile(r"(\s*)\{(\d+)\}$")
 _ENDS_SENTENCE = re.compile(r"[.!?:。！？：…][\"'”’)）」]*\s*$")
+_TAG = re.compile(r"<(/?)([A-Za-z_][\w:.-]*)")
 _WORD = re.compile(r"\w")
 _LATIN_WORD = re.compile(r"[A-Za-z0-9_\u00c0-\u024f]")
 
@@ -89,7 +91,7 @@ def cells_of(text: str) -> list[Cell]:
 
 
 def split_cells(cells: Iterable[Cell], rule: SplitRule, *, keep_start: bool = False) -> list[Segment]:
-    """The segments of a text. `keep_start`: the first sentence is masked at its start, too: a prefix comes before it."""
+    """The segments of a text. `keep_start`: spans at the start of the first sentence are masked: a prefix is there."""
     segments: list[Segment] = []
     for cell in cells:
         if cell.copied:
@@ -117,7 +119,9 @@ def restored(segment: Segment, translation: str) -> str:
     if not segment.spans:
         return translation
     pattern = FORMS[segment.form].read
-    around = {int(m.group(1)): (segment.text[: m.start()], segment.text[m.end() :]) for m in pattern.finditer(segment.text)}
+    around = {
+        int(m.group(1)): (segment.text[: m.start()], segment.text[m.end() :]) for m in pattern.finditer(segment.text)
+    }
     text, end = "", 0
     for match in pattern.finditer(translation):
         number = int(match.group(1))
@@ -133,10 +137,12 @@ def restored(segment: Segment, translation: str) -> str:
 
 
 def keeps_spans(segment: Segment, translation: str) -> bool:
-    """Whether a translation has each mask of its segment once and, as its source has, words beside them."""
+    """Whether a translation has each mask of its segment once, words beside them, and its tags in a possible order."""
     pattern = FORMS[segment.form].read
-    numbers = sorted(int(match.group(1)) for match in pattern.finditer(translation))
-    return numbers == list(range(len(segment.spans))) and has_prose(pattern.sub("", translation))
+    numbers = [int(match.group(1)) for match in pattern.finditer(translation)]
+    if sorted(numbers) != list(range(len(segment.spans))) or not has_prose(pattern.sub("", translation)):
+        return False
+    return all(numbers.index(opening) < numbers.index(closing) for opening, closing in _pairs(segment.spans))
 
 
 def masked_prefix(prefix: str | None, segment: Segment) -> str | None:
@@ -170,7 +176,9 @@ def keep_spans(
                 jobs[line][index] = make_job(line, part, prefixes[line] if _is_first(segments[line], index) else None)
         asked = {jobs[line][index]: segments[line][index] for line, index in places}
         found = search(list(asked), replace(config, num_best=config.beam_size) if config.method == "beam" else config)
-        outcomes.update((job, kept) for job, part in asked.items() if (kept := _kept(part, found[job], spelling, config)))
+        outcomes.update(
+            (job, kept) for job, part in asked.items() if (kept := _kept(part, found[job], spelling, config))
+        )
     for line, index in reversed(list(_masked(segments))):
         if jobs[line][index] not in outcomes:
             first = prefixes[line] if _is_first(segments[line], index) else None
@@ -180,7 +188,9 @@ def keep_spans(
                 COPIED_JOB if piece.copied else make_job(line, piece, start) for piece, start in pieces
             ]
     if align:
-        outcomes.update(_aligned({job: found for job, found in outcomes.items() if found.attention is None}, search, config))
+        outcomes.update(
+            _aligned({job: found for job, found in outcomes.items() if found.attention is None}, search, config)
+        )
     late = [job for line in jobs for job in line if job not in outcomes and job is not COPIED_JOB]
     return {**outcomes, **search(list(dict.fromkeys(late)), config)}
 
@@ -272,11 +282,13 @@ def _is_beside(text: str, kind: str) -> bool:
 def _kept(segment: Segment, outcome: Outcome, spelling: Spelling, config: DecodingConfig) -> Outcome | None:
     """The hypotheses that keep all spans, as many as are wanted; None if there is none."""
     kept = [found for found in outcome.hypotheses if keeps_spans(segment, spelling.text(found.tokens[:-1]))]
-    return Outcome(kept[: config.num_best], outcome.attention if kept[0] is outcome.hypotheses[0] else None) if kept else None
+    if not kept:
+        return None
+    return Outcome(kept[: config.num_best], outcome.attention if kept[0] is outcome.hypotheses[0] else None)
 
 
 def _aligned(outcomes: dict[Job, Outcome], search: Search, config: DecodingConfig) -> dict[Job, Outcome]:
-    """The outcomes with the attention of their first hypothesis, which was not the best: it is forced, and found again."""
+    """The outcomes with the attention of their first hypothesis, which was not the best: it is forced once more."""
     forced = {}
     for job, outcome in outcomes.items():
         tokens = outcome.hypotheses[0].tokens[:-1]
@@ -287,6 +299,20 @@ def _aligned(outcomes: dict[Job, Outcome], search: Search, config: DecodingConfi
 
 def _masked(segments: Sequence[Sequence[Segment]]) -> Iterator[tuple[int, int]]:
     return ((line, index) for line, parts in enumerate(segments) for index, part in enumerate(parts) if part.spans)
+
+
+def _pairs(spans: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The numbers of tags that open and close the same element."""
+    opened: list[tuple[str, int]] = []
+    for number, span in enumerate(spans):
+        for closing, name in _TAG.findall(span):
+            if not closing:
+                opened.append((name, number))
+            elif any(name == one for one, _ in opened):
+                while (last := opened.pop())[0] != name:
+                    pass
+                if last[1] != number:
+                    yield last[1], number
 
 
 def _is_first(parts: Sequence[Segment], index: int) -> bool:

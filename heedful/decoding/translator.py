@@ -170,7 +170,10 @@ class Translator:
         prefixes = list(target_prefix or [None] * len(texts))
         segments = self._split(texts, prefixes, choices, spelling, config)
         spelling.read(
-            (part.text, c.target) for parts, c in zip(segments, choices, strict=True) for part in parts if not part.copied
+            (part.text, c.target)
+            for parts, c in zip(segments, choices, strict=True)
+            for part in parts
+            if not part.copied
         )
 
         def make_job(place: int, part: Segment, prefix: str | None) -> Job:
@@ -215,7 +218,9 @@ class Translator:
         rules = [self._split_rule(config, spelling, choice.target) for choice in choices]
         if not self._protects(config):
             if config.split == "long":  # which asks for the length of each line
-                spelling.read((line, c.target) for text, c in zip(texts, choices, strict=True) for line in lines_of(text))
+                spelling.read(
+                    (line, c.target) for text, c in zip(texts, choices, strict=True) for line in lines_of(text)
+                )
             return [split_text(text, rule) for text, rule in zip(texts, rules, strict=True)]
         cells = [cells_of(text) for text in texts]
         if config.split == "long":

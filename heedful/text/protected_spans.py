@@ -1,14 +1,15 @@
-"""Spans of a text that a translation keeps byte for byte: URLs, addresses, paths, placeholders, tags, code, emoji, hashes.
+"""Spans that a translation keeps byte for byte: URLs, addresses, paths, placeholders, tags, code, emoji, hashes.
 
-`find_spans` gives them in order; they do not overlap, and spans that touch are one. Form alone decides, and a doubtful
-one is none: "and/or", "3/4", "e.g.", "C++", "10:30", "#1", "a < b" and "50% sale" are ordinary text. Text without spaces
-between words may stand on both sides of a span, so the limits of a span are judged by Latin letters and digits.
+`find_spans` gives them in order; they do not overlap, and spans that touch are one. Form alone decides, and what could
+also be ordinary text is ordinary text: "and/or", "3/4", "e.g.", "C++", "10:30", "#1", "a < b" and "50% sale". Chinese
+has no space around a span, so only Latin letters and digits beside it can be a part of it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 _LATIN = r"A-Za-z\u00c0-\u024f"
@@ -97,8 +98,13 @@ def _end_of_base64(text: str, start: int, end: int) -> int:
     elif len(found) >= _BASE64_LINE:
         is_encoded = found not in (found.lower(), found.upper())
     else:
-        is_encoded = mixed and "/" not in found and sum(map(str.isdigit, found)) > 1
+        changes = sum(_class_of(a) != _class_of(b) for a, b in pairwise(found))
+        is_encoded = mixed and changes > 0.3 * len(found)
     return end if is_encoded else start
+
+
+def _class_of(character: str) -> int:
+    return 0 if character.isdigit() else 1 if character.isupper() else 2 if character.islower() else 3
 
 
 def _end_of_hash(text: str, start: int, end: int) -> int:
@@ -126,7 +132,7 @@ _PATHS = _any(
 _RULES = (
     _Rule("code", "`~", _any(r"^[ \t>]*(?:`{3,}[^`\n]*|~{3,}[^~\n]*)$", flags=re.MULTILINE)),
     _Rule("time code", ">", _any(rf"^[ \t]*{_CUE}[^\n]*$", flags=re.MULTILINE)),
-    _Rule("code", "`", _any(r"(?<!`)(`+)(?!`)(?:(?!'').)+?(?<!`)\1(?!`)")),
+    _Rule("code", "`", _any(r"(?<!`)(``+)(?!`)(?:(?!'').)+?(?<!`)\1(?!`)|(?<!`)`(?![`\s])[^`\n]*(?<!\s)`(?!`)")),
     _Rule(
         "tag",
         "<",
@@ -199,7 +205,7 @@ _RULES = (
             rf"(?<![{_WORD}:])(?:[0-9a-fA-F]{{1,4}}:){{2,7}}(?::?[0-9a-fA-F]{{1,4}})+(?:/\d+)?(?![{_WORD}:])",
         ),
     ),
-    _Rule("hash", "-", _any(rf"(?<![{_WORD}-])[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}(?![{_WORD}-])")),
+    _Rule("hash", "-", _any(rf"(?<![{_WORD}-])[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4,12}}){{4}}(?![{_WORD}-])")),
     _Rule("hash", ":-", _any(rf"(?<![{_WORD}])(?:sha(?:1|224|256|384|512)|md5)[:-][0-9A-Za-z+/]{{16,}}={{0,2}}")),
     _Rule(
         "hash",
@@ -227,7 +233,7 @@ _RULES = (
         "mention",
         "@",
         _any(
-            rf"(?<![{_WORD}@.])@[{_LATIN}_][{_WORD}]*(?:[.-][{_WORD}]+)*",
+            rf"(?<![{_WORD}@.])@[{_LATIN}_][{_WORD}]*(?:\.[{_WORD}]+|-[a-z0-9_]+)*",
             rf"(?<![{_WORD}@.])@[{_HAN}\w]{{1,12}}(?=[\s,，。:：!！?？”’）)]|$)",
         ),
     ),
@@ -251,7 +257,7 @@ _BLOCK = re.compile(
 
 
 def find_spans(text: str) -> list[Span]:
-    """The spans of a text that must not change, in order. Where two kinds claim a place, the one listed first has it."""
+    """The spans of a text that must not change, in order. Of two kinds for one place, the first in the list counts."""
     free = [(0, len(text))]
     found: list[Span] = []
     for rule in _RULES:
