@@ -270,7 +270,7 @@ class Translator:
         choices = []
         for number, text in enumerate(texts, start=1):
             try:
-                prose = without_spans(text) if protects else text
+                prose = without_spans(text) if protects and source_language is None else text
                 choices.append(self.directions.choose(prose, source=source_language, target=target_language))
             except DecodingError as error:
                 raise TextError(number, str(error)) from None

@@ -67,8 +67,8 @@ class Span(NamedTuple):
 
 class _Rule(NamedTuple):
     kind: str
-    signs: str
-    """A text without any of these characters has no such span; empty: every text may have one."""
+    sign: str
+    """Text without a match of this has no such span: it is found sooner than the whole pattern."""
     pattern: re.Pattern[str]
     end: Callable[[str, int, int], int] | None = None
     """Where the span that was matched really ends; at its start if it is none."""
@@ -130,7 +130,7 @@ _PATHS = _any(
 )
 
 _RULES = (
-    _Rule("code", "`~", _any(r"^[ \t>]*(?:`{3,}[^`\n]*|~{3,}[^~\n]*)$", flags=re.MULTILINE)),
+    _Rule("code", "[`~]", _any(r"^[ \t>]*(?:`{3,}[^`\n]*|~{3,}[^~\n]*)$", flags=re.MULTILINE)),
     _Rule("time code", ">", _any(rf"^[ \t]*{_CUE}[^\n]*$", flags=re.MULTILINE)),
     _Rule("code", "`", _any(r"(?<!`)(``+)(?!`)(?:(?!'').)+?(?<!`)\1(?!`)|(?<!`)`(?![`\s])[^`\n]*(?<!\s)`(?!`)")),
     _Rule(
@@ -153,7 +153,7 @@ _RULES = (
     _Rule("e-mail", "@", _any(rf"[{_WORD}.%+'-]*[{_WORD}%+-]@(?:[{_LATIN}0-9-]+\.)+[A-Za-z]{{2,}}")),
     _Rule(
         "URL",
-        ".",
+        rf"[{_WORD}]\.[{_WORD}]|localhost:",
         _any(
             rf"(?<![{_WORD}@./-])www\.{_IN_URL}+{_HAN_IN_URL}",
             rf"(?<![{_WORD}@./\\-])(?:[{_LATIN}0-9](?:[{_LATIN}0-9-]*[{_LATIN}0-9])?\.)+(?:{_TOP_DOMAINS})"
@@ -162,10 +162,9 @@ _RULES = (
         ),
         _end_of_url,
     ),
-    _Rule("URL", ":", _any(rf"(?<![{_WORD}.:-])localhost:\d+(?:/{_IN_URL}*)?"), _end_of_url),
     _Rule(
         "placeholder",
-        "{",
+        r"\{",
         _any(
             r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time)\b"
             r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}",  # of ICU messages
@@ -184,9 +183,9 @@ _RULES = (
             rf"%%|(?<![{_WORD}%])%[1-9]\d?(?![\d%]|[.,]\d|\s%)|(?<![{_WORD}%])%[nL]\d?(?![{_WORD}%])",
         ),
     ),
-    _Rule("placeholder", "$", _any(rf"(?<![{_WORD}$])\$[A-Za-z_][A-Za-z0-9_]*(?:\$|(?<=\w\w)(?![{_WORD}]))")),
+    _Rule("placeholder", r"\$", _any(rf"(?<![{_WORD}$])\$[A-Za-z_][A-Za-z0-9_]*(?:\$|(?<=\w\w)(?![{_WORD}]))")),
     _Rule("entity", "&", _any(r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});")),
-    _Rule("path", "/\\.", _PATHS, _end_of_url),
+    _Rule("path", rf"[/\\]|[{_WORD}]\.[{_WORD}]", _PATHS, _end_of_url),
     _Rule(
         "time code",
         ":",
@@ -198,25 +197,27 @@ _RULES = (
     ),
     _Rule(
         "address",
-        ".:-",
+        r"\d\.\d|[0-9A-Fa-f][:-][0-9A-Fa-f]|::",
         _any(
             rf"(?<![{_WORD}.])\d{{1,3}}(?:\.\d{{1,3}}){{3}}(?:/\d{{1,2}}|:\d{{2,5}})?(?![{_WORD}]|\.\d)",
             rf"(?<![{_WORD}:-])(?:[0-9A-Fa-f]{{2}}[:-]){{5}}[0-9A-Fa-f]{{2}}(?![{_WORD}:-])",
             rf"(?<![{_WORD}:])(?:[0-9a-fA-F]{{1,4}}:){{2,7}}(?::?[0-9a-fA-F]{{1,4}})+(?:/\d+)?(?![{_WORD}:])",
         ),
     ),
-    _Rule("hash", "-", _any(rf"(?<![{_WORD}-])[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4,12}}){{4}}(?![{_WORD}-])")),
-    _Rule("hash", ":-", _any(rf"(?<![{_WORD}])(?:sha(?:1|224|256|384|512)|md5)[:-][0-9A-Za-z+/]{{16,}}={{0,2}}")),
+    _Rule(
+        "hash", "-[0-9a-fA-F]{4}-", _any(rf"(?<![{_WORD}-])[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4,12}}){{4}}(?![{_WORD}-])")
+    ),
+    _Rule("hash", "sha|md5", _any(rf"(?<![{_WORD}])(?:sha(?:1|224|256|384|512)|md5)[:-][0-9A-Za-z+/]{{16,}}={{0,2}}")),
     _Rule(
         "hash",
-        "0123456789",
+        rf"\d[{_WORD}]{{6}}|0x|[{_WORD}]{{6}}\d|[a-f]\d|\d[a-f]",
         _any(rf"(?<![{_WORD}#])(?:0x[0-9a-fA-F]{{2,}}|[0-9a-f]{{7,}}|[0-9A-F]{{16,}})(?![{_WORD}])"),
         _end_of_hash,
     ),
-    _Rule("hash", "", _any(r"(?<![A-Za-z0-9_.-])eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?")),
+    _Rule("hash", "eyJ", _any(r"(?<![A-Za-z0-9_.-])eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?")),
     _Rule(
         "hash",
-        "",
+        "=|[A-Za-z0-9+/]{20}",
         _any(r"(?<![A-Za-z0-9+/=])(?:[A-Za-z0-9+/]{5,}={1,2}|[A-Za-z0-9+/]{20,})(?![A-Za-z0-9+/=])"),
         _end_of_base64,
     ),
@@ -238,10 +239,10 @@ _RULES = (
         ),
     ),
     _Rule("emoji", ":", _any(rf"(?<![{_WORD}:]):[a-z][a-z0-9_+-]+:(?![{_WORD}:])")),
-    _Rule("emoji", "", _any(rf"{_EMOJI}(?:\u200d{_EMOJI})*")),
+    _Rule("emoji", r"[^\x00-\u00a8\u00af-\u2038\u3400-\u9fff\uff00-\uffff]", _any(rf"{_EMOJI}(?:\u200d{_EMOJI})*")),
     _Rule(
         "name",
-        "_(",
+        r"_|\(\)",
         _any(
             rf"(?<![{_WORD}])[A-Za-z_][A-Za-z0-9]*(?:_+[A-Za-z0-9]+)+(?:\(\))?(?![{_WORD}])",  # max_length
             rf"(?<![{_WORD}.])[A-Za-z_][A-Za-z0-9_.]*\(\)",  # print()
@@ -261,7 +262,7 @@ def find_spans(text: str) -> list[Span]:
     free = [(0, len(text))]
     found: list[Span] = []
     for rule in _RULES:
-        if rule.signs and not any(sign in text for sign in rule.signs):
+        if not re.search(rule.sign, text):
             continue
         spans = [span for start, end in free for span in _matches(rule, text, start, end)]
         if spans:

@@ -66,7 +66,9 @@ class Parser:
         for start in range(0, len(fitting), AT_ONCE):
             places = fitting[start : start + AT_ONCE]
             texts = [self.word_symbols.source_text(sentences[place]) for place in places]
-            for place, found in zip(places, self.translator.translate(texts, **{"protect": False, **settings}), strict=True):
+            for place, found in zip(
+                places, self.translator.translate(texts, **{"protect": False, **settings}), strict=True
+            ):
                 guesses[place] = read_guess(found.text, sentences[place], found.log_prob, self.word_symbols)
             tell(len(places))
         return guesses
