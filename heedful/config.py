@@ -400,8 +400,8 @@ class DecodingConfig:
     """With torch on a CPU: quicker, but what is translated beside it may change the last digits of a score."""
     shortlist: bool | None = None
     """Choose from the words that the source's words may become; None: if the model has such a list, with native."""
-    protect: bool = True
-    """Keep URLs, addresses, paths, placeholders, tags, code, emoji and white space; switch it off for other tasks."""
+    protect: bool | None = None
+    """Keep URLs, placeholders, tags, code, emoji, white space; None: in models from one language into another."""
 
     def __post_init__(self) -> None:
         require_positive(self, "decoding", ("beam_size", "num_best", "max_length", "temperature", "tokens_per_batch"))

@@ -140,7 +140,7 @@ Protect = Annotated[
     typer.Option(
         "--protect/--no-protect",
         rich_help_panel=SEARCH,
-        help="Keep URLs, placeholders, tags, code, emoji, white space and the like unchanged, or give all to the model.",
+        help="Keep URLs, placeholders, tags, code, emoji, white space and the like, or give everything to the model.",
     ),
 ]
 To = Annotated[

@@ -233,7 +233,9 @@ class Translator:
         ]
 
     def _protects(self, config: DecodingConfig) -> bool:
-        return config.protect and self.make_rule is None  # a rule is about the tokens of the whole sentence
+        """Whether spans are kept: as the configuration says, else in a model of languages. Never beside a rule."""
+        wanted = self.directions.are_languages if config.protect is None else config.protect
+        return wanted and self.make_rule is None  # a rule is about the tokens of the whole sentence
 
     def translate_lines(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,7 +194,7 @@ def scores_of(
     for number, part in enumerate(sets, start=1):
         chosen = [pairs[place] for place in part.places]
         console.note(f"Translating the {len(chosen):,} sentences of {part.name} …")
-        texts = translate_pairs(model, prepared.tokenizer, chosen, replace(config.decoding, protect=False), device)
+        texts = translate_pairs(model, prepared.tokenizer, chosen, config.decoding, device)
         path = folder / f"{number}-{re.sub(r'[^0-9A-Za-z._-]+', '_', Path(part.name).name)}.txt"
         write_text(path, "".join(" ".join(text.splitlines()) + "\n" for text in texts))
         references, language = [pair.target for pair in chosen], part.language or config.data.target_language

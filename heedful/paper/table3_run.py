@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +91,7 @@ def scores_of(config: Config, prepared: Prepared, loop: TrainingLoop, sentences:
     scores = []
     for name, role, pairs in scored(prepared, sentences):
         tag = pairs[0].target_language
-        texts = translate_pairs(model, prepared.tokenizer, pairs, replace(config.decoding, protect=False), loop.device)
+        texts = translate_pairs(model, prepared.tokenizer, pairs, config.decoding, loop.device)
         language, references = tag or config.data.target_language, [pair.target for pair in pairs]
         [bleu] = score(texts, references, metrics=("bleu",), target_language=language, bootstrap=0)
         scores.append({**bleu.to_dict(), "role": role, "data": name, "num_sentences": len(pairs)})

@@ -49,6 +49,11 @@ class Directions:
         return tuple(dict.fromkeys((*self.learned, *self.before)))
 
     @cached_property
+    def are_languages(self) -> bool:
+        """Whether all that was learned is named as going from one language into another: no other task."""
+        return all(pair.source and pair.target and pair.source != pair.target for pair in self.known)
+
+    @cached_property
     def languages(self) -> tuple[str, ...]:
         """Every language that a text may be in."""
         return tuple(dict.fromkeys(code for code in (*(pair.source for pair in self.known), *self.tags) if code))

@@ -9,12 +9,14 @@ import pytest
 
 from heedful.checkpoint.finding import box_model
 from heedful.config import DecodingConfig
-from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.engines.interface import Outcome
+from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.protection import cells_of, keeps_spans, pieces_of, remasked, restored, split_cells
 from heedful.decoding.segments import Segment, SplitRule, join_text
 from heedful.decoding.translator import Translator
 from heedful.native import available
+from heedful.text.corpus import Direction
+from heedful.text.directions import Directions
 
 RULE = SplitRule(split="long", usual_length=60, longest=120, num_tokens=len)
 ENGINES = ["torch", *(["native"] if available() else [])]
@@ -68,8 +70,8 @@ def test_white_space_tabs_and_line_ends_are_kept(translator):
 
 @pytest.mark.parametrize(
     "line",
-    ["</div>", "```bash", "aGVsbG8gd29ybGQ=", "00:00:01,000 --> 00:00:04,000", "$3.50", "12:30", "---", "|---|---|", "❤️",
-     "https://a.de https://b.de", "{a}: {b}", "  ", "\t", "1,000.50 %", "…", "`ls -l`", "#1", "3/4"],
+    ["</div>", "```bash", "aGVsbG8gd29ybGQ=", "00:00:01,000 --> 00:00:04,000", "$3.50", "12:30", "---", "|---|",
+     "❤️", "https://a.de https://b.de", "{a}: {b}", "  ", "\t", "1,000.50 %", "…", "`ls -l`", "#1", "3/4"],
 )  # fmt: skip
 def test_a_line_without_prose_is_copied(native, line):
     (found,) = native.translate([line], target_language="de", align=True)
@@ -91,7 +93,22 @@ def test_it_can_be_switched_off(native):
     text = " See https://example.com now.\t"
     assert translate(native, text, protect=False) == translate(native, text.strip(), protect=False)
     assert translate(native, text, protect=False)[0][0] != " "
-    assert Translator.load(box_model()).config.protect and DecodingConfig().protect
+
+
+def test_it_is_on_for_models_of_languages_and_as_the_model_says(native):
+    model, tokenizer = native.engine, native.tokenizer
+    languages = {"directions": native.directions, "target_language": None}
+    text = ["\t1.50"]
+
+    def translated(config=None, **settings):
+        return Translator(model, tokenizer, config, **settings).translate(text, target_language="de")[0].text
+
+    assert native.directions.are_languages
+    assert translated(**languages) == translated(DecodingConfig(protect=True)) == "\t1.50"
+    assert translated() != "\t1.50" != translated(DecodingConfig(protect=False), **languages)
+    unnamed = Directions((Direction(None, "de"),), tokenizer.tags)
+    same = Directions((Direction("de", "de"),), tokenizer.tags)
+    assert not unnamed.are_languages and not same.are_languages
 
 
 def test_alternatives_and_alignment_are_those_of_the_masked_sentence(translator):

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from heedful.text.protected_spans import find_spans, split_blocks, without_spans
 
 KINDS = {
-    "URL": r"""https://example.com/a?b=c&d=e#f http://localhost:3000/ https://de.wikipedia.org/wiki/K%C3%B6ln_(Stadt)
-        https://zh.wikipedia.org/wiki/北京 www.example.org/x example.com docs.python.org/3/library ftp://x.y/z mailto:a@b.de
+    "URL": r"""https://example.com/a?b=c&d=e#f http://localhost:3000/
+        https://de.wikipedia.org/wiki/K%C3%B6ln_(Stadt) https://zh.wikipedia.org/wiki/北京 www.example.org/x example.com
+        docs.python.org/3/library ftp://x.y/z mailto:a@b.de
         localhost:8080 https://x.de/{id}/edit git@github.com:a/b.git""",
     "e-mail": "info@beispiel.de müller+x@mail.example.co.uk",
     "path": r"""/etc/hosts /usr/local/bin/python3 ./run.sh ../src ~/notes.txt C:\Users\Anna\file.txt \\server\share\x
         src/main.py config.yaml README.md @angular/core archive.tar.gz /tmp""",
-    "placeholder": r"""{name} {0} {} {{name}} ${x} #{x} %s %d %1$s %(name)s %.2f %(count)d %@ %1 %PATH% $HOME {n:.2f}""",
+    "placeholder": r"""{name} {0} {} {{name}} ${x} #{x} %s %d %1$s %(name)s %.2f %(count)d %@ %1 %PATH% $HOME
+        {n:.2f}""",
     "tag": "<b> </b> <br/> </div> <username> <xs:element> <!--x-->",
     "entity": "&amp; &nbsp; &#8364; &#x20AC;",
     "code": "`x` `f(a)` ``a`b``",
@@ -28,12 +30,11 @@ KINDS = {
     "address": "192.168.0.1 192.168.0.0/24 10.0.0.1:8080 2001:db8::1",
     "name": "max_length print()",
 }
-ORDINARY = """and/or|3/4|e.g.|C++|10:30|#1|a < b|50% sale|50% der|50%的|100%|a<b and c>d|he/she/they|TCP/IP|km/h|$3.50|AT&T|z.B. das|d.h.|U.S.A.
-2023/24|I/O|24/7|C#|F#|COVID-19-Impfnachweis-Verordnung|Donaudampfschifffahrtsgesellschaft|``quoted'' and ``more''|Ende.Das ist
-Mr. O'Brien|a->b|1 < 2 > 0|(s)he|him/her.|U.S./China|e.g./i.e.|p.m./a.m.|5:3|deadbeef|1234567|18.11.2026|3 apples @ $2|B2B|@ 5 pm|AC/DC
-the `old' and the `new' rules|他说：“好。”|第1/2页|No. 1|state-of-the-art|50 % sparen|v2.13.0|R&D|A & B; C""".replace(
-    "\n", "|"
-).split("|")
+ORDINARY = """and/or|3/4|e.g.|C++|10:30|#1|a < b|50% sale|50% der|50%的|100%|a<b and c>d|he/she/they|TCP/IP|km/h|$3.50|AT&T
+z.B. das|d.h.|U.S.A.|2023/24|I/O|24/7|C#|F#|COVID-19-Impfnachweis-Verordnung|Donaudampfschifffahrtsgesellschaft
+``quoted'' and ``more''|Ende.Das ist|Mr. O'Brien|a->b|1 < 2 > 0|(s)he|him/her.|U.S./China|e.g./i.e.|p.m./a.m.|5:3|deadbeef
+1234567|18.11.2026|3 apples @ $2|B2B|@ 5 pm|AC/DC|the `old' and the `new' rules|他说：“好。”|第1/2页|No. 1|state-of-the-art
+50 % sparen|v2.13.0|R&D|A & B; C""".replace("\n", "|").split("|")
 
 
 def spans_of(text):
