@@ -2,11 +2,11 @@
 
     python benchmarks/protected_spans.py heedful/box/en-de-zh --sentences 10000 --data newstest --write 2026-11-18
 
-Sentences are made of the templates in `protected_spans.tsv`, whose slots are filled at random, the same for the same
-number: URLs, e-mail addresses, paths, placeholders, tags, entities, code, emoji, hashtags, mentions, base64, hashes, time
-codes; and of prose there with slots at random places. A span is kept if the translation has it exactly as often as the
-source, byte for byte. Both is measured, without protection and with it. `--data`: a folder with FLORES and newstest files,
-whose BLEU is then reported both ways, and how many translations of lines without spans differ.
+Sentences are made of the templates in `protected_spans.tsv`, whose slots are filled at random, the same in every run
+(URLs, e-mail addresses, paths, placeholders, tags, entities, code, emoji, hashtags, mentions, base64, hashes, times),
+and of prose there, with slots at random places. A span is kept if the translation has it exactly as often as the
+source, byte for byte. Measured without protection and with it. `--data`: a folder with FLORES and newstest files, whose
+BLEU is then reported both ways, and how many translations of lines without spans differ.
 """
 
 from __future__ import annotations
@@ -355,6 +355,7 @@ def main() -> None:
     guarded = measure(translator, chosen.sentences, protect=True)
     translator.engine = engine
     rows = [*table(plain[:3], guarded[:3], chosen.sentences), "", *steps(counting.counts)]
+    print("\n".join(rows), flush=True)
     if chosen.data:
         rows += ["", *quality(translator, chosen.data)]
     examples = guarded[3][:20]

@@ -11,6 +11,7 @@ from heedful.config import DataConfig
 from heedful.errors import DecodingError
 from heedful.text.corpus import Direction, direction
 from heedful.text.detection import can_detect, detect_language, plain_code, script_of, strangers_to
+from heedful.text.languages import SCRIPTS_OF
 
 PREFERRED = "en"
 """The target of a text that could go into several languages, this one among them."""
@@ -50,8 +51,9 @@ class Directions:
 
     @cached_property
     def are_languages(self) -> bool:
-        """Whether all that was learned is named as going from one language into another: no other task."""
-        return all(pair.source and pair.target and pair.source != pair.target for pair in self.known)
+        """Whether all that was learned goes, by its codes, from a language that is known here into another."""
+        codes = [(plain_code(pair.source or ""), plain_code(pair.target or "")) for pair in self.known]
+        return all(source != target and {source, target} <= SCRIPTS_OF.keys() for source, target in codes)
 
     @cached_property
     def languages(self) -> tuple[str, ...]:

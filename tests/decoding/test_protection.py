@@ -108,7 +108,9 @@ def test_it_is_on_for_models_of_languages_and_as_the_model_says(native):
     assert translated() != "\t1.50" != translated(DecodingConfig(protect=False), **languages)
     unnamed = Directions((Direction(None, "de"),), tokenizer.tags)
     same = Directions((Direction("de", "de"),), tokenizer.tags)
-    assert not unnamed.are_languages and not same.are_languages
+    invented = Directions((Direction("aa", "bb"),), tokenizer.tags)
+    assert not any(one.are_languages for one in (unnamed, same, invented))
+    assert Directions((Direction("lzh", "zh"), Direction("sv", "pt-BR"))).are_languages
 
 
 def test_alternatives_and_alignment_are_those_of_the_masked_sentence(translator):

@@ -30,10 +30,11 @@ KINDS = {
     "address": "192.168.0.1 192.168.0.0/24 10.0.0.1:8080 2001:db8::1",
     "name": "max_length print()",
 }
-ORDINARY = """and/or|3/4|e.g.|C++|10:30|#1|a < b|50% sale|50% der|50%的|100%|a<b and c>d|he/she/they|TCP/IP|km/h|$3.50|AT&T
-z.B. das|d.h.|U.S.A.|2023/24|I/O|24/7|C#|F#|COVID-19-Impfnachweis-Verordnung|Donaudampfschifffahrtsgesellschaft
-``quoted'' and ``more''|Ende.Das ist|Mr. O'Brien|a->b|1 < 2 > 0|(s)he|him/her.|U.S./China|e.g./i.e.|p.m./a.m.|5:3|deadbeef
-1234567|18.11.2026|3 apples @ $2|B2B|@ 5 pm|AC/DC|the `old' and the `new' rules|他说：“好。”|第1/2页|No. 1|state-of-the-art
+ORDINARY = """and/or|3/4|e.g.|C++|10:30|#1|a < b|50% sale|50% der|50%的|100%|a<b and c>d|he/she/they|TCP/IP|km/h|$3.50
+AT&T|z.B. das|d.h.|U.S.A.|2023/24|I/O|24/7|C#|F#|COVID-19-Impfnachweis-Verordnung|Donaudampfschifffahrtsgesellschaft
+``quoted'' and ``more''|Ende.Das ist|Mr. O'Brien|a->b|1 < 2 > 0|(s)he|him/her.|U.S./China|e.g./i.e.|p.m./a.m.|5:3
+deadbeef|1234567|18.11.2026|3 apples @ $2|B2B|@ 5 pm|AC/DC|the `old' and the `new' rules
+他说：“好。”|第1/2页|No. 1|state-of-the-art
 50 % sparen|v2.13.0|R&D|A & B; C""".replace("\n", "|").split("|")
 
 
