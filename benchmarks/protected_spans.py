@@ -207,7 +207,9 @@ class Spans:
         parts = list(text) if language == "zh" else text.split(" ")
         for _ in range(self.random.randint(1, 4)):
             space = self.random.choice((" ", "")) if language == "zh" else ""
-            slot = f"{space}{{{self.random.choice(ANYWHERE)}}}{space}"
+            kind = self.random.choice(ANYWHERE)
+            space = " " if kind == "hashtag" else space  # else the word after it would be a part of it
+            slot = f"{space}{{{kind}}}{space}"
             parts.insert(self.random.randint(0, len(parts)), slot)
         return ("" if language == "zh" else " ").join(parts).strip().replace("}{", "} {")
 
@@ -280,8 +282,11 @@ def measure(
     return total, kept, whole, lost
 
 
-def quality(translator: Translator, data: Path) -> list[str]:
-    """BLEU on FLORES and newstest with and without protection, and what became of lines without spans."""
+def quality(translator: Translator, data: Path, count: int) -> list[str]:
+    """BLEU on FLORES and newstest with and without protection, and what became of lines without spans.
+
+    Of each text `count` lines and all lines with spans; 0: all lines.
+    """
     rows = [
         "| text | lines | with spans | other lines that differ | BLEU without | BLEU with |",
         "|---|---:|---:|---:|---:|---:|",
@@ -289,6 +294,8 @@ def quality(translator: Translator, data: Path) -> list[str]:
     for (source, target), files in TESTS.items():
         for name, reference in files:
             lines, wanted = ((data / one).read_text("utf-8").splitlines() for one in (name, reference))
+            chosen = [place for place, line in enumerate(lines) if not count or place < count or find_spans(line)]
+            lines, wanted = [lines[place] for place in chosen], [wanted[place] for place in chosen]
             raw, kept = (
                 [
                     one.text
@@ -346,6 +353,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=10_000)
     parser.add_argument("--engine", default="native")
     parser.add_argument("--data", type=Path, help="folder with FLORES and newstest files, for BLEU")
+    parser.add_argument("--lines", type=int, default=0, help="of each of these files, and all with spans; 0: all")
     parser.add_argument("--write", metavar="DATE", help="write results/protected_spans_DATE_cpu.md")
     chosen = parser.parse_args()
     translator = Translator.load(chosen.model, engine=chosen.engine)
@@ -357,7 +365,7 @@ def main() -> None:
     rows = [*table(plain[:3], guarded[:3], chosen.sentences), "", *steps(counting.counts)]
     print("\n".join(rows), flush=True)
     if chosen.data:
-        rows += ["", *quality(translator, chosen.data)]
+        rows += ["", *quality(translator, chosen.data, chosen.lines)]
     examples = guarded[3][:20]
     if examples:
         rows += ["", "Not kept with protection:", "", *(f"- {example}" for example in examples)]
