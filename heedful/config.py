@@ -428,6 +428,8 @@ class DecodingConfig:
     checks: bool | None = None
     """Search again where numbers differ or phrases repeat, copy a text whose translation is empty, and warn of what is
     left; None: from a language into another, if the model or the request names both."""
+    protect: bool | None = None
+    """Keep URLs, placeholders, tags, code, emoji, white space; None: in models from one language into another."""
 
     def __post_init__(self) -> None:
         require_at_most(self, "decoding")

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 TRANSLATED = [
     (f"{page}.md", f"{page}.zh-CN.md")
-    for page in ("README", "docs/tour", "docs/guide", "docs/box", "docs/classical-zh")
+    for page in ("README", "docs/tour", "docs/guide", "docs/box", "docs/classical-zh", "docs/protected-spans")
 ]
 GUIDES = [ROOT / name for pair in TRANSLATED for name in pair]
 

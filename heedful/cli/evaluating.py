@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from heedful.examining import Evaluated
 
 SEARCH_FLAGS = (
-    "method beam_size length_penalty length_penalty_alpha max_length min_length no_repeat_ngram split fast shortlist"
+    "method beam_size length_penalty length_penalty_alpha max_length min_length no_repeat_ngram split fast shortlist "
+    "protect"
 ).split()
 """Flags that are keys of the section decoding."""
 
@@ -40,6 +41,7 @@ def evaluate(
     split: options.Split = None,
     fast: options.Fast = None,
     shortlist: options.Shortlist = None,
+    protect: options.Protect = None,
     device: options.Device = None,
     engine: options.Engine = None,
     quantization: options.Quantization = None,

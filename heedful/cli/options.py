@@ -187,6 +187,14 @@ Shortlist = Annotated[
         help="Choose from the model's shortlist of words, or from all; see heedful shortlist.",
     ),
 ]
+Protect = Annotated[
+    bool | None,
+    typer.Option(
+        "--protect/--no-protect",
+        rich_help_panel=SEARCH,
+        help="Keep URLs, placeholders, tags, code, emoji, white space and the like, or give everything to the model.",
+    ),
+]
 To = Annotated[
     str | None,
     typer.Option(

@@ -25,7 +25,7 @@ STANDARD = "-"
 """Standard input or output, where a file is named."""
 SEARCH_FLAGS = (
     "method beam_size num_best length_penalty length_penalty_alpha max_length min_length no_repeat_ngram "
-    "temperature top_k top_p seed split fast shortlist"
+    "temperature top_k top_p seed split fast shortlist protect"
 ).split()
 """Flags that are keys of the section decoding."""
 
@@ -56,6 +56,7 @@ def translate(
     split: options.Split = None,
     fast: options.Fast = None,
     shortlist: options.Shortlist = None,
+    protect: options.Protect = None,
     prefix: options.Prefix = None,
     align: options.Align = False,
     device: options.Device = None,

@@ -56,7 +56,7 @@ class Translation:
     text: str
     """The best translation."""
     tokens: list[str]
-    """Its subwords, without the end token."""
+    """Its subwords, without the end token, as the model wrote them: spans that must not change are masks here."""
     log_prob: float
     """Log-probability of the tokens, end tokens included; over all sentences of a text that was split."""
     score: float
@@ -68,7 +68,7 @@ class Translation:
     finished: bool = True
     """False when some sentence ran into the maximum length and was ended there."""
     sentences: int = 1
-    """In how many pieces the text was translated; 0 for an empty text."""
+    """In how many pieces the text was translated; 0 where nothing was: it is empty, or was copied."""
     alignment: list[tuple[int, int]] | None = None
     """When asked for: pairs (index in source_tokens, index in tokens), one a target token."""
     word_alignment: list[tuple[tuple[int, int], tuple[int, int]]] | None = None

@@ -9,7 +9,7 @@ still has become warnings. What is done with a sentence depends on nothing but i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -74,8 +74,12 @@ class SecondSearch:
         spelling: Spelling,
         *,
         align: bool,
+        accepts: Callable[[Job, str], bool],
     ) -> dict[Job, list[str]]:
-        """Put better outcomes in the place of those with problems; returns the problems that are left."""
+        """Put better outcomes in the place of those with problems; returns the problems that are left.
+
+        Only translations that `accepts` lets pass are put in their place.
+        """
         left: dict[Job, list[str]] = {}
         for job, codes in languages.items():
             best = outcomes[job].hypotheses[0]
@@ -87,6 +91,7 @@ class SecondSearch:
             ]
             for job, hypotheses in self._search_again(jobs, left, config, repetition=repetition).items():
                 spelling.write(one.tokens[:-1] for one in hypotheses)
+                hypotheses = [one for one in hypotheses if accepts(job, spelling.text(one.tokens[:-1]))]
                 texts = [spelling.text(one.tokens[:-1]) for one in hypotheses]
                 problems = [problems_of(job, *pair, languages[job]) for pair in zip(hypotheses, texts, strict=True)]
                 fewest = min(map(len, problems), default=len(left[job]))

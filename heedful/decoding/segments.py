@@ -13,12 +13,12 @@ from typing import Literal
 
 from heedful.text.sentences import split_long, split_sentences
 
-_LINES = re.compile(r"[^\r\n]+|[\r\n]+")
+LINES = re.compile(r"[^\r\n]+|[\r\n]+")
 # Scripts that put no space between sentences: Han, kana, bopomofo, Yi, and full-width forms.
 _UNSPACED = re.compile(r"[\u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00016fe0-\U0003ffff]")
 
 # What can be seen: no white space, and none of the marks that only join, part or order what stands around them.
-_VISIBLE = re.compile(r"[^\s\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff]")
+VISIBLE = re.compile(r"[^\s\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff]")
 
 _QUOTES = "\"'“”‘’«»‹›„‚"
 
@@ -29,6 +29,12 @@ class Segment:
 
     before: str
     text: str
+    spans: tuple[str, ...] = ()
+    """What the masks in `text` stand for; see `heedful.decoding.protection`."""
+    form: int = 0
+    """How the masks are written."""
+    copied: bool = False
+    """Not translated: it stands in the translation as it is."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +52,14 @@ class SplitRule:
 
 def is_visible(text: str) -> bool:
     """Whether anything of a text can be seen."""
-    return _VISIBLE.search(text) is not None
+    return VISIBLE.search(text) is not None
 
 
 def split_text(text: str, rule: SplitRule) -> list[Segment]:
     """The segments of a text, in order; none if it is empty. White space is kept, except at its two ends."""
     segments: list[Segment] = []
     gap = ""
-    for chunk in (piece for line in _LINES.findall(text) for piece in split_line(line, rule)):
+    for chunk in (piece for line in LINES.findall(text) for piece in split_line(line, rule)):
         inside = chunk.strip()
         if not is_visible(inside):
             gap += chunk
@@ -66,7 +72,7 @@ def split_text(text: str, rule: SplitRule) -> list[Segment]:
 
 def lines_of(text: str) -> list[str]:
     """The lines of a text that are not blank, without the white space around them."""
-    return [line for part in _LINES.findall(text) if (line := part.strip())]
+    return [line for part in LINES.findall(text) if (line := part.strip())]
 
 
 def split_line(line: str, rule: SplitRule) -> list[str]:
@@ -95,19 +101,28 @@ def join_text(segments: Sequence[Segment], translations: Sequence[str]) -> str:
     text = ""
     for index, translation in enumerate(translations):
         if index > 0:
-            text += _between(segments[index - 1].text, segments[index], text, translation)
+            text += _between(segments[index - 1], segments[index], text, translation)
+        else:
+            text += segments[index].before
         text += translation
     return text
 
 
-def _between(source_left: str, segment: Segment, target_left: str, target_right: str) -> str:
-    source_unspaced = _meets_unspaced(source_left, segment.text)
+def _between(left: Segment, segment: Segment, target_left: str, target_right: str) -> str:
+    if _is_attached(left, segment):
+        return segment.before
+    source_unspaced = _meets_unspaced(left.text, segment.text)
     target_unspaced = _meets_unspaced(target_left, target_right)
     if source_unspaced and not target_unspaced and not segment.before:
         return " "
     if target_unspaced and not source_unspaced and segment.before == " ":
         return ""
     return segment.before
+
+
+def _is_attached(left: Segment, right: Segment) -> bool:
+    """Whether the white space between two segments is as the source has it: beside tags, and at the end of a text."""
+    return not right.text or (left.copied and left.text.endswith(">")) or (right.copied and right.text.startswith("</"))
 
 
 def _meets_unspaced(left: str, right: str) -> bool:

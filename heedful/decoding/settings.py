@@ -29,3 +29,4 @@ class SearchSettings(TypedDict, total=False):
     fast: bool
     shortlist: bool | None
     checks: bool | None
+    protect: bool | None

@@ -16,6 +16,16 @@ from heedful.checkpoint.finding import default_model, find_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
+from heedful.decoding.protection import (
+    COPIED,
+    COPIED_JOB,
+    cells_of,
+    keep_spans,
+    keeps_spans,
+    masked_prefix,
+    restored,
+    split_cells,
+)
 from heedful.decoding.second_search import Languages, SecondSearch, is_checked
 from heedful.decoding.segments import Segment, SplitRule, is_visible, join_text, lines_of, split_text
 from heedful.decoding.settings import SearchSettings
@@ -26,6 +36,7 @@ from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.request import from_mapping, to_mapping
 from heedful.text.corpus import Direction
 from heedful.text.directions import Choice, Directions, LanguageEvidence
+from heedful.text.protected_spans import without_spans
 from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -211,33 +222,29 @@ class Translator:
         target_language = self.directions.target_code(target_language)
         self._check_texts(texts, target_prefix, target_language)
         config = self._search_settings(settings)
-        choices = self._choose(texts, source_language, target_language, likely_language)
+        choices = self._choose(
+            texts, source_language, target_language, likely_language, protects=self._protects(config)
+        )
         spelling = Spelling(self.tokenizer)
-        if config.split == "long":  # which asks for the length of each line
-            spelling.read((line, c.target) for text, c in zip(texts, choices, strict=True) for line in lines_of(text))
-        segments = [
-            split_text(text, self._split_rule(config, spelling, choice.target))
-            for text, choice in zip(texts, choices, strict=True)
-        ]
-        spelling.read((part.text, c.target) for parts, c in zip(segments, choices, strict=True) for part in parts)
-        prefixes = [self._encode_prefix(text) for text in target_prefix or [None] * len(texts)]
-        jobs = [
-            [
-                self._make_job(spelling, part.text, choice.target, prefix if index == 0 else (), number, config)
-                for index, part in enumerate(parts)
-            ]
-            for number, (parts, prefix, choice) in enumerate(zip(segments, prefixes, choices, strict=True), start=1)
-        ]
-        different = list(dict.fromkeys(job for line in jobs for job in line))
-        outcomes = self.engine.decode(different, config, align=align, make_rule=self.make_rule)
-        spelling.write(found.tokens[:-1] for outcome in outcomes.values() for found in outcome.hypotheses)
+        prefixes = list(target_prefix or [None] * len(texts))
+        segments = self._split(texts, prefixes, choices, spelling, config)
+        jobs, outcomes = self._search(segments, prefixes, choices, spelling, config, align=align)
         languages = {
             job: Languages(choice.source, choice.target)
             for line, choice in zip(jobs, choices, strict=True)
             if self._is_checked(config, choice)
             for job in line
+            if job is not COPIED_JOB
         }
-        problems = self.second_search.improve(outcomes, languages, config, spelling, align=align)
+        masked = {job: part for pair in zip(jobs, segments, strict=True) for job, part in zip(*pair, strict=True)}
+        problems = self.second_search.improve(
+            outcomes,
+            languages,
+            config,
+            spelling,
+            align=align,
+            accepts=lambda job, text: not masked[job].spans or keeps_spans(masked[job], text),
+        )
         translated = TextsOf(spelling, {job.text for job in languages})
         found = [
             with_languages(
@@ -248,6 +255,79 @@ class Translator:
             for parts, line, choice in zip(segments, jobs, choices, strict=True)
         ]
         return [with_word_alignment(*pair) for pair in zip(found, texts, strict=True)] if align else found
+
+    def _search(
+        self,
+        segments: list[list[Segment]],
+        prefixes: Sequence[str | None],
+        choices: Sequence[Choice],
+        spelling: Spelling,
+        config: DecodingConfig,
+        *,
+        align: bool,
+    ) -> tuple[list[list[Job]], dict[Job, Outcome]]:
+        """The jobs of all segments and what was found for them; segments whose spans were lost are divided at them."""
+        spelling.read(
+            (part.text, c.target)
+            for parts, c in zip(segments, choices, strict=True)
+            for part in parts
+            if not part.copied
+        )
+
+        def make_job(place: int, part: Segment, prefix: str | None) -> Job:
+            start = self._encode_prefix(masked_prefix(prefix, part))
+            return self._make_job(spelling, part.text, choices[place].target, start, place + 1, config)
+
+        def search(jobs: Sequence[Job], config: DecodingConfig) -> dict[Job, Outcome]:
+            found = self.engine.decode(jobs, config, align=align, make_rule=self.make_rule) if jobs else {}
+            spelling.write(one.tokens[:-1] for outcome in found.values() for one in outcome.hypotheses)
+            return found
+
+        jobs = []
+        for place, (parts, prefix) in enumerate(zip(segments, prefixes, strict=True)):
+            first = next((index for index, part in enumerate(parts) if not part.copied), None)
+            jobs.append(
+                [
+                    COPIED_JOB if part.copied else make_job(place, part, prefix if index == first else None)
+                    for index, part in enumerate(parts)
+                ]
+            )
+        kept = keep_spans(
+            segments, jobs, prefixes, config=config, align=align, spelling=spelling, search=search, make_job=make_job
+        )
+        different = dict.fromkeys(job for line in jobs for job in line if job not in kept and job is not COPIED_JOB)
+        return jobs, {COPIED_JOB: COPIED, **kept, **search(list(different), config)}
+
+    def _split(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str | None],
+        choices: Sequence[Choice],
+        spelling: Spelling,
+        config: DecodingConfig,
+    ) -> list[list[Segment]]:
+        """The segments of each text, with its spans masked if they are protected."""
+        rules = [self._split_rule(config, spelling, choice.target) for choice in choices]
+        if not self._protects(config):
+            if config.split == "long":  # which asks for the length of each line
+                spelling.read(
+                    (line, c.target) for text, c in zip(texts, choices, strict=True) for line in lines_of(text)
+                )
+            return [split_text(text, rule) for text, rule in zip(texts, rules, strict=True)]
+        cells = [cells_of(text) for text in texts]
+        if config.split == "long":
+            spelling.read(
+                (cell.text, c.target) for row, c in zip(cells, choices, strict=True) for cell in row if not cell.copied
+            )
+        return [
+            split_cells(row, rule, keep_start=bool(prefix))
+            for row, rule, prefix in zip(cells, rules, prefixes, strict=True)
+        ]
+
+    def _protects(self, config: DecodingConfig) -> bool:
+        """Whether spans are kept: as the configuration says, else in a model of languages. Never beside a rule."""
+        wanted = self.directions.are_languages if config.protect is None else config.protect
+        return wanted and self.make_rule is None  # a rule is about the tokens of the whole sentence
 
     def translate_lines(
         self,
@@ -286,21 +366,24 @@ class Translator:
         source: str | None,
         target: str | Mapping[str, str] | None,
         likely: str | None,
+        *,
+        protects: bool,
     ) -> list[Choice]:
         """The languages of each text; one that alone would be an error, and is in doubt, goes by the others."""
         choices = []
         others = LanguageEvidence(self.directions)
         for number, text in enumerate(texts, start=1):
+            prose = without_spans(text) if protects and source is None else text
             try:
-                choices.append(self.directions.choose(text, source=source, target=target, likely=likely))
+                choices.append(self.directions.choose(prose, source=source, target=target, likely=likely))
                 continue
             except DecodingError as error:
                 problem = TextError(number, str(error))
-            if likely is None and self.directions.needs_evidence(source, target) and self.directions.is_doubtful(text):
+            if likely is None and self.directions.needs_evidence(source, target) and self.directions.is_doubtful(prose):
                 if others.language is None:
                     others.read(texts)
                 with suppress(DecodingError):
-                    choices.append(self.directions.choose(text, target=target, likely=others.language))
+                    choices.append(self.directions.choose(prose, target=target, likely=others.language))
                     continue
             raise problem
         return choices
@@ -397,7 +480,7 @@ class Translator:
                 piece for job in jobs for piece in self.tokenizer.source_pieces(job.source[self._num_tags : -1])
             ],
             finished=all(hypothesis.finished for hypothesis in combinations[0]),
-            sentences=len(segments),
+            sentences=sum(not segment.copied for segment in segments),
             alignment=[(int(row.argmax()), t) for t, row in enumerate(attention)] if attention is not None else None,
             attention=attention,
         )
@@ -408,7 +491,10 @@ class Translator:
     def _alternative(self, segments: list[Segment], hypotheses: list[Hypothesis], texts: TextsOf) -> Alternative:
         ids = [hypothesis.tokens[:-1] for hypothesis in hypotheses]
         return Alternative(
-            text=join_text(segments, [texts.of(part.text, tokens) for part, tokens in zip(segments, ids, strict=True)]),
+            text=join_text(
+                segments,
+                [restored(part, texts.of(part.text, tokens)) for part, tokens in zip(segments, ids, strict=True)],
+            ),
             tokens=[piece for tokens in ids for piece in self.tokenizer.pieces(tokens)],
             log_prob=sum(hypothesis.log_prob for hypothesis in hypotheses),
             score=sum(hypothesis.score for hypothesis in hypotheses),

@@ -13,6 +13,7 @@ from heedful.errors import DecodingError
 from heedful.text.corpus import Direction, direction
 from heedful.text.detection import can_detect, detect_language, is_clear, plain_code, script_of, strangers_to
 from heedful.text.language_names import language_code, target_code
+from heedful.text.languages import SCRIPTS_OF
 
 PREFERRED = "en"
 """The target of a text that could go into several languages, this one among them."""
@@ -52,6 +53,12 @@ class Directions:
     def known(self) -> tuple[Direction, ...]:
         """All that was learned, now and before."""
         return tuple(dict.fromkeys((*self.learned, *self.before)))
+
+    @cached_property
+    def are_languages(self) -> bool:
+        """Whether all that was learned goes, by its codes, from a language that is known here into another."""
+        codes = [(plain_code(pair.source or ""), plain_code(pair.target or "")) for pair in self.known]
+        return all(source != target and {source, target} <= SCRIPTS_OF.keys() for source, target in codes)
 
     @cached_property
     def languages(self) -> tuple[str, ...]:

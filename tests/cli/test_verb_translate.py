@@ -266,3 +266,19 @@ def test_in_a_process_of_its_own_the_locale_does_not_matter(model: Path) -> None
     assert json.loads(done.stdout)["source"] == "日"
     done = subprocess.run([*command, b"\xfc"], capture_output=True, env=environment, check=False)
     assert done.returncode == 2 and b"text 1 on the command line is not UTF-8" in done.stderr
+
+
+def test_spans_and_white_space_are_kept_in_files_pipes_and_json(inside: Inside, tmp_path: Path) -> None:
+    lines = ["\tVisit https://example.com/a?id=7 now.", "</div>", "Name:\tAnna  ", "    ", "$3.50\t❤️"]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    asked = ("translate", "--from", "en", "--to", "de")
+    inside(*asked, "-i", "in.txt", "-o", "out.txt")
+    piped = inside(*asked, given=(tmp_path / "in.txt").read_bytes())
+    found = (tmp_path / "out.txt").read_text("utf-8").splitlines()
+    assert piped.out.splitlines() == found
+    assert found[0].startswith("\t") and found[0].count("https://example.com/a?id=7") == 1
+    assert found[1:] == lines[1:]
+    told = [json.loads(line) for line in inside(*asked, "--json", "-i", "in.txt").out.splitlines()]
+    assert [one["text"] for one in told] == found and [one["source"] for one in told] == lines
+    raw = inside(*asked, "--no-protect", *lines[:1]).out
+    assert raw == inside(*asked, "--no-protect", lines[0].strip()).out and not raw.startswith("\t")

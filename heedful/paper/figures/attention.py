@@ -51,7 +51,7 @@ def look(directory: str | Path, sentence: str, *, target_language: str | None = 
     """Translate the sentence, then feed the model its translation and note every weight."""
     loaded = load_model(directory)
     translation = Translator(loaded.model, loaded.tokenizer, loaded.config.decoding).translate(
-        [sentence], target_language=target_language, split="never"
+        [sentence], target_language=target_language, split="never", protect=False
     )[0]
     if not translation.tokens:
         raise DecodingError(f"the model has no translation for {sentence!r}; give another --sentence.")

@@ -66,7 +66,8 @@ class Parser:
         for start in range(0, len(fitting), AT_ONCE):
             places = fitting[start : start + AT_ONCE]
             texts = [self.word_symbols.source_text(sentences[place]) for place in places]
-            for place, found in zip(places, self.translator.translate(texts, checks=False, **settings), strict=True):
+            found_here = self.translator.translate(texts, **{"checks": False, "protect": False, **settings})
+            for place, found in zip(places, found_here, strict=True):
                 guesses[place] = read_guess(found.text, sentences[place], found.log_prob, self.word_symbols)
             tell(len(places))
         return guesses
