@@ -105,14 +105,14 @@ def _front_matter(config: Config, details: Mapping[str, Any], scores: Sequence[M
         "library_name": "heedful",
         "pipeline_tag": "translation",
         "tags": ["translation", config.model.architecture, "heedful"],
-        "metrics": list(dict.fromkeys(_metric(score) for score in scores)),
+        "metrics": list(dict.fromkeys(_metric(score) for score in scores if score["value"] is not None)),
     }
     return f"---\n{_yaml({key: value for key, value in fields.items() if value})}---"
 
 
 def _metric(score: Mapping[str, Any]) -> str:
     name = str(score.get("name", "")).lower()
-    return "chrf" if name.startswith("chrf") else name
+    return "chrf" if name.startswith("chrf") else {"exactmatch": "exact_match"}.get(name, name)
 
 
 def _summary(config: Config, details: Mapping[str, Any]) -> str:
@@ -170,8 +170,10 @@ def _scores(scores: Sequence[Mapping[str, Any]], *, rounded: bool) -> str:
         interval = score.get("interval")
         within = f"{interval['low']:.2f}–{interval['high']:.2f}" if interval else ""
         on = short_name(str(score["data"])) if score.get("data") else NOT_STATED
-        rows.append((score["name"], f"{score['value']:.2f}", within, on, f"`{score['signature']}`"))
-    table = _table(("Metric", "Value", "95 %", "On", "sacreBLEU signature"), rows)
+        value = "undefined" if score["value"] is None else f"{score['value']:.2f}"
+        value = f"{value} ({score['remark']})" if score.get("remark") else value
+        rows.append((score["name"], value, within, on, f"`{score['signature']}`"))
+    table = _table(("Metric", "Value", "95 %", "On", "Signature"), rows)
     return f"Measured before the weights were rounded to int8.\n\n{table}" if rounded else table
 
 

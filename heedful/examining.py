@@ -41,10 +41,13 @@ def evaluator(config: Config, prepared: Prepared, device: torch.device) -> Look 
         decoding = replace(config.decoding, method="greedy", num_best=1)
         texts = translate_pairs(model, prepared.tokenizer, pairs, decoding, device)
         references = [pair.target for pair in pairs]
-        [bleu] = score(texts, references, metrics=("bleu",), target_language=config.data.target_language, bootstrap=0)
+        scores = score(
+            texts, references, metrics=("bleu", "chrf"), target_language=config.data.target_language, bootstrap=0
+        )
+        found = next(one for one in scores if one.is_defined)  # BLEU, unless no reference has four tokens
         chosen = range(0, len(pairs), max(1, len(pairs) // max(1, config.training.samples)))
         samples = [Sample(pairs[i].source, references[i], texts[i]) for i in chosen][: config.training.samples]
-        return Evaluation(bleu.value, bleu.signature, tuple(samples))
+        return Evaluation(found.value, found.signature, tuple(samples), name=found.name)
 
     return look
 
@@ -101,7 +104,7 @@ def store_alignment(config: Config, prepared: Prepared, device: torch.device) ->
 
 
 def score_test(config: Config, prepared: Prepared, device: torch.device, console: ConsoleReporter) -> list[Score]:
-    """BLEU, chrF and TER of the published model on each test corpus, by target language."""
+    """BLEU, chrF, TER, exact match and character error rate of the published model on each test corpus, by target language."""
     from heedful.checkpoint import load_model, save_model
     from heedful.evaluation.aside import Aside
 

@@ -38,14 +38,16 @@ Request = Config | Mapping[str, Any] | str | Path
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training run ended; loss and BLEU on valid are those of the model in `output`."""
+    """How a training run ended; loss and score on valid are those of the model in `output`."""
 
     output: Path
     steps: int
     stopped_by: str | None
     valid_loss: float | None
     valid_bleu: float | None
+    """BLEU, or the score that `valid_score_name` names."""
     scores: tuple[Score, ...]
+    valid_score_name: str = "BLEU"
     first_step: FirstStep | None = None
     """How long the first update took to come, and why; None if there was none to make."""
     is_start: bool = False
@@ -99,6 +101,7 @@ def train(
         stopped_by=loop.stopped_by,
         valid_loss=best.published_loss,
         valid_bleu=best.published_bleu,
+        valid_score_name=best.published_score_name,
         scores=tuple(scores),
         first_step=stopwatch.first_step,
         is_start=best.is_start,

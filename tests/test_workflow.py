@@ -134,7 +134,7 @@ def test_what_aligns_the_model_is_chosen_and_stored_with_it(finished: tuple[Path
 
 def test_scores_come_with_signatures(finished: tuple[Path, workflow.TrainingResult]) -> None:
     _, result = finished
-    assert [score.name for score in result.scores] == ["BLEU", "chrF2", "TER"]
+    assert [score.name for score in result.scores] == ["BLEU", "chrF2", "TER", "ExactMatch", "CER"]
     assert all("version:" in score.signature for score in result.scores)
 
 

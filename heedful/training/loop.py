@@ -363,6 +363,7 @@ class TrainingLoop:
 
     def _publish(self, kind: str, record: ValidRecord) -> None:
         self.best.published_loss, self.best.published_bleu = record.loss, record.bleu
+        self.best.published_score_name = record.score_name
         self.best.published, self.best.published_step = self.value(record), record.step
         self.publish_model(kind)
 
@@ -380,7 +381,7 @@ class TrainingLoop:
             "tokens": self.spent.tokens,
             "minutes": round(self.spent.seconds / 60, 2),
             "valid_loss": self.best.published_loss,
-            "valid_bleu": self.best.published_bleu,
+            f"valid_{self.best.published_score_name.lower()}": self.best.published_bleu,
         }
 
     # ------------------------------------------------------------------ stopping and going on
