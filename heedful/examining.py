@@ -104,7 +104,7 @@ def store_alignment(config: Config, prepared: Prepared, device: torch.device) ->
 
 
 def score_test(config: Config, prepared: Prepared, device: torch.device, console: ConsoleReporter) -> list[Score]:
-    """BLEU, chrF, TER, exact match and character error rate of the published model on each test corpus, by target language."""
+    """All usual scores of the published model on each test corpus, by target language."""
     from heedful.checkpoint import load_model, save_model
     from heedful.evaluation.aside import Aside
 
