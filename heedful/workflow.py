@@ -436,7 +436,14 @@ def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: Cons
     interrupted = loop.stopped_by not in (None, "early stopping")
     loop.step.make_room()
     store_alignment(config, prepared, loop.device)
-    scores = [] if interrupted else score_test(config, prepared, loop.device, console)
+    try:
+        scores = [] if interrupted else score_test(config, prepared, loop.device, console)
+    except KeyboardInterrupt:
+        console.note(
+            f"Stopped while the test corpora were translated. The model in {config.output} is complete and saved; only "
+            f"its scores are missing: heedful evaluate -m {config.output} -s … -t … computes them."
+        )
+        raise
     if interrupted:
         console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")
     console.note(f'The model is in {config.output}. Try: heedful translate -m {config.output} "…"')
