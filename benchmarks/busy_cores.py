@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--lines", type=int, default=2000)
+    parser.add_argument("--beside", choices=("nothing", "2 busy loops"), help="only this; else both in turn")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a command is stopped")
     chosen = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
@@ -80,7 +81,7 @@ def main() -> None:
     rows = ["| task | beside | " + " | ".join(WAYS) + " | sleeping / 1 thread |", "|---|---|---:|---:|---:|---:|"]
     with tempfile.TemporaryDirectory() as name:
         for task, command in tasks(Path(name), steps=chosen.steps, lines=chosen.lines).items():
-            for beside in ("nothing", "2 busy loops"):
+            for beside in [chosen.beside] if chosen.beside else ("nothing", "2 busy loops"):
                 loops = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in cores if beside != "nothing"]
                 try:
                     found: dict[str, list[float]] = {way: [] for way in WAYS}
