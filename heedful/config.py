@@ -327,7 +327,7 @@ class TrainingConfig:
     clip_norm: float | None = None
     """Scale gradients down to this norm when theirs is larger."""
     validate_every: int | None = None
-    """Updates between validations; None: about twenty over the budget, six over a short one."""
+    """Updates between validations; None: twenty over the budget, six over a short one, fewer if over a tenth of it."""
     bleu_sentences: int = 200
     """Translate this many valid sentences at each validation for BLEU (chrF where it is undefined); 0: none."""
     samples: int = 3

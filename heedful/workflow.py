@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from heedful.training.loop import Publish, TrainingLoop
     from heedful.training.report import ConsoleReporter, Reporter
     from heedful.training.state import TrainingState
+    from heedful.training.validation import ValidationWork
 
 
 Request = Config | Mapping[str, Any] | str | Path
@@ -392,6 +393,7 @@ def set_up(
         directory=Path(config.output) / "training",
         reporter=reporter,
         publish=publisher(config, prepared, world, watch, start),
+        validation_work=validation_work(config, prepared),
         evaluate=on_whole_model((make_evaluate or evaluator)(config, prepared, world.device), config, world),
     )
     loop.stopwatch = stopwatch
@@ -410,6 +412,15 @@ def set_up(
 
 
 # ---------------------------------------------------------------------- what the loop is given
+
+
+def validation_work(config: Config, prepared: Prepared) -> ValidationWork:
+    """How much one validation has to do."""
+    from heedful.training.validation import ValidationWork
+
+    tokens = prepared.valid.target.num_tokens
+    share = min(1.0, config.training.bleu_sentences / max(1, len(prepared.valid)))
+    return ValidationWork(tokens, round(tokens * share))
 
 
 def publisher(

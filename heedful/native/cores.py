@@ -23,6 +23,10 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """What users set to say how the threads of OpenMP wait for each other."""
 
 
+SPINS = "200"
+"""How often GNU's OpenMP looks before a thread sleeps: some microseconds, as long as another needs for a small step."""
+
+
 def suit_busy_machines(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let torch's threads sleep while they wait for each other, and be no more than the container's share of time.
 
@@ -31,6 +35,7 @@ def suit_busy_machines(environment: MutableMapping[str, str] = os.environ) -> No
     """
     if not any(name in environment for name in WAITING):
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
+        environment["GOMP_SPINCOUNT"] = SPINS
     if "OMP_NUM_THREADS" not in environment and any(share < allowed_cores() for share in quota(QUOTA)):
         environment["OMP_NUM_THREADS"] = str(usable_cores())
 
