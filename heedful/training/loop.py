@@ -71,11 +71,12 @@ class TrainingLoop:
         reporter: Reporter,
         publish: Publish,
         evaluate: Evaluate | None,
-        validation_work: ValidationWork = ValidationWork(),
+        validation_work: ValidationWork | None = None,
     ) -> None:
         self.model, self.stream, self.valid_batches, self.config = model, stream, valid_batches, config
         self.world, self.device, self.directory, self.reporter = world, world.device, directory, reporter
-        self.publish, self.evaluate, self.validation_work = publish, evaluate, validation_work
+        self.publish, self.evaluate = publish, evaluate
+        self.validation_work = validation_work or ValidationWork()
         self.step = TrainingStep(model, config, world.device, world)
         self.budget = Budget.of(config)
         self.schedule = Schedule(config, d_model)
