@@ -27,7 +27,7 @@ class LineMetric(Metric):
     name: str
 
     def __init__(self, *, lowercase: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.lowercase = lowercase
 
     def _preprocess_segment(self, sent: str) -> str:
