@@ -132,8 +132,8 @@ def counting_ties(test: Test) -> Iterator[None]:
 
     usual = significance._compute_p_value
 
-    def p_value(differences: Any, seen: float) -> float:
-        return float((differences >= seen - 1e-9).sum() + 1) / (len(differences) + 1)
+    def p_value(stats: Any, real_difference: float) -> float:
+        return float((stats >= real_difference - 1e-9).sum() + 1) / (len(stats) + 1)
 
     if test == "randomisation":
         significance._compute_p_value = p_value
