@@ -39,13 +39,16 @@ def tasks(folder: Path, *, steps: int, lines: int) -> dict[str, list[str]]:
     text.write_bytes(b"".join((data / "tatoeba.en").read_bytes().splitlines(keepends=True)[:lines]))
     train = ["train", "--source", f"{data}/tatoeba.en", "--target", f"{data}/tatoeba.de", "--preset", "tiny"]
     train += ["--steps", str(steps), "-o", f"{folder}/model", "--overwrite", "--quiet", "--device", "cpu"]
-    return {
+    program = [sys.executable, "-m", "heedful"]
+    found = {
         f"torch's operations: paper figures --only norm_training --steps {steps // 10}": [
             *("paper", "figures", "--only", "norm_training", "--steps", str(steps // 10), "-o", f"{folder}/figures")
         ],
         f"training: train --preset tiny --steps {steps}": train,
         f"native engine: translate --to de, {lines:,} lines": ["translate", "--to", "de", "-i", str(text)],
     }
+    small = [sys.executable, __file__, "--updates", str(steps)]
+    return {f"{steps} updates of a small encoder": small, **{name: [*program, *rest] for name, rest in found.items()}}
 
 
 def seconds_of(command: list[str], threads: int, extra: dict[str, str], limit: float) -> float:
@@ -55,7 +58,7 @@ def seconds_of(command: list[str], threads: int, extra: dict[str, str], limit: f
     began = time.perf_counter()
     try:
         subprocess.run(
-            [sys.executable, "-m", "heedful", *command],
+            command,
             env=environment,
             check=True,
             timeout=limit,
@@ -67,6 +70,22 @@ def seconds_of(command: list[str], threads: int, extra: dict[str, str], limit: f
     return time.perf_counter() - began
 
 
+def update_small_encoder(count: int) -> None:
+    """Updates whose operations are so short that a second thread gains nothing: the worst case for waiting."""
+    from heedful.native.cores import suit_busy_machines
+
+    suit_busy_machines()
+    import torch
+    from torch import nn
+
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 6)
+    rows, optimizer = torch.randn(16, 16, 64), torch.optim.Adam(model.parameters())
+    for _ in range(count):
+        optimizer.zero_grad()
+        model(rows).square().mean().backward()
+        optimizer.step()
+
+
 def main() -> None:
     """Measure all and print a page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -75,7 +94,11 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--beside", choices=("nothing", "2 busy loops"), help="only this; else both in turn")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a command is stopped")
+    parser.add_argument("--updates", type=int, help="only make so many updates of a small encoder")
     chosen = parser.parse_args()
+    if chosen.updates:
+        update_small_encoder(chosen.updates)
+        return
     cores = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, cores)
     rows = ["| task | beside | " + " | ".join(WAYS) + " | sleeping / 1 thread |", "|---|---|---:|---:|---:|---:|"]
