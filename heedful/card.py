@@ -105,14 +105,14 @@ def _front_matter(config: Config, details: Mapping[str, Any], scores: Sequence[M
         "library_name": "heedful",
         "pipeline_tag": "translation",
         "tags": ["translation", config.model.architecture, "heedful"],
-        "metrics": list(dict.fromkeys(_metric(score) for score in scores)),
+        "metrics": list(dict.fromkeys(_metric(score) for score in scores if score["value"] is not None)),
     }
     return f"---\n{_yaml({key: value for key, value in fields.items() if value})}---"
 
 
 def _metric(score: Mapping[str, Any]) -> str:
     name = str(score.get("name", "")).lower()
-    return "chrf" if name.startswith("chrf") else name
+    return "chrf" if name.startswith("chrf") else {"exactmatch": "exact_match"}.get(name, name)
 
 
 def _summary(config: Config, details: Mapping[str, Any]) -> str:
@@ -172,8 +172,10 @@ def _scores(scores: Sequence[Mapping[str, Any]], *, rounded: bool) -> str:
         within = f"{interval['low']:.2f}–{interval['high']:.2f}" if interval else ""
         on = short_name(str(score["data"])) if score.get("data") else NOT_STATED
         by = [score.get("engine") or NOT_STATED] if engines else []
-        rows.append((score["name"], f"{score['value']:.2f}", within, on, *by, f"`{score['signature']}`"))
-    head = ("Metric", "Value", "95 %", "On", *(["Engine"] if engines else []), "sacreBLEU signature")
+        value = "undefined" if score["value"] is None else f"{score['value']:.2f}"
+        value = f"{value} ({score['remark']})" if score.get("remark") else value
+        rows.append((score["name"], value, within, on, *by, f"`{score['signature']}`"))
+    head = ("Metric", "Value", "95 %", "On", *(["Engine"] if engines else []), "Signature")
     table = _table(head, rows)
     is_before = rounded and any(score.get("engine") != "native int8" for score in scores)
     return f"Measured before the weights were rounded to int8.\n\n{table}" if is_before else table

@@ -327,15 +327,15 @@ class TrainingConfig:
     clip_norm: float | None = None
     """Scale gradients down to this norm when theirs is larger."""
     validate_every: int | None = None
-    """Updates between validations; None: about twenty over the budget, six over a short one."""
+    """Updates between validations; None: twenty over the budget, six over a short one, fewer if over a tenth of it."""
     bleu_sentences: int = 200
-    """Translate this many valid sentences at each validation for BLEU and samples; 0 switches both off."""
+    """Translate this many valid sentences at each validation for BLEU (chrF where it is undefined); 0: none."""
     samples: int = 3
     """Print this many of those translations as the model learns."""
     early_stopping: int | None = None
     """Stop after this many validations without a better `best_metric`."""
     best_metric: Literal["loss", "bleu"] = "loss"
-    """What makes one set of weights better than another on valid; of a parser, bleu stands for its F1."""
+    """What makes weights better than others on valid; bleu: chrF where BLEU is undefined, of a parser F1."""
     average_last: int = 0
     """Also average the weights of the last n validations (the paper averages 5 or 20 checkpoints)."""
     ema_decay: float = 0.0

@@ -33,6 +33,9 @@ INT8 = "native int8"
 MOST_LOST = 0.5
 """BLEU: when int8 has so much less than float32 on valid, a warning says so."""
 
+MOST_AT_ONCE, MOST_AT_ONCE_ON_CPU = 2048, 128
+"""Sentences that are translated between two movements of a progress bar."""
+
 
 def evaluator(config: Config, prepared: Prepared, device: torch.device | str) -> LookWithEngine | None:
     """A function that translates part of valid (greedily, for speed) and scores it; None if that is switched off."""
@@ -49,10 +52,13 @@ def evaluator(config: Config, prepared: Prepared, device: torch.device | str) ->
         decoding = replace(config.decoding, method="greedy", num_best=1)
         texts = translate_pairs(model, prepared.tokenizer, pairs, decoding, device)
         references = [pair.target for pair in pairs]
-        [bleu] = score(texts, references, metrics=("bleu",), target_language=config.data.target_language, bootstrap=0)
+        scores = score(
+            texts, references, metrics=("bleu", "chrf"), target_language=config.data.target_language, bootstrap=0
+        )
+        found = next(one for one in scores if one.is_defined)  # BLEU, unless no reference has four tokens
         chosen = range(0, len(pairs), max(1, len(pairs) // max(1, config.training.samples)))
         samples = [Sample(pairs[i].source, references[i], texts[i]) for i in chosen][: config.training.samples]
-        return Evaluation(bleu.value, bleu.signature, tuple(samples))
+        return Evaluation(found.value, found.signature, tuple(samples), name=found.name)
 
     return look
 
@@ -77,17 +83,25 @@ def translate_pairs(
     pairs: Sequence[TrainingPair],
     decoding: DecodingConfig,
     device: torch.device | str = "cpu",
+    *,
+    tell: Callable[[int], None] = lambda number: None,
 ) -> list[str]:
-    """Translations of the pairs' sources, each into its own target language; `device` is where a module stands."""
+    """Translations of the pairs' sources, each into its own target language; `tell` hears how many more are done.
+
+    `device` is where the module is, or where the engine computes.
+    """
     from heedful.decoding.translator import Translator
 
     translator = Translator(model, tokenizer, replace(decoding, fast=True, shortlist=None, checks=False), device=device)
     texts = [""] * len(pairs)
     for language in {pair.target_language for pair in pairs}:
         places = [place for place, pair in enumerate(pairs) if pair.target_language == language]
-        sources = [pairs[place].source for place in places]
-        for place, translation in zip(places, translator.translate(sources, target_language=language), strict=True):
-            texts[place] = translation.text
+        together = MOST_AT_ONCE_ON_CPU if str(device) == "cpu" else MOST_AT_ONCE
+        for some in (places[start : start + together] for start in range(0, len(places), together)):
+            sources = [pairs[place].source for place in some]
+            for place, translation in zip(some, translator.translate(sources, target_language=language), strict=True):
+                texts[place] = translation.text
+            tell(len(some))
     return texts
 
 
@@ -131,7 +145,7 @@ def examine(
     loaded = load_model(config.output)
     translator = Translator.load(config.output, device=str(device))
     engine = " ".join(translator.engine_for())
-    scores = score_test(config, prepared, translator, engine, console)
+    scores = score_test(config, prepared, translator, engine, console, device=device)
     valid: dict[str, Any] = {}
     if valid_bleu is not None:
         valid = compare_with_int8(config, prepared, translator, engine, valid_bleu, console)
@@ -149,9 +163,15 @@ def examine(
 
 
 def score_test(
-    config: Config, prepared: Prepared, translator: Translator, engine: str, console: ConsoleReporter
+    config: Config,
+    prepared: Prepared,
+    translator: Translator,
+    engine: str,
+    console: ConsoleReporter,
+    *,
+    device: torch.device,
 ) -> list[tuple[str, Score]]:
-    """BLEU, chrF and TER on each test corpus, by target language, with the corpus's name."""
+    """All usual scores on each test corpus, by target language, with the corpus's name."""
     from heedful.evaluation.aside import Aside
 
     names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == "test"]
@@ -162,7 +182,8 @@ def score_test(
     for (index, tag), pairs in groups.items():
         name = names[index] if tag is None else f"{names[index]} into {tag}"
         console.note(f"Translating the {len(pairs):,} sentences of {name} with {engine} …")
-        texts = translate_pairs(translator.engine, prepared.tokenizer, pairs, config.decoding)
+        with console.counted(f"translating {name}", len(pairs)) as tell:
+            texts = translate_pairs(translator.engine, prepared.tokenizer, pairs, config.decoding, device, tell=tell)
         references = [pair.target for pair in pairs]
         translated.append((name, Aside(texts, references, target_language=tag or config.data.target_language)))
     found: list[tuple[str, Score]] = []

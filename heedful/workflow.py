@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from heedful.training.loop import Publish, TrainingLoop
     from heedful.training.report import ConsoleReporter, Reporter
     from heedful.training.state import TrainingState
+    from heedful.training.validation import ValidationWork
 
 
 Request = Config | Mapping[str, Any] | str | Path
@@ -38,14 +39,16 @@ Request = Config | Mapping[str, Any] | str | Path
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training run ended; loss and BLEU on valid are those of the model in `output`."""
+    """How a training run ended; loss and score on valid are those of the model in `output`."""
 
     output: Path
     steps: int
     stopped_by: str | None
     valid_loss: float | None
     valid_bleu: float | None
+    """BLEU, or the score that `valid_score_name` names."""
     scores: tuple[Score, ...]
+    valid_score_name: str = "BLEU"
     first_step: FirstStep | None = None
     """How long the first update took to come, and why; None if there was none to make."""
     is_start: bool = False
@@ -101,6 +104,7 @@ def train(
         stopped_by=loop.stopped_by,
         valid_loss=best.published_loss,
         valid_bleu=examined.valid_bleu,
+        valid_score_name=best.published_score_name,
         scores=tuple(examined.scores),
         first_step=stopwatch.first_step,
         is_start=best.is_start,
@@ -391,6 +395,7 @@ def set_up(
         directory=Path(config.output) / "training",
         reporter=reporter,
         publish=publisher(config, prepared, world, watch, start),
+        validation_work=validation_work(config, prepared),
         evaluate=on_whole_model((make_evaluate or evaluator)(config, prepared, world.device), config, world),
     )
     loop.stopwatch = stopwatch
@@ -409,6 +414,15 @@ def set_up(
 
 
 # ---------------------------------------------------------------------- what the loop is given
+
+
+def validation_work(config: Config, prepared: Prepared) -> ValidationWork:
+    """How much one validation has to do."""
+    from heedful.training.validation import ValidationWork
+
+    tokens = prepared.valid.target.num_tokens
+    share = min(1.0, config.training.bleu_sentences / max(1, len(prepared.valid)))
+    return ValidationWork(tokens, round(tokens * share))
 
 
 def publisher(
@@ -444,8 +458,16 @@ def finish(
     if interrupted:
         console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")
     else:
+        is_bleu = is_bleu and loop.best.published_score_name == "BLEU"
         float32 = loop.best.published_bleu if is_bleu and config.training.bleu_sentences else None
-        found = examine(config, prepared, loop.device, console, valid_bleu=float32)
+        try:
+            found = examine(config, prepared, loop.device, console, valid_bleu=float32)
+        except KeyboardInterrupt:
+            console.note(
+                f"Stopped while the finished model was scored. The model in {config.output} is complete and saved; "
+                f"only its scores are missing: heedful evaluate -m {config.output} --source … --target … computes them."
+            )
+            raise
         examined = found if float32 is not None else examined._replace(scores=found.scores)
     console.note(f'The model is in {config.output}. Try: heedful translate -m {config.output} "…"')
     return examined

@@ -445,7 +445,7 @@ def test_what_the_start_knew_can_be_watched_although_it_is_no_longer_trained(
     result = workflow.train(request, quiet=True)
     lines = (tmp_path / "out" / "training" / "data" / "valid.jsonl").read_text("utf-8").splitlines()
     assert {json.loads(line)["target_language"] for line in lines} == {"xx", "yy"}
-    assert len(result.scores) == 3  # of the one test corpus
+    assert len(result.scores) == 5  # of the one test corpus
     assert read_directions(tmp_path / "out").learned == (Direction("xx", "yy"),)
     both_ways = {**one_way, **kept, "both_directions": True}
     again = request_for(one_way, tmp_path / "again", start_from=str(tmp_path / "out"), steps=1)

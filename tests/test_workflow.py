@@ -139,7 +139,7 @@ def test_what_aligns_the_model_is_chosen_and_stored_with_it(finished: tuple[Path
 
 def test_scores_come_with_signatures(finished: tuple[Path, workflow.TrainingResult]) -> None:
     _, result = finished
-    assert [score.name for score in result.scores] == ["BLEU", "chrF2", "TER"]
+    assert [score.name for score in result.scores] == ["BLEU", "chrF2", "TER", "ExactMatch", "CER"]
     assert all("version:" in score.signature for score in result.scores)
 
 
@@ -252,6 +252,44 @@ def test_mapping_yaml_and_config_are_the_same_run(folder: Path, tmp_path: Path) 
     workflow.train(config, quiet=True)
     assert same_weights(outputs[0], outputs[1])
     assert same_weights(outputs[0], outputs[2])
+
+
+def test_interrupted_while_the_test_corpora_are_translated_the_model_is_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from heedful import examining
+
+    def interrupted(*arguments: Any) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(examining, "translate_pairs", interrupted)
+    test = write_pairs(folder, "interrupted", 12, seed=7)
+    request = request_for(folder, tmp_path / "model", data__test=[test], training__bleu_sentences=0)
+    with pytest.raises(KeyboardInterrupt):
+        workflow.train(request)
+    verify(tmp_path / "model")
+    said = capsys.readouterr().err
+    assert "is complete and saved; only its scores are missing" in said and "heedful evaluate -m" in said
+
+
+def test_where_bleu_is_undefined_validations_and_card_have_chrf(folder: Path, tmp_path: Path) -> None:
+    lines = [f"{one} {two}" for one in ("red", "blue", "old", "new") for two in ("cat", "dog", "sun", "hat", "tree")]
+    for name, text in (("amounts.low", lines), ("amounts.up", [line.upper() for line in lines])):
+        (folder / name).write_text("".join(f"{line}\n" for line in text))
+    pairs = {"source": str(folder / "amounts.low"), "target": str(folder / "amounts.up")}
+    request = request_for(folder, tmp_path / "model", data__test=[pairs])
+    request["data"]["valid"] = [pairs]
+    request["training"] |= {"best_metric": "bleu", "steps": 6, "validate_every": 2}
+    result = workflow.train(request, quiet=True)
+    looks = [line for line in log_of(tmp_path / "model") if line["event"] == "valid"]
+    assert {line["score_name"] for line in looks} == {"chrF2"} and result.valid_score_name == "chrF2"
+    assert all(isinstance(line["bleu"], float) for line in looks)
+    bleu, _, _, exact, _ = result.scores
+    assert not bleu.is_defined and exact.is_defined
+    card = (tmp_path / "model" / "README.md").read_text("utf-8")
+    assert "valid chrf2" in card and "valid bleu" not in card
+    assert "| BLEU | undefined (no reference has 3 tokens" in card and "| ExactMatch |" in card and "| CER |" in card
+    assert "exact_match" in card.split("---")[1] and "bleu" not in card.split("---")[1]
 
 
 def test_what_is_not_said_is_chosen(folder: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import typer
 from heedful.cli.flags import TEXTS, Verb, similar_flag
 from heedful.cli.outcome import tell_error
 from heedful.errors import HeedfulError
+from heedful.native.cores import suit_busy_machines
 from heedful.request import nearest
 
 HOMES = {
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    suit_busy_machines()
     sys.exit(run(given or ["--help"]))
 
 

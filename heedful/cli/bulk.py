@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from heedful.decoding.bulk.task import Task
 
 SECONDS_BETWEEN_LINES = 10.0
+LINES_WORTH_A_WORKER = 1024
+"""With fewer lines for each, starting another process takes longer than it saves."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
     from heedful.decoding.bulk.output import partial_of, record_of
     from heedful.decoding.bulk.places import choose_places, device_kind, most_of_use
     from heedful.decoding.bulk.record import Made, load_record
-    from heedful.decoding.bulk.run import portion_lines_of, translate_file
+    from heedful.decoding.bulk.run import portion_sizes, translate_file
     from heedful.decoding.bulk.shards import parse_shard
 
     shard = parse_shard(whole.shard)
@@ -79,10 +81,11 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
         task = task.with_language_of(input_file)
     task = ask_first(task, input_file)
     kind = device_kind(engine, whole.device)
-    lines = portion_lines_of(target, whole.portion_lines, kind, overwrite=whole.overwrite)
-    most = max(1, most_of_use(input_file, lines) // shard.count)
+    sizes = portion_sizes(target, whole.portion_lines, kind, overwrite=whole.overwrite)
+    share = whole.portion_lines or max(sizes.most, LINES_WORTH_A_WORKER)
+    most = max(1, most_of_use(input_file, share) // shard.count)
     places = choose_places(engine, whole.device, wanted=whole.num_workers or 0, most=most, model=task.model)
-    made = Made(task.identity(kind), lines, str(shard))
+    made = Made(task.identity(kind), sizes.most, str(shard), sizes.first)
     with naming(target), BulkProgress(input_file, target, quiet=whole.quiet) as progress:
         record = translate_file(
             task, input_file, target, made, places, shard=shard, overwrite=whole.overwrite, listener=progress

@@ -92,7 +92,9 @@ def print_model(one: dict[str, Any]) -> None:
         return
     parameters = f"{one['num_parameters'] / 1e6:,.1f} M parameters, " if one["num_parameters"] else ""
     print(printable(f"  {one['directions']}; {parameters}{one['bytes'] / 1e6:,.1f} MB, {one['kind']}"))
-    bleu = [score for score in one["scores"] if score["name"] == "BLEU"]
-    for score in bleu:
-        print(printable(f"  BLEU {score['value']:.1f} on {score.get('data', 'not stated')}"))
+    defined = [score for score in one["scores"] if score["value"] is not None]
+    undefined = {score.get("data") for score in one["scores"] if score["value"] is None}
+    for score in defined:
+        if score["name"] == ("chrF2" if score.get("data") in undefined else "BLEU"):
+            print(printable(f"  {score['name']} {score['value']:.1f} on {score.get('data', 'not stated')}"))
     print(printable(f"  {one['directory']}"))

@@ -229,7 +229,7 @@ PortionLines = Annotated[
         metavar="LINES",
         min=1,
         rich_help_panel=BULK,
-        help="Lines translated together and then saved; else 8192 on a GPU, 1024 on a CPU.",
+        help="Lines translated together and then saved; else 8192 on a GPU; on a CPU 16, 32, 64 … 256.",
     ),
 ]
 ShardOf = Annotated[

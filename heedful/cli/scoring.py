@@ -22,7 +22,9 @@ def score(
     references: Annotated[
         list[str], typer.Option("--reference", "-r", metavar="FILE", help="Reference translation; repeatable.")
     ],
-    metrics: Annotated[str, typer.Option(metavar="NAMES", help="Of bleu, chrf, chrf++ and ter.")] = "bleu,chrf,ter",
+    metrics: Annotated[
+        str, typer.Option(metavar="NAMES", help="Of bleu, chrf, chrf++, ter, exact (lines equal) and cer (characters).")
+    ] = "bleu,chrf,ter,exact,cer",
     target_language: Annotated[
         str | None,
         typer.Option(
@@ -69,7 +71,7 @@ def names_of(metrics: str) -> tuple[str, ...]:
     """The names in a list with commas."""
     names = tuple(dict.fromkeys(name.strip().lower() for name in metrics.split(",") if name.strip()))
     if not names:
-        raise ConfigError("--metrics: name at least one of bleu, chrf, chrf++ and ter.")
+        raise ConfigError("--metrics: name at least one of bleu, chrf, chrf++, ter, exact and cer.")
     return names
 
 

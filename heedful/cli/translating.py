@@ -14,13 +14,15 @@ from heedful.cli.bulk import WholeFile, is_bulk, translate_bulk
 from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.languages import Asking, Remarks, forgiving, say, translating
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
+from heedful.decoding.bulk.portions import Sizes
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.decoding.bulk.task import Task
     from heedful.decoding.hypothesis import Translation
 
-LINES_AT_ONCE = 1024
+LINES_AT_ONCE = Sizes(1024, first=8)
+"""Of a file or a pipe that is ahead of the translation: the first lines are seen at once."""
 STANDARD = "-"
 """Standard input or output, where a file is named."""
 SEARCH_FLAGS = (
@@ -188,9 +190,11 @@ def write_translations(
     one_line: bool,
 ) -> None:
     """Translate portion by portion and write each at once, so that a pipe never waits for what is done."""
+    number = 0
     for chunk in chunks:
-        for start in range(0, len(chunk), LINES_AT_ONCE):
-            given = chunk[start : start + LINES_AT_ONCE]
+        start = 0
+        while given := chunk[start : start + LINES_AT_ONCE[number]]:
+            number, start = number + 1, start + len(given)
             texts = [text.removesuffix("\r") for text in given] if one_line else given
             for original, text, translation in zip(given, texts, run(texts), strict=True):
                 line = translation.to_json(text) if as_json else translation.text

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import heedful.errors
-from heedful.evaluation.score import Score, score
+from heedful.evaluation.score import USUAL_METRICS, Score, score
 from heedful.native.cores import usable_cores
 
 SMALL = 500
@@ -35,7 +35,7 @@ class Aside:
         hypotheses: Sequence[str],
         references: Sequence[str],
         *,
-        metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+        metrics: Sequence[str] = USUAL_METRICS,
         target_language: str | None = None,
     ) -> None:
         texts = {"hypotheses": list(hypotheses), "references": list(references), "target_language": target_language}

@@ -1,5 +1,7 @@
 """Scores of translations, through sacreBLEU: a number that always travels with the recipe that made it.
 
+Exact match and the character error rate are computed here, with sacreBLEU's intervals and tests (`own_metrics`).
+
 Only finished text is scored, never tokens: the hypotheses as a reader would see them, against the untouched references.
 """
 
@@ -7,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import ConfigError, CorpusError
@@ -18,8 +21,11 @@ from heedful.request import nearest
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
-METRICS = ("bleu", "chrf", "chrf++", "ter")
+METRICS = ("bleu", "chrf", "chrf++", "ter", "exact", "cer")
 """Names that `score` and `compare` understand."""
+
+USUAL_METRICS = ("bleu", "chrf", "ter", "exact", "cer")
+"""What is computed unless metrics are named."""
 
 NO_SPACES = {
     "zh": "zh",
@@ -51,34 +57,49 @@ class Score:
 
     name: str
     value: float
+    """Not a number where the metric is undefined."""
     signature: str
     interval: Interval | None = None
+    remark: str | None = None
+    """Why the metric is undefined, or the value says little."""
+
+    @property
+    def is_defined(self) -> bool:
+        """Whether the metric has a value on these texts."""
+        return not math.isnan(self.value)
 
     def __str__(self) -> str:
+        remark = f" ({self.remark})" if self.remark else ""
+        if not self.is_defined:
+            return f"{self.name} is undefined{remark} {self.signature}"
         within = (
             f" ({self.interval.level:.0%} in {self.interval.low:.2f}–{self.interval.high:.2f})" if self.interval else ""
         )
-        return f"{self.name} = {self.value:.2f}{within} {self.signature}"
+        return f"{self.name} = {self.value:.2f}{within}{remark} {self.signature}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        plain: dict[str, Any] = {"name": self.name, "value": self.value, "signature": self.signature, "interval": None}
+        value = self.value if self.is_defined else None
+        plain: dict[str, Any] = {"name": self.name, "value": value, "signature": self.signature, "interval": None}
         if self.interval:
             plain["interval"] = dict(vars(self.interval))
+        if self.remark:
+            plain["remark"] = self.remark
         return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Score:
         """The score that `to_dict` wrote."""
         interval = Interval(**plain["interval"]) if plain.get("interval") else None
-        return cls(plain["name"], plain["value"], plain["signature"], interval)
+        value = math.nan if plain["value"] is None else plain["value"]
+        return cls(plain["name"], value, plain["signature"], interval, plain.get("remark"))
 
 
 def score(
     hypotheses: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
     *,
-    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+    metrics: Sequence[str] = USUAL_METRICS,
     target_language: str | None = None,
     tokenize: str | None = None,
     lowercase: bool = False,
@@ -88,7 +109,8 @@ def score(
     """Corpus scores of detokenised hypotheses, each with its signature and a bootstrap confidence interval.
 
     `references` is one text, or several texts of the same length when a test set has several translations.
-    `bootstrap` is the number of resamplings; 0 leaves the intervals out.
+    `bootstrap` is the number of resamplings; 0 leaves the intervals out. BLEU is undefined, not 0, where no reference
+    has as many tokens as its longest n-grams.
     """
     streams = align({"hypotheses": hypotheses}, references)
     if bootstrap < 0 or bootstrap == 1 or seed < 0:
@@ -102,12 +124,49 @@ def score(
         if bootstrap:
             mean, half = float(result._mean), float(result._ci)
             interval = Interval(mean - half, mean + half, samples=bootstrap)
-        scores.append(Score(result.name, float(result.score), str(metric.get_signature()), interval))
+        found = Score(result.name, float(result.score), str(metric.get_signature()), interval)
+        scores.append(with_missing_ngrams(found, metric, [hypotheses], streams))
     return scores
 
 
+def with_missing_ngrams(
+    found: Score, metric: Metric, systems: Sequence[Sequence[str]], streams: Sequence[Sequence[str]]
+) -> Score:
+    """The score as it is; BLEU becomes undefined where the references lack its longer n-grams.
+
+    BLEU multiplies the precisions of n-grams of 1 to 4 tokens. Without a reference of four tokens the last of them is
+    0 or 0/0 whatever the system says. Translations alone that lack them keep their 0, with a remark.
+    """
+    order = getattr(metric, "max_ngram_order", None)
+    if order is None:
+        return found
+    longest = min(most_tokens(metric, streams, order), order)
+    if longest < order:
+        return replace(found, value=math.nan, interval=None, remark=missing_ngrams("reference", longest, order))
+    longest = min(most_tokens(metric, systems, order), order)
+    return replace(found, remark=missing_ngrams("translation", longest, order)) if longest < order else found
+
+
+def most_tokens(metric: Any, texts: Sequence[Sequence[str]], enough: int) -> int:
+    """The number of tokens in the longest line as BLEU's tokenizer parts them; `enough` ends the search."""
+    most = 0
+    for text in texts:
+        for line in text:
+            most = max(most, len(metric._preprocess_segment(line).split()))
+            if most >= enough:
+                return most
+    return most
+
+
+def missing_ngrams(whose: str, longest: int, order: int) -> str:
+    """Which n-grams are missing, in words."""
+    names = [f"{n}-grams" for n in range(longest + 1, order + 1)]
+    told = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f"no {whose} has {longest + 1} token{'s' if longest else ''}: {told} are missing"
+
+
 def build_metric(name: str, *, target_language: str | None, tokenize: str | None, lowercase: bool) -> Metric:
-    """sacreBLEU's metric of that name, set up for the target language."""
+    """The metric of that name, sacreBLEU's or one with its interface, set up for the target language."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
@@ -117,6 +176,10 @@ def build_metric(name: str, *, target_language: str | None, tokenize: str | None
     if name == "ter":  # TER ignores case unless told otherwise; without spaces it must be told to find the words
         asian = base_language(target_language) is not None
         return plain_numbers(TER(normalized=asian, asian_support=asian))
+    if name in ("exact", "cer"):
+        from heedful.evaluation.own_metrics import CharacterErrorRate, ExactMatch
+
+        return (ExactMatch if name == "exact" else CharacterErrorRate)(lowercase=lowercase)
     if name != "bleu":
         return plain_numbers(CHRF(word_order=2 if name == "chrf++" else 0, lowercase=lowercase))
     chosen = tokenize or choose_tokenizer(target_language)

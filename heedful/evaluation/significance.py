@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from heedful.errors import ConfigError
-from heedful.evaluation.score import Interval, Score, align, build_metric, seeded
+from heedful.evaluation.score import USUAL_METRICS, Interval, Score, align, build_metric, seeded, with_missing_ngrams
 
 Test = Literal["bootstrap", "randomisation"]
 
@@ -55,11 +56,15 @@ class Comparison:
         for result in self.results:
             table.add_row(*map(escape, _cells(result, level)), end_section=result is self._last_of(result.score.name))
         signatures = {result.score.name: result.score.signature for result in self.results}
+        remarks = dict.fromkeys((result.score.name, result.score.remark) for result in self.results)
         page = io.StringIO()
         console = Console(file=page, width=width)
         console.print(table)
         for name, signature in signatures.items():
             console.print(f"{name}: {signature}", markup=False, highlight=False, soft_wrap=True)
+        for name, remark in remarks:
+            if remark:
+                console.print(f"{name}: {remark}.", markup=False, highlight=False, soft_wrap=True)
         return page.getvalue()
 
     def __str__(self) -> str:
@@ -76,7 +81,7 @@ def compare(
     baseline: str | None = None,
     test: Test = "bootstrap",
     samples: int | None = None,
-    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+    metrics: Sequence[str] = USUAL_METRICS,
     target_language: str | None = None,
     tokenize: str | None = None,
     lowercase: bool = False,
@@ -97,7 +102,7 @@ def compare(
         raise ConfigError(f"test: {test!r} is not known; choose bootstrap or randomisation.")
     choice = {"target_language": target_language, "tokenize": tokenize, "lowercase": lowercase}
     built = {name: build_metric(name, **choice) for name in metrics}  # type: ignore[arg-type]
-    with seeded(seed):
+    with seeded(seed), counting_ties(test):
         signatures, table = PairedTest(
             [(name, list(lines)) for name, lines in ordered.items()],
             built,
@@ -108,11 +113,34 @@ def compare(
         )()
     bootstraps = (samples or 1000) if test == "bootstrap" else 1000
     results = []
-    for name, signature in signatures.items():
+    for (name, signature), metric in zip(signatures.items(), built.values(), strict=True):
         first: Any = table[name][0]
         for system, result in zip(ordered, table[name], strict=True):
-            results.append(_compared(system, name, result, first, str(signature), bootstraps))
+            compared = _compared(system, name, result, first, str(signature), bootstraps)
+            score = with_missing_ngrams(compared.score, metric, [ordered[system]], streams)
+            results.append(replace(compared, score=score) if score.is_defined else Compared(system, score, None, None))
     return Comparison(next(iter(ordered)), test, tuple(results))
+
+
+@contextmanager
+def counting_ties(test: Test) -> Iterator[None]:
+    """Let sacreBLEU count the trials of a randomisation that reach the difference seen, not only those beyond it.
+
+    Exact match has few values: were two systems unlike in a single line, all trials would tie and p would be nearly 0.
+    """
+    from sacrebleu import significance
+
+    usual = significance._compute_p_value
+
+    def p_value(stats: Any, real_difference: float) -> float:
+        return float((stats >= real_difference - 1e-9).sum() + 1) / (len(stats) + 1)
+
+    if test == "randomisation":
+        significance._compute_p_value = p_value
+    try:
+        yield
+    finally:
+        significance._compute_p_value = usual
 
 
 def _compared(system: str, metric: str, result: Any, first: Any, signature: str, samples: int) -> Compared:
@@ -136,7 +164,8 @@ def _baseline_first(systems: Mapping[str, Sequence[str]], baseline: str | None) 
 
 def _cells(result: Compared, level: float) -> list[str]:
     interval = result.score.interval
-    assert interval is not None
+    if interval is None:
+        return [result.score.name, result.system, "undefined", "", "", ""]
     cells = [result.score.name, result.system, f"{result.score.value:.2f}", f"{interval.low:.2f}–{interval.high:.2f}"]
     if result.p_value is None or result.difference is None:
         return [*cells, "baseline", ""]

@@ -173,7 +173,7 @@ def bleu_text(score: Mapping[str, Any]) -> str:
     """Such as 34.5 ± 1.1: half the interval in which it lies with 95 %."""
     within = score.get("interval")
     half = f" ± {(within['high'] - within['low']) / 2:.1f}" if within else ""
-    return f"{score['value']:.1f}{half}"
+    return "–" if score["value"] is None else f"{score['value']:.1f}{half}"
 
 
 def bytes_text(count: int | None) -> str:

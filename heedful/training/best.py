@@ -15,6 +15,8 @@ class Best:
     since: int = 0
     published_loss: float | None = None
     published_bleu: float | None = None
+    published_score_name: str = "BLEU"
+    """What the number in `published_bleu` is."""
     published: float = math.inf
     """Their `value`."""
     published_step: int | None = None

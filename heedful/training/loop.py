@@ -39,16 +39,13 @@ from heedful.training.state import (
     save_state,
 )
 from heedful.training.step import TrainingStep, uses_bf16
-from heedful.training.validation import validate
+from heedful.training.validation import MOST_TIME, ValidationWork, validate
 from heedful.training.window import Window
 
 VALIDATIONS = 20
 """How often the budget is interrupted for a look at valid, if `validate_every` does not say."""
 HURRIED_VALIDATIONS, HURRIED_MINUTES, HURRIED_STEPS = 6, 5, 2000
 """The same for short budgets."""
-MOST_TIME_LOOKING = 0.2
-"""Of a budget in minutes, the share that looking at valid may take before looks are left out."""
-
 EARLY = "early stopping"
 
 Evaluate = Callable[[nn.Module], Evaluation | None]
@@ -75,10 +72,12 @@ class TrainingLoop:
         reporter: Reporter,
         publish: Publish,
         evaluate: Evaluate | None,
+        validation_work: ValidationWork | None = None,
     ) -> None:
         self.model, self.stream, self.valid_batches, self.config = model, stream, valid_batches, config
         self.world, self.device, self.directory, self.reporter = world, world.device, directory, reporter
         self.publish, self.evaluate = publish, evaluate
+        self.validation_work = validation_work or ValidationWork()
         self.step = TrainingStep(model, config, world.device, world)
         self.budget = Budget.of(config)
         self.schedule = Schedule(config, d_model)
@@ -194,16 +193,29 @@ class TrainingLoop:
     # ------------------------------------------------------------------ looking at valid
 
     def _is_due(self) -> bool:
-        """Whether it is time to look at valid: by steps if so configured, else after each equal part of the budget."""
+        """Whether it is time to look at valid: by steps if so configured, else after each equal part of the budget.
+
+        A budget in minutes is the clock's in any case: there looks are left out also when they took too long.
+        """
         if self.config.validate_every is not None:
             return self.spent.steps % self.config.validate_every == 0
+        part = math.floor(min(1.0, self.budget.progress(self.spent)) * self._num_validations())
+        is_due, self.part = part > self.part, part
+        too_slow = self.config.minutes is not None and self.looking_seconds > MOST_TIME * self.spent.seconds
+        return is_due and not too_slow
+
+    def _num_validations(self) -> int:
+        """How many there are over the budget: fewer where each would cost much beside so little training."""
         minutes, steps = self.config.minutes, self.config.steps
         is_hurried = (minutes or math.inf) <= HURRIED_MINUTES or (steps or math.inf) <= HURRIED_STEPS
-        count = HURRIED_VALIDATIONS if is_hurried else VALIDATIONS
-        part = math.floor(min(1.0, self.budget.progress(self.spent)) * count)
-        is_due, self.part = part > self.part, part
-        too_slow = minutes is not None and self.looking_seconds > MOST_TIME_LOOKING * self.spent.seconds
-        return is_due and not too_slow
+        usual = HURRIED_VALIDATIONS if is_hurried else VALIDATIONS
+        tokens = self.stream.rows_per_step * self.stream.width
+        updates = self.budget.updates(self.stream.estimated_steps_in_epoch(), tokens)
+        if updates is None:
+            return usual
+        affordable = self.validation_work.affordable(updates, tokens, self.device.type, self.world.size)
+        at_start = 0 if self.config.start_from is None else 1
+        return int(max(1, min(usual, affordable - at_start)))
 
     @property
     def watched(self) -> str:
@@ -367,6 +379,7 @@ class TrainingLoop:
 
     def _publish(self, kind: str, record: ValidRecord) -> None:
         self.best.published_loss, self.best.published_bleu = record.loss, record.bleu
+        self.best.published_score_name = record.score_name
         self.best.published, self.best.published_step = self.value(record), record.step
         self.publish_model(kind)
 
@@ -384,7 +397,7 @@ class TrainingLoop:
             "tokens": self.spent.tokens,
             "minutes": round(self.spent.seconds / 60, 2),
             "valid_loss": self.best.published_loss,
-            "valid_bleu": self.best.published_bleu,
+            f"valid_{self.best.published_score_name.lower()}": self.best.published_bleu,
         }
 
     # ------------------------------------------------------------------ stopping and going on

@@ -143,8 +143,18 @@ class ConsoleReporter:
         with bar:
             yield tell
 
+    @contextmanager
+    def counted(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar for work of which the amount is known, on a terminal only: call with how many more."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda done: bar.advance(task, done)
+
     def started(self, record: FirstStep) -> None:
-        self.note(str(record))
+        self.console.print(str(record), markup=False, soft_wrap=not self.console.is_terminal)  # broken at spaces
 
     def trained(self, record: TrainRecord) -> None:
         if self.console.is_terminal:

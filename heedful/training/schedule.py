@@ -35,6 +35,15 @@ class Budget:
         """The budget that the configuration sets."""
         return cls(config.steps, config.epochs, config.tokens, config.minutes)
 
+    def updates(self, steps_in_epoch: float, tokens_per_step: int) -> float | None:
+        """About how many updates it is good for; None if it is in minutes alone."""
+        found = [
+            self.steps,
+            self.epochs * steps_in_epoch if self.epochs else None,
+            self.tokens / tokens_per_step if self.tokens else None,
+        ]
+        return min((float(number) for number in found if number), default=None)
+
     def progress(self, spent: Spent) -> float:
         """How much of the budget is used: 0 at the start, 1 or more at the end."""
         shares = [

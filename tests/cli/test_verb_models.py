@@ -16,6 +16,7 @@ import heedful
 from heedful.checkpoint import finding
 from heedful.checkpoint.shards import shard_bytes
 from heedful.cli.languages import ask, forgiving
+from heedful.decoding.bulk.portions import Sizes
 from heedful.errors import ConfigError, TextError
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 from tests.untrained import save_three_languages
@@ -212,7 +213,7 @@ def test_whole_files_of_mixed_languages(box: Path, inside: Inside, tmp_path: Pat
 
 def test_from_a_pipe_an_error_names_the_true_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though lines are translated in portions, of which each begins to count anew."""
-    monkeypatch.setattr("heedful.cli.translating.LINES_AT_ONCE", 4)
+    monkeypatch.setattr("heedful.cli.translating.LINES_AT_ONCE", Sizes(4))
     english = b"This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
     ended = inside("translate", *SHORT, given=b"Guten Morgen\n" * 10 + english * 2)
     ended.refused("heedful: line 11 is in 'en'", "--to")

@@ -28,13 +28,23 @@ def texts(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("texts")
 def test_scores_carry_signature_and_interval(inside: Inside, tmp_path: Path) -> None:
     ended = inside("score", "good", "-r", "reference")
-    bleu, chrf, ter = ended.out.splitlines()
+    bleu, chrf, ter, exact, cer = ended.out.splitlines()
     expected = BLEU().corpus_score(GOOD.splitlines(), [REFERENCE.splitlines()]).score
     assert bleu.startswith(f"BLEU = {expected:.2f} (95% in ") and "|tok:13a|" in bleu
     assert chrf.startswith("chrF2 = ") and ter.startswith("TER = ")
+    assert exact.startswith("ExactMatch = ") and "(95% in " in exact and cer.startswith("CER = ")
     assert inside("score", "-", "-r", "reference", given=GOOD.encode()).out == ended.out
     (tmp_path / "good.gz").write_bytes(gzip.compress(GOOD.replace("\n", "\r\n").encode()))
     assert inside("score", "good.gz", "-r", "reference").out == ended.out
+
+
+def test_identical_files_of_two_words_a_line_have_no_bleu_of_zero(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "amounts").write_text("one hundred\nthirty five\n" * 4)
+    told = inside("score", "amounts", "-r", "amounts").out
+    assert told.startswith("BLEU is undefined (no reference has 3 tokens") and "BLEU = 0.00" not in told
+    assert "ExactMatch = 100.00" in told and "CER = 0.00" in told and "chrF2 = 100.00" in told
+    bleu = json.loads(inside("score", "amounts", "-r", "amounts", "--json").out)["scores"][0]
+    assert bleu["value"] is None and "3-grams" in bleu["remark"]
 
 
 @pytest.mark.usefixtures("texts")
@@ -114,7 +124,7 @@ def test_info_tells_what_a_model_is(inside: Inside, model: Path) -> None:
     plain = json.loads(inside("info", model, "--json").out)
     assert plain["config"]["model"]["d_model"] == 32 and plain["config"]["training"]["steps"] == 150
     assert f"{plain['num_parameters']:,}" in told
-    assert [score["name"] for score in plain["details"]["scores"]] == ["BLEU", "chrF2", "TER"]
+    assert [score["name"] for score in plain["details"]["scores"]] == ["BLEU", "chrF2", "TER", "ExactMatch", "CER"]
     assert inside("info", model, "--card").out == (model / "README.md").read_text(encoding="utf-8")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.cli.lines import _decoded
+from heedful.cli.translating import write_translations
+from heedful.decoding.hypothesis import Translation, empty_translation
 from heedful.native import Availability
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside
 
@@ -132,6 +136,22 @@ def test_lines_are_the_same_in_portions_of_any_size(parts: list[bytes], size: in
         with pytest.raises(UnicodeDecodeError):
             expected[len(found)].removesuffix(b"\r").decode()
         assert f"here:{len(found) + 1}:" in str(error)
+
+
+def test_the_first_lines_of_a_file_are_written_before_a_thousand_are_translated() -> None:
+    asked: list[int] = []
+    written: list[int] = []
+    file = io.BytesIO()
+
+    def run(texts: Sequence[str]) -> list[Translation]:
+        asked.append(len(texts))
+        written.append(file.getvalue().count(b"\n"))
+        return [empty_translation()] * len(texts)
+
+    chunks = iter([["a"] * 1600, ["b"] * 3000])
+    write_translations(chunks, run, file, lambda lines: None, as_json=False, one_line=True)
+    assert asked[0] <= 16 and asked[1] <= 32 and max(asked) <= 1024 and sum(asked) == 4600
+    assert written == [sum(asked[:place]) for place in range(len(asked))]
 
 
 def test_json_holds_everything(inside: Inside, model: Path) -> None:

@@ -21,9 +21,9 @@ from heedful.decoding.bulk import workers as workers_module
 from heedful.decoding.bulk.merging import merge_shards
 from heedful.decoding.bulk.output import locked, open_output, partial_of, record_of
 from heedful.decoding.bulk.places import Place, choose_places, most_of_use, usable_cores, visible_gpus
-from heedful.decoding.bulk.portions import read_portions
+from heedful.decoding.bulk.portions import Sizes, read_portions
 from heedful.decoding.bulk.record import Made, Record, differences, load_record
-from heedful.decoding.bulk.run import Step, translate_file
+from heedful.decoding.bulk.run import Step, portion_sizes, translate_file
 from heedful.decoding.bulk.shards import WHOLE, Shard, find_shards, parse_shard
 from heedful.decoding.bulk.task import Task
 from heedful.decoding.hypothesis import Translation, empty_translation
@@ -63,11 +63,18 @@ class Heard:
 
 
 def shout(
-    text: Path, output: Path, *, shard: Shard | None = None, size: int = 3, overwrite: bool = False, **identity: Any
+    text: Path,
+    output: Path,
+    *,
+    shard: Shard | None = None,
+    size: int = 3,
+    first: int | None = None,
+    overwrite: bool = False,
+    **identity: Any,
 ) -> Heard:
     """Run the whole path without a model."""
     heard, part = Heard(), shard or WHOLE
-    made = Made({"model": {"weights": "1"}, **identity}, size, str(part))
+    made = Made({"model": {"weights": "1"}, **identity}, size, str(part), first)
     path = part.file(output)
     places = [Place("cpu")]
     translate_file(Shouting("m"), str(text), path, made, places, shard=part, overwrite=overwrite, listener=heard)
@@ -92,7 +99,7 @@ def test_portions_hold_every_line_once(tmp_path_factory: Any, lines: list[bytes]
     found = []
     for name, write in (("a", lambda b: b), ("a.gz", gzip.compress), ("a.xz", lzma.compress)):
         (folder / name).write_bytes(write(data))
-        portions = list(read_portions(str(folder / name), size))
+        portions = list(read_portions(str(folder / name), Sizes(size)))
         found.append([(p.number, p.first_line, p.lines, p.digest) for p in portions])
         assert b"".join(line for p in portions for line in p.lines) == data
         assert all(len(p.lines) == size for p in portions[:-1]) and all(p.lines for p in portions)
@@ -106,9 +113,40 @@ def test_portions_hold_every_line_once(tmp_path_factory: Any, lines: list[bytes]
     assert found[0] == found[1] == found[2]
 
 
+@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 4), st.integers(1, 9))
+def test_growing_portions_and_their_shards_hold_every_line_once(total: int, most: int, first: int, count: int) -> None:
+    sizes = Sizes(most, first=first)
+    portions = list(sizes.portions(total))
+    lines = [line for _, before, number in portions for line in range(before, before + number)]
+    assert lines == list(range(total))
+    assert [size for _, _, size in portions[:-1]] == [min(most, first * 2**number) for number, _, _ in portions[:-1]]
+    assert sum(Shard(index, count).num_lines(total, sizes) for index in range(1, count + 1)) == total
+    assert sizes[10**9] == most
+
+
+def test_growing_portions_are_read_as_they_are_counted(text: Path) -> None:
+    sizes = Sizes(8, first=2)
+    portions = list(read_portions(str(text), sizes))
+    found = [(p.number, p.first_line - 1, len(p.lines)) for p in portions]
+    assert found == list(sizes.portions(23)) == [(0, 0, 2), (1, 2, 4), (2, 6, 8), (3, 14, 8), (4, 22, 1)]
+    assert b"".join(line for p in portions for line in p.lines) == text.read_bytes()
+
+
+def test_the_first_portion_is_small_and_an_unfinished_output_keeps_its_own(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    sizes = portion_sizes(output, None, "cpu", overwrite=False)
+    assert sizes[0] <= 32 and sizes.most <= 512
+    assert portion_sizes(output, 7, "cpu", overwrite=False) == Sizes(7)
+    # the record of a version whose portions were all alike
+    plain = {"format": "heedful-translation", "format_version": 1, "made": {"identity": {}, "portion_lines": 1024}}
+    record_of(output).write_text(json.dumps(plain))
+    assert portion_sizes(output, None, "cpu", overwrite=False) == Sizes(1024)
+    assert portion_sizes(output, None, "cpu", overwrite=True) == sizes
+
+
 def test_a_byte_order_mark_is_no_text_and_a_bad_line_has_its_number(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfa\nb\nc\nd\n\xff\ne\n")
-    first, second = read_portions(str(tmp_path / "a"), 3)
+    first, second = read_portions(str(tmp_path / "a"), Sizes(3))
     assert first.texts("a") == (["a", "b", "c"], None)
     texts, error = second.texts("a")
     assert texts == ["d"] and str(error).startswith("a:5: ")
@@ -117,7 +155,7 @@ def test_a_byte_order_mark_is_no_text_and_a_bad_line_has_its_number(tmp_path: Pa
 def test_a_damaged_file_gives_what_is_before_the_damage(tmp_path: Path) -> None:
     data = b"".join(os.urandom(400).hex().encode() + b"\n" for _ in range(3000))
     (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-10000])
-    portions = list(read_portions(str(tmp_path / "a.gz"), 100))
+    portions = list(read_portions(str(tmp_path / "a.gz"), Sizes(100)))
     assert len(portions) > 2 and portions[-1].damage and not any(p.damage for p in portions[:-1])
     assert data.startswith(b"".join(line for p in portions for line in p.lines))
 
@@ -130,7 +168,9 @@ def test_shards_divide_the_lines_among_them(total: int, size: int, count: int) -
     shards = [Shard(index, count) for index in range(1, count + 1)]
     owners = [[shard.index for shard in shards if shard.has(line // size)] for line in range(total)]
     assert all(len(found) == 1 for found in owners)
-    assert [shard.num_lines(total, size) for shard in shards] == [owners.count([shard.index]) for shard in shards]
+    assert [shard.num_lines(total, Sizes(size)) for shard in shards] == [
+        owners.count([shard.index]) for shard in shards
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["0/4", "5/4", "3", "a/b", "1/0", "-1/4", "1/2/3", ""])
@@ -140,12 +180,13 @@ def test_a_shard_is_i_of_n(wrong: str) -> None:
         parse_shard(wrong)
 
 
+@pytest.mark.parametrize("first", [None, 1, 2])
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
-def test_merged_shards_are_the_whole(text: Path, tmp_path: Path, count: int) -> None:
+def test_merged_shards_are_the_whole(text: Path, tmp_path: Path, count: int, first: int | None) -> None:
     whole, output = tmp_path / "whole", tmp_path / "out"
-    shout(text, whole)
+    shout(text, whole, first=first)
     for index in range(count, 0, -1):
-        shout(text, output, shard=Shard(index, count))
+        shout(text, output, shard=Shard(index, count), first=first)
     assert merge_shards(output, input_file=str(text), tell=lambda done, total: None) == 23
     assert output.read_bytes() == whole.read_bytes()
     assert find_shards(output) == {count: [Shard(index, count) for index in range(1, count + 1)]}
@@ -234,12 +275,13 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None]
     yield kill_at
 
 
+@pytest.mark.parametrize("first", [None, 1])
 @pytest.mark.parametrize("shard", [WHOLE, Shard(2, 3)])
 def test_killed_at_any_moment_and_started_again_the_output_is_the_same(
-    text: Path, tmp_path: Path, killed_at: Callable[[int | None], None], shard: Shard
+    text: Path, tmp_path: Path, killed_at: Callable[[int | None], None], shard: Shard, first: int | None
 ) -> None:
     whole, output = shard.file(tmp_path / "whole"), shard.file(tmp_path / "out")
-    shout(text, tmp_path / "whole", shard=shard)
+    shout(text, tmp_path / "whole", shard=shard, first=first)
     moments, survived = 0, False
     while not survived:
         for path in tmp_path.glob("out*"):
@@ -247,12 +289,12 @@ def test_killed_at_any_moment_and_started_again_the_output_is_the_same(
         for again in range(3):  # dies at that moment, then a little later, then earlier
             killed_at(moments + 2 * (again == 1))
             try:
-                shout(text, tmp_path / "out", shard=shard)
+                shout(text, tmp_path / "out", shard=shard, first=first)
                 survived = survived or again == 0
             except (Killed, FileNotFoundError):
                 assert not output.exists() or output.read_bytes() == whole.read_bytes()
         killed_at(None)
-        shout(text, tmp_path / "out", shard=shard)
+        shout(text, tmp_path / "out", shard=shard, first=first)
         assert output.read_bytes() == whole.read_bytes()
         assert not partial_of(output).exists()
         assert record_of(output).exists() == (shard != WHOLE)
@@ -380,7 +422,7 @@ def test_no_more_workers_are_started_than_there_are_portions(text: Path, monkeyp
     for size, expected in ((10, 3), (1, 5)):
         started.clear()
         with workers_module.Workers(Task("m"), [Place("cpu")] * 5, str(text)) as workers:
-            lines = b"".join(done.lines for done in workers.in_order(read_portions(str(text), size)))
+            lines = b"".join(done.lines for done in workers.in_order(read_portions(str(text), Sizes(size))))
         assert lines == text.read_bytes()
         assert started == [f"worker {number} of 5 (cpu)" for number in range(1, expected + 1)]
 
@@ -423,7 +465,7 @@ def test_the_ends_of_a_file(tmp_path: Path, data: bytes, lines: int) -> None:
 def test_damage_in_the_part_of_another_shard_stops_this_one_too(tmp_path: Path) -> None:
     data = b"".join(os.urandom(400).hex().encode() + b"\n" for _ in range(3000))
     (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-10000])
-    number = list(read_portions(str(tmp_path / "a.gz"), 100))[-1].number
+    number = list(read_portions(str(tmp_path / "a.gz"), Sizes(100)))[-1].number
     for index in (number % 2 + 1, (number + 1) % 2 + 1):
         with pytest.raises(CorpusError, match="cannot be read"):
             shout(tmp_path / "a.gz", tmp_path / "out", shard=Shard(index, 2), size=100)

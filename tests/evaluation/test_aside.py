@@ -30,8 +30,8 @@ def test_the_scores_are_those_made_here(monkeypatch: pytest.MonkeyPatch, least: 
     )
     found = aside.Aside(HYPOTHESES, REFERENCES, target_language="de").scores()
     assert found == score(HYPOTHESES, REFERENCES, target_language="de")
-    assert [one.name for one in found] == ["BLEU", "chrF2", "TER"]
-    assert [process.returncode for process in started] == ([0, 0, 0] if least == 0 else [])
+    assert [one.name for one in found] == ["BLEU", "chrF2", "TER", "ExactMatch", "CER"]
+    assert [process.returncode for process in started] == ([0] * 5 if least == 0 else [])
 
 
 def test_the_processes_import_nothing_from_the_directory_they_are_started_in(

@@ -1,11 +1,14 @@
 """Scores are sacreBLEU's own numbers, and never appear without their signature."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
@@ -147,3 +150,62 @@ def test_a_model_that_gets_almost_nothing_right_is_scored_too() -> None:
     for result in score(hypotheses, references):
         assert result.interval is not None
         json.dumps(result.to_dict())
+
+
+# ---- where BLEU is undefined, exact match, characters ----------------------------------------------------------------
+
+SHORT = ["one hundred", "two", "thirty five", "nine hundred one"]
+
+
+def test_without_references_of_four_tokens_bleu_is_undefined_and_not_zero() -> None:
+    found = {one.name: one for one in score(SHORT, SHORT)}
+    bleu = found["BLEU"]
+    assert not bleu.is_defined and math.isnan(bleu.value) and bleu.interval is None
+    assert "undefined" in str(bleu) and "0.00" not in str(bleu) and "4-grams are missing" in str(bleu)
+    plain = json.loads(json.dumps(bleu.to_dict(), allow_nan=False))
+    assert plain["value"] is None and "4-grams" in plain["remark"]
+    again = Score.from_dict(plain)
+    assert not again.is_defined and str(again) == str(bleu)
+    assert (found["chrF2"].value, found["ExactMatch"].value, found["CER"].value) == (100.0, 100.0, 0.0)
+    two = score(SHORT[:3], SHORT[:3], metrics=["bleu"])[0]
+    assert "no reference has 3 tokens: 3-grams and 4-grams are missing" in str(two)
+    several = score(SHORT, [SHORT, [f"{line} and some more" for line in SHORT]], metrics=["bleu"])[0]
+    assert several.is_defined  # one of the references is long enough
+
+
+def test_bleu_is_zero_with_a_remark_where_only_the_translations_are_short() -> None:
+    [bleu] = score(SHORT, [*SHORT[:3], "nine hundred and one"], metrics=["bleu"], bootstrap=0)
+    assert bleu.value == 0.0 and "no translation has 4 tokens: 4-grams are missing" in str(bleu)
+
+
+def test_exact_match_is_the_percentage_of_equal_lines() -> None:
+    hypotheses = ["a b", "A b ", "c", ""]
+    [exact] = score(hypotheses, ["a b", "a b", "d", ""], metrics=["exact"], bootstrap=0)
+    assert exact.value == 50.0 and "case:mixed" in exact.signature and "heedful" in exact.signature
+    assert score(hypotheses, ["a b", "a b", "d", ""], metrics=["exact"], lowercase=True)[0].value == 75.0
+    assert score(["x", "y"], [["a", "y"], ["x", "b"]], metrics=["exact"])[0].value == 100.0
+
+
+def plain_distance(first: str, second: str) -> int:
+    row = list(range(len(second) + 1))
+    for i, one in enumerate(first, start=1):
+        before, row[0] = row[0], i
+        for j, other in enumerate(second, start=1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (one != other))
+    return row[-1]
+
+
+@given(st.text("abcß我\U0001f600", max_size=90), st.text("abcß我\U0001f600", max_size=90))
+def test_the_edit_distance_is_that_of_the_table(first: str, second: str) -> None:
+    from heedful.evaluation.own_metrics import edit_distance
+
+    assert edit_distance(first, second) == plain_distance(first, second)
+
+
+def test_the_character_error_rate_is_edits_over_reference_characters() -> None:
+    [cer] = score(["kitten", "我喜欢小猫"], ["sitting", "我喜欢大猫"], metrics=["cer"], bootstrap=0)
+    assert cer.value == pytest.approx(100 * (3 + 1) / (7 + 5))
+    [closest] = score(["kitten"], [["sitting"], ["kittens"]], metrics=["cer"], bootstrap=0)
+    assert closest.value == pytest.approx(100 / 7)
+    [all_wrong] = score(["abcdef"], ["x"], metrics=["cer"], bootstrap=0)
+    assert all_wrong.value == 600.0

@@ -27,9 +27,9 @@ def damaged(every: int, offset: int = 0) -> list[str]:
 def test_equal_accidental_and_clear_differences(test: PairedTestName) -> None:
     systems = {"first": damaged(3), "copy": damaged(3), "twin": damaged(3, offset=1), "worse": damaged(1)}
     comparison = compare(systems, REFERENCES, test=test, samples=300)
-    assert comparison.baseline == "first" and len(comparison.results) == 12
+    assert comparison.baseline == "first" and len(comparison.results) == 20
     by_name = {(result.score.name, result.system): result for result in comparison.results}
-    for metric in ("BLEU", "chrF2", "TER"):
+    for metric in ("BLEU", "chrF2", "TER", "ExactMatch", "CER"):
         assert by_name[metric, "first"].p_value is None and by_name[metric, "first"].difference is None
         assert by_name[metric, "copy"].p_value == 1.0
         assert (by_name[metric, "twin"].p_value or 0) > 0.05
@@ -51,6 +51,25 @@ def test_the_table_shows_scores_and_signatures() -> None:
         plain["baseline"] == "[b]"
         and plain["results"][1]["score"]["signature"] == comparison.results[1].score.signature
     )
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomisation"])
+def test_one_line_more_or_less_is_no_significant_difference(test: PairedTestName) -> None:
+    one_wrong = ["wrong", *REFERENCES[1:]]
+    metrics = ("bleu", "exact", "cer")
+    for result in compare({"a": REFERENCES, "b": one_wrong}, REFERENCES, test=test, metrics=metrics).results[1::2]:
+        assert result.p_value is not None and result.p_value > 0.05, result.score.name
+
+
+def test_an_undefined_metric_is_said_to_be_undefined_in_the_table() -> None:
+    short = ["one two", "three"] * 10
+    comparison = compare({"a": short, "b": short[::-1]}, short, metrics=("bleu", "exact"), samples=50)
+    table = str(comparison)
+    assert "undefined" in table and "BLEU: no reference has 3 tokens" in table
+    first, other = comparison.results[:2]
+    assert not first.score.is_defined and (other.difference, other.p_value) == (None, None)
+    assert comparison.results[3].p_value is not None and comparison.results[3].difference == -100.0
+    assert json.loads(json.dumps(comparison.to_dict(), allow_nan=False))["results"][0]["score"]["value"] is None
 
 
 def test_repeats_exactly() -> None:

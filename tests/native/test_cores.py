@@ -53,3 +53,45 @@ def test_a_process_that_is_forked_off_computes_the_same_and_ends(tmp_path: Path)
     )
     command = [sys.executable, "-W", "ignore", "-c", program]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
+
+
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(asked, "QUOTA", tmp_path / "none")
+    environment: dict[str, str] = {}
+    asked.suit_busy_machines(environment)
+    assert environment["OMP_WAIT_POLICY"] == "PASSIVE" and 0 <= int(environment["GOMP_SPINCOUNT"]) <= 1000
+    for name in asked.WAITING:
+        own = {name: "7"}
+        asked.suit_busy_machines(own)
+        assert own == {name: "7"}
+
+
+def test_torch_has_no_more_threads_than_the_container_has_time_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(asked, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(asked.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(asked.os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    for told, expected in (("150000 100000\n", "2"), ("max 100000\n", None), ("6400000 100000\n", None)):
+        (tmp_path / "cpu.max").write_text(told)
+        environment = {"OMP_WAIT_POLICY": "ACTIVE"}
+        asked.suit_busy_machines(environment)
+        assert environment.pop("OMP_NUM_THREADS", None) == expected
+        assert environment == {"OMP_WAIT_POLICY": "ACTIVE"}
+    (tmp_path / "cpu.max").write_text("200000 100000\n")
+    own = {"OMP_NUM_THREADS": "5"}
+    asked.suit_busy_machines(own)
+    assert own["OMP_NUM_THREADS"] == "5"
+
+
+def test_the_program_sets_this_before_torch_is_imported() -> None:
+    program = (
+        "import os, sys, heedful.cli as cli\n"
+        "cli.run = lambda arguments: print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)\n"
+        "cli.main([])"
+    )
+    for own, expected in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
+        kept = {name: value for name, value in os.environ.items() if name not in asked.WAITING}
+        done = subprocess.run([sys.executable, "-c", program], env={**kept, **own}, capture_output=True, text=True)
+        assert done.stdout.split() == [expected, "False"], done.stderr

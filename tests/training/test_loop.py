@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from small_runs import CPU, MODEL, Recorder, Shelf, copying_store, make_loop, same
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.data.store import PairStore
 from heedful.errors import TrainingError
@@ -22,8 +22,10 @@ from heedful.training import loop as loop_module
 from heedful.training import step as step_module
 from heedful.training.averaging import average_weights, copy_weights
 from heedful.training.loop import EARLY, validate
+from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.report import Evaluation, FileReporter, Reporters, Sample, TrainRecord, ValidRecord
 from heedful.training.state import load_state, saved_steps
+from heedful.training.validation import ValidationWork
 
 
 @pytest.fixture(scope="module")
@@ -587,3 +589,80 @@ def test_a_finished_run_that_is_resumed_repeats_no_validation_and_damage_of_the_
     log.write_bytes(before.replace(b"2.0", b"2.1"))
     FileReporter(tmp_path, resumed_step=5, tensorboard=False, note=notes.append).close()
     assert len(notes) == 1 and str(log) in notes[0]
+
+
+# ---- how often there is time for a look at valid ---------------------------------------------------------------------
+
+
+def looks_of(directory: Path, store: PairStore, work: ValidationWork, **settings: Any) -> list[int]:
+    recorder = Recorder()
+    loop = make_loop(directory, store, reporter=recorder, **settings)
+    loop.validation_work = work
+    loop.run()
+    return [record.step for record in recorder.valid]
+
+
+def test_validations_take_at_most_a_tenth_of_the_counted_work(tmp_path: Path, store: PairStore) -> None:
+    trained = 3 * 4 * 16 * 40  # forward and backward, rows, width, updates
+    every = looks_of(tmp_path / "cheap", store, ValidationWork(1, 0), steps=40)
+    assert len(every) == 6 and every[-1] == 40
+    for tokens, expected in ((trained // 20, [20, 40]), (trained // 40, [10, 20, 30, 40]), (10 * trained, [40])):
+        assert looks_of(tmp_path / str(tokens), store, ValidationWork(tokens, 0), steps=40) == expected
+    assert looks_of(tmp_path / "translated", store, ValidationWork(0, trained // 160), steps=40) == [20, 40]
+    assert len(looks_of(tmp_path / "tokens", store, ValidationWork(trained // 20, 0), tokens=40 * 4 * 16)) == 2
+
+
+def test_who_says_how_often_is_obeyed(tmp_path: Path, store: PairStore) -> None:
+    work = ValidationWork(10**9, 10**9)
+    assert looks_of(tmp_path, store, work, steps=6, validate_every=2) == [2, 4, 6]
+
+
+def test_epochs_of_a_short_run_are_not_interrupted_at_every_update(tmp_path: Path, store: PairStore) -> None:
+    work = ValidationWork(200, 200)
+    steps = looks_of(tmp_path / "a", store, work, epochs=3.0)
+    assert len(steps) <= 2 and steps == looks_of(tmp_path / "b", store, work, epochs=3.0)
+
+
+def test_a_run_that_was_stopped_looks_at_valid_when_the_unbroken_one_does(tmp_path: Path, store: PairStore) -> None:
+    work, seen = ValidationWork(3 * 4 * 16 * 40 // 40, 0), []
+    whole = make_loop(tmp_path / "whole", store, steps=40)
+    whole.validation_work = work
+    whole.run()
+    state = None
+    for stop in (7, 23, None):
+        recorder = Recorder()
+        loop = make_loop(tmp_path / "parts", store, reporter=recorder, steps=40)
+        loop.validation_work = work
+        if state is not None:
+            loop.restore(state)
+        recorder.then = lambda record, loop=loop, stop=stop: (  # type: ignore[misc]
+            setattr(loop, "stopped_by", "SIGTERM") if record.step == stop else None
+        )
+        loop.run()
+        seen += [record.step for record in recorder.valid]
+        state = load_state(tmp_path / "parts" / "states", print)
+    assert seen == [10, 20, 30, 40]
+    assert same(loop.model.state_dict(), whole.model.state_dict())
+
+
+def test_empty_rows_of_valid_are_not_computed(tmp_path: Path) -> None:
+    few = copying_store(tmp_path / "few", num_pairs=3)
+    shapes: list[int] = []
+
+    class Watching(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, source: Tensor, *inputs: Tensor) -> Tensor:
+            shapes.append(len(source))
+            return self.model(source, *inputs)  # type: ignore[no-any-return]
+
+    loop = make_loop(tmp_path / "run", few, steps=1, num_rows=32)
+    watched = validate(Watching(loop.model), loop.valid_batches(), CPU, bf16=False)
+    assert shapes[0] < 8
+    [batch] = loop.valid_batches()
+    loss = smoothed_cross_entropy(
+        loop.model.eval()(*batch.inputs), batch.target_output, batch.target_segments, smoothing=0.0
+    )
+    assert watched == pytest.approx(loss.loss_sum.item() / batch.num_tokens)

@@ -89,7 +89,7 @@ def finished_record(output: Path, shard: Shard) -> Record:
     if record.made.shard != str(shard):
         raise DecodingError(f"{shard} is {record.made.shard} under another name")
     size = path.stat().st_size
-    lines = shard.num_lines(record.input_lines, record.made.portion_lines)
+    lines = shard.num_lines(record.input_lines, record.made.sizes)
     if size != record.bytes:
         raise DecodingError(f"{shard} has {size:,} bytes instead of {record.bytes:,}")
     if record.lines != lines:
@@ -116,7 +116,7 @@ def foreign_shards(records: Mapping[Shard, Record]) -> dict[Shard, str]:
 def check_input(path: str, record: Record) -> None:
     """The text must be the one that was translated."""
     last = None
-    for last in read_portions(path, record.made.portion_lines):
+    for last in read_portions(path, record.made.sizes):
         if last.damage:
             raise last.damage
     if (last.digest if last else "") != record.input_digest:
@@ -126,10 +126,8 @@ def check_input(path: str, record: Record) -> None:
 def interleaved(output: Path, shards: list[Shard], record: Record) -> Iterable[tuple[list[bytes], int]]:
     """The lines of all shards in the order of the text, portion by portion, and how many lines they make so far."""
     places = dict.fromkeys(shards, 0)
-    size = record.made.portion_lines
-    for start in range(0, record.input_lines, size):
-        shard = shards[start // size % len(shards)]
-        expected = min(size, record.input_lines - start)
+    for number, start, expected in record.made.sizes.portions(record.input_lines):
+        shard = shards[number % len(shards)]
         with shard.file(output).open("rb") as file:
             file.seek(places[shard])
             lines = list(islice(file, expected))

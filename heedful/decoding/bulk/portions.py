@@ -1,6 +1,6 @@
-"""A text file in portions of a fixed number of lines, each with what tells later whether the file is still the same.
+"""A text file in portions of neighbouring lines, each with what tells later whether the file is still the same.
 
-The boundaries depend on the number of lines alone. So a run that goes on after a kill, or one shard of many, translates
+The boundaries depend on line numbers alone. So a run that goes on after a kill, or one shard of many, translates
 the very same portions as a run that does everything at once.
 """
 
@@ -17,6 +17,27 @@ from heedful.errors import CorpusError
 from heedful.text.compression import decompressed
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many lines portions have: each twice as many as the one before, so that the first is done soon."""
+
+    most: int
+    first: int | None = None
+    """None: all have `most` lines, but for the last of the file."""
+
+    def __getitem__(self, number: int) -> int:
+        """The lines of a portion, from 0."""
+        return min(self.most, (self.first or self.most) << min(number, 32))
+
+    def portions(self, total: int) -> Iterator[tuple[int, int, int]]:
+        """Number, lines before it and lines of each portion of a text with `total` lines."""
+        number = before = 0
+        while before < total:
+            count = min(self[number], total - before)
+            yield number, before, count
+            number, before = number + 1, before + count
 
 
 @dataclass(frozen=True)
@@ -54,8 +75,8 @@ class Portion:
         return texts, self.damage
 
 
-def read_portions(path: str, size: int) -> Iterator[Portion]:
-    """All lines of a file, plain or compressed, in portions of `size` lines, of which the last may have fewer.
+def read_portions(path: str, sizes: Sizes) -> Iterator[Portion]:
+    """All lines of a file, plain or compressed, in portions of these sizes, of which the last may have fewer lines.
 
     A file that cannot be read to its end gives all lines before the damage.
     """
@@ -66,13 +87,13 @@ def read_portions(path: str, size: int) -> Iterator[Portion]:
     try:
         with open(path, "rb", buffering=1 << 20) as stored, decompressed(stored, path) as file:
             while True:
-                lines, damage = _take(file.readline, size, path)
+                lines, damage = _take(file.readline, sizes[number], path)
                 digest.update(b"".join(lines))
                 if lines or damage:
                     yield Portion(number, first_line, lines, digest.hexdigest(), stored.tell(), damage)
-                if damage or len(lines) < size:
+                if damage or len(lines) < sizes[number]:
                     return
-                number, first_line = number + 1, first_line + size
+                number, first_line = number + 1, first_line + len(lines)
     except FileNotFoundError:
         raise CorpusError(f"{path}: there is no such file.") from None
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from heedful.decoding.bulk.portions import Sizes
 from heedful.errors import DecodingError
 
 FORMAT, FORMAT_VERSION = "heedful-translation", 1
@@ -22,9 +23,16 @@ class Made:
     identity: Mapping[str, Any]
     """Model, engine and search, as `Task.identity` tells them."""
     portion_lines: int
-    """Lines of the input that were translated together."""
+    """Lines of the input that were translated together, at most."""
     shard: str = "1/1"
     """Which part of the input: "3/16" has portions 3, 19, 35 …"""
+    first_portion_lines: int | None = None
+    """Lines of the first portion, each later one having twice as many; None: all are alike."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the portions."""
+        return Sizes(self.portion_lines, self.first_portion_lines)
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,17 @@ from typing import Protocol, runtime_checkable
 
 from heedful.decoding.bulk.output import open_output, record_of
 from heedful.decoding.bulk.places import Place
-from heedful.decoding.bulk.portions import Portion, read_portions
+from heedful.decoding.bulk.portions import Portion, Sizes, read_portions
 from heedful.decoding.bulk.record import Made, Record, load_record
 from heedful.decoding.bulk.shards import Shard
 from heedful.decoding.bulk.task import Task
 from heedful.decoding.bulk.workers import Workers
 from heedful.errors import CorpusError
 
-PORTION_LINES = {"cuda": 8192}
+PORTION_SIZES = {"cuda": Sizes(8192)}
 """Lines that are translated together on a kind of device: sorted by length they fill its batches."""
-USUAL_PORTION_LINES = 1024
+USUAL_PORTION_SIZES = Sizes(256, first=16)
+"""On a CPU: more lines together are no quicker, and what is not saved yet is lost when a run is stopped."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,12 @@ class Listener(Protocol):
         ...
 
 
-def portion_lines_of(output: Path, wanted: int | None, kind: str, *, overwrite: bool) -> int:
-    """Lines of a portion: what is wanted, else what an unfinished output was begun with, else what suits the device."""
-    begun = None if overwrite or wanted is not None else load_record(record_of(output))
-    return wanted or (begun.made.portion_lines if begun else PORTION_LINES.get(kind, USUAL_PORTION_LINES))
+def portion_sizes(output: Path, wanted: int | None, kind: str, *, overwrite: bool) -> Sizes:
+    """Lines of portions: all as wanted, else as an unfinished output was begun, else as it suits the device."""
+    if wanted is not None:
+        return Sizes(wanted)
+    begun = None if overwrite else load_record(record_of(output))
+    return begun.made.sizes if begun else PORTION_SIZES.get(kind, USUAL_PORTION_SIZES)
 
 
 def translate_file(
@@ -70,7 +73,7 @@ def translate_file(
 ) -> Record:
     """Translate a file, or a shard of it, into `output`, or go on with what an earlier run left there."""
     with open_output(output, made, overwrite=overwrite, keep_record=not shard.is_whole) as out:
-        passage = Passage(input_file, made.portion_lines, out.record)
+        passage = Passage(input_file, made.sizes, out.record)
         if out.record.input_portions or out.record.finished:
             listener.goes_on(out.record)
             listener.begins(Step(out.record.lines, passage.go_past()))
@@ -90,11 +93,11 @@ def translate_file(
 class Passage:
     """The way through an input: past what is behind, then the portions of one shard, to the end."""
 
-    def __init__(self, path: str, portion_lines: int, record: Record) -> None:
+    def __init__(self, path: str, sizes: Sizes, record: Record) -> None:
         self.path, self.record = path, record
         self.last: Portion | None = None
         """The last portion that was read, whosoever it is."""
-        self._portions = read_portions(path, portion_lines)
+        self._portions = read_portions(path, sizes)
 
     def go_past(self) -> int:
         """Read what was translated before, and make sure that it is still the same; returns the place in the file."""

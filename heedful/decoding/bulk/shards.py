@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from heedful.decoding.bulk.portions import Sizes
 from heedful.errors import ConfigError
 
 
@@ -32,11 +33,9 @@ class Shard:
             return output
         return output.with_name(f"{output.name}.part-{self.index:04d}-of-{self.count:04d}")
 
-    def num_lines(self, total: int, portion_lines: int) -> int:
+    def num_lines(self, total: int, sizes: Sizes) -> int:
         """How many of `total` lines are its own."""
-        whole, rest = divmod(total, portion_lines)
-        own = len(range(self.index - 1, whole, self.count)) * portion_lines
-        return own + (rest if self.has(whole) else 0)
+        return sum(count for number, _, count in sizes.portions(total) if self.has(number))
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.checkpoint.exported import RECORD
 from heedful.checkpoint.identity import identify_model, read_directions
 from heedful.config import DecodingConfig
-from heedful.decoding.bulk.portions import read_portions
+from heedful.decoding.bulk.portions import Sizes, read_portions
 from heedful.decoding.engines.interface import choose_engine
 from heedful.decoding.hypothesis import Translation
 from heedful.request import from_mapping, to_mapping
@@ -80,7 +80,7 @@ class Task:
         if not directions.needs_evidence(self.source_language, self.target_language):
             return self
         evidence = LanguageEvidence(directions)
-        first = next(read_portions(path, LINES_FOR_LANGUAGE), None)
+        first = next(read_portions(path, Sizes(LINES_FOR_LANGUAGE)), None)
         evidence.read(first.texts(path)[0] if first else ())
         return replace(self, likely_language=evidence.language)
 
