@@ -11,20 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from heedful.text.protected_spans import without_spans
+
 Kind = Literal["pair", "point", "kept"]
 
 _LETTERS = re.compile(r"[^\W\d_]")
-_NO_PROSE = re.compile(
-    r"(?:[a-z][a-z0-9+.-]*://|www\.|mailto:)\S+"  # addresses
-    r"|[\w.+-]+@[\w-]+\.[\w.-]+"
-    r"|\$?\{+[^{}]*\}+|%\([^)]*\)[a-z]|%\d*\$?[a-zA-Z]\b|<[^<>]*>"  # placeholders and tags
-    r"|`[^`]*`|&#?\w+;",
-    re.IGNORECASE,
-)
-_NAME = re.compile(
-    r"[A-Za-z0-9]*_\w*|[a-z0-9]+[A-Z]\w*|\w+(?:[.:/\\#@]\w+)+|[./~#@\\][\w./\\#-]*|[A-Za-z]*\d\w*",
-)
-"""Names that programs use: snake_case, camelCase, dotted.keys, paths, colours, versions."""
+_NAME = re.compile(r"[A-Za-z0-9]*_\w*|[a-z0-9]+[A-Z]\w*|\w+(?:[.:]\w+)+|[A-Za-z]*\d\w*")
+"""Names that programs use and that are no protected spans: snake_case, camelCase, dotted.keys, versions."""
 
 
 @dataclass(frozen=True)
@@ -178,12 +171,12 @@ class LanguageCode:
 
 
 def is_prose(content: MarkedText) -> bool:
-    """Whether a text is worth translating: words outside tags, addresses, placeholders and names of programs."""
+    """Whether a text is worth translating: it has words outside protected spans, and is no name of a program."""
     text = content.text
     for mark in reversed(content.marks):
         if mark.kind == "kept":
             text = text[: mark.start] + " " * (mark.end - mark.start) + text[mark.end :]
-    rest = _NO_PROSE.sub(" ", text).strip()
+    rest = without_spans(text).strip()
     if not _LETTERS.search(rest) or _NAME.fullmatch(rest):
         return False
     return len(rest) > 1 or not rest.isascii()
