@@ -3,6 +3,7 @@
 HeedfulError
 ├── ConfigError           a key, a value or a combination of flags that cannot be
 ├── CorpusError           a text file that is missing, damaged, misaligned or empty
+├── DocumentError         a document that cannot be read in its format, or needs a package that is missing
 ├── ModelDirectoryError   a model directory that is incomplete, altered or from another format
 ├── TrainingError         training that cannot start or cannot go on (memory, numbers, a state of another run)
 ├── DecodingError         a request to the search or the translator that cannot be met
@@ -21,6 +22,27 @@ class ConfigError(HeedfulError):
 
 class CorpusError(HeedfulError):
     """A text file that cannot be read as (one side of) an aligned corpus."""
+
+
+class DocumentError(HeedfulError):
+    """A document that cannot be read in its format."""
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem, line)
+        self.problem, self.line = problem, line
+
+    def __str__(self) -> str:
+        return self.problem if self.line is None else f"line {self.line}: {self.problem}"
+
+    def at(self, name: str) -> "DocumentError":
+        """The same error with the name of the file."""
+        place = name if self.line is None else f"{name}:{self.line}"
+        return DocumentError(f"{place}: {self.problem}")
+
+    @classmethod
+    def missing(cls, package: str) -> "DocumentError":
+        """The error for a format whose parser is not installed."""
+        return cls(f"this format needs the package {package}; install it with: pip install 'heedful[documents]'")
 
 
 class ModelDirectoryError(HeedfulError):

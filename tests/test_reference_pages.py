@@ -73,6 +73,7 @@ def written(name: str, function: object) -> str:
         written("Transformer", heedful.Transformer.__init__),
         *(written(f"Translator.{name}", getattr(heedful.Translator, name)) for name in ("load", "translate")),
         written("Translator.translate_lines", heedful.Translator.translate_lines),
+        written("Translator.translate_document", heedful.Translator.translate_document),
     ],
 )
 def test_the_python_page_has_every_signature(signature: str) -> None:

@@ -45,6 +45,13 @@ class WholeFile:
                     f"{flag} is for whole files; give one -i FILE and -o FILE each, no pipe, device or words."
                 )
 
+    def refuse_document(self, format: str) -> None:
+        """A document is translated as a whole."""
+        named = (self.num_workers, self.portion_lines, self.shard)
+        for flag, value in zip(("--workers", "--portion", "--shard"), named, strict=True):
+            if value is not None:
+                raise ConfigError(f"{flag} is for lines of text, and this is a document ({format}); add --format text.")
+
 
 def is_bulk(input_file: str | None, output: Path | None) -> bool:
     """Whether a file goes into a file: what can be gone on with, and divided among processes."""

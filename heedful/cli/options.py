@@ -242,3 +242,21 @@ BeginAnew = Annotated[
     bool,
     typer.Option("--overwrite", rich_help_panel=BULK, help="Begin anew instead of going on with an unfinished output."),
 ]
+DOCUMENTS = "Documents (-i FILE)"
+FileFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        rich_help_panel=DOCUMENTS,
+        help="text, html, markdown, srt, vtt, po or json; auto, the default, goes by the ending of the file.",
+    ),
+]
+Retranslate = Annotated[
+    bool,
+    typer.Option("--retranslate", rich_help_panel=DOCUMENTS, help="Of a .po, also what is translated already."),
+]
+MarkFuzzy = Annotated[
+    bool,
+    typer.Option("--fuzzy/--no-fuzzy", rich_help_panel=DOCUMENTS, help="Mark new translations of a .po as fuzzy."),
+]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from heedful.cli import options
 from heedful.cli.bulk import WholeFile, is_bulk, translate_bulk
+from heedful.cli.documents import DocumentFlags, translate_file
 from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.languages import Asking, Remarks, forgiving, say, translating
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
@@ -61,6 +62,9 @@ def translate(
     protect: options.Protect = None,
     prefix: options.Prefix = None,
     align: options.Align = False,
+    file_format: options.FileFormat = None,
+    retranslate: options.Retranslate = False,
+    mark_fuzzy: options.MarkFuzzy = True,
     device: options.Device = None,
     engine: options.Engine = None,
     quantization: options.Quantization = None,
@@ -77,6 +81,7 @@ def translate(
     heedful translate --to de "A sentence." "Another one."
     heedful translate -m model "A sentence."
     heedful translate -m model -i text.en -o text.de
+    heedful translate --to de -i page.html -o page.de.html
     heedful translate -m model -i corpus.en.xz -o corpus.de --shard 3/16
     heedful translate -m model -i one.en -i two.en -o both.de.gz
     cat text.en | heedful translate -m model | less
@@ -91,15 +96,19 @@ def translate(
     flags = dict(locals())
     search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
     whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite, quiet)
+    documents = DocumentFlags(file_format, retranslate, mark_fuzzy, quiet)
     jobs = [Job(words, *files) for files in pair_files(input_files, outputs)]
     for job in jobs:
         check_request(job, search, as_json=as_json, align=align)
         whole.refuse_without_files(job.only_input, job.output)
+        documents.check(job.words, job.inputs, whole)
     task = task_of(flags, search)
     if not quiet:
         tell_first(task, whole.device, words, input_files)
     for job in jobs:
-        if job.only_input and job.output and is_bulk(job.only_input, job.output):
+        if (kind := documents.format_for(job.words, job.inputs)) != "text":
+            translate_file(task, whole.device, job.only_input, job.output, kind, documents)
+        elif job.only_input and job.output and is_bulk(job.only_input, job.output):
             translate_bulk(task, job.only_input, job.output, whole)
         else:
             translate_stream(task, whole.device, job, quiet=quiet)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -41,6 +41,9 @@ from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from heedful.text.documents.document import MarkedText
+    from heedful.text.documents.gettext_format import Catalogue
 
 SHORTEST_USUAL_LENGTH = 32  # tokens: below this no line counts as long, however short the training sentences were
 
@@ -359,6 +362,37 @@ class Translator:
                 raise TextError(number, error.problem, f"line {number}") from None
             yield from translations
             behind += len(chunk)
+
+    def translate_document(
+        self,
+        document: str | bytes,
+        format: str,
+        *,
+        target_language: str | Mapping[str, str] | None = None,
+        source_language: str | None = None,
+        catalogue: Catalogue | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        **settings: Unpack[SearchSettings],
+    ) -> str | bytes:
+        """Translate the prose of a document and keep its markup; the result is of the type of `document`.
+
+        `format`: "html", "markdown", "srt", "vtt", "po", "json" or "text". `target_language`, `source_language` and
+        `settings` are those of `translate`; languages that are not named are decided once for the whole document.
+        `catalogue` says how a "po" is filled. `progress` is called with the number of texts that are done and of all.
+        """
+        from heedful.decoding.documents import document_languages, translate_texts
+        from heedful.text.documents import translate_document
+
+        def translate(texts: Sequence[MarkedText]) -> tuple[list[MarkedText], str | None]:
+            choice = document_languages(
+                self.directions,
+                [text.text for text in texts],
+                source_language=source_language,
+                target_language=target_language,
+            )
+            return translate_texts(self.translate, texts, choice, progress=progress, **settings), choice.target
+
+        return translate_document(document, format, translate, catalogue=catalogue)
 
     def _choose(
         self,

@@ -1,0 +1,458 @@
+"""HTML: the tree of an HTML5 parser says what is prose, and its source is changed in place.
+
+`justhtml` builds the tree that browsers build, with the offset of every element and text in the source. A scanner
+splits the same source into tags and text. Between two tags of blocks stands one text; inline tags in it become marks.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from html import unescape
+from typing import TYPE_CHECKING, Any, Protocol
+
+from heedful.errors import DocumentError
+from heedful.text.documents.document import (
+    Document,
+    Kind,
+    LanguageCode,
+    Mark,
+    MarkedText,
+    Nested,
+    Part,
+    Prose,
+    as_code,
+    compose,
+)
+
+if TYPE_CHECKING:
+    from justhtml import JustHTML
+
+INLINE = frozenset(
+    """
+    a abbr acronym b basefont bdi bdo big br cite code data del dfn em embed font i img input ins kbd label map mark
+    math nobr object output q rp rt ruby s samp script small span strike strong style sub sup svg time tt u var wbr
+    """.split()
+)
+VOID = frozenset("area base basefont bgsound br col embed hr img input link meta param source track wbr".split())
+WHOLE = frozenset("iframe math noembed noframes plaintext script style svg xmp".split())
+"""Elements that are taken as one, with everything in them."""
+KEPT = frozenset("code kbd pre samp textarea tt var".split()) | WHOLE
+"""Elements whose text is no prose."""
+ATTRIBUTES = frozenset("alt title placeholder aria-label aria-description".split())
+DESCRIPTIONS = frozenset("description og:title og:description twitter:title twitter:description".split())
+
+LINES_OF_A_LIST = 4
+"""So many line breaks in a row of texts separate lines, whatever they begin with."""
+MOST_TOKENS = 150
+"""A text with more tags and pieces of text is cut."""
+
+_ATTRIBUTE = r"""[\s/]*+=?[^\s/>=]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?)?"""
+_TOKEN = re.compile(
+    rf"""<!--(?:-?>|.*?(?:--!?>|\Z))|<(?P<slash>/?)(?P<name>[A-Za-z][^\s/>]*+)(?:{_ATTRIBUTE})*+[\s/]*+(?P<last>>)"""
+    r"|<[!?][^>]*+(?:>|\Z)|</[^A-Za-z][^>]*+(?:>|\Z)|</?[A-Za-z].*\Z",
+    re.DOTALL,
+)
+_NAMED = re.compile(
+    r"""[\s/]*+(?P<name>=?[^\s/>=]++)(?:\s*+=\s*+(?:"(?P<double>[^"]*+)"|'(?P<single>[^']*+)'|(?P<bare>[^\s>]++))?)?"""
+)
+SENTENCE_END = re.compile(r"[.!?:;。！？：；…][\"'”’»)\]）」』]*\s*\Z")
+NO_SPACE_BEFORE = re.compile(r"[,.;:!?)\]。，；：！？）」』]")
+SPACES = " \t\r\n\f"
+_SPACE = re.compile(r"[ \t\r\n\f]+")
+_WHOLE_DOCUMENT = re.compile(r"<(?:!doctype|html|head|body)\b", re.IGNORECASE)
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A tag, a comment, a whole element or a stretch of text, by its place in the source."""
+
+    kind: str
+    """start, end, point, text or block; point: a tag or comment that surrounds nothing; block: ends a text."""
+    start: int
+    end: int
+    name: str = ""
+    is_kept: bool = False
+    """Text that is no prose, or the tag of an element of it."""
+
+
+class Tag(Protocol):
+    """What pairs of tags are found by."""
+
+    @property
+    def kind(self) -> str:
+        """start or end, or anything else for what is no tag."""
+
+    @property
+    def name(self) -> str:
+        """The name of the element."""
+
+
+def looks_like_html(text: str) -> bool:
+    """Whether a string holds tags."""
+    return bool(_TAG.search(text))
+
+
+def read_html(source: str) -> Document:
+    """The prose of an HTML document or of a piece of one."""
+    try:
+        from justhtml import JustHTML
+    except ImportError:
+        raise DocumentError.missing("justhtml") from None
+    is_piece = not _WHOLE_DOCUMENT.search(source)
+    parsed = JustHTML(source, sanitize=False, track_node_locations=True, scripting_enabled=False, fragment=is_piece)
+    return _Reader(source, parsed).document()
+
+
+class _Reader:
+    def __init__(self, source: str, parsed: JustHTML) -> None:
+        self.source = source
+        self.elements: dict[int, Any] = {}
+        self.kept_tags: set[int] = set()
+        """Where the tags stand whose attributes are not to be translated."""
+        places: list[tuple[int, bool]] = []
+        waiting: list[tuple[Any, bool]] = [(parsed.root, False)]
+        while waiting:
+            node, is_kept = waiting.pop()
+            if node.origin_offset is not None and node.name == "#text":
+                places.append((node.origin_offset, is_kept))
+            around, is_kept = is_kept, _is_kept(node, is_kept=is_kept)
+            if node.origin_offset is not None and node.name != "#text":
+                self.elements.setdefault(node.origin_offset, node)
+                if around if node.name == "textarea" else is_kept:
+                    self.kept_tags.add(node.origin_offset)
+            content = getattr(node, "template_content", None)
+            waiting += [(child, is_kept) for child in (*(node.children or ()), *([content] if content else ()))]
+        places.sort()
+        self.offsets, self.kept = [place for place, _ in places], [is_kept for _, is_kept in places]
+
+    def document(self) -> Document:
+        parts: list[Part] = []
+        run: list[Token] = []
+        for token in [*self._tokens(), Token("block", len(self.source), len(self.source))]:
+            if token.kind != "block":
+                run.append(token)
+                continue
+            for piece in self._sentences(run):
+                parts += self._text_parts(piece)
+            run = []
+            if token.name:
+                parts += self._tag_parts(token)
+        return Document(self.source, parts)
+
+    # ---- tokens ------------------------------------------------------------------------------------------------------
+
+    def _tokens(self) -> Iterator[Token]:
+        source, position = self.source, 0
+        while match := _TOKEN.search(source, position):
+            if match.start() > position:
+                yield self._text(position, match.start())
+            position = match.end()
+            name = (match["name"] or "").lower()
+            if not match["last"]:
+                kind = "point" if source.startswith("<!--", match.start()) else "block"
+                yield Token(kind, match.start(), match.end())
+            elif name in WHOLE and not match["slash"]:
+                position = self._end_of(name, match.end())
+                yield Token("point" if name in INLINE else "block", match.start(), position)
+            elif name in ("title", "textarea") and not match["slash"]:
+                yield Token("block", match.start(), match.end(), name)
+                closing = self._end_of(name, match.end(), inside=True)
+                if closing > match.end():
+                    yield replace(self._text(match.end(), closing), is_kept=name == "textarea")
+                position = closing
+            else:
+                yield self._tag(match, name)
+        if position < len(source):
+            yield self._text(position, len(source))
+
+    def _tag(self, match: re.Match[str], name: str) -> Token:
+        start, end = match.span()
+        if name not in INLINE:
+            return Token("block", start, end, "" if match["slash"] else name)
+        if match["slash"]:
+            return Token("end", start, end, name)
+        element = self.elements.get(start)
+        is_kept = element is not None and _is_kept(element, is_kept=False)
+        return Token("point" if name in VOID else "start", start, end, name, is_kept)
+
+    def _text(self, start: int, end: int) -> Token:
+        place = bisect_right(self.offsets, start) - 1
+        return Token("text", start, end, is_kept=self.kept[place] if place >= 0 else False)
+
+    def _end_of(self, name: str, position: int, *, inside: bool = False) -> int:
+        """Where an element ends; `inside`: where its text does."""
+        depth = 1
+        for match in re.compile(rf"<(/?){name}(?=[\s/>])[^>]*>", re.IGNORECASE).finditer(self.source, position):
+            nests = name in ("svg", "math") and not match[0].endswith("/>")
+            depth += -1 if match[1] else int(nests)
+            if depth == 0:
+                return match.start() if inside else match.end()
+        return len(self.source)
+
+    # ---- texts -------------------------------------------------------------------------------------------------------
+
+    def _sentences(self, run: list[Token]) -> Iterator[list[Token]]:
+        """A run of inline tokens, cut at line breaks that end a text, and where it has too many tags."""
+        piece: list[Token] = []
+        said, breaks, depth = "", 0, 0
+        cut: int | None = None
+        in_list = sum(token.name == "br" for token in run) >= LINES_OF_A_LIST
+        for token in run:
+            text = self.source[token.start : token.end].strip(SPACES) if token.kind == "text" else ""
+            if text:
+                if cut is not None and (breaks > 1 or in_list or SENTENCE_END.search(said) or _begins_line(text)):
+                    yield piece[:cut]
+                    piece = piece[cut:]
+                said, breaks, cut = text, 0, None
+            piece.append(token)
+            depth = max(0, depth + (token.kind == "start") - (token.kind == "end"))
+            if token.name == "br":
+                breaks, cut = breaks + 1, len(piece) if depth == 0 else None
+            elif len(piece) >= MOST_TOKENS and (depth == 0 or len(piece) >= 3 * MOST_TOKENS):
+                yield piece
+                piece, cut = [], None
+        yield piece
+
+    def _text_parts(self, tokens: list[Token]) -> list[Part]:
+        """A text and, around it, the attributes of tags that need not be in it."""
+        partner = partners(tokens)
+        first, last = 0, len(tokens)
+        while first < last:
+            if self._is_edge(tokens[first]) or (tokens[first].kind in ("start", "end") and first not in partner):
+                first += 1
+            elif self._is_edge(tokens[last - 1]) or (
+                tokens[last - 1].kind in ("start", "end") and last - 1 not in partner
+            ):
+                last -= 1
+            elif partner.get(first) == last - 1 and not tokens[first].is_kept:
+                first, last = first + 1, last - 1
+            else:
+                break
+        outside = [part for token in tokens[:first] for part in self._tag_parts(token)]
+        behind = [part for token in tokens[last:] for part in self._tag_parts(token)]
+        inner = tokens[first:last]
+        return [*outside, *self._prose(inner), *behind]
+
+    def _is_edge(self, token: Token) -> bool:
+        """Whether a token may stay outside of a text that it stands at the end of."""
+        return token.kind == "point" or (
+            token.kind == "text" and not self.source[token.start : token.end].strip(SPACES)
+        )
+
+    def _prose(self, tokens: list[Token]) -> list[Part]:
+        if not any(token.kind == "text" and not token.is_kept for token in tokens):
+            return [part for token in tokens for part in self._tag_parts(token)]
+        start = tokens[0].start
+        end = tokens[-1].end
+        if tokens[0].kind == "text":
+            start = tokens[0].end - len(self.source[tokens[0].start : tokens[0].end].lstrip(SPACES))
+        if tokens[-1].kind == "text":
+            end = tokens[-1].start + len(self.source[tokens[-1].start : tokens[-1].end].rstrip(SPACES))
+        content = _MarkedTextBuilder(self, tokens).build()
+        return [Prose(start, end, content, _compose)]
+
+    def tag(self, token: Token) -> str | Document:
+        """A tag, with the attributes to translate."""
+        parts = self._tag_parts(token)
+        source = self.source[token.start : token.end]
+        if not parts:
+            return source
+        return Document(source, [_moved(part, -token.start) for part in parts])
+
+    def _tag_parts(self, token: Token) -> list[Part]:
+        """The attributes of a tag that hold prose, and the language of the document."""
+        element = self.elements.get(token.start) if token.name and token.kind != "end" else None
+        if element is None or token.start in self.kept_tags:
+            return []
+        attributes = {name.lower(): value or "" for name, value in (element.attrs or {}).items()}
+        wanted = set(ATTRIBUTES & set(attributes))
+        if token.name == "meta" and _named(attributes) in DESCRIPTIONS:
+            wanted.add("content")
+        if token.name in ("input", "button") and attributes.get("type", "").lower() in ("submit", "reset", "button"):
+            wanted.add("value")
+        wanted |= {"lang", "xml:lang"} & set(attributes) if token.name == "html" else set()
+        return [self._attribute(name, span) for name, span in self._values(token) if name in wanted]
+
+    def _values(self, token: Token) -> Iterator[tuple[str, tuple[int, int]]]:
+        """The attributes of a tag and where their values stand, with the quotes."""
+        position, seen = token.start + 1 + len(token.name), set()
+        while match := _NAMED.match(self.source, position, token.end - 1):
+            name = match["name"].lower()
+            group = next((g for g in ("double", "single", "bare") if match[g]), None)
+            if group and name not in seen:
+                quote = group != "bare"
+                yield name, (match.start(group) - quote, match.end(group) + quote)
+            seen.add(name)
+            position = match.end()
+
+    def _attribute(self, name: str, span: tuple[int, int]) -> Part:
+        start, end = span
+        raw = self.source[start:end]
+        quote = raw[0] if raw[0] in "\"'" else ""
+        if name in ("lang", "xml:lang"):
+            return LanguageCode(start, end, (quote, quote))
+        text = unescape(raw[1:-1] if quote else raw)
+
+        def written(marked: MarkedText) -> str:
+            return f'"{_escape(marked.text).replace(chr(34), "&quot;")}"'
+
+        return Prose(start, end, MarkedText(_SPACE.sub(" ", text).strip(SPACES)), written)
+
+
+class _MarkedTextBuilder:
+    """Collects the characters of a text and the marks of its tags."""
+
+    def __init__(self, reader: _Reader, tokens: Sequence[Token]) -> None:
+        self.reader, self.tokens = reader, tokens
+        self.partner = partners(tokens)
+        self.text = ""
+        self.marks: list[Mark] = []
+        self.open: list[int] = []
+        self.is_spaced = False
+        """Whether white space was read that is not in the text yet."""
+
+    def build(self) -> MarkedText:
+        position = 0
+        while position < len(self.tokens):
+            token = self.tokens[position]
+            closing = self.partner.get(position)
+            if token.kind == "start" and closing is not None and token.is_kept:
+                self._keep(position, closing)
+                position = closing
+            elif token.kind == "text":
+                self._read(token, position)
+            elif token.kind == "start" and closing is not None:
+                self._space()
+                self.marks.append(Mark(len(self.text), -1, self.reader.tag(token), parent=self._parent))
+                self.open.append(len(self.marks) - 1)
+            elif token.kind == "end" and position in self.partner:
+                number = self.open.pop()
+                end = max(self.marks[number].start, len(self.text))
+                tag = self.reader.source[token.start : token.end]
+                self.marks[number] = replace(self.marks[number], end=end, closing=tag)
+            else:
+                self._point(token, position)
+            position += 1
+        return MarkedText(self.text, tuple(self.marks))
+
+    @property
+    def _parent(self) -> int:
+        return self.open[-1] if self.open else -1
+
+    def _space(self) -> None:
+        if self.is_spaced and self.text and not self.text.endswith(" "):
+            self.text += " "
+        self.is_spaced = False
+
+    def _read(self, token: Token, position: int) -> None:
+        raw = self.reader.source[token.start : token.end]
+        if token.is_kept and raw.strip(SPACES):
+            self.is_spaced |= raw[0] in SPACES
+            self._space()
+            self._append_kept(raw.strip(SPACES), as_code(_SPACE.sub(" ", unescape(raw)).strip(SPACES)))
+            self.is_spaced = raw[-1] in SPACES
+            return
+        text = _SPACE.sub(" ", unescape(raw))
+        if text.startswith(" "):
+            self.is_spaced = True
+        if text.strip(" "):
+            self._space()
+            self.text += text.strip(" ")
+            self.is_spaced = text.endswith(" ")
+
+    def _keep(self, first: int, last: int) -> None:
+        """Code, or what must not be translated, with its tags; the translator sees its text."""
+        self._space()
+        source = self.reader.source
+        text = "".join(source[t.start : t.end] for t in self.tokens[first : last + 1] if t.kind == "text")
+        raw = source[self.tokens[first].start : self.tokens[last].end]
+        shown = _SPACE.sub(" ", unescape(text)).strip()
+        self._append_kept(raw, as_code(shown))
+
+    def _append_kept(self, raw: str, shown: str) -> None:
+        start = len(self.text)
+        self.text += shown
+        kind: Kind = "kept" if shown else "point"
+        self.marks.append(Mark(start, len(self.text), raw, kind=kind, parent=self._parent))
+
+    def _point(self, token: Token, position: int) -> None:
+        """A tag between words, with the white space of the source on either side."""
+        source = self.reader.source
+        left = source[self.tokens[position - 1].start : token.start] if self._follows_text(position) else ""
+        right = source[token.end : self._limit(position)]
+        before = left[len(left.rstrip(SPACES)) :]
+        after = right[: len(right) - len(right.lstrip(SPACES))]
+        follows = right[len(after) :]
+        if (before or after or token.name == "br") and (after or not NO_SPACE_BEFORE.match(follows)):
+            self.is_spaced = True
+            self._space()
+        elif before:
+            self.is_spaced = False
+        place = len(self.text.rstrip(" "))
+        place = max(place, self.marks[self.open[-1]].start if self.open else 0)
+        mark = Mark(place, place, self.reader.tag(token), kind="point", parent=self._parent, before=before, after=after)
+        self.marks.append(mark)
+
+    def _limit(self, position: int) -> int:
+        """Where the text after a token ends."""
+        following = self.tokens[position + 1 : position + 2]
+        return following[0].end if following and following[0].kind == "text" else self.tokens[position].end
+
+    def _follows_text(self, position: int) -> bool:
+        """Whether the token before is text, whose last white space no earlier point has taken."""
+        if position == 0 or self.tokens[position - 1].kind != "text":
+            return False
+        token = self.tokens[position - 1]
+        return bool(self.reader.source[token.start : token.end].strip(SPACES))
+
+
+def partners(tokens: Sequence[Tag]) -> dict[int, int]:
+    """Of each start tag its end tag and the other way round, properly nested; the others have none."""
+    partner: dict[int, int] = {}
+    stack: list[int] = []
+    for place, token in enumerate(tokens):
+        if token.kind == "start":
+            stack.append(place)
+        elif token.kind == "end":
+            depth = next((d for d in range(len(stack) - 1, -1, -1) if tokens[stack[d]].name == token.name), None)
+            if depth is not None:
+                partner[stack[depth]], partner[place] = place, stack[depth]
+                del stack[depth:]
+    return partner
+
+
+def _is_kept(node: Any, *, is_kept: bool) -> bool:
+    """Whether the text of an element is to stay, given whether that around it is."""
+    attributes = getattr(node, "attrs", None) or {}
+    said = {name.lower(): (value or "").lower() for name, value in attributes.items()}
+    if said.get("translate") == "no" or "notranslate" in said.get("class", "").split():
+        return True
+    if said.get("translate") in ("yes", "") and "translate" in said:
+        return False
+    return is_kept or node.name in KEPT
+
+
+def _begins_line(text: str) -> bool:
+    """Whether a text behind a line break looks like a new one rather than the same sentence."""
+    return text[0].isupper() or text[0].isdigit() or text[0] in "-–—•*"
+
+
+def _named(attributes: dict[str, str]) -> str:
+    return (attributes.get("name") or attributes.get("property") or "").lower()
+
+
+def _moved(part: Part, by: int) -> Part:
+    assert isinstance(part, (Prose, LanguageCode, Nested))
+    return replace(part, start=part.start + by, end=part.end + by)
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\u00a0", "&nbsp;")
+
+
+def _compose(marked: MarkedText) -> str:
+    return compose(marked, _escape)

@@ -1,0 +1,122 @@
+"""`translate -i FILE` for documents: routes by ending, errors with file and line, output complete or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import Inside
+
+PAGE = '<html lang="de"><p>Guten <b>Morgen</b>!</p></html>\r\n'
+CATALOGUE = (
+    'msgid ""\nmsgstr ""\n"Language: \\n"\n\nmsgid "Good morning!"\nmsgstr ""\n\nmsgid "Thanks"\nmsgstr "Merci"\n'
+)
+
+
+def test_a_page_onto_stdout_and_into_a_file(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_bytes(PAGE.encode())
+    ended = inside("translate", "-i", "page.html")
+    assert ended.code == 0 and ended.error == ""
+    assert ended.out == '<html lang="en"><p>Good <b>morning</b>!</p></html>\r\n'
+    assert inside("translate", "-i", "page.html", "-o", "out.html").code == 0
+    assert (tmp_path / "out.html").read_bytes().decode() == ended.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.html", "page.html"]
+    assert inside("translate", "--format", "html", given=PAGE.encode()).out == ended.out
+    (tmp_path / "page.html.gz").write_bytes(gzip.compress(PAGE.encode()))
+    assert inside("translate", "-i", "page.html.gz").out == ended.out
+
+
+def test_text_is_translated_line_by_line_as_ever(inside: Inside, tmp_path: Path) -> None:
+    for name in ("page.txt", "page.anything", "page"):
+        (tmp_path / name).write_text("Guten Morgen!\n# Danke\n")
+        lines = inside("translate", "-i", name).out
+        assert lines == inside("translate", given=b"Guten Morgen!\n# Danke\n").out
+    (tmp_path / "page.md").write_text("Guten Morgen!\n# Danke\n")
+    assert inside("translate", "-i", "page.md", "--format", "text").out == lines
+    assert inside("translate", "-i", "page.md").out.splitlines()[1].startswith("# ")
+
+
+def test_catalogues_have_flags_of_their_own(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "a.po").write_text(CATALOGUE)
+    ended = inside("translate", "--to", "de", "-i", "a.po")
+    assert '#, fuzzy\nmsgid "Good morning!"\nmsgstr "Guten Morgen!"' in ended.out
+    assert '"Language: de\\n"' in ended.out and 'msgstr "Merci"' in ended.out
+    ended = inside("translate", "--to", "de", "-i", "a.po", "--no-fuzzy", "--retranslate")
+    assert "fuzzy" not in ended.out and "Merci" not in ended.out
+    inside("translate", "Some words", "--retranslate").refused("--retranslate is for gettext catalogues")
+
+
+def test_nothing_to_translate_is_said(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "n.json").write_text('{"a": 1}')
+    ended = inside("translate", "--to", "de", "-i", "n.json")
+    assert (ended.out, ended.error) == ('{"a": 1}', "note: n.json has nothing to translate.\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.json", b'{"a": "Guten Morgen",\n "b" 1}', "a.json:2: not valid JSON"),
+        ("a.md", b"Hallo\n\xff\n", "a.md:2: this line is not UTF-8"),
+        ("a.srt", b"Hallo\n", "a.srt:1: there is no time code"),
+        ("a.po", b'msgid "a"\nmsgstr "b" "c\n', "a.po:2: not a valid catalogue"),
+        ("a.html", b"<p>Where is the train station?</p>", "a.html"),
+    ],
+)
+def test_errors_name_file_and_line(inside: Inside, tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "out").write_text("as it was")
+    inside("translate", "-i", name, "-o", "out").refused(words)
+    assert (tmp_path / "out").read_text() == "as it was"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "out"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--workers", "2"], "--workers is for lines of text"),
+        (["--json"], "--json is for lines of text"),
+        (["--prefix", "Hallo"], "--prefix is for lines of text"),
+        (["--format", "pdf"], "there is no format 'pdf'"),
+        (["--retranslate"], "--retranslate is for gettext catalogues"),
+        (["-o", "nowhere/out.html"], "there is no directory nowhere"),
+        (["-o", "page.html"], "is also an input"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(inside: Inside, tmp_path: Path, flags: list[str], words: str) -> None:
+    (tmp_path / "page.html").write_text(PAGE)
+    inside("translate", "-i", "page.html", *(["-o", "out"] if "--workers" in flags else []), *flags).refused(words)
+
+
+def test_a_format_without_its_package_names_the_extra(
+    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "justhtml", None)
+    (tmp_path / "page.html").write_text(PAGE)
+    inside("translate", "-i", "page.html").refused("page.html", "pip install 'heedful[documents]'")
+
+
+def test_settings_of_the_search_are_used(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"a": "Guten Morgen!"}))
+    ended = inside("translate", "-i", "a.json", "--max-length", "1")
+    assert len(json.loads(ended.out)["a"].split()) == 1
+
+
+def test_several_documents_each_into_its_own_file(inside: Inside, tmp_path: Path) -> None:
+    for name in ("a.html", "b.html"):
+        (tmp_path / name).write_text(PAGE)
+    files = ["-i", "a.html", "-i", "b.html"]
+    inside("translate", *files, "-o", "out.html").refused("documents (html) cannot be joined")
+    assert inside("translate", *files, "-o", "c.html", "-o", "d.html", "--to", "English").code == 0
+    assert (tmp_path / "c.html").read_bytes() == (tmp_path / "d.html").read_bytes()
+    assert '<html lang="en">' in (tmp_path / "c.html").read_text()
+
+
+def test_quiet_says_nothing(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "n.json").write_text('{"a": 1, "b": "Good morning, how are you today?"}')
+    assert "warning" in inside("translate", "--to", "en", "-i", "n.json").error
+    assert inside("translate", "--to", "en", "-i", "n.json", "-q").error == ""

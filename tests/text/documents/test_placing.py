@@ -1,0 +1,92 @@
+"""Tags around words: by the words' links, and sensibly where links are wrong or missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from heedful.text.documents.document import Mark, MarkedText, compose
+from heedful.text.documents.placing import Link, place
+
+
+def linked(source: str, target: str, pairs: str) -> list[Link]:
+    """Links such as "red-rotes car-Auto" as spans of both texts."""
+    links: list[Link] = []
+    for pair in pairs.split():
+        left, right = pair.split("-")
+        start, other = source.index(left), target.index(right)
+        links.append(((start, start + len(left)), (other, other + len(right))))
+    return links
+
+
+def marked(source: str, *words: str) -> MarkedText:
+    """Marks around words, each inside the one before it if that holds it."""
+    marks: list[Mark] = []
+    for number, word in enumerate(words):
+        start, end = source.index(word), source.index(word) + len(word)
+        holds = [n for n, mark in enumerate(marks) if mark.start <= start and end <= mark.end]
+        marks.append(Mark(start, end, f"<{number}>", f"</{number}>", parent=holds[-1] if holds else -1))
+    return MarkedText(source, tuple(marks))
+
+
+ENGLISH = "I bought a red car yesterday."
+GERMAN = "Gestern habe ich ein rotes Auto gekauft."
+LINKS = "I-ich bought-gekauft a-ein red-rotes car-Auto yesterday-Gestern .-."
+
+
+@pytest.mark.parametrize(
+    ("words", "links", "expected"),
+    [
+        (["red car"], LINKS, "Gestern habe ich ein <0>rotes Auto</0> gekauft."),
+        (["red car", "car"], LINKS, "Gestern habe ich ein <0>rotes <1>Auto</1></0> gekauft."),
+        (["red", "car"], LINKS, "Gestern habe ich ein <0>rotes</0> <1>Auto</1> gekauft."),
+        (["yesterday"], LINKS, "<0>Gestern</0> habe ich ein rotes Auto gekauft."),
+        ([ENGLISH], LINKS, "<0>Gestern habe ich ein rotes Auto gekauft.</0>"),
+        ([ENGLISH[:-1]], LINKS, "<0>Gestern habe ich ein rotes Auto gekauft</0>."),
+        (["a red car"], LINKS + " car-Gestern", "Gestern habe ich <0>ein rotes Auto</0> gekauft."),  # one wrong link
+        (["bought a red car"], "a-ein car-Auto", "Gestern habe ich <0>ein rotes Auto</0> gekauft."),  # links missing
+    ],
+)
+def test_pairs(words: list[str], links: str, expected: str) -> None:
+    content = marked(ENGLISH, *words)
+    found = place(content, GERMAN, linked(ENGLISH, GERMAN, links))
+    assert compose(found, str) == expected
+
+
+def test_a_compound_comes_from_words_inside_and_outside() -> None:
+    source, target = "the price of bread rises", "der Brotpreis steigt"
+    links = linked(source, target, "the-der price-Brotpreis of-Brotpreis bread-Brotpreis rises-steigt")
+    assert compose(place(marked(source, "bread"), target, links), str) == "der <0>Brotpreis</0> steigt"
+
+
+def test_without_links_nothing_is_lost() -> None:
+    content = marked(ENGLISH, "red car", "car", "yesterday")
+    found = compose(place(content, GERMAN, None), str)
+    assert all(tag in found for tag in ("<0>", "</0>", "<1>", "</1>", "<2>", "</2>"))
+    assert found.index("<0>") < found.index("<1>") < found.index("</1>") < found.index("</0>")
+    assert compose(place(content, "", None), str).count("<") == 6
+
+
+def test_words_without_spaces() -> None:
+    source, target = "I bought a red car yesterday.", "我昨天买了一辆红车。"
+    links = linked(source, target, "I-我 bought-买了 a-一辆 red-红 car-车 yesterday-昨天")
+    assert compose(place(marked(source, "red car", "yesterday"), target, links), str) == (
+        "我<1>昨天</1>买了一辆<0>红车</0>。"
+    )
+
+
+def test_points_stay_between_the_same_words() -> None:
+    source, target = "Press the button now", "Drücke jetzt den Knopf"
+    links = linked(source, target, "Press-Drücke the-den button-Knopf now-jetzt")
+    point = Mark(9, 9, "<br>", kind="point", before=" ", after="\n")
+    assert compose(place(MarkedText(source, (point,)), target, links), str) == "Drücke jetzt den <br>\nKnopf"
+    two = (point, Mark(9, 9, "<img>", kind="point"))
+    assert compose(place(MarkedText(source, two), target, links), str) == "Drücke jetzt den <br>\n<img>Knopf"
+
+
+def test_what_is_kept_replaces_what_stands_for_it() -> None:
+    source = "Run `a < b` first."
+    kept = MarkedText(source, (Mark(4, 11, "<code>a &lt; b</code>", kind="kept"),))
+    for target in ("Zuerst `a < b` ausführen.", "Zuerst a < b ausführen."):
+        assert compose(place(kept, target, []), str) == "Zuerst <code>a &lt; b</code> ausführen."
+    lost = compose(place(kept, "Zuerst ausführen.", linked(source, "Zuerst ausführen.", "first-Zuerst")), str)
+    assert lost.count("<code>a &lt; b</code>") == 1 and "Zuerst" in lost and "ausführen" in lost
