@@ -3,8 +3,8 @@
     python3 configs/bundled-domain.py text
 
 Reads the lists beside this script: machine-learning-terms.tsv, machine-learning-sentences.tsv and everyday-chinese.tsv
-(written for this purpose), places.tsv (GeoNames, CC BY 4.0: name, Chinese name, country) and regions.tsv (Unicode CLDR:
-kind, English, German, Chinese, code), and writes
+(written for this purpose), places.tsv (GeoNames, CC BY 4.0: name, Chinese name, country) and regions.tsv (Unicode CLDR,
+Unicode License v3: kind, English, German, Chinese, code), and writes
 
     domain.{en,zh}             the sentences as they are
     terms.{en,zh}, terms-german.{en,de}       each term alone and in sentences

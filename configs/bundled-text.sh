@@ -4,7 +4,8 @@
 #   bash configs/bundled-text.sh data teacher student distilled text
 #
 # data: the corpora, plain or .xz; teacher: made by bundled-teacher.py import; student: the model before this
-# training, in int8. TOY=5 takes so many lines of each file; DEVICE=cpu runs without a GPU. Files that are whole are kept.
+# training, in int8. words.tsv beside this script: the most frequent words of the dictionary of jieba, with their kinds
+# (MIT licence, Sun Junyi and contributors). TOY=5 takes so many lines of each file; DEVICE=cpu runs without a GPU. Files that are whole are kept.
 set -euo pipefail
 if [ $# != 5 ]; then echo "bundled-text.sh: say DATA TEACHER STUDENT DISTILLED TEXT, not '$*'." >&2; exit 2; fi
 data=$1 teacher=$2 student=$3 out=$4 text=$5
