@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# The text of the bundled model's last training: what the Chinese teacher and the model itself make of the corpora.
+#
+#   bash configs/bundled-text.sh data teacher student distilled text
+#
+# data: the corpora, plain or .xz; teacher: made by bundled-teacher.py import; student: the model before this
+# training, in int8. words.tsv beside this script: the most frequent words of the dictionary of jieba, with their kinds
+# (MIT licence, Sun Junyi and contributors). TOY=5 takes so many lines of each file; DEVICE=cpu runs without a GPU. Files that are whole are kept.
+set -euo pipefail
+if [ $# != 5 ]; then echo "bundled-text.sh: say DATA TEACHER STUDENT DISTILLED TEXT, not '$*'." >&2; exit 2; fi
+data=$1 teacher=$2 student=$3 out=$4 text=$5
+here=$(dirname "$0") python=${PYTHON:-python3} device=${DEVICE:-cuda}
+mkdir -p "$out" "$text"
+
+lines() { if [ -e "$data/$1" ]; then cat "$data/$1"; else xzcat "$data/$1.xz"; fi; }
+most() { sed -n "1,${TOY:-${1:-\$}}p"; }
+part() { sed -n "$1,${2}p" | most; }
+write() { if [ ! -e "$out/$1" ]; then cat > "$out/$1.new"; mv "$out/$1.new" "$out/$1"; else cat > /dev/null; fi; }
+parliament() { cat "$out/parliament.en"; }
+choose() { $python "$here/bundled-select.py" "$@"; }
+teach() { # teach IN OUT [--num-best 4 | --beams 1]
+  if [ ! -e "$2" ]; then $python "$here/bundled-teacher.py" translate "$teacher" "$1" "$2" --device "$device" "${@:3}"; fi
+}
+own() { # own FROM TO NAME ENDING [SETTING…]: the model's own translations
+  if [ -e "$out/$3.$4" ]; then return; fi
+  local where=(--device cuda --quantization bfloat16)
+  if [ "$device" = cpu ]; then where=(); fi
+  $python -m heedful translate -m "$student" -i "$out/$3.$1" -o "$out/$3.$4" --from "$1" --to "$2" \
+    --portion 20000 --decoding.tokens_per_batch=262144 "${where[@]}" "${@:5}"
+}
+four=(--json --num-best 4)
+log() { echo "$(date +%T) $*" >&2; }
+
+lines europarl-en-de/train.en > "$out/parliament.raw"
+choose plain "$out/parliament.raw" "$out/parliament.en"
+cp "$out/parliament.en" "$text/"
+parliament | part 300001 420000 | write round-1.en
+lines tatoeba-en-de/train.en | awk 'NR % 3 < 2' | most 110000 | write round-2.en
+lines europarl-en-de/train.de | part 1 140000 | write own-1.de
+parliament | part 1 140000 | write own-1.ref.en
+parliament | part 140001 300000 | write own-2.en
+lines europarl-en-de/train.de | part 140001 300000 | write own-2.ref.de
+for l in en de; do lines tatoeba-en-de/train.$l | most | write everyday.$l; done
+cp "$out/everyday.de" "$out/own-3.de"; cp "$out/everyday.en" "$out/own-4.en"
+for c in tatoeba 3am mlqe-pe; do lines $c-en-zh/train.en | most; done | write fresh.en
+lines mono-zh/laws-zh.txt | most | write laws.zh
+lines mono-zh/tatoeba-zh.txt | most | write sayings.zh
+for c in tatoeba 3am mlqe-pe; do lines $c-en-zh/train.zh | most; done | write near.zh
+for c in tatoeba 3am mlqe-pe; do lines $c-en-zh/train.en | most; done | write near.ref.en
+cat "$here/words.tsv" | cut -f1 | most | write words.zh
+cat "$here/words.tsv" | cut -f2 | most | write words.kind
+log lines are there
+
+jobs=()
+start() { "$@" & jobs+=($!); }
+finish() { local failed=0 job; for job in "${jobs[@]}"; do wait "$job" || failed=1; done; jobs=(); return $failed; }
+rounds() { # there by the model, back by the teacher
+  own en zh "$1" json "${four[@]}"
+  choose flatten "$out/$1.json" "$out/$1.zh"
+  teach "$out/$1.zh" "$out/$1.back" --beams 1
+  choose round "$out/$1.json" "$out/$1.zh" "$out/$1.back" "$text/$1"
+  log "$1 is there"
+}
+learned() { # learned NAME: the teacher's translations, if they are sound
+  teach "$out/$1.zh" "$out/$1.en"
+  choose sound "$out/$1.zh" "$out/$1.en" "$text/$1"
+  log "$1 is there"
+}
+closest() { # closest FROM TO NAME REFERENCE KEPT
+  own "$1" "$2" "$3" json "${four[@]}"
+  choose nearest "$out/$3.json" "$4" "$text/$5.$1" "$text/$5.$2"
+  log "$5 is there"
+}
+near() {
+  teach "$out/near.zh" "$out/near.json" --num-best 4
+  choose nearest "$out/near.json" "$out/near.ref.en" "$text/near.zh" "$text/near.en"
+  log near is there
+}
+dictionary() {
+  teach "$out/words.zh" "$out/words.en"
+  choose words "$out/words.zh" "$out/words.kind" "$out/words.en" "$text/words"
+  log words are there
+}
+fresh() {
+  own en de fresh de
+  cp "$out/fresh.en" "$out/fresh.de" "$text/"
+  log fresh is there
+}
+start rounds round-1
+start rounds round-2
+start learned laws
+start learned sayings
+start near
+start dictionary
+start closest de en own-1 "$out/own-1.ref.en" own
+start closest en de own-2 "$out/own-2.ref.de" late
+start closest de en own-3 "$out/everyday.en" own-everyday
+start closest en de own-4 "$out/everyday.de" late-everyday
+start fresh
+finish || { log some of it failed; exit 1; }
+log all translated

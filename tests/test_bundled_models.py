@@ -1,0 +1,160 @@
+"""The teacher of the bundled model's next training, and the larger model that it begins with."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.checkpoint.directory import sha256
+from heedful.checkpoint.model import load_model
+from tests.box_scripts import script
+
+ROOT = Path(__file__).resolve().parents[1]
+BUNDLED = ROOT / "heedful/box/en-de-zh"
+WIDTH, INNER, LAYERS = 16, 24, 2
+LINES = ["the cat sat on the mat", "a dog ran", "the mat", "dogs and cats ran on and on"]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package as Argos Translate has them: a model of Marian's kind with random weights, written by CTranslate2."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    import sentencepiece
+
+    folder = tmp_path_factory.mktemp("package")
+    (folder / "text").write_text("\n".join(LINES * 20), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"), model_prefix=str(folder / "sentencepiece"), vocab_size=40, minloglevel=2,
+        hard_vocab_limit=False,
+    )  # fmt: skip
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+    pieces = ["</s>", "<unk>", *(piece for piece in pieces if piece not in ("<unk>", "<s>", "</s>")), "ж", "词"]
+    specs = ctranslate2.specs
+    spec = specs.TransformerSpec.from_config(
+        (LAYERS, LAYERS), 4, pre_norm=False, activation=specs.common_spec.Activation.SWISH
+    )
+    fill(spec, len(pieces))
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.add_source_eos = True
+    spec.validate()
+    spec.save(str(folder))
+    place = folder / "xx_en.argosmodel"
+    with zipfile.ZipFile(place, "w") as archive:
+        for name in ("model.bin", "shared_vocabulary.json", "sentencepiece.model"):
+            archive.write(folder / name, f"translate-xx_en/{name}")
+    return place
+
+
+def fill(spec: Any, vocabulary: int) -> None:
+    """Random weights of the right shapes, with a bias on the output and a decoder that starts from nothing."""
+    rng = np.random.default_rng(3)
+
+    def matrix(part: Any, rows: int, columns: int, *, bias: bool = True) -> None:
+        part.weight = rng.normal(0, columns**-0.5, (rows, columns)).astype(np.float32)
+        if bias:
+            part.bias = rng.normal(0, 0.3, rows).astype(np.float32)
+
+    def norm(part: Any) -> None:
+        part.gamma = rng.uniform(0.5, 1.5, WIDTH).astype(np.float32)
+        part.beta = rng.normal(0.2, 0.3, WIDTH).astype(np.float32)
+
+    table = rng.normal(0, 1, (vocabulary, WIDTH)).astype(np.float32)
+    places = rng.normal(0, 1, (300, WIDTH)).astype(np.float32)
+    for stack in (spec.encoder, spec.decoder):
+        stack.scale_embeddings = True
+        stack.position_encodings.encodings = places
+        for layer in stack.layer:
+            matrix(layer.self_attention.linear[0], 3 * WIDTH, WIDTH)
+            matrix(layer.self_attention.linear[1], WIDTH, WIDTH)
+            norm(layer.self_attention.layer_norm)
+            if stack is spec.decoder:
+                matrix(layer.attention.linear[0], WIDTH, WIDTH)
+                matrix(layer.attention.linear[1], 2 * WIDTH, WIDTH)
+                matrix(layer.attention.linear[2], WIDTH, WIDTH)
+                norm(layer.attention.layer_norm)
+            matrix(layer.ffn.linear_0, INNER, WIDTH)
+            matrix(layer.ffn.linear_1, WIDTH, INNER)
+            norm(layer.ffn.layer_norm)
+    spec.encoder.embeddings[0].weight = table
+    spec.decoder.embeddings.weight = table
+    spec.decoder.projection.weight = table
+    spec.decoder.projection.bias = rng.normal(0, 1, vocabulary).astype(np.float32)
+    spec.decoder.start_from_zero_embedding = True
+
+
+def test_the_imported_teacher_writes_what_ctranslate2_writes(package: Path, tmp_path: Path) -> None:
+    import ctranslate2
+
+    teacher = script("bundled-teacher")
+    text = tmp_path / "in.zh"
+    text.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    teacher.import_teacher(package, tmp_path / "teacher", [text])
+    teacher.translate(tmp_path / "teacher", text, tmp_path / "out.en", num_best=1, beams=1, device="cpu")
+    pieces = teacher.pieces_of(tmp_path / "teacher/sentencepiece.model", LINES)
+    translator = ctranslate2.Translator(str(package.parent), compute_type="float32", intra_threads=1)
+    foreign = [[piece] for piece in ("ж", "词", "<unk>")]  # the teacher's search writes English alone
+    options: dict[str, Any] = {"beam_size": 1, "suppress_sequences": foreign}
+    expected = []
+    for line in pieces:
+        limit = min(teacher.MOST_PLACES - 2, 2 * len(line) + 10)
+        found = translator.translate_batch([line], max_decoding_length=limit, **options)
+        expected.append(teacher.joined(found[0].hypotheses[0]))
+    assert any(expected), "something was written"
+    assert (tmp_path / "out.en").read_text(encoding="utf-8").splitlines() == expected
+
+
+def test_only_pieces_that_are_needed_are_kept(package: Path, tmp_path: Path) -> None:
+    teacher = script("bundled-teacher")
+    (tmp_path / "in.zh").write_text("a dog ran\n", encoding="utf-8")
+    teacher.import_teacher(package, tmp_path / "teacher", [tmp_path / "in.zh"])
+    kept = json.loads((tmp_path / "teacher/pieces.json").read_text(encoding="utf-8"))
+    assert kept[:2] == ["</s>", "<unk>"] and "词" not in kept and "ж" not in kept
+    with np.load(tmp_path / "teacher/weights.npz") as file:
+        assert len(file["decoder|embeddings|weight"]) == len(file["decoder|projection|bias"]) == len(kept)
+
+
+def test_a_bias_goes_into_the_matrix_after_a_norm() -> None:
+    rng = np.random.default_rng(1)
+    gain, shift = rng.uniform(0.5, 2, 32), rng.normal(0.1, 0.5, 32)
+    weight, bias = rng.normal(size=(50, 32)), rng.normal(size=50)
+    z = rng.normal(size=(7, 32))
+    z = (z - z.mean(axis=1, keepdims=True)) / z.std(axis=1, keepdims=True)
+    x = gain * z + shift
+    found = x @ script("bundled-teacher").with_bias(weight, bias, gain, shift).T
+    np.testing.assert_allclose(found, x @ weight.T + bias, atol=2e-4)
+
+
+def test_the_space_around_apostrophes_is_taken_away() -> None:
+    joined = script("bundled-teacher").joined
+    assert joined(["▁The", "▁people", "▁'", "▁s", "▁choice", "."]) == "The people's choice."
+    assert joined(["▁he", "▁said", ":", "▁'", "hello", "'"]) == "he said: 'hello'"
+
+
+def test_new_layers_are_spread_evenly() -> None:
+    places_of = script("bundled-grow").places_of
+    assert places_of(2, 3) == [0, None, 1]
+    assert places_of(10, 14) == [0, 1, None, 2, 3, None, 4, 5, None, 6, 7, None, 8, 9]
+    for old, new in ((10, 10), (10, 12), (6, 12), (4, 9)):
+        places = places_of(old, new)
+        assert len(places) == new and [place for place in places if place is not None] == list(range(old))
+
+
+def test_a_grown_model_computes_what_the_bundled_model_computes(tmp_path: Path) -> None:
+    script("bundled-grow").grow(BUNDLED, tmp_path / "grown", layers=12, feed_forward=1344)
+    small, large = load_model(BUNDLED), load_model(tmp_path / "grown")
+    assert (large.config.model.num_encoder_layers, large.config.model.d_ff) == (12, 1344)
+    source = torch.tensor([large.tokenizer.encode_source("Good morning, how are you?", "de")])
+    target = torch.tensor([[large.tokenizer.bos_id, *large.tokenizer.encode_target("Guten Morgen!")]])
+    with torch.inference_mode():
+        torch.testing.assert_close(large.model.eval()(source, target), small.model.eval()(source, target))
+    fresh = script("bundled-grow").places_of(10, 12).index(None)
+    assert not large.model.state_dict()[f"encoder.layers.{fresh}.feed_forward.output.weight"].any()
+    assert sha256(BUNDLED / "model.safetensors") != sha256(tmp_path / "grown/model.safetensors")
