@@ -55,20 +55,21 @@ def test_the_name_of_a_file_is_text_but_perhaps_not_meant_so(inside: Inside, mod
 
 def test_warnings_about_translations_are_summarised_on_stderr(inside: Inside, tmp_path: Path) -> None:
     box = Path(heedful.__file__).parent / "box" / "en-de-zh"
-    languages = ("-m", box, "--from", "en", "--to", "zh", "--device", "cpu")
-    (tmp_path / "page.en").write_text("Hello.\n</div>\n\n</p>\n")
+    languages = ("-m", box, "--from", "en", "--to", "zh", "--device", "cpu", "--method", "greedy")
+    odd = "\u04d8\u0487\ubd2b\ucb3e\ud002Haus"  # the model makes nothing of it
+    (tmp_path / "page.en").write_text(f"Hello.\n{odd}\n\n{odd}\n")
     summary = (
         'warning: 2 lines (2, 4): the translation was empty, so that the text was copied; --json shows "untranslated".'
     )
     stream = inside("translate", *languages, given=(tmp_path / "page.en").read_bytes())
-    assert stream.out.splitlines()[1:] == ["</div>", "", "</p>"]
+    assert stream.out.splitlines()[1:] == [odd, "", odd]
     assert stream.error.splitlines() == [summary]
     whole = inside("translate", *languages, "-i", tmp_path / "page.en", "-o", tmp_path / "page.zh")
     assert summary in whole.error.splitlines()
     assert (tmp_path / "page.zh").read_text() == stream.out
-    told = json.loads(inside("translate", *languages, "--json", "</div>").out)
-    assert (told["text"], told["warnings"]) == ("</div>", ["untranslated"])
-    unchecked = inside("translate", *languages, "--decoding.checks=false", "</div>")
+    told = json.loads(inside("translate", *languages, "--json", odd).out)
+    assert (told["text"], told["warnings"]) == (odd, ["untranslated"])
+    unchecked = inside("translate", *languages, "--decoding.checks=false", odd)
     assert (unchecked.out, unchecked.error) == ("\n", "")
 
 
