@@ -43,8 +43,8 @@ def split_sentences(text: str) -> list[str]:
 def split_long(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Pieces of a text that all fit: whole sentences where possible, else cut at clauses, at spaces, or anywhere.
 
-    Each sentence stays alone, a cut one in as few pieces as fit. `"".join(result) == text`; a character with its
-    combining marks is never cut apart, and only such a cluster may still not fit.
+    Each sentence stays alone, a cut one in as few pieces as fit. `"".join(result) == text`. A character with its
+    combining marks is cut apart only where it alone does not fit.
     """
     if not text or fits(text):
         return [text] if text else []
@@ -87,17 +87,21 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     return not following.islower()
 
 
+LAST_LEVEL = 3
+"""Where a sentence is cut, the gentlest way first: at clauses, at spaces, between clusters, anywhere."""
+
+
 def _cut(text: str, fits: Callable[[str], bool], *, level: int) -> list[str]:
     """Cut one sentence that does not fit, at the gentlest level that helps, and fill the pieces up again."""
     parts = _parts(text, level)
     if len(parts) == 1:
-        return parts if level == 2 else _cut(text, fits, level=level + 1)
+        return parts if level == LAST_LEVEL else _cut(text, fits, level=level + 1)
     result: list[str] = []
     position = 0
     while position < len(parts):
         count = _largest_fitting(parts, position, fits)
         if count == 0:
-            result.extend([parts[position]] if level == 2 else _cut(parts[position], fits, level=level + 1))
+            result.extend([parts[position]] if level == LAST_LEVEL else _cut(parts[position], fits, level=level + 1))
             count = 1
         else:
             result.append("".join(parts[position : position + count]))
@@ -106,8 +110,8 @@ def _cut(text: str, fits: Callable[[str], bool], *, level: int) -> list[str]:
 
 
 def _parts(text: str, level: int) -> list[str]:
-    if level == 2:
-        return _clusters(text)
+    if level >= 2:
+        return _clusters(text) if level == 2 else list(text)
     ends = [match.end() for match in (_CLAUSE, _SPACE)[level].finditer(text)]
     cuts = [0, *(end for end in ends if 0 < end < len(text)), len(text)]
     return [text[a:b] for a, b in pairwise(cuts)]
