@@ -22,7 +22,9 @@ from heedful import checkpoint
 from heedful.build import build_model
 from heedful.card import model_card
 from heedful.checkpoint import describe, load_model, load_weights, prepare_directory, save_model, verify
+from heedful.checkpoint import directory as files_of
 from heedful.checkpoint.directory import sha256
+from heedful.checkpoint.model import read_record
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
 from heedful.errors import ModelDirectoryError
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
@@ -618,3 +620,29 @@ def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path: Pat
 
     with pytest.raises(OSError, match="nowhere/file"):
         save_tensors(save_file, {"a": torch.zeros(3)}, tmp_path / "nowhere/file")
+
+
+def test_a_read_that_a_save_interrupts_is_repeated(saved: Path, tokenizers: dict[str, Tokenizer]) -> None:
+    """What was read partly before and partly after a save belongs to neither model."""
+    seen: list[float] = []
+
+    def read(files: files_of.Files) -> float:
+        fill = read_record(files)[1]["fill"]
+        if not seen:
+            save(saved, tokenizers["joint"], fill=2.0)
+        seen.append(fill)
+        return fill
+
+    assert files_of.steady(saved, read) == 2.0
+    assert seen == [1.0, 2.0]
+
+
+def test_a_header_that_is_too_long_is_refused_before_it_is_parsed(saved: Path) -> None:
+    contents = (saved / "model.safetensors").read_bytes()
+    length = int.from_bytes(contents[:8], "little")
+    padded = contents[8 : 8 + length] + b" " * 5_000_000
+    (saved / "model.safetensors").write_bytes(len(padded).to_bytes(8, "little") + padded + contents[8 + length :])
+    seal(saved)
+    for read in (load_model, describe):
+        with pytest.raises(ModelDirectoryError, match=r"header has .* are allowed"):
+            read(saved)

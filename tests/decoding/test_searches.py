@@ -91,6 +91,21 @@ def test_the_beam_waits_for_a_longer_hypothesis_that_the_penalty_favours():
         assert best.tokens == expected
 
 
+def test_the_beam_waits_for_the_longest_hypothesis_that_fits():
+    """With the end token it has one token more than `max_length`; a bound of one less would stop before it."""
+
+    class LongIsSure(TableModel):
+        def logits(self, source, prefix):
+            if not prefix:
+                return np.log([1e-9, 0.76, 1e-9, 0.24, 1e-9, 1e-9])
+            wanted = 3 if len(prefix) < 5 else EOS
+            return np.where(np.arange(6) == wanted, 0.0, -30.0)
+
+    config = DecodingConfig(beam_size=2, length_penalty="average", length_penalty_alpha=1.0)
+    ((best,),) = search(LongIsSure(), [[3]], config, max_lengths=[5])
+    assert best.tokens == [3] * 5 + [EOS]
+
+
 @given(st.integers(0, 10**6), sources, st.integers(1, 6))
 def test_a_beam_of_one_is_greedy(seed, ids, max_length):
     model = TableModel(seed=seed, scale=3.0)

@@ -539,3 +539,16 @@ def test_a_short_file_needs_few_workers(tmp_path: Path) -> None:
 
 def test_errors_are_of_the_kind_that_users_can_put_right() -> None:
     assert issubclass(DecodingError, HeedfulError) and issubclass(CorpusError, HeedfulError)
+
+
+def test_lines_are_on_the_disk_before_the_record_that_counts_them(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    synced, saved = os.fsync, Record.save
+    with monkeypatch.context() as patched:
+        patched.setattr(output_module.os, "fsync", lambda number: (events.append("fsync"), synced(number)))
+        patched.setattr(Record, "save", lambda record, path: (events.append("record"), saved(record, path)))
+        shout(text, tmp_path / "out")
+    places = [place for place, event in enumerate(events) if event == "record"]
+    assert len(places) > 3 and all(events[place - 1] == "fsync" for place in places)

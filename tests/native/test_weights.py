@@ -305,3 +305,18 @@ def test_what_is_found_does_not_depend_on_who_asks_at_the_same_time(directory: P
     with ThreadPoolExecutor(4) as workers:
         found = list(workers.map(translate, range(12)))
     assert all(one == found[0] for one in found)
+
+
+def test_a_tensor_that_ends_behind_the_file_is_refused(intact: bytes, tmp_path: Path) -> None:
+    """It begins inside: its end alone is out of bounds."""
+    count = int.from_bytes(intact[12:16], "little")
+    refused = 0
+    for number in range(count):
+        place = 192 + 96 * number
+        num_bytes = int.from_bytes(intact[place + 88 : place + 96], "little")
+        forged = bytearray(intact)
+        forged[place + 80 : place + 88] = (len(intact) - 64).to_bytes(8, "little")
+        if num_bytes > 64:
+            assert "out of bounds" in refusal(with_checksums(forged), tmp_path)
+            refused += 1
+    assert refused > 10

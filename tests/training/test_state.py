@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 import torch
 from small_runs import CPU, same
 
+from heedful.config import Config
 from heedful.errors import TrainingError
 from heedful.training import state as state_module
+from heedful.training.run_record import record_run
 from heedful.training.state import (
     TrainingState,
     load_state,
@@ -197,3 +200,35 @@ def test_random_states_come_back() -> None:
     first = torch.rand(5)
     restore_random(kept, CPU)
     assert torch.equal(torch.rand(5), first)
+
+
+def test_a_state_is_on_the_disk_before_older_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files, its folder's names, then the name of the folder itself."""
+    events: list[str] = []
+    for owner, name in ((state_module, "flush_directory"), (state_module, "write_durably"), (Path, "rename")):
+        original = getattr(owner, name)
+
+        def watched(path: Path, *rest: Any, original: Any = original, name: str = name) -> Any:
+            events.append(f"{name} {path.name}")
+            return original(path, *rest)
+
+        monkeypatch.setattr(owner, name, watched)
+    save_state(tmp_path, 5, some_state(5))
+    assert events == [
+        "write_durably tensors.safetensors",
+        "write_durably state.json",
+        "flush_directory incomplete-000000005",
+        "rename incomplete-000000005",
+        f"flush_directory {tmp_path.name}",
+    ]
+
+
+@pytest.mark.parametrize("name", ["seed", "tokens_per_step", "ema_decay", "optimizer", "label_smoothing", "r_drop"])
+def test_a_resumed_run_has_the_settings_it_began_with(tmp_path: Path, name: str) -> None:
+    others = {"optimizer": "muon", "seed": 7, "tokens_per_step": 77, "ema_decay": 0.5}
+    begun = Config()
+    changed = replace(begun, training=replace(begun.training, **{name: others.get(name, 0.25)}))
+    record_run(tmp_path / "run.json", begun, {"corpora": []}, resumed=False)
+    record_run(tmp_path / "run.json", begun, {"corpora": []}, resumed=True)
+    with pytest.raises(TrainingError, match=rf"training\.{name} was"):
+        record_run(tmp_path / "run.json", changed, {"corpora": []}, resumed=True)
