@@ -63,7 +63,8 @@ def value(found: Results | None, metric: int, *, interval: bool = False) -> str:
         return "–"
     one = found["scores"][metric]
     within = one["interval"]
-    return f"{one['value']:.1f}" + (f" ({within['low']:.1f}–{within['high']:.1f})" if interval and within else "")
+    shown = "undefined" if one["value"] is None else f"{one['value']:.1f}"
+    return shown + (f" ({within['low']:.1f}–{within['high']:.1f})" if interval and within else "")
 
 
 def signatures(results: Results, lang: str) -> str:

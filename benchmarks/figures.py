@@ -157,8 +157,11 @@ class Bench(ABC):
                 self.results["scores"][key] = self.measure_score(one, precision, search)
                 self.keep()
             known = self.results["scores"][key]
-            told = ", ".join(f"{value['name']} {value['value']:.2f}" for value in known["scores"])
-            say(f"[{number}/{len(tasks)}] {key}: {told} ({known['seconds']:.0f} s)")
+            shown = ", ".join(
+                f"{one['name']} {'undefined' if one['value'] is None else format(one['value'], '.2f')}"
+                for one in known["scores"]
+            )
+            say(f"[{number}/{len(tasks)}] {key}: {shown} ({known['seconds']:.0f} s)")
 
     def measure_part(self, name: str, measure: Callable[[], Any]) -> None:
         """A part that is measured as a whole, unless it is known of the same model."""

@@ -28,7 +28,7 @@ LARGEST: dict[str, dict[str, float]] = {
         "average_last": 1000,
     },
     "decoding": {
-        "beam_size": 1000, "num_best": 1000, "min_length": MOST_LENGTH, "max_length": MOST_LENGTH,
+        "beam_size": 1000, "num_best": 1 << 16, "min_length": MOST_LENGTH, "max_length": MOST_LENGTH,
         "max_extra_length": MOST_LENGTH, "no_repeat_ngram": MOST_LENGTH, "temperature": 1e6, "top_k": MOST_IDS,
         "tokens_per_batch": 1 << 30,
     },

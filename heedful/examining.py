@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heedful.config import Config, DecodingConfig
+from heedful.config import Config, DataConfig, DecodingConfig
 from heedful.errors import CorpusError
+from heedful.text.corpus import direction
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +50,7 @@ def evaluator(config: Config, prepared: Prepared, device: torch.device | str) ->
         from heedful.evaluation.score import score
         from heedful.training.report import Evaluation, Sample
 
-        decoding = replace(config.decoding, method="greedy", num_best=1)
+        decoding = replace(config.decoding, method="greedy", num_best=1, checks=False)
         texts = translate_pairs(model, prepared.tokenizer, pairs, decoding, device)
         references = [pair.target for pair in pairs]
         scores = score(
@@ -83,23 +84,35 @@ def translate_pairs(
     pairs: Sequence[TrainingPair],
     decoding: DecodingConfig,
     device: torch.device | str = "cpu",
-    *,
-    tell: Callable[[int], None] = lambda number: None,
 ) -> list[str]:
-    """Translations of the pairs' sources, each into its own target language; `tell` hears how many more are done.
-
-    `device` is where the module is, or where the engine computes.
-    """
+    """What a model, with nothing around it, makes of the pairs' sources; `device` is where it computes."""
     from heedful.decoding.translator import Translator
 
-    translator = Translator(model, tokenizer, replace(decoding, fast=True, shortlist=None, checks=False), device=device)
+    translator = Translator(model, tokenizer, replace(decoding, fast=True, shortlist=None), device=device)
+    return translate_with(translator, pairs, device=device)
+
+
+def translate_with(
+    translator: Translator,
+    pairs: Sequence[TrainingPair],
+    *,
+    device: torch.device | str,
+    source_language: str | None = None,
+    tell: Callable[[int], None] = lambda number: None,
+) -> list[str]:
+    """Translations of the pairs' sources, each into its own target language; `tell` hears how many more are done."""
     texts = [""] * len(pairs)
+    together = MOST_AT_ONCE_ON_CPU if str(device) == "cpu" else MOST_AT_ONCE
     for language in {pair.target_language for pair in pairs}:
         places = [place for place, pair in enumerate(pairs) if pair.target_language == language]
-        together = MOST_AT_ONCE_ON_CPU if str(device) == "cpu" else MOST_AT_ONCE
         for some in (places[start : start + together] for start in range(0, len(places), together)):
-            sources = [pairs[place].source for place in some]
-            for place, translation in zip(some, translator.translate(sources, target_language=language), strict=True):
+            found = translator.translate(
+                [pairs[place].source for place in some],
+                target_language=language,
+                source_language=source_language,
+                fast=True,
+            )
+            for place, translation in zip(some, found, strict=True):
                 texts[place] = translation.text
             tell(len(some))
     return texts
@@ -126,29 +139,38 @@ class Examined(NamedTuple):
     """How good the published model is with the engine that translates."""
 
     scores: list[Score]
-    valid_bleu: float | None
+    valid_score: float | None
 
 
 def examine(
-    config: Config, prepared: Prepared, device: torch.device, console: ConsoleReporter, *, valid_bleu: float | None
+    config: Config,
+    prepared: Prepared,
+    device: torch.device,
+    console: ConsoleReporter,
+    *,
+    valid_score: float | None,
+    score_name: str = "BLEU",
 ) -> Examined:
     """Score the published model with the engine that `heedful translate` uses on this device; write it into the card.
 
-    `valid_bleu` is what torch had in float32 with the same weights while they were trained: int8 is compared with it.
-    None, and valid is not scored again.
+    `valid_score` is what torch had in float32 with the same weights while they were trained, by the metric
+    `score_name`: int8 is compared with it. None, and valid is not scored again.
     """
     from heedful.checkpoint import load_model, save_model
     from heedful.decoding.translator import Translator
 
-    if not prepared.test_pairs and valid_bleu is None:
+    if not prepared.test_pairs and valid_score is None:
         return Examined([], None)
     loaded = load_model(config.output)
     translator = Translator.load(config.output, device=str(device))
     engine = " ".join(translator.engine_for())
     scores = score_test(config, prepared, translator, engine, console, device=device)
     valid: dict[str, Any] = {}
-    if valid_bleu is not None:
-        valid = compare_with_int8(config, prepared, translator, engine, valid_bleu, console)
+    used: float | None = None
+    if valid_score is not None:
+        used, valid = compare_with_int8(
+            config, prepared, translator, engine, console, float32=valid_score, name=score_name
+        )
     details = {**loaded.details, "training": {**loaded.details["training"], **valid}}
     plain = [{**one.to_dict(), "data": name, "engine": engine} for name, one in scores]
     save_model(
@@ -159,7 +181,7 @@ def examine(
         details=details,
         scores=plain,
     )
-    return Examined([one for _, one in scores], valid.get("valid_bleu"))
+    return Examined([one for _, one in scores], used)
 
 
 def score_test(
@@ -183,7 +205,8 @@ def score_test(
         name = names[index] if tag is None else f"{names[index]} into {tag}"
         console.note(f"Translating the {len(pairs):,} sentences of {name} with {engine} …")
         with console.counted(f"translating {name}", len(pairs)) as tell:
-            texts = translate_pairs(translator.engine, prepared.tokenizer, pairs, config.decoding, device, tell=tell)
+            source = source_of(config.data, index, tag)
+            texts = translate_with(translator, pairs, device=device, source_language=source, tell=tell)
         references = [pair.target for pair in pairs]
         translated.append((name, Aside(texts, references, target_language=tag or config.data.target_language)))
     found: list[tuple[str, Score]] = []
@@ -194,37 +217,54 @@ def score_test(
     return found
 
 
+def source_of(data: DataConfig, index: int, target: str | None) -> str | None:
+    """The language of the sources of a test corpus that are translated into this language, if it is known."""
+    if index >= len(data.test):
+        return None
+    known = direction(data.test[index], data)
+    is_turned = data.test[index].both_directions and target is not None and target == known.source
+    return known.target if is_turned else known.source
+
+
 def compare_with_int8(
     config: Config,
     prepared: Prepared,
     translator: Translator,
     engine: str,
-    float32: float,
     console: ConsoleReporter,
-) -> dict[str, Any]:
-    """BLEU on valid with the engine that translates and with native int8, for the card; a warning if int8 loses."""
+    *,
+    float32: float,
+    name: str,
+) -> tuple[float, dict[str, Any]]:
+    """The score on valid with the engine that translates, and for the card also with native int8 or in float32.
+
+    A warning says so if int8 loses.
+    """
     from heedful.decoding.engines.auto import is_native
     from heedful.decoding.engines.native_engine import load_native
     from heedful.native import available
 
     look = evaluator(config, prepared, "cpu")
     assert look is not None
+    key = f"valid_{name.lower()}"
     if not is_native(config.output, device="cpu", quantization=None):
         found = available()
         reason = "it cannot compute this model" if found else found.reason
-        console.note(f"Valid BLEU with {engine}: {float32:.1f}. Native int8 was not scored: {reason}.")
-        return {"valid_bleu": float32, "valid_bleu_engine": engine}
+        console.note(f"Valid {name} with {engine}: {float32:.1f}. Native int8 was not scored: {reason}.")
+        return float32, {key: float32, f"{key}_engine": engine}
     is_used = engine == INT8
     int8 = look(translator.engine if is_used else load_native(config.output, device="cpu")[0]).bleu
-    used, other, name = (int8, float32, "float32") if is_used else (float32, int8, "int8")
-    console.note(f"Valid BLEU with {engine}, which `heedful translate` uses here: {used:.1f} ({name}: {other:.1f}).")
+    used, other, precision = (int8, float32, "float32") if is_used else (float32, int8, "int8")
+    console.note(
+        f"Valid {name} with {engine}, which `heedful translate` uses here: {used:.1f} ({precision}: {other:.1f})."
+    )
     if float32 - int8 > MOST_LOST:
         console.warn(
-            f"int8 loses {float32 - int8:.1f} BLEU on valid: native int8 {int8:.1f}, float32 {float32:.1f}. On CPUs "
+            f"int8 loses {float32 - int8:.1f} {name} on valid: native int8 {int8:.1f}, float32 {float32:.1f}. On CPUs "
             f"`heedful translate` uses int8. Add --quantization float32 to it, which is slower, or train with more "
             f"steps or a higher training.learning_rate."
         )
-    return {"valid_bleu": used, "valid_bleu_engine": engine, f"valid_bleu_{name}": other}
+    return used, {key: used, f"{key}_engine": engine, f"{key}_{precision}": other}
 
 
 class Evaluated(NamedTuple):

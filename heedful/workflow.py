@@ -96,14 +96,14 @@ def train(
     examined = Examined([], loop.best.published_bleu)
     with locks:
         if world.is_first:
-            examined = finish(config, prepared, loop, console, is_bleu=make_evaluate is None)
+            examined = finish(config, prepared, loop, console, is_usual=make_evaluate is None)
     best = loop.best
     return TrainingResult(
         output=Path(config.output),
         steps=loop.spent.steps,
         stopped_by=loop.stopped_by,
         valid_loss=best.published_loss,
-        valid_bleu=examined.valid_bleu,
+        valid_bleu=examined.valid_score,
         valid_score_name=best.published_score_name,
         scores=tuple(examined.scores),
         first_step=stopwatch.first_step,
@@ -445,11 +445,11 @@ def publisher(
 
 
 def finish(
-    config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter, *, is_bleu: bool
+    config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter, *, is_usual: bool
 ) -> Examined:
     """Choose what aligns the published model, score it with the engine that translates, write both into it.
 
-    `is_bleu`: the score on valid was BLEU, which that engine can be compared by.
+    `is_usual`: valid was scored as usual, so that the engine can be compared by that score.
     """
     examined = Examined([], loop.best.published_bleu)
     interrupted = loop.stopped_by not in (None, "early stopping")
@@ -458,10 +458,16 @@ def finish(
     if interrupted:
         console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")
     else:
-        is_bleu = is_bleu and loop.best.published_score_name == "BLEU"
-        float32 = loop.best.published_bleu if is_bleu and config.training.bleu_sentences else None
+        float32 = loop.best.published_bleu if is_usual and config.training.bleu_sentences else None
         try:
-            found = examine(config, prepared, loop.device, console, valid_bleu=float32)
+            found = examine(
+                config,
+                prepared,
+                loop.device,
+                console,
+                valid_score=float32,
+                score_name=loop.best.published_score_name,
+            )
         except KeyboardInterrupt:
             console.note(
                 f"Stopped while the finished model was scored. The model in {config.output} is complete and saved; "

@@ -153,19 +153,22 @@ def test_the_final_scores_are_those_of_the_engine_that_translates_and_name_it(
     assert (found.engine, found.weights) == ("native", "int8")
     assert [score.value for score in found.scores] == [score.value for score in result.scores]
     details = load_model(output).details
-    assert [score["engine"] for score in details["scores"]] == ["native int8"] * 3
-    training = details["training"]
-    assert training["valid_bleu"] == result.valid_bleu and training["valid_bleu_engine"] == "native int8"
-    assert training["valid_bleu_float32"] == min(
+    assert [score["engine"] for score in details["scores"]] == ["native int8"] * 5
+    training, key = details["training"], f"valid_{result.valid_score_name.lower()}"
+    assert training[key] == result.valid_bleu and training[f"{key}_engine"] == "native int8"
+    assert training[f"{key}_float32"] == min(
         line["bleu"] for line in log_of(output) if line["event"] == "valid" and line["loss"] == result.valid_loss
     )
     card = (output / "README.md").read_text("utf-8")
-    assert "| Metric | Value | 95 % | On | Engine |" in card and "| valid bleu engine | native int8 |" in card
+    assert (
+        "| Metric | Value | 95 % | On | Engine |" in card
+        and f"| {key.replace('_', ' ')} engine | native int8 |" in card
+    )
     export_own(output, folder / "small", compact=True)
     assert "before the weights were rounded" not in (folder / "small" / "README.md").read_text("utf-8")
     print_rows(rows_of(describe(output)))
     shown = capsys.readouterr().out
-    assert "valid bleu engine native int8" in shown and shown.count("(native int8)") == 3
+    assert f"{key.replace('_', ' ')} engine native int8" in shown and shown.count("(native int8)") == 5
 
 
 @native_only
@@ -175,14 +178,14 @@ def test_a_loss_by_int8_is_told_with_both_figures_and_the_remedy(
     request = request_for(folder, tmp_path / "out", training__steps=4)
     workflow.train(request)
     told = capsys.readouterr().err
-    assert "Valid BLEU with native int8, which `heedful translate` uses here:" in told and "Warning" not in told
+    assert "with native int8, which `heedful translate` uses here:" in told and "Warning" not in told
     config, prepared = settle(request), Prepared.open(tmp_path / "out" / "training" / "data")
-    examined = examine(config, prepared, torch.device("cpu"), ConsoleReporter(), valid_bleu=90.0)
+    examined = examine(config, prepared, torch.device("cpu"), ConsoleReporter(), valid_score=90.0, score_name="chrF2")
     told = capsys.readouterr().err
-    assert examined.valid_bleu is not None
-    assert f"native int8 {examined.valid_bleu:.1f}, float32 90.0." in told
+    assert examined.valid_score is not None
+    assert f"native int8 {examined.valid_score:.1f}, float32 90.0." in told
     assert told.count("Warning: int8 loses") == 1 and "--quantization float32" in told
-    assert describe(tmp_path / "out")["details"]["training"]["valid_bleu_float32"] == 90.0
+    assert describe(tmp_path / "out")["details"]["training"]["valid_chrf2_float32"] == 90.0
 
 
 def test_without_the_native_engine_torch_is_scored_and_named(
@@ -199,7 +202,8 @@ def test_without_the_native_engine_torch_is_scored_and_named(
     details = describe(tmp_path / "out")["details"]
     assert {score["engine"] for score in details["scores"]} == {"torch float32"}
     training = details["training"]
-    assert (training["valid_bleu"], training["valid_bleu_engine"]) == (result.valid_bleu, "torch float32")
+    key = f"valid_{result.valid_score_name.lower()}"
+    assert (training[key], training[f"{key}_engine"]) == (result.valid_bleu, "torch float32")
 
 
 def test_the_model_card_tells_data_scores_licence_and_numbers(
@@ -259,10 +263,10 @@ def test_interrupted_while_the_test_corpora_are_translated_the_model_is_there(
 ) -> None:
     from heedful import examining
 
-    def interrupted(*arguments: Any) -> list[str]:
+    def interrupted(*arguments: Any, **settings: Any) -> list[str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(examining, "translate_pairs", interrupted)
+    monkeypatch.setattr(examining, "translate_with", interrupted)
     test = write_pairs(folder, "interrupted", 12, seed=7)
     request = request_for(folder, tmp_path / "model", data__test=[test], training__bleu_sentences=0)
     with pytest.raises(KeyboardInterrupt):
@@ -507,13 +511,10 @@ def test_what_was_put_back_goes_on_as_if_nothing_had_been(folder: Path, stopped:
 
 def test_a_run_that_began_before_there_were_orders_goes_on(folder: Path, stopped: Path, tmp_path: Path) -> None:
     run = shutil.copytree(stopped, tmp_path / "run")
-    for path in (run / "training" / "run.json", *run.glob("training/states/*/state.json")):
-        record = json.loads(path.read_text())
-        if "data" in record:
-            del record["data"]["order"]
-        else:
-            del record["values"]["rows"]
-        path.write_text(json.dumps(record))
+    path = run / "training" / "run.json"
+    record = json.loads(path.read_text())
+    del record["data"]["order"]
+    path.write_text(json.dumps(record))
     with pytest.raises(TrainingError, match=r"data\.order was 'pairs' when this run began and is 'blocks' now"):
         workflow.train(request_for(folder, run, data__order="blocks"), resume=True, quiet=True)
     assert workflow.train(request_for(folder, run, training__steps=3), resume=True, quiet=True).steps == 3

@@ -424,7 +424,7 @@ class Translator:
 
     def _check_texts(
         self,
-        texts: Sequence[str],
+        texts: Sequence[object],
         target_prefix: Sequence[str | None] | None,
         target_language: str | Mapping[str, str] | None,
     ) -> None:

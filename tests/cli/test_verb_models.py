@@ -157,16 +157,17 @@ def test_verbs_take_names(box: Path, inside: Inside, model: Path, corpus: Corpus
 
 
 def test_each_line_goes_its_own_way_in_order(box: Path, inside: Inside) -> None:
+    plain = [*SHORT, "--decoding.checks=false"]  # the model knows nothing: empty translations would be warned of
     texts = ["Guten Morgen", "早上好", "", "42", "Wie geht es dir?"]
     whole = "".join(f"{text}\n" for text in texts).encode()
-    told = inside("translate", "--json", *SHORT, given=whole)
+    told = inside("translate", "--json", *plain, given=whole)
     lines = [json.loads(line) for line in told.out.splitlines()]
     assert [line["source"] for line in lines] == texts and "warning" not in told.error
     assert [line.get("source_language") for line in lines] == ["de", "zh", None, None, "de"]
     assert {line["target_language"] for line in lines} == {"en"} and lines[0]["language_confidence"] > 0.9
-    apart = [inside("translate", *SHORT, text).out for text in texts if text]
+    apart = [inside("translate", *plain, text).out for text in texts if text]
     assert "".join(apart) == "".join(f"{line['text']}\n" for line in lines if line["source"])
-    assert inside("translate", *SHORT, "--to", "en", given=whole).out == inside("translate", *SHORT, given=whole).out
+    assert inside("translate", *plain, "--to", "en", given=whole).out == inside("translate", *plain, given=whole).out
 
 
 def test_where_a_choice_is_left_somebody_must_make_it(box: Path, inside: Inside) -> None:

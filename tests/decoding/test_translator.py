@@ -336,7 +336,7 @@ def test_load_gives_the_saved_model_and_settings(tmp_path, transformer, tokenize
     config = Config(
         model=transformer.config,
         data=DataConfig(source_language="en", target_language="de"),
-        decoding=DecodingConfig(beam_size=2, max_length=7),
+        decoding=DecodingConfig(beam_size=2, max_length=7, checks=False, protect=False),
     )
     details = {"lengths": {"source_p99": 40}}
     save_model(tmp_path / "model", weights=transformer, config=config, tokenizer=tokenizer, details=details)

@@ -37,7 +37,7 @@ def translate(engine: NativeEngine) -> list[list[list[int]]]:
     [
         lambda engine: engine.guesses(),
         lambda engine: engine.logits([5, 3], [2]),
-        lambda engine: engine.align_ids([[5, 3]], [[2]]),
+        lambda engine: engine.align_ids([[5, 3]], [[2]], layer=0),
         translate,
     ],
     ids=["guesses", "logits", "align_ids", "translate_ids"],

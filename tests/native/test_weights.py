@@ -206,7 +206,7 @@ def test_a_model_directory_is_translated_without_torch(directory: Path) -> None:
         "import sys; from pathlib import Path; from types import SimpleNamespace as Special\n"
         "from heedful.config import DecodingConfig; from heedful.native import NativeEngine\n"
         f"engine = NativeEngine.load({str(directory)!r}, precision='float32')\n"
-        "special = Special(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))\n"
+        "special = Special(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,), byte_ids=())\n"
         "found = engine.translate_ids([[9, 8, 7, 3]], DecodingConfig(), special, max_lengths=[9])\n"
         "assert 'torch' not in sys.modules; print(found[0][0].tokens)"
     )

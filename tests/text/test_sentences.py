@@ -62,5 +62,12 @@ def test_what_fits_stays_whole_and_nothing_gives_nothing() -> None:
 
 def test_a_character_keeps_its_marks() -> None:
     text = "e\u0301" * 3 + "👩\u200d🚀" + "🇩🇪🇫🇷"
-    pieces = split_long(text, lambda piece: len(piece) <= 1)
+    pieces = split_long(text, lambda piece: len(piece) <= 3)
     assert pieces == ["e\u0301", "e\u0301", "e\u0301", "👩\u200d🚀", "🇩🇪", "🇫🇷"]
+
+
+def test_a_cluster_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
+    text = "Good morning, a" + "\u0301" * 260 + " and more."
+    pieces = split_long(text, lambda piece: len(piece.encode()) <= 100)
+    assert "".join(pieces) == text
+    assert all(len(piece.encode()) <= 100 for piece in pieces)
