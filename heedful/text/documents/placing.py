@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from heedful.text.documents.document import Mark, MarkedText
+from heedful.text.protected_spans import find_spans
 
 Span = tuple[int, int]
 Link = tuple[Span, Span]
@@ -61,19 +62,42 @@ def place(content: MarkedText, translation: str, links: Sequence[Link] | None) -
     return _Placing(content, translation, links or ()).placed()
 
 
+def _kept_words(source: str, translation: str) -> list[_Word]:
+    """URLs, addresses, placeholders and the like: one word each, which comes from its own like in the source."""
+    places: dict[str, list[Span]] = {}
+    for span in find_spans(source):
+        places.setdefault(source[span.start : span.end], []).append((span.start, span.end))
+    words = []
+    for span in find_spans(translation):
+        own = places.get(translation[span.start : span.end])
+        if own:
+            words.append(_Word(span.start, span.end, (own.pop(0),), is_mark=False, is_small=False))
+    return words
+
+
 class _Placing:
     def __init__(self, content: MarkedText, translation: str, links: Sequence[Link]) -> None:
         self.content, self.text = content, translation
-        self.words = [
-            _Word(
-                match.start(),
-                match.end(),
-                tuple(source for source, (start, end) in links if start < match.end() and match.start() < end),
-                bool(_EDGES.fullmatch(match.group())),
-                match.group().lower() in SMALL_WORDS,
-            )
-            for match in _WORDS.finditer(translation)
-        ]
+        kept = _kept_words(content.text, translation)
+        taken = [word.sources[0] for word in kept]
+        links = [link for link in links if not any(s < link[0][1] and link[0][0] < e for s, e in taken)]
+        self.words = sorted(
+            [
+                *kept,
+                *(
+                    _Word(
+                        match.start(),
+                        match.end(),
+                        tuple(source for source, (start, end) in links if start < match.end() and match.start() < end),
+                        bool(_EDGES.fullmatch(match.group())),
+                        match.group().lower() in SMALL_WORDS,
+                    )
+                    for match in _WORDS.finditer(translation)
+                    if not any(word.start < match.end() and match.start() < word.end for word in kept)
+                ),
+            ],
+            key=lambda word: word.start,
+        )
         self.spans: list[Span | None] = [None] * len(content.marks)
 
     def placed(self) -> MarkedText:

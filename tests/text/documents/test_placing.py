@@ -90,3 +90,12 @@ def test_what_is_kept_replaces_what_stands_for_it() -> None:
         assert compose(place(kept, target, []), str) == "Zuerst <code>a &lt; b</code> ausführen."
     lost = compose(place(kept, "Zuerst ausführen.", linked(source, "Zuerst ausführen.", "first-Zuerst")), str)
     assert lost.count("<code>a &lt; b</code>") == 1 and "Zuerst" in lost and "ausführen" in lost
+
+
+@pytest.mark.parametrize("links", [[], [((9, 13), (9, 13)), ((14, 21), (27, 30))]])
+def test_a_tag_around_an_address_stays_around_the_whole_address(links: list[Link]) -> None:
+    """Subwords link only parts of it."""
+    source = "Write to info@example.com."
+    content = MarkedText(source, (Mark(9, 25, "<a>", "</a>"),))
+    placed = place(content, "Bitte an info@example.com schreiben.", links)
+    assert [(mark.start, mark.end) for mark in placed.marks] == [(9, 25)]
