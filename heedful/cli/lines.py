@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.compression import compressing
-from heedful.text.corpus import open_file, read_lines
+from heedful.text.corpus import MOST_BYTES_TO_TRANSLATE, open_file, read_lines
 
 BLOCK = 1 << 17  # bytes that are asked for at once; a slow pipe gives fewer, and its lines are translated at once
 STANDARD_INPUT = "standard input"
@@ -54,9 +54,16 @@ def _decoded(file: BinaryIO, name: str, *, keep_cr: bool = False) -> Iterator[li
 def _portions(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
     """Whole lines without their LF, as many as have arrived; the last line may lack its LF."""
     rest: list[bytes] = []
+    size = number = 0
     while block := _read(file, name):
         first, *others = block.split(b"\n")
         rest.append(first)
+        size = len(others[-1]) if others else size + len(first)
+        number += len(others)
+        if size > MOST_BYTES_TO_TRANSLATE:
+            raise CorpusError(
+                f"{name}:{number + 1}: this line has more than {MOST_BYTES_TO_TRANSLATE:,} bytes; break it into lines."
+            )
         if others:
             yield [b"".join(rest), *others[:-1]]
             rest = [others[-1]]

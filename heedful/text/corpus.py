@@ -27,6 +27,8 @@ from heedful.text.tables import open_table
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HOMES = ("home", "Users")
 """Folders that hold one for each user."""
+MOST_BYTES_TO_TRANSLATE = 16_000_000
+"""Of a line; a longer one is no text that a person wrote, and a file without line ends could fill the memory."""
 LONGEST_LINE = 1 << 18
 """Bytes of a line that are kept in memory. No row of a batch takes as many tokens, so a longer line is never used."""
 EARLY_LOOK = 1000  # a file that is no text is refused after this many lines, not after the last

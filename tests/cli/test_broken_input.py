@@ -150,3 +150,21 @@ def test_escape_sequences_of_a_model_are_not_printed(inside: Inside, model: Path
     (tmp_path / "copy/checksums.json").write_text(json.dumps(sums), "utf-8")
     shown = inside("info", tmp_path / "copy").out
     assert "\\x1b]0;owned" in shown and not any(character in shown for character in "\x1b\x07\x9b")
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_a_gzip_bomb_is_refused_after_the_lines_before_it(
+    inside: Inside, model: Path, tmp_path: Path, to_file: bool
+) -> None:
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"7\n8\n")
+        for _ in range(40):
+            file.write(bytes(1 << 20))
+    output = ["-o", tmp_path / "out"] if to_file else []
+    ended = inside("translate", "-m", model, "-i", path, *output)
+    ended.refused("bomb.gz:3", "break it into lines")
+    if to_file:
+        assert (tmp_path / "out.partial").read_bytes().count(b"\n") == 2
+    else:
+        assert ended.out.count("\n") == 2

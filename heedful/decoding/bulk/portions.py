@@ -15,6 +15,7 @@ from pathlib import Path
 
 from heedful.errors import CorpusError
 from heedful.text.compression import decompressed
+from heedful.text.corpus import MOST_BYTES_TO_TRANSLATE
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -87,7 +88,7 @@ def read_portions(path: str, sizes: Sizes) -> Iterator[Portion]:
     try:
         with open(path, "rb", buffering=1 << 20) as stored, decompressed(stored, path) as file:
             while True:
-                lines, damage = _take(file.readline, sizes[number], path)
+                lines, damage = _take(file.readline, sizes[number], path, first_line)
                 digest.update(b"".join(lines))
                 if lines or damage:
                     yield Portion(number, first_line, lines, digest.hexdigest(), stored.tell(), damage)
@@ -98,10 +99,16 @@ def read_portions(path: str, sizes: Sizes) -> Iterator[Portion]:
         raise CorpusError(f"{path}: there is no such file.") from None
 
 
-def _take(read: Callable[[], bytes], count: int, path: str) -> tuple[list[bytes], CorpusError | None]:
+def _take(
+    read: Callable[[int], bytes], count: int, path: str, first_line: int
+) -> tuple[list[bytes], CorpusError | None]:
     lines: list[bytes] = []
     try:
-        while len(lines) < count and (line := read()):
+        while len(lines) < count and (line := read(MOST_BYTES_TO_TRANSLATE)):
+            if len(line) == MOST_BYTES_TO_TRANSLATE:
+                place = f"{path}:{first_line + len(lines)}"
+                longest = f"{MOST_BYTES_TO_TRANSLATE:,}"
+                return lines, CorpusError(f"{place}: this line has {longest} bytes or more; break it into lines.")
             lines.append(line)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         damage = f"{path}: cannot be read: {error}. The file is damaged, cut off or not readable."
