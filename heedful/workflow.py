@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,8 +178,13 @@ def run(
         if start is not None and (remark := start.compare(loop.best, config, is_over=is_over)) is not None:
             reporter.note(remark)
         world.wait()
+    except OSError as error:
+        error.filename = error.filename or str(Path(config.output) / "training")
+        error.add_note("What was saved before is intact: once there is space, the same command goes on with --resume.")
+        raise
     finally:
-        reporter.close()
+        with suppress(OSError):
+            reporter.close()
     return loop
 
 

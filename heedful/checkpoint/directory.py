@@ -224,7 +224,9 @@ def _replace_files(directory: Path, write: Callable[[Path], None]) -> None:
         _finish(directory)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
-        raise ModelDirectoryError(f"{directory}: cannot save the model: {error}.") from error
+        raise ModelDirectoryError(
+            f"{directory}: cannot save the model: {error}. What was saved there before is intact."
+        ) from error
 
 
 def _seal(staging: Path) -> None:
