@@ -157,8 +157,8 @@ def named_rows(loaded: LoadedModel, table: dict[str, dict[AlignmentSource, float
     for name, chosen in sources.items():
         if chosen is not None:
             head = "mean" if chosen.head is None else f"head {chosen.head}"
-            told = f"{name} (layer {chosen.layer}, offset {chosen.offset}, {head})"
-            yield [told, *(f"{errors[chosen]:.1f}" for errors in table.values())]
+            shown = f"{name} (layer {chosen.layer}, offset {chosen.offset}, {head})"
+            yield [shown, *(f"{errors[chosen]:.1f}" for errors in table.values())]
     yield ["the best of all, direction by direction", *(f"{min(errors.values()):.1f}" for errors in table.values())]
 
 

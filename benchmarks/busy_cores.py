@@ -121,8 +121,8 @@ def main() -> None:
                 ratios = [two / one for two, one in pairs]
                 cells = [f"{statistics.median(times):.1f} s" for times in found.values()]
                 cells = [cell.replace("inf s", f"over {chosen.limit:g} s") for cell in cells]
-                told = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
-                rows.append(f"| `{task}` | {beside} | {' | '.join(cells)} | {told} |")
+                shown = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+                rows.append(f"| `{task}` | {beside} | {' | '.join(cells)} | {shown} |")
     import torch
 
     print("# One and two threads on busy cores\n")

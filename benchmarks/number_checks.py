@@ -1,4 +1,4 @@
-"""How well translations with other numbers are told from correct ones, and what a second search makes of them.
+"""How well translations with other numbers are distinguished from correct ones, and what a second search makes of them.
 
     python benchmarks/number_checks.py data > table.md        (a folder with newstest/, tatoeba-en-de/ and so on)
 

@@ -180,7 +180,7 @@ def run(
         world.wait()
     except OSError as error:
         error.filename = error.filename or str(Path(config.output) / "training")
-        error.add_note("What was saved before is intact: once there is space, the same command goes on with --resume.")
+        error.add_note("What was saved before is intact: once there is space, run the same command with --resume.")
         raise
     finally:
         with suppress(OSError):

@@ -277,7 +277,7 @@ def has_prose(text: str) -> bool:
 
 
 def without_spans(text: str) -> str:
-    """A text with a space in the place of each span: what its language can be told by."""
+    """A text with a space in the place of each span: which leaves what shows its language."""
     pieces, end = [], 0
     for span in find_spans(text):
         pieces.append(text[end : span.start])

@@ -39,16 +39,16 @@ def mail(tmp_path: Path) -> Path:
 
 
 def test_a_short_line_in_another_language_does_not_stop_a_file(inside: Inside, mail: Path, tmp_path: Path) -> None:
-    told = inside(*BUNDLED, "-i", mail)
-    assert told.code == 0 and told.out.count("\n") == MAIL.count("\n")
-    assert "warning: line 10 may be in 'en'" in told.error and "taken to be in 'de'" in told.error
-    assert "line 8 looks as if it were in 'en' already" in told.error
-    lines = told.out.splitlines()
+    shown = inside(*BUNDLED, "-i", mail)
+    assert shown.code == 0 and shown.out.count("\n") == MAIL.count("\n")
+    assert "warning: line 10 may be in 'en'" in shown.error and "taken to be in 'de'" in shown.error
+    assert "line 8 looks as if it were in 'en' already" in shown.error
+    lines = shown.out.splitlines()
     expected = inside(*BUNDLED, "--from", "de", "-i", mail).out.splitlines()
     assert lines == expected and lines[9] == "Team Support"
-    assert inside(*BUNDLED, given=MAIL.encode()).out == told.out  # a pipe
+    assert inside(*BUNDLED, given=MAIL.encode()).out == shown.out  # a pipe
     assert inside(*BUNDLED, "-i", mail, "-o", "out").code == 0
-    assert (tmp_path / "out").read_text(encoding="utf-8") == told.out
+    assert (tmp_path / "out").read_text(encoding="utf-8") == shown.out
     about = [json.loads(line) for line in inside(*BUNDLED, "--json", "-i", mail).out.splitlines()]
     assert [one.get("source_language") for one in about] == ["de", "de", "de", None, "de", None, "de", "en", "de", "de"]
 
@@ -120,8 +120,8 @@ def test_in_python_a_text_in_doubt_goes_by_the_others_only_where_it_would_be_an_
     assert "like the rest" in (found[1].remark or "")
     with pytest.raises(TextError, match="text 2 is in 'en'"):
         translator.translate(["Wir freuen uns auf den Abend.", "This is a long sentence in English."], max_length=4)
-    told = translator.translate(["Team Support"], likely_language="de", max_length=4)[0]
-    assert (told.source_language, told.target_language) == ("de", "en")
+    shown = translator.translate(["Team Support"], likely_language="de", max_length=4)[0]
+    assert (shown.source_language, shown.target_language) == ("de", "en")
     lines = list(translator.translate_lines(iter(MAIL.splitlines()), chunk_size=3, max_length=4))
     assert [one.target_language for one in lines] == ["en"] * 10
 
@@ -129,8 +129,8 @@ def test_in_python_a_text_in_doubt_goes_by_the_others_only_where_it_would_be_an_
 @pytest.mark.parametrize("name", ["DE", "de-DE", "de_DE", "german", "Deutsch", "ger", "deu"])
 def test_languages_are_accepted_as_people_write_them(name: str) -> None:
     translator = heedful.Translator.load("en-de-zh")
-    told = translator.translate(["Good morning."], target_language=name, source_language="English")[0]
-    assert (told.text, told.source_language, told.target_language) == ("Guten Morgen!", "en", "de")
+    shown = translator.translate(["Good morning."], target_language=name, source_language="English")[0]
+    assert (shown.text, shown.source_language, shown.target_language) == ("Guten Morgen!", "en", "de")
 
 
 def test_the_program_accepts_them_too(inside: Inside, tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def test_a_translator_is_pickled_by_its_path_and_settings(translator: heedful.Tr
 
 
 def test_its_repr_tells_model_engine_and_languages(translator: heedful.Translator) -> None:
-    told = repr(translator)
+    shown = repr(translator)
     for words in ("Translator('", "en-de-zh'", "engine='", "de → en, "):
-        assert words in told
+        assert words in shown
     assert "0x" not in repr(heedful.Translator(translator.engine, translator.tokenizer))
 
 

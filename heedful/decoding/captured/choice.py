@@ -79,7 +79,10 @@ def choose_plainly(slots: Slots, slot: int, end: int) -> None:
 
 
 def state_after(slots: Slots, state: int, token: int, room: int) -> int:
-    """Where a token leads; one that may not come, as in a prefix, begins anew. `room`: tokens after the next one."""
+    """The state after a token; one that may not come, as in a prefix, starts from COMPLETE.
+
+    `room`: tokens after the next one.
+    """
     after = int(slots.follows[state, token])
     after = after if after >= 0 else max(int(slots.follows[0, token]), 0)
     return slots.num_states + max(room, 0) if after == 0 and room < NEAR_LIMIT else after

@@ -14,7 +14,7 @@ class Characters {
 
     // `byte_ids`: the token of each byte, or nullptr if the vocabulary has none. `forbidden`: tokens never to be chosen.
     void set(const int32_t* byte_ids, int32_t vocab_size, const int32_t* forbidden, int32_t num_forbidden);
-    // The state after a token. One that may not come, as in a forced prefix, begins anew.
+    // The state after a token. One that may not come, as in a forced prefix, starts from the beginning.
     int next(int state, int32_t token) const;
     // Between characters: the tokens that may not come, in rising order.
     const std::vector<int32_t>& forbidden() const { return forbidden_; }
