@@ -4,8 +4,8 @@
 #   bash configs/bundled-text.sh data teacher student distilled text
 #
 # data: the corpora, plain or .xz; teacher: made by bundled-teacher.py import; student: the model before this
-# training, in int8. words.tsv beside this script: the most frequent words of the dictionary of jieba, with their kinds
-# (MIT licence, Sun Junyi and contributors). TOY=5 takes so many lines of each file; DEVICE=cpu runs without a GPU. Files that are whole are kept.
+# training, in int8. The most frequent words come from the dictionary of the package jieba, which must be installed, or
+# whose dict.txt DICTIONARY names. TOY=5 takes so many lines of each file; DEVICE=cpu runs without a GPU. Files that are whole are kept.
 set -euo pipefail
 if [ $# != 5 ]; then echo "bundled-text.sh: say DATA TEACHER STUDENT DISTILLED TEXT, not '$*'." >&2; exit 2; fi
 data=$1 teacher=$2 student=$3 out=$4 text=$5
@@ -17,6 +17,11 @@ most() { sed -n "1,${TOY:-${1:-\$}}p"; }
 part() { sed -n "$1,${2}p" | most; }
 write() { if [ ! -e "$out/$1" ]; then cat > "$out/$1.new"; mv "$out/$1.new" "$out/$1"; else cat > /dev/null; fi; }
 parliament() { cat "$out/parliament.en"; }
+dictionary=${DICTIONARY:-$($python -c 'import jieba; print(jieba.__path__[0] + "/dict.txt")')}
+frequent() { # words of two characters or more with their kinds, without names of people, numbers and times
+  LC_ALL=C sort -k2,2nr "$dictionary" | LC_ALL=C awk 'length($1) > 3 && $1 !~ /[ -~]/ && $3 !~ /^(nr|m|t|o|eng|x)/ {
+    print $1 "\t" $3 }' | sed -n 1,45000p
+}
 choose() { $python "$here/bundled-select.py" "$@"; }
 teach() { # teach IN OUT [--num-best 4 | --beams 1]
   if [ ! -e "$2" ]; then $python "$here/bundled-teacher.py" translate "$teacher" "$1" "$2" --device "$device" "${@:3}"; fi
@@ -47,8 +52,8 @@ lines mono-zh/laws-zh.txt | most | write laws.zh
 lines mono-zh/tatoeba-zh.txt | most | write sayings.zh
 for c in tatoeba 3am mlqe-pe; do lines $c-en-zh/train.zh | most; done | write near.zh
 for c in tatoeba 3am mlqe-pe; do lines $c-en-zh/train.en | most; done | write near.ref.en
-cat "$here/words.tsv" | cut -f1 | most | write words.zh
-cat "$here/words.tsv" | cut -f2 | most | write words.kind
+frequent | cut -f1 | most | write words.zh
+frequent | cut -f2 | most | write words.kind
 log lines are there
 
 jobs=()
