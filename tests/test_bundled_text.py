@@ -32,7 +32,6 @@ def table(path: Path) -> list[list[str]]:
         ("masked-sentences", 3),
         ("places", 3),
         ("regions", 5),
-        ("words", 2),
     ],
 )
 def test_a_list_has_no_empty_cells_and_no_row_twice(name: str, columns: int) -> None:
