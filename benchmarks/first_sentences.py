@@ -33,14 +33,14 @@ def rows() -> list[dict[str, str]]:
 def table_of(name: str, source: str, made: list[str]) -> list[str]:
     """A row of the table for each kind of sentence, and one for all."""
     target = "en" if source == "zh" else "zh"
-    told = []
+    table = []
     for kind in ("everyday", "machine learning", None):
         chosen = [(text, row[target]) for text, row in zip(made, rows(), strict=True) if kind in (None, row["kind"])]
         found = score([one for one, _ in chosen], [other for _, other in chosen], metrics=("bleu", "chrf"),
                       target_language=target)  # fmt: skip
         cells = " | ".join(f"{one.value:.1f}" for one in found)
-        told.append(f"| {name} | {source} → {target} | {kind or 'all'} | {len(chosen)} | {cells} |")
-    return told
+        table.append(f"| {name} | {source} → {target} | {kind or 'all'} | {len(chosen)} | {cells} |")
+    return table
 
 
 def main() -> None:

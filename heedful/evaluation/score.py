@@ -161,8 +161,8 @@ def most_tokens(metric: Any, texts: Sequence[Sequence[str]], enough: int) -> int
 def missing_ngrams(whose: str, longest: int, order: int) -> str:
     """Which n-grams are missing, in words."""
     names = [f"{n}-grams" for n in range(longest + 1, order + 1)]
-    told = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    return f"no {whose} has {longest + 1} token{'s' if longest else ''}: {told} are missing"
+    missing = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f"no {whose} has {longest + 1} token{'s' if longest else ''}: {missing} are missing"
 
 
 def build_metric(name: str, *, target_language: str | None, tokenize: str | None, lowercase: bool) -> Metric:

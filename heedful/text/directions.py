@@ -137,10 +137,10 @@ class Directions:
             return Choice(found, only, confidence, self._doubt(doubtful, only, likely))
         if usual is not None:
             return Choice(found, usual, confidence, self._remark(found, usual, foreign))
-        told = ", ".join(self.targets_of(found))
-        told = f"is in {found!r} and may go into {told}" if found else f"may go into {told}"
+        way = ", ".join(self.targets_of(found))
+        way = f"is in {found!r} and may go into {way}" if found else f"may go into {way}"
         other = ", or its true language (--from, source_language)" if source is None and found else ""
-        raise DecodingError(f"{told}; no target language was given. Name one of them (--to, target_language){other}.")
+        raise DecodingError(f"{way}; no target language was given. Name one of them (--to, target_language){other}.")
 
     def _follows(self, text: str, confidence: float | None, likely: str | None, source: str | None) -> bool:
         """Whether a text with words is taken to be in the language of the lines around it."""
