@@ -1,11 +1,11 @@
 """The test sets of the model in the box, and the corpora of its recipe: where they lie, and whether they are the same.
 
-    python benchmarks/box_sets.py data            # compare a folder of corpora, plain or .xz, with configs/box.sha256
-    python benchmarks/box_sets.py data --write    # make configs/box.sha256 anew: the files that its recipes name
+    python benchmarks/box_sets.py data            # compare a folder of corpora, plain or .xz, with recipes/bundled-model/corpora.sha256
+    python benchmarks/box_sets.py data --write    # make recipes/bundled-model/corpora.sha256 anew: the files that its recipes name
 
 Checksums are of the text, so that a compressed file has that of the plain one; `sha256sum -c` understands the list.
 What the teachers wrote lies beside that folder, in distilled/, and what was made of that and of the corpora in text/
-(configs/box.yaml says how). These may be missing: comparing, that is told; made anew, the list keeps the checksum that
+(recipes/bundled-model/stage4.yaml says how). These may be missing: comparing, that is told; made anew, the list keeps the checksum that
 it states for such a file. A corpus may not be missing.
 """
 
@@ -26,9 +26,9 @@ from corpus_files import TestSet, found, lines_of, places_of, text_sha256
 from heedful.errors import HeedfulError
 
 ROOT = Path(__file__).resolve().parents[1]
-CHECKSUMS = ROOT / "configs" / "box.sha256"
-STEPS = ("box-first", "box-second", "box-german", "box-third", "box-english-german", "box")
-RECIPES = [ROOT / "configs" / f"{name}.yaml" for name in STEPS]
+CHECKSUMS = ROOT / "recipes/bundled-model/corpora.sha256"
+STEPS = ("stage1", "stage2", "teacher2", "stage3", "teacher3", "stage4")
+RECIPES = [ROOT / "recipes/bundled-model" / f"{name}.yaml" for name in STEPS]
 LEARNED = (("en", "de"), ("de", "en"), ("en", "zh"), ("zh", "en"))
 UNSEEN = (("de", "zh"), ("zh", "de"))
 
@@ -131,7 +131,7 @@ def main() -> None:
     others = 0
     for checksum, name in stated():
         if is_left_out(arguments.data, name):
-            print(f"{name}: not there; configs/box.yaml says which step makes it", flush=True)
+            print(f"{name}: not there; recipes/bundled-model/stage4.yaml says which step makes it", flush=True)
             continue
         same = text_sha256(found(*place_of(arguments.data, name))) == checksum
         others += not same

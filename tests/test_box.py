@@ -193,17 +193,17 @@ def test_the_list_of_checksums_names_every_file_of_the_recipe() -> None:
 def test_no_recipe_of_the_box_is_left_out_of_the_list() -> None:
     named = importlib.import_module("box_sets").named_files()
     assert len(named) == len(set(named))
-    for recipe in (ROOT / "configs").glob("box*.yaml"):
+    for recipe in (ROOT / "recipes/bundled-model").glob("*[1-4].yaml"):
         own = re.findall(r"(?:source|target): ([\w./-]+)", recipe.read_text(encoding="utf-8"))
         assert set(own) <= set(named), recipe.name
-        assert own or recipe.name == "box-teacher.yaml", "it learns from what box-first.yaml names"
+        assert own or recipe.name == "teacher1.yaml", "it learns from what stage1.yaml names"
 
 
 def test_the_recipes_come_in_the_order_of_the_steps() -> None:
     trained = re.findall(
-        r"heedful train configs/([\w-]+)\.yaml", (ROOT / "configs/box.yaml").read_text(encoding="utf-8")
+        r"heedful train recipes/bundled-model/([\w-]+)\.yaml", (ROOT / "recipes/bundled-model/stage4.yaml").read_text(encoding="utf-8")
     )
-    trained.remove("box-teacher")
+    trained.remove("teacher1")
     assert [recipe.stem for recipe in importlib.import_module("box_sets").RECIPES] == trained
 
 
@@ -234,7 +234,7 @@ def test_text_that_is_made_may_be_missing_but_not_be_another(
     assert capsys.readouterr().out.splitlines() == [
         "data/a.en: the same",
         "distilled/a.de: the same",
-        "text/b.en: not there; configs/box.yaml says which step makes it",
+        "text/b.en: not there; recipes/bundled-model/stage4.yaml says which step makes it",
     ]
     (tmp_path / "distilled" / "a.de").write_text("another\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="1 files are not those of the recipe"):

@@ -93,7 +93,7 @@ def test_a_missing_corpus_is_named(tmp_path: Path, missing: str) -> None:
     save(tmp_path / "data", {name: lines for name, lines in DATA.items() if missing not in (name, "all")})
     named = next(iter(DATA)) if missing == "all" else missing
     said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "text"))
-    assert f"{tmp_path / 'data' / named}: there is no such file" in said and "configs/box.yaml" in said
+    assert f"{tmp_path / 'data' / named}: there is no such file" in said and "recipes/bundled-model/stage4.yaml" in said
     assert not (tmp_path / "text" / "capitals.en").exists()
 
 

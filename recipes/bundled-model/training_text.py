@@ -1,11 +1,11 @@
 """Text for the last lessons of the model in the box, made from the corpora and from what its teachers wrote.
 
-    python3 configs/box-text.py corpora data text            # before the teacher goes on with German
-    python3 configs/box-text.py chinese data distilled text  # of the first teacher's Chinese, what is sound
-    python3 configs/box-text.py german distilled text        # of the second teacher's German and English, what is sound
-    python3 configs/box-text.py forms data text              # sentences in other forms than the corpora have them
-    python3 configs/box-text.py own data distilled text      # of what the third model wrote
-    python3 configs/box-text.py late data distilled text     # of what the last teacher wrote
+    python3 recipes/bundled-model/training_text.py corpora data text            # before the teacher goes on with German
+    python3 recipes/bundled-model/training_text.py chinese data distilled text  # of the first teacher's Chinese, what is sound
+    python3 recipes/bundled-model/training_text.py german distilled text        # of the second teacher's German and English, what is sound
+    python3 recipes/bundled-model/training_text.py forms data text              # sentences in other forms than the corpora have them
+    python3 recipes/bundled-model/training_text.py own data distilled text      # of what the third model wrote
+    python3 recipes/bundled-model/training_text.py late data distilled text     # of what the last teacher wrote
 
     parliament.en      the English of Europarl with the marks of everyone else: "…" for ‘…’, ' for ’, - for –
     capitals.{en,de}   everyday sentences in capitals
@@ -53,7 +53,7 @@ Pair = tuple[str, str]
 
 def stop(message: str) -> NoReturn:
     """End with an error that the user can mend."""
-    sys.stderr.write(f"box-text.py: {message}\n")
+    sys.stderr.write(f"training_text.py: {message}\n")
     sys.exit(2)
 
 
@@ -64,7 +64,7 @@ def lines(path: Path) -> Iterator[str]:
             return lines_of(place)
     stop(
         f"{path}: there is no such file, nor one with .xz behind its name. "
-        "Put the corpora there, or run the step that makes it: configs/box.yaml lists all steps."
+        "Put the corpora there, or run the step that makes it: recipes/bundled-model/stage4.yaml lists all steps."
     )
 
 
@@ -238,9 +238,9 @@ def beside_references(name: Path, source: str, corpus: Iterator[Pair]) -> Iterat
     for number, (line, made) in enumerate(translated, start=1):
         same, reference = next(corpus, ("", ""))
         if line != same:
-            stop(f"{name}.{source}, line {number}: the corpus has another there. Run box-distil.sh for it again.")
+            stop(f"{name}.{source}, line {number}: the corpus has another there. Run distill.sh for it again.")
         if not (made.startswith("{") and made.endswith("}")):
-            stop(f"{name}.json, line {number}: cut off or damaged. Remove the file and run box-distil.sh again.")
+            stop(f"{name}.json, line {number}: cut off or damaged. Remove the file and run distill.sh again.")
         yield made, reference
 
 

@@ -1,4 +1,4 @@
-"""The scripts in configs/ that make text for the model in the box: as modules and as programs, for their tests."""
+"""The scripts of recipes/bundled-model, as modules and as programs, for their tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-sys.path.insert(0, str(CONFIGS))  # where scripts find what they share
+RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "bundled-model"
+sys.path.insert(0, str(RECIPE))  # where scripts find what they share
 
 
 def script(name: str) -> ModuleType:
     """A script as a module; its name is none that could be imported."""
-    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), CONFIGS / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), RECIPE / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -24,7 +24,7 @@ def script(name: str) -> ModuleType:
 
 
 def run(name: str, *arguments: str | Path, hash_seed: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(CONFIGS / f"{name}.py"), *map(str, arguments)]
+    command = [sys.executable, str(RECIPE / f"{name}.py"), *map(str, arguments)]
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
 

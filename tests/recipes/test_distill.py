@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "bundled-model"
 FIRST = ("first", "my data", "teacher", "dis tilled")
 SECOND, THIRD, FOURTH = (
     (lesson, "my data", "teacher", "dis tilled", "plain text") for lesson in ("second", "third", "fourth")
@@ -78,7 +78,7 @@ def run(folder: Path, *command: str, **settings: str) -> subprocess.CompletedPro
 
 
 def distil(folder: Path, *arguments: str, **settings: str) -> int:
-    return run(folder, "bash", str(CONFIGS / "box-distil.sh"), *(arguments or FIRST), **settings).returncode
+    return run(folder, "bash", str(RECIPE / "distill.sh"), *(arguments or FIRST), **settings).returncode
 
 
 def made(folder: Path, part: str = "dis tilled") -> dict[str, list[str]]:
@@ -272,7 +272,7 @@ def test_of_the_later_lessons_what_failed_is_told_and_what_is_whole_is_not_made_
 
 
 def box_text(folder: Path, command: str) -> None:
-    done = run(folder, sys.executable, str(CONFIGS / "box-text.py"), command, "my data", "dis tilled", "plain text")
+    done = run(folder, sys.executable, str(RECIPE / "training_text.py"), command, "my data", "dis tilled", "plain text")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -320,28 +320,28 @@ def test_what_the_last_teacher_wrote_is_compared_with_what_people_wrote(folder: 
         (("first", "nowhere", "teacher", "dis tilled"), "nowhere: there is no such folder"),
         (("fourth", "nowhere", *FOURTH[2:]), "nowhere: there is no such folder"),
         *(
-            ((*lesson[:-1], "nowhere"), "python3 configs/box-text.py corpora my data nowhere")
+            ((*lesson[:-1], "nowhere"), "python3 recipes/bundled-model/training_text.py corpora my data nowhere")
             for lesson in (SECOND, THIRD, FOURTH)
         ),
     ],
 )
 def test_a_wrong_lesson_or_folder_is_told_in_one_line(folder: Path, arguments: tuple[str, ...], words: str) -> None:
-    done = run(folder, "bash", str(CONFIGS / "box-distil.sh"), *arguments)
+    done = run(folder, "bash", str(RECIPE / "distill.sh"), *arguments)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
     assert not (folder / "dis tilled").exists()
 
 
 @pytest.mark.usefixtures("benchmarks")
 def test_the_steps_of_the_recipe_make_every_text_that_a_recipe_names(folder: Path) -> None:
-    """All steps of the header of box.yaml but those of the program, in their order; made-up pairs are few here."""
-    shutil.copytree(CONFIGS, folder / "configs")
-    for script in (folder / "configs").glob("box-*.py"):
+    """All steps of the header of stage4.yaml but those of the program, in their order; made-up pairs are few here."""
+    shutil.copytree(RECIPE, folder / "recipes/bundled-model")
+    for script in (folder / "recipes/bundled-model").glob("synthetic_*.py"):
         few = re.sub(
             r"^PAIRS = .*", lambda found: found[0].replace("_000", "0"), script.read_text("utf-8"), flags=re.MULTILINE
         )
         script.write_text(few, encoding="utf-8")
     (folder / "my data").rename(folder / "data")
-    header = (CONFIGS / "box.yaml").read_text("utf-8")
+    header = (RECIPE / "stage4.yaml").read_text("utf-8")
     steps = re.findall(r"^#   ((?:bash|python3) .*?)(?:  #.*)?$", header, flags=re.MULTILINE)
     assert len(steps) == 13
     for step in steps:

@@ -1,10 +1,10 @@
 """Pairs with masks in place of what a translation keeps as it is, so that the model learns to carry them over.
 
-    python3 configs/bundled-masks.py OUT en-de 20000 FILE.en=FILE.de …     # at most 20,000 pairs of each file
+    python3 recipes/bundled-model/synthetic_masks.py OUT en-de 20000 FILE.en=FILE.de …     # at most 20,000 pairs of each file
 
 `heedful translate` protects URLs, placeholders, tags and the like: the model sees {0}, {1}, … in their place. Here
 names, numbers and words that stand once on both sides of a pair are replaced by masks, numbered by their order in the
-source; sometimes a shared word is wrapped in two masks, as tags wrap it; and masked-sentences.tsv has sentences with
+source; sometimes a shared word is wrapped in two masks, as tags wrap it; and masks.tsv has sentences with
 masks in the places of URLs, files, tags and names. Each pair is written for both directions, since the numbers follow
 the source: OUT.en-de.{en,de} and OUT.de-en.{en,de}. Files are plain or .xz.
 """
@@ -75,7 +75,7 @@ def renumbered(source: str, target: str) -> tuple[str, str]:
 def pairs(rng: Random, languages: tuple[str, str], files: list[str], most: int) -> Iterator[tuple[str, str]]:
     """All pairs of one direction."""
     columns = {"en": 0, "de": 1, "zh": 2}
-    templates = Path(__file__).with_name("masked-sentences.tsv").read_text(encoding="utf-8").splitlines()
+    templates = Path(__file__).with_name("masks.tsv").read_text(encoding="utf-8").splitlines()
     for template in (line.split("\t") for line in templates):
         yield renumbered(template[columns[languages[0]]], template[columns[languages[1]]])
     for names in files:
@@ -92,14 +92,14 @@ def pairs(rng: Random, languages: tuple[str, str], files: list[str], most: int) 
 def main(arguments: list[str]) -> None:
     """Write both directions."""
     if len(arguments) < 3 or arguments[1] not in ("en-de", "en-zh") or not arguments[2].isdigit():
-        sys.exit("bundled-masks.py: say OUT, en-de or en-zh, a number of pairs, and files as FILE.en=FILE.de.")
+        sys.exit("synthetic_masks.py: say OUT, en-de or en-zh, a number of pairs, and files as FILE.en=FILE.de.")
     out, both, most, *files = arguments
     one, other = both.split("-")
     for languages in ((one, other), (other, one)):
         try:
             found = list(pairs(Random(7), languages, files, int(most)))
         except (OSError, ValueError) as error:
-            sys.exit(f"bundled-masks.py: {error}. Name pairs of files with equally many lines.")
+            sys.exit(f"synthetic_masks.py: {error}. Name pairs of files with equally many lines.")
         sys.stderr.write(f"{'-'.join(languages)}: {len(found)} pairs\n")
         for side, language in enumerate(languages):
             text = "".join(pair[side] + "\n" for pair in found)

@@ -12,11 +12,11 @@ from random import Random
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[1] / "configs" / "box-names.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "recipes/bundled-model/synthetic_names.py"
 FILES = ("chinese-names.en", "chinese-names.zh", "german-names.de", "german-names.en")
 
 sys.path.insert(0, str(SCRIPT.parent))  # where scripts find what they share
-spec = importlib.util.spec_from_file_location("box_names", SCRIPT)
+spec = importlib.util.spec_from_file_location("synthetic_names", SCRIPT)
 assert spec is not None and spec.loader is not None
 names = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(names)

@@ -1,8 +1,8 @@
 """Pairs about machine learning, everyday Chinese and places, for the bundled model.
 
-    python3 configs/bundled-domain.py text
+    python3 recipes/bundled-model/synthetic_domain.py text
 
-Reads the lists beside this script: machine-learning-terms.tsv, machine-learning-sentences.tsv and everyday-chinese.tsv
+Reads the lists beside this script: terms.tsv, terms_sentences.tsv and everyday.tsv
 (written for this purpose), places.tsv (GeoNames, CC BY 4.0: name, Chinese name, country) and regions.tsv (Unicode CLDR,
 Unicode License v3: kind, English, German, Chinese, code), and writes
 
@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 from random import Random
 
-from box_pairs import pick, run, write
+from synthetic import pick, run, write
 
 HERE = Path(__file__).parent
 TERM_SENTENCES = [
@@ -116,7 +116,7 @@ def filled(rng: Random, template: tuple[str | None, ...], rows: list[list[str]],
 
 def terms(rng: Random) -> list[list[str | None]]:
     """Each term alone, with and without a capital letter, and sentences about terms."""
-    rows = table("machine-learning-terms.tsv")
+    rows = table("terms.tsv")
     found: list[list[str | None]] = [list(row) for row in rows]
     found += [[row[0][:1].upper() + row[0][1:], row[1], row[2][:1].upper() + row[2][1:]] for row in rows]
     return found + [filled(rng, pick(rng, TERM_SENTENCES), rows, "abc") for _ in range(COUNT["terms"])]
@@ -146,8 +146,8 @@ def places(rng: Random, countries: dict[str, tuple[str, str]]) -> list[list[str]
 def main(folder: Path) -> None:
     """Write all files."""
     rng = Random(25)
-    sentences = [row[:2] for row in table("machine-learning-sentences.tsv")]
-    sentences += [[english, chinese] for chinese, english in table("everyday-chinese.tsv")]
+    sentences = [row[:2] for row in table("terms_sentences.tsv")]
+    sentences += [[english, chinese] for chinese, english in table("everyday.tsv")]
     write(folder, "domain", ("en", "zh"), sentences)
     about = terms(rng)
     write(folder, "terms", ("en", "zh"), [(one[0], one[1]) for one in about])

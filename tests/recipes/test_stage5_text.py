@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from tests.box_scripts import CONFIGS, compress, made, run, save, script
+from tests.recipes.recipe_scripts import RECIPE, compress, made, run, save, script
 
-ROOT = CONFIGS.parent
+ROOT = RECIPE.parents[1]
 MASK = re.compile(r"\{\d\}")
 
 
@@ -26,16 +26,16 @@ def table(path: Path) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("name", "columns"),
     [
-        ("machine-learning-terms", 3),
-        ("machine-learning-sentences", 2),
-        ("everyday-chinese", 2),
-        ("masked-sentences", 3),
+        ("terms", 3),
+        ("terms_sentences", 2),
+        ("everyday", 2),
+        ("masks", 3),
         ("places", 3),
         ("regions", 5),
     ],
 )
 def test_a_list_has_no_empty_cells_and_no_row_twice(name: str, columns: int) -> None:
-    rows = table(CONFIGS / f"{name}.tsv")
+    rows = table(RECIPE / f"{name}.tsv")
     assert {len(row) for row in rows} == {columns}
     assert all(cell and cell == cell.strip() for row in rows for cell in row)
     assert len({tuple(row) for row in rows}) == len(rows)
@@ -47,15 +47,15 @@ def test_no_sentence_of_the_test_set_is_in_the_lists() -> None:
     assert all(re.search(r"[\u4e00-\u9fff]", chinese) and re.search(r"[a-z]", english) for _, chinese, english in rows)
     tested = {re.sub(r"\W", "", text.lower()) for _, *texts in rows for text in texts}
     assert len(tested) == 400
-    names = ("machine-learning-sentences", "everyday-chinese", "masked-sentences")
+    names = ("terms_sentences", "everyday", "masks")
     listed = {
-        re.sub(r"\W", "", cell.lower()) for name in names for row in table(CONFIGS / f"{name}.tsv") for cell in row
+        re.sub(r"\W", "", cell.lower()) for name in names for row in table(RECIPE / f"{name}.tsv") for cell in row
     }
     assert not tested & listed
 
 
 def test_the_generated_pairs_are_not_in_the_test_set_either(tmp_path: Path) -> None:
-    done = run("bundled-domain", tmp_path)
+    done = run("synthetic_domain", tmp_path)
     assert done.returncode == 0, done.stderr
     files = made(tmp_path)
     assert {name: len(lines) for name, lines in files.items() if name.endswith(".en")} == {
@@ -75,7 +75,7 @@ def test_the_generated_pairs_are_not_in_the_test_set_either(tmp_path: Path) -> N
         ("attention mechanism", "注意力机制"),
     } <= terms
     again = tmp_path / "again"
-    run("bundled-domain", again, hash_seed=7)
+    run("synthetic_domain", again, hash_seed=7)
     assert made(again) == {name: lines for name, lines in files.items() if name != "again"}
 
 
@@ -83,7 +83,7 @@ def test_the_generated_pairs_are_not_in_the_test_set_either(tmp_path: Path) -> N
 
 
 def test_shared_names_and_numbers_become_masks_in_the_order_of_the_source() -> None:
-    masks = script("bundled-masks")
+    masks = script("synthetic_masks")
     source, target = "In 1998 Angela moved from Boston to Berlin.", "Angela zog 1998 von Boston nach Berlin."
     seen = set()
     for seed in range(60):
@@ -99,7 +99,7 @@ def test_shared_names_and_numbers_become_masks_in_the_order_of_the_source() -> N
 
 
 def test_a_number_inside_another_is_no_mask_and_a_mask_is_never_masked() -> None:
-    masks = script("bundled-masks")
+    masks = script("synthetic_masks")
     assert all(masks.masked(Random(seed), "214 million years", "2.14亿年") is None for seed in range(9))
     assert masks.masked(Random(1), "{name} has 3", "{name} hat 3") is None
     for seed in range(40):  # 0 and 1 are shared, and so are the digits of masks
@@ -108,7 +108,7 @@ def test_a_number_inside_another_is_no_mask_and_a_mask_is_never_masked() -> None
 
 
 def test_every_masked_sentence_keeps_its_masks_in_all_languages() -> None:
-    for row in table(CONFIGS / "masked-sentences.tsv"):
+    for row in table(RECIPE / "masks.tsv"):
         assert len({tuple(sorted(MASK.findall(cell))) for cell in row}) == 1, row
         assert len(set(MASK.findall(row[0]))) == len(MASK.findall(row[0]))
 
@@ -116,7 +116,7 @@ def test_every_masked_sentence_keeps_its_masks_in_all_languages() -> None:
 def test_masked_pairs_are_written_for_both_directions(tmp_path: Path) -> None:
     save(tmp_path, {"a.en": ["Tom met Anna.", "No names here."], "a.zh": ["Tom遇见了Anna。", "这里没有名字。"]})
     compress(tmp_path)
-    done = run("bundled-masks", tmp_path / "m", "en-zh", "5", f"{tmp_path / 'a.en'}={tmp_path / 'a.zh'}")
+    done = run("synthetic_masks", tmp_path / "m", "en-zh", "5", f"{tmp_path / 'a.en'}={tmp_path / 'a.zh'}")
     assert done.returncode == 0, done.stderr
     files = {name: lines for name, lines in made_text(tmp_path).items() if name.startswith("m.")}
     assert sorted(files) == ["m.en-zh.en", "m.en-zh.zh", "m.zh-en.en", "m.zh-en.zh"]
@@ -125,7 +125,7 @@ def test_masked_pairs_are_written_for_both_directions(tmp_path: Path) -> None:
         assert all(MASK.findall(line) == [f"{{{n}}}" for n in range(len(MASK.findall(line)))] for line in files[name])
     assert "遇见了" in files["m.en-zh.zh"][-1] and "{0}" in files["m.en-zh.zh"][-1]
     save(tmp_path, {"b.en": ["one", "two 2"], "b.zh": ["一"]})
-    done = run("bundled-masks", tmp_path / "m", "en-zh", "5", f"{tmp_path / 'b.en'}={tmp_path / 'b.zh'}")
+    done = run("synthetic_masks", tmp_path / "m", "en-zh", "5", f"{tmp_path / 'b.en'}={tmp_path / 'b.zh'}")
     assert done.returncode == 1 and "Traceback" not in done.stderr and "equally many lines" in done.stderr
 
 
@@ -153,11 +153,11 @@ def test_the_translation_that_comes_back_best_is_kept(tmp_path: Path) -> None:
             "made.en": ["The old car is empty.", "The old house is empty.", "The weather is fine."],
         },
     )
-    done = run("bundled-select", "flatten", tmp_path / "made.json", tmp_path / "flat.zh")
+    done = run("select_translations", "flatten", tmp_path / "made.json", tmp_path / "flat.zh")
     assert done.returncode == 0, done.stderr
     assert made(tmp_path)["flat.zh"] == made(tmp_path)["made.zh"], "each translation once"
     done = run(
-        "bundled-select", "round", *(tmp_path / f"made.{end}" for end in ("json", "zh", "en")), tmp_path / "kept"
+        "select_translations", "round", *(tmp_path / f"made.{end}" for end in ("json", "zh", "en")), tmp_path / "kept"
     )
     assert done.returncode == 0, done.stderr
     assert (made(tmp_path)["kept.en"], made(tmp_path)["kept.zh"]) == ([sources[0]], ["老房子是空的。"])
@@ -174,7 +174,7 @@ def test_of_the_teachers_translations_the_sound_ones_are_kept(tmp_path: Path) ->
         ("我觉得“自由”很重要。", "I think “freedom” is important.", True),
     ]
     save(tmp_path, {"in.zh": [one for one, *_ in pairs], "made.en": [made_ for _, made_, _ in pairs]})
-    done = run("bundled-select", "sound", tmp_path / "in.zh", tmp_path / "made.en", tmp_path / "kept")
+    done = run("select_translations", "sound", tmp_path / "in.zh", tmp_path / "made.en", tmp_path / "kept")
     assert done.returncode == 0, done.stderr
     expected = [(one, text.replace("“", '"').replace("”", '"')) for one, text, good in pairs if good]
     assert list(zip(made(tmp_path)["kept.zh"], made(tmp_path)["kept.en"], strict=True)) == expected
@@ -190,7 +190,7 @@ def test_a_word_is_learned_towards_chinese_from_its_most_frequent_translation(tm
         },
     )
     names = [tmp_path / f"w.{end}" for end in ("zh", "kind", "en")]
-    assert run("bundled-select", "words", *names, tmp_path / "k").returncode == 0
+    assert run("select_translations", "words", *names, tmp_path / "k").returncode == 0
     files = made(tmp_path)
     assert list(zip(files["k.zh"], files["k.en"], strict=True)) == [
         ("汽车", "car"),
@@ -206,28 +206,28 @@ def test_the_nearest_translation_is_kept(tmp_path: Path) -> None:
         {"m.json": [line_of("我很累。", "I am very tired.", "I'm tired.")], "ref.en": ["I'm very tired, you know."]},
     )
     done = run(
-        "bundled-select", "nearest", tmp_path / "m.json", tmp_path / "ref.en", tmp_path / "k.zh", tmp_path / "k.en"
+        "select_translations", "nearest", tmp_path / "m.json", tmp_path / "ref.en", tmp_path / "k.zh", tmp_path / "k.en"
     )
     assert done.returncode == 0, done.stderr
     assert made(tmp_path)["k.zh"] == ["我很累。"] and made(tmp_path)["k.en"] == ["I'm tired."]
 
 
 def test_a_wrong_command_is_refused_in_words() -> None:
-    for name, arguments in (("bundled-select", ["nearest", "x"]), ("bundled-select", []), ("bundled-masks", ["x"])):
+    for name, arguments in (("select_translations", ["nearest", "x"]), ("select_translations", []), ("synthetic_masks", ["x"])):
         done = run(name, *arguments)
         assert done.returncode == 1 and "Traceback" not in done.stderr and "say" in done.stderr
     done = subprocess.run(
-        ["bash", str(CONFIGS / "bundled-text.sh"), "data"], capture_output=True, text=True, check=False
+        ["bash", str(RECIPE / "distill_chinese.sh"), "data"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "say DATA TEACHER STUDENT DISTILLED TEXT" in done.stderr
 
 
 def test_the_recipe_names_only_text_that_its_steps_make() -> None:
-    recipe = (CONFIGS / "bundled-model.yaml").read_text(encoding="utf-8")
-    steps = "".join((CONFIGS / name).read_text("utf-8") for name in ("bundled-text.sh", "bundled-pairs.sh"))
+    recipe = (RECIPE / "stage5.yaml").read_text(encoding="utf-8")
+    steps = "".join((RECIPE / name).read_text("utf-8") for name in ("distill_chinese.sh", "synthetic_pairs.sh"))
     steps += "".join(
-        (CONFIGS / f"{name}.py").read_text("utf-8")
-        for name in ("bundled-domain", "box-text", "box-numbers", "box-figures", "box-names", "bundled-select")
+        (RECIPE / f"{name}.py").read_text("utf-8")
+        for name in ("synthetic_domain", "training_text", "synthetic_numbers", "synthetic_figures", "synthetic_names", "select_translations")
     )
     for name in set(re.findall(r"text/([\w-]+)\.", recipe)):
         assert name in steps or name.removesuffix("-back") in steps or name.partition("-")[2] in steps, name

@@ -13,9 +13,9 @@ import torch
 
 from heedful.checkpoint.directory import sha256
 from heedful.checkpoint.model import load_model
-from tests.box_scripts import script
+from tests.recipes.recipe_scripts import script
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "heedful/box/en-de-zh"
 WIDTH, INNER, LAYERS = 16, 24, 2
 LINES = ["the cat sat on the mat", "a dog ran", "the mat", "dogs and cats ran on and on"]
@@ -93,7 +93,7 @@ def fill(spec: Any, vocabulary: int) -> None:
 def test_the_imported_teacher_writes_what_ctranslate2_writes(package: Path, tmp_path: Path) -> None:
     import ctranslate2
 
-    teacher = script("bundled-teacher")
+    teacher = script("opus_mt")
     text = tmp_path / "in.zh"
     text.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     teacher.import_teacher(package, tmp_path / "teacher", [text])
@@ -112,7 +112,7 @@ def test_the_imported_teacher_writes_what_ctranslate2_writes(package: Path, tmp_
 
 
 def test_only_pieces_that_are_needed_are_kept(package: Path, tmp_path: Path) -> None:
-    teacher = script("bundled-teacher")
+    teacher = script("opus_mt")
     (tmp_path / "in.zh").write_text("a dog ran\n", encoding="utf-8")
     teacher.import_teacher(package, tmp_path / "teacher", [tmp_path / "in.zh"])
     kept = json.loads((tmp_path / "teacher/pieces.json").read_text(encoding="utf-8"))
@@ -128,18 +128,18 @@ def test_a_bias_goes_into_the_matrix_after_a_norm() -> None:
     z = rng.normal(size=(7, 32))
     z = (z - z.mean(axis=1, keepdims=True)) / z.std(axis=1, keepdims=True)
     x = gain * z + shift
-    found = x @ script("bundled-teacher").with_bias(weight, bias, gain, shift).T
+    found = x @ script("opus_mt").with_bias(weight, bias, gain, shift).T
     np.testing.assert_allclose(found, x @ weight.T + bias, atol=2e-4)
 
 
 def test_the_space_around_apostrophes_is_taken_away() -> None:
-    joined = script("bundled-teacher").joined
+    joined = script("opus_mt").joined
     assert joined(["▁The", "▁people", "▁'", "▁s", "▁choice", "."]) == "The people's choice."
     assert joined(["▁he", "▁said", ":", "▁'", "hello", "'"]) == "he said: 'hello'"
 
 
 def test_new_layers_are_spread_evenly() -> None:
-    places_of = script("bundled-grow").places_of
+    places_of = script("grow").places_of
     assert places_of(2, 3) == [0, None, 1]
     assert places_of(10, 14) == [0, 1, None, 2, 3, None, 4, 5, None, 6, 7, None, 8, 9]
     for old, new in ((10, 10), (10, 12), (6, 12), (4, 9)):
@@ -148,13 +148,13 @@ def test_new_layers_are_spread_evenly() -> None:
 
 
 def test_a_grown_model_computes_what_the_bundled_model_computes(tmp_path: Path) -> None:
-    script("bundled-grow").grow(BUNDLED, tmp_path / "grown", layers=12, feed_forward=1344)
+    script("grow").grow(BUNDLED, tmp_path / "grown", layers=12, feed_forward=1344)
     small, large = load_model(BUNDLED), load_model(tmp_path / "grown")
     assert (large.config.model.num_encoder_layers, large.config.model.d_ff) == (12, 1344)
     source = torch.tensor([large.tokenizer.encode_source("Good morning, how are you?", "de")])
     target = torch.tensor([[large.tokenizer.bos_id, *large.tokenizer.encode_target("Guten Morgen!")]])
     with torch.inference_mode():
         torch.testing.assert_close(large.model.eval()(source, target), small.model.eval()(source, target))
-    fresh = script("bundled-grow").places_of(10, 12).index(None)
+    fresh = script("grow").places_of(10, 12).index(None)
     assert not large.model.state_dict()[f"encoder.layers.{fresh}.feed_forward.output.weight"].any()
     assert sha256(BUNDLED / "model.safetensors") != sha256(tmp_path / "grown/model.safetensors")

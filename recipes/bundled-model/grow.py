@@ -1,6 +1,6 @@
 """A larger model that translates exactly as a smaller one does, to go on training from.
 
-    python3 configs/bundled-grow.py MODEL OUT --layers 14 --feed-forward 2048
+    python3 recipes/bundled-model/grow.py MODEL OUT --layers 14 --feed-forward 2048
 
 New encoder layers go between the old ones; they and the new units of the feed-forward layers begin with weights of zero
 where they add to the residual stream, so that nothing changes until they have learned something. The model must have

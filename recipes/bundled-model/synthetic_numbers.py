@@ -4,7 +4,7 @@ English counts in thousands (million, billion, trillion), Chinese in ten-thousan
 template with the same value on both sides, each written the way its language writes it. The output depends on
 nothing outside this folder.
 
-Usage: python3 box-numbers.py OUT    writes OUT/numbers.en and OUT/numbers.zh
+Usage: python3 synthetic_numbers.py OUT    writes OUT/numbers.en and OUT/numbers.zh
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from box_pairs import between, pick, run, write
+from synthetic import between, pick, run, write
 
 PAIRS = 40_000
 SEED = 10_000

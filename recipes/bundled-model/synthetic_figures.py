@@ -4,7 +4,7 @@ English writes 1,849.50 where German writes 1.849,50; an English trillion is a G
 neun; two thirds is 三分之二. Every pair fills a template with the same value on both sides, each written the way its
 language writes it. The output depends on nothing outside this folder.
 
-Usage: python3 box-figures.py OUT    writes german-figures.en, .de and chinese-figures.en, .zh into OUT
+Usage: python3 synthetic_figures.py OUT    writes german-figures.en, .de and chinese-figures.en, .zh into OUT
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from box_pairs import between, pick, run, write
+from synthetic import between, pick, run, write
 
 PAIRS = {"de": 40_000, "zh": 25_000}
 SEEDS = {"de": 20_000, "zh": 30_000}

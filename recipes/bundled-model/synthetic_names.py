@@ -3,7 +3,7 @@
 Every pair fills a template with the same names in both languages, each written the way its language writes it. The
 output depends on nothing outside this folder. All that the sentences tell is made up.
 
-Usage: python3 box-names.py OUT    writes german-names.en, german-names.de, chinese-names.en and chinese-names.zh
+Usage: python3 synthetic_names.py OUT    writes german-names.en, german-names.de, chinese-names.en and chinese-names.zh
 """
 
 # ruff: noqa: E501 - a template reads best on one line
@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from box_pairs import between, pick, run, write
+from synthetic import between, pick, run, write
 
 PAIRS = {"german": 25_000, "chinese": 45_000}
 SEEDS = {"german": 20_000, "chinese": 30_000}

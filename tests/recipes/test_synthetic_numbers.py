@@ -10,9 +10,9 @@ from decimal import Decimal
 
 import pytest
 
-from tests.box_scripts import made, run, script
+from tests.recipes.recipe_scripts import made, run, script
 
-numbers, figures = script("box-numbers"), script("box-figures")
+numbers, figures = script("synthetic_numbers"), script("synthetic_figures")
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     """What the script writes, and the same from another process."""
     folders = [tmp_path_factory.mktemp("numbers") / "text" for _ in range(2)]
     for seed, folder in enumerate(folders):
-        assert run("box-numbers", folder, hash_seed=seed).returncode == 0
+        assert run("synthetic_numbers", folder, hash_seed=seed).returncode == 0
     for name in ("numbers.en", "numbers.zh"):
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
     sides = made(folders[0])
@@ -181,7 +181,7 @@ def figure_pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tup
     """What the script writes, and the same from another process."""
     folders = [tmp_path_factory.mktemp("figures") / "text" for _ in range(2)]
     for seed, folder in enumerate(folders):
-        assert run("box-figures", folder, hash_seed=seed).returncode == 0
+        assert run("synthetic_figures", folder, hash_seed=seed).returncode == 0
     names = {"de": "german-figures", "zh": "chinese-figures"}
     assert sorted(made(folders[0])) == sorted(f"{names[side]}.{end}" for side in names for end in ("en", side))
     for path in folders[0].iterdir():

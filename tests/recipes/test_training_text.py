@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.box_scripts import compress, made, run, save, script, told
+from tests.recipes.recipe_scripts import compress, made, run, save, script, told
 
-text = script("box-text")
+text = script("training_text")
 
 # ---- marks and sound text --------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ def test_forms_are_in_capitals_and_bare(tmp_path: Path) -> None:
             "3am-en-zh/train.zh": [f"船{number}" for number in range(6)],
         },
     )
-    assert run("box-text", "forms", tmp_path / "data", tmp_path / "text").returncode == 0
+    assert run("training_text", "forms", tmp_path / "data", tmp_path / "text").returncode == 0
     everyday = (1, 9, 17, 3, 11, 19, 5, 13)
     assert made(tmp_path / "text") == {
         "shouted.en": [*(f"HELLO {number}." for number in everyday), 'IT\'S "LAW" - NOW', "S" * 140],
@@ -181,7 +181,7 @@ def test_forms_are_in_capitals_and_bare(tmp_path: Path) -> None:
     }
     first = {path.name: path.read_bytes() for path in (tmp_path / "text").iterdir()}
     compress(tmp_path / "data")
-    assert run("box-text", "forms", tmp_path / "data", tmp_path / "again", hash_seed=1).returncode == 0
+    assert run("training_text", "forms", tmp_path / "data", tmp_path / "again", hash_seed=1).returncode == 0
     assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == first
 
 
@@ -227,7 +227,7 @@ def save_own(folder: Path) -> None:
 
 def make(folder: Path, command: str, *, hash_seed: int = 0) -> dict[str, bytes]:
     """What a command writes of the made-up corpora."""
-    done = run("box-text", command, *(folder / part for part in ("data", "distilled", "text")), hash_seed=hash_seed)
+    done = run("training_text", command, *(folder / part for part in ("data", "distilled", "text")), hash_seed=hash_seed)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return {path.name: path.read_bytes() for path in (folder / "text").iterdir() if path.name != "parliament.en"}
 
@@ -252,9 +252,9 @@ def test_a_line_that_the_corpus_does_not_have_there_is_named(tmp_path: Path, par
     save_own(tmp_path)
     path = tmp_path / "distilled" / f"own-{part}.de"
     path.write_text(path.read_text("utf-8").replace("a", "o"), encoding="utf-8")
-    said = told(run("box-text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
+    said = told(run("training_text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
     assert re.search(rf"{re.escape(str(path))}, line [12]: the corpus has another there", said)
-    assert "box-distil.sh" in said
+    assert "distill.sh" in said
     assert not (tmp_path / "text" / "own.de").exists()
 
 
@@ -263,7 +263,7 @@ def test_a_corpus_that_ends_too_soon_is_another_corpus(tmp_path: Path) -> None:
     for side in ("en", "de"):
         path = tmp_path / "data" / "tatoeba-en-de" / f"train.{side}"
         path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:8]), encoding="utf-8")
-    said = told(run("box-text", "late", *(tmp_path / name for name in ("data", "distilled", "text"))))
+    said = told(run("training_text", "late", *(tmp_path / name for name in ("data", "distilled", "text"))))
     assert f"{tmp_path / 'distilled' / 'late-4.en'}, line 9: the corpus has another there" in said
 
 
@@ -271,7 +271,7 @@ def test_a_line_of_json_that_was_cut_off_is_named(tmp_path: Path) -> None:
     save_own(tmp_path)
     path = tmp_path / "distilled" / "own-2.json"
     path.write_text(path.read_text("utf-8")[:-5] + "\n", encoding="utf-8")
-    said = told(run("box-text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
+    said = told(run("training_text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
     assert f"{path}, line " in said and "cut off or damaged" in said
 
 

@@ -1,11 +1,11 @@
 """What of the text that models wrote is kept for the bundled model's last training.
 
-    python3 configs/bundled-select.py flatten MADE.json OUT.zh                  # each of the n-best translations once
-    python3 configs/bundled-select.py round MADE.json OUT.zh OUT.en KEPT        # the one that best translates back
-    python3 configs/bundled-select.py nearest MADE.json REFERENCE KEPT.x KEPT.y # the one nearest to a person's
-    python3 configs/bundled-select.py sound SOURCE.zh MADE.en KEPT              # the teacher's, if it looks sound
-    python3 configs/bundled-select.py words WORDS.zh KINDS MADE.en KEPT         # a dictionary
-    python3 configs/bundled-select.py plain IN OUT                              # plain quotation marks and dashes
+    python3 recipes/bundled-model/select_translations.py flatten MADE.json OUT.zh                  # each of the n-best translations once
+    python3 recipes/bundled-model/select_translations.py round MADE.json OUT.zh OUT.en KEPT        # the one that best translates back
+    python3 recipes/bundled-model/select_translations.py nearest MADE.json REFERENCE KEPT.x KEPT.y # the one nearest to a person's
+    python3 recipes/bundled-model/select_translations.py sound SOURCE.zh MADE.en KEPT              # the teacher's, if it looks sound
+    python3 recipes/bundled-model/select_translations.py words WORDS.zh KINDS MADE.en KEPT         # a dictionary
+    python3 recipes/bundled-model/select_translations.py plain IN OUT                              # plain quotation marks and dashes
 
 KEPT stands for two files, KEPT.zh and KEPT.en. `round` keeps a sentence if its best back-translation shares at least
 a third of its runs of one to four words with the original.
@@ -28,18 +28,18 @@ LEAST_SHARED = 0.33
 AT_ONCE = 2_000
 
 
-def box_text() -> Any:
-    """The functions of box-text.py."""
-    spec = importlib.util.spec_from_file_location("box_text", Path(__file__).with_name("box-text.py"))
+def training_text() -> Any:
+    """The functions of training_text.py."""
+    spec = importlib.util.spec_from_file_location("training_text", Path(__file__).with_name("training_text.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["box_text"] = module
+    sys.modules["training_text"] = module
     spec.loader.exec_module(module)
     return module
 
 
-TEXT = box_text()
+TEXT = training_text()
 
 
 def read(path: str) -> list[str]:
@@ -180,7 +180,7 @@ def main(arguments: list[str]) -> None:
     }
     name, *given = arguments or [""]
     if name not in commands or len(given) != len(signature(commands[name]).parameters):
-        sys.exit(f"bundled-select.py: say what its first lines show, not {' '.join(arguments)!r}.\n{__doc__}")
+        sys.exit(f"select_translations.py: say what its first lines show, not {' '.join(arguments)!r}.\n{__doc__}")
     commands[name](*given)
 
 

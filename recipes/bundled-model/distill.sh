@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # What the small model in the box learns from its teachers: translations of the training text.
 #
-#   bash configs/box-distil.sh first data box-teacher distilled         (corpora, plain or .xz; teacher; folder for the result)
-#   bash configs/box-distil.sh second data box-german distilled text    (text: made by box-text.py)
-#   bash configs/box-distil.sh third data box-third-int8 distilled text
-#   bash configs/box-distil.sh fourth data box-english-german distilled text
+#   bash recipes/bundled-model/distill.sh first data box-teacher distilled         (corpora, plain or .xz; teacher; folder for the result)
+#   bash recipes/bundled-model/distill.sh second data box-german distilled text    (text: made by training_text.py)
+#   bash recipes/bundled-model/distill.sh third data box-third-int8 distilled text
+#   bash recipes/bundled-model/distill.sh fourth data box-english-german distilled text
 #
 # The first teacher, for the second model:
 #   en-de.en    of parliament's English                         -> en-de.de
@@ -14,7 +14,7 @@
 # The second teacher, which knows German best, for the third model:
 #   en-de-{1,2,3}.en  parliament's English in two parts, everyday English   -> en-de-{1,2,3}.de
 #   de-en-{1,2,3}.de  parliament's German in two parts, everyday German     -> de-en-{1,2,3}.en
-# The third model itself, for the last one; of four translations of a line box-text.py takes that nearest to a person's:
+# The third model itself, for the last one; of four translations of a line training_text.py takes that nearest to a person's:
 #   own-{1,2,3}.de    parliament's German in two parts, everyday German     -> own-{1,2,3}.json, four of each line
 #   own-{4,5}.en      everyday English, some of parliament's                -> own-{4,5}.zh
 # The last teacher, which knows nothing but English to German:
@@ -26,14 +26,14 @@
 # English beside the teacher's German or Chinese. English lines that stand in a test or valid set are left out of those.
 # A command that was cut off goes on where it was: run the same again. Files that are whole are kept as they are.
 set -euo pipefail
-stop() { echo "box-distil.sh: $*" >&2; exit 2; }
+stop() { echo "distill.sh: $*" >&2; exit 2; }
 case "${1:-} $#" in
 first\ 4 | second\ 5 | third\ 5 | fourth\ 5) lesson=$1 data=$2 teacher=$3 out=$4 plain=${5:-} ;;
 *) stop "say first DATA TEACHER OUT, or second, third or fourth DATA TEACHER OUT TEXT, not '$*'." ;;
 esac
 if [ ! -d "$data" ]; then stop "$data: there is no such folder. Put the corpora there."; fi
 if [ "$lesson" != first ] && [ ! -e "$plain/parliament.en" ]; then
-  stop "$plain/parliament.en: there is no such file. Run first: python3 configs/box-text.py corpora $data $plain"
+  stop "$plain/parliament.en: there is no such file. Run first: python3 recipes/bundled-model/training_text.py corpora $data $plain"
 fi
 mkdir -p "$out"
 
