@@ -201,7 +201,8 @@ def test_no_recipe_of_the_box_is_left_out_of_the_list() -> None:
 
 def test_the_recipes_come_in_the_order_of_the_steps() -> None:
     trained = re.findall(
-        r"heedful train recipes/bundled-model/([\w-]+)\.yaml", (ROOT / "recipes/bundled-model/stage4.yaml").read_text(encoding="utf-8")
+        r"heedful train recipes/bundled-model/([\w-]+)\.yaml",
+        (ROOT / "recipes/bundled-model/stage4.yaml").read_text(encoding="utf-8"),
     )
     trained.remove("teacher1")
     assert [recipe.stem for recipe in importlib.import_module("box_sets").RECIPES] == trained

@@ -213,7 +213,11 @@ def test_the_nearest_translation_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_wrong_command_is_refused_in_words() -> None:
-    for name, arguments in (("select_translations", ["nearest", "x"]), ("select_translations", []), ("synthetic_masks", ["x"])):
+    for name, arguments in (
+        ("select_translations", ["nearest", "x"]),
+        ("select_translations", []),
+        ("synthetic_masks", ["x"]),
+    ):
         done = run(name, *arguments)
         assert done.returncode == 1 and "Traceback" not in done.stderr and "say" in done.stderr
     done = subprocess.run(
@@ -227,7 +231,14 @@ def test_the_recipe_names_only_text_that_its_steps_make() -> None:
     steps = "".join((RECIPE / name).read_text("utf-8") for name in ("distill_chinese.sh", "synthetic_pairs.sh"))
     steps += "".join(
         (RECIPE / f"{name}.py").read_text("utf-8")
-        for name in ("synthetic_domain", "training_text", "synthetic_numbers", "synthetic_figures", "synthetic_names", "select_translations")
+        for name in (
+            "synthetic_domain",
+            "training_text",
+            "synthetic_numbers",
+            "synthetic_figures",
+            "synthetic_names",
+            "select_translations",
+        )
     )
     for name in set(re.findall(r"text/([\w-]+)\.", recipe)):
         assert name in steps or name.removesuffix("-back") in steps or name.partition("-")[2] in steps, name

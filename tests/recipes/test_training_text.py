@@ -227,7 +227,9 @@ def save_own(folder: Path) -> None:
 
 def make(folder: Path, command: str, *, hash_seed: int = 0) -> dict[str, bytes]:
     """What a command writes of the made-up corpora."""
-    done = run("training_text", command, *(folder / part for part in ("data", "distilled", "text")), hash_seed=hash_seed)
+    done = run(
+        "training_text", command, *(folder / part for part in ("data", "distilled", "text")), hash_seed=hash_seed
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return {path.name: path.read_bytes() for path in (folder / "text").iterdir() if path.name != "parliament.en"}
 
