@@ -2,10 +2,10 @@
 
     python benchmarks/box.py box heedful/box/en-de-zh data --write 2026-11-16
 
-`box` is what `heedful train recipes/bundled-model/stage4.yaml -o box` wrote, `heedful/box/en-de-zh` the same model, exported as compact;
-`data` holds the corpora, plain or .xz. Every finished measure is kept in benchmarks/results/box_DATE_cpu.json at once:
-the same command goes on where it was stopped, and measures anew what belongs to another model or text. Parts may be
-measured apart, also on another machine, whose JSON file --take adds to the one here:
+`box` is the output of `heedful train recipes/bundled-model/stage4.yaml -o box`, `heedful/box/en-de-zh` the same model
+exported as compact; `data` holds the corpora, plain or .xz. Every finished measure is written to
+benchmarks/results/box_DATE_cpu.json at once: the same command resumes a stopped run, and measures again what belongs
+to another model or text. Parts may be measured separately, also on another machine; --take adds its JSON file:
 
     python benchmarks/box.py … --precisions float32 --device cuda --parts scores        # float32 by torch on a GPU
     python benchmarks/box.py … --take from-the-gpu/box_2026-11-16_cpu.json

@@ -1,12 +1,14 @@
 """The test sets of the model in the box, and the corpora of its recipe: where they lie, and whether they are the same.
 
-    python benchmarks/box_sets.py data            # compare a folder of corpora, plain or .xz, with recipes/bundled-model/corpora.sha256
-    python benchmarks/box_sets.py data --write    # make recipes/bundled-model/corpora.sha256 anew: the files that its recipes name
+    python benchmarks/box_sets.py data            # compare a folder of corpora, plain or .xz, with the list
+    python benchmarks/box_sets.py data --write    # write the list again: the files that the recipes name
+
+The list is recipes/bundled-model/corpora.sha256.
 
 Checksums are of the text, so that a compressed file has that of the plain one; `sha256sum -c` understands the list.
 What the teachers wrote lies beside that folder, in distilled/, and what was made of that and of the corpora in text/
-(recipes/bundled-model/stage4.yaml says how). These may be missing: comparing, that is told; made anew, the list keeps the checksum that
-it states for such a file. A corpus may not be missing.
+(see recipes/bundled-model/stage4.yaml). These may be missing: a comparison reports them; with --write the list keeps
+the checksum that it has for such a file. A corpus may not be missing.
 """
 
 from __future__ import annotations

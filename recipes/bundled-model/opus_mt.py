@@ -1,7 +1,7 @@
 """The Chinese-to-English teacher of the bundled model: OPUS-MT zh-en, as Argos Translate packages it, run by Heedful.
 
-    python3 recipes/bundled-model/opus_mt.py import PACKAGE.argosmodel TEACHER TEXT.zh…   # keep the pieces that TEXT needs
-    python3 recipes/bundled-model/opus_mt.py translate TEACHER IN.zh OUT.en [--num-best 4] [--device cuda]
+    python3 opus_mt.py import PACKAGE.argosmodel TEACHER TEXT.zh…   # keep the pieces that TEXT needs
+    python3 opus_mt.py translate TEACHER IN.zh OUT.en [--num-best 4] [--device cuda]
 
 The package is a CTranslate2 model (int8) and a SentencePiece model. `import` drops the rows of the vocabulary that
 neither the text nor English needs, and writes one .npz file beside the SentencePiece model. `translate` builds a

@@ -126,9 +126,9 @@ def fewer_layers(arrays: dict[str, np.ndarray], layers: list[int]) -> dict[str, 
 
 def reordered(name: str, values: np.ndarray, order: np.ndarray) -> np.ndarray:
     """A weight with the features of the residual stream in another order."""
-    if "embedding" in name or name.endswith("_norm.weight") or name.endswith("_norm.bias"):
+    if "embedding" in name or name.endswith(("_norm.weight", "_norm.bias")):
         return values[..., order]
-    if name.endswith("output.weight") or name.endswith("output.bias"):
+    if name.endswith(("output.weight", "output.bias")):
         return values[order]
     return values[:, order] if values.ndim == 2 else values
 

@@ -1,11 +1,11 @@
 """What of the text that models wrote is kept for the bundled model's last training.
 
-    python3 recipes/bundled-model/select_translations.py flatten MADE.json OUT.zh                  # each of the n-best translations once
-    python3 recipes/bundled-model/select_translations.py round MADE.json OUT.zh OUT.en KEPT        # the one that best translates back
-    python3 recipes/bundled-model/select_translations.py nearest MADE.json REFERENCE KEPT.x KEPT.y # the one nearest to a person's
-    python3 recipes/bundled-model/select_translations.py sound SOURCE.zh MADE.en KEPT              # the teacher's, if it looks sound
-    python3 recipes/bundled-model/select_translations.py words WORDS.zh KINDS MADE.en KEPT         # a dictionary
-    python3 recipes/bundled-model/select_translations.py plain IN OUT                              # plain quotation marks and dashes
+    python3 select_translations.py flatten MADE.json OUT.zh                  # each of the n-best translations once
+    python3 select_translations.py round MADE.json OUT.zh OUT.en KEPT        # the one that best translates back
+    python3 select_translations.py nearest MADE.json REFERENCE KEPT.x KEPT.y # the one nearest to a person's
+    python3 select_translations.py sound SOURCE.zh MADE.en KEPT              # the teacher's, if it looks sound
+    python3 select_translations.py words WORDS.zh KINDS MADE.en KEPT         # a dictionary
+    python3 select_translations.py plain IN OUT                              # plain quotation marks and dashes
 
 KEPT stands for two files, KEPT.zh and KEPT.en. `round` keeps a sentence if its best back-translation shares at least
 a third of its runs of one to four words with the original.

@@ -1,6 +1,6 @@
 """Pairs with masks in place of what a translation keeps as it is, so that the model learns to carry them over.
 
-    python3 recipes/bundled-model/synthetic_masks.py OUT en-de 20000 FILE.en=FILE.de …     # at most 20,000 pairs of each file
+    python3 synthetic_masks.py OUT en-de 20000 FILE.en=FILE.de …     # at most 20,000 pairs of each file
 
 `heedful translate` protects URLs, placeholders, tags and the like: the model sees {0}, {1}, … in their place. Here
 names, numbers and words that stand once on both sides of a pair are replaced by masks, numbered by their order in the

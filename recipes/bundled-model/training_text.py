@@ -1,11 +1,11 @@
 """Text for the last lessons of the model in the box, made from the corpora and from what its teachers wrote.
 
-    python3 recipes/bundled-model/training_text.py corpora data text            # before the teacher goes on with German
-    python3 recipes/bundled-model/training_text.py chinese data distilled text  # of the first teacher's Chinese, what is sound
-    python3 recipes/bundled-model/training_text.py german distilled text        # of the second teacher's German and English, what is sound
-    python3 recipes/bundled-model/training_text.py forms data text              # sentences in other forms than the corpora have them
-    python3 recipes/bundled-model/training_text.py own data distilled text      # of what the third model wrote
-    python3 recipes/bundled-model/training_text.py late data distilled text     # of what the last teacher wrote
+    python3 training_text.py corpora data text            # before the teacher goes on with German
+    python3 training_text.py chinese data distilled text  # of the first teacher's Chinese, what is sound
+    python3 training_text.py german distilled text        # of the second teacher's German and English, what is sound
+    python3 training_text.py forms data text              # sentences in other forms than the corpora have them
+    python3 training_text.py own data distilled text      # of what the third model wrote
+    python3 training_text.py late data distilled text     # of what the last teacher wrote
 
     parliament.en      the English of Europarl with the marks of everyone else: "…" for ‘…’, ' for ’, - for –
     capitals.{en,de}   everyday sentences in capitals

@@ -1,4 +1,4 @@
-"""The commands that make text for the model in the box: what they write, always the same, and what they refuse."""
+"""Commands of the scripts that make the bundled model's text: reproducible output, refused arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.box_scripts import compress, run, save, told
+from tests.recipes.recipe_scripts import compress, run, save, told
 
 DATA = {
     "europarl-en-de/train.en": ["It’s ‘law’.", "A line\rwith two ends", "No."],
@@ -40,7 +40,7 @@ MADE = {
 def make_all(folder: Path, out: str, *, hash_seed: int) -> dict[str, bytes]:
     data, distilled = folder / "data", folder / "distilled"
     for command in (["corpora", data], ["chinese", data, distilled], ["german", distilled]):
-        done = run("box-text", *command, folder / out, hash_seed=hash_seed)
+        done = run("training_text", *command, folder / out, hash_seed=hash_seed)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return {path.name: path.read_bytes() for path in (folder / out).iterdir()}
 
@@ -73,16 +73,16 @@ def test_a_wrong_command_line_is_told_the_right_ones(arguments: tuple[str, ...])
         "say corpora DATA OUT or chinese DATA DISTILLED OUT or german DISTILLED OUT or forms DATA OUT"
         " or own DATA DISTILLED OUT or late DATA DISTILLED OUT, not "
     )
-    assert f"{ways}{' '.join(arguments)!r}." in told(run("box-text", *arguments))
+    assert f"{ways}{' '.join(arguments)!r}." in told(run("training_text", *arguments))
 
 
-@pytest.mark.parametrize("name", ["box-numbers", "box-figures"])
+@pytest.mark.parametrize("name", ["synthetic_numbers", "synthetic_figures"])
 @pytest.mark.parametrize("arguments", [(), ("a", "b"), ("--write",)])
 def test_numbers_and_figures_want_one_folder(name: str, arguments: tuple[str, ...]) -> None:
     assert f"{name}.py: say one folder" in told(run(name, *arguments))
 
 
-@pytest.mark.parametrize("name", ["box-text", "box-numbers", "box-figures"])
+@pytest.mark.parametrize("name", ["training_text", "synthetic_numbers", "synthetic_figures"])
 def test_help_is_given(name: str) -> None:
     done = run(name, "--help")
     assert done.returncode == 0 and f"{name}.py" in done.stdout
@@ -92,7 +92,7 @@ def test_help_is_given(name: str) -> None:
 def test_a_missing_corpus_is_named(tmp_path: Path, missing: str) -> None:
     save(tmp_path / "data", {name: lines for name, lines in DATA.items() if missing not in (name, "all")})
     named = next(iter(DATA)) if missing == "all" else missing
-    said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "text"))
+    said = told(run("training_text", "corpora", tmp_path / "data", tmp_path / "text"))
     assert f"{tmp_path / 'data' / named}: there is no such file" in said and "recipes/bundled-model/stage4.yaml" in said
     assert not (tmp_path / "text" / "capitals.en").exists()
 
@@ -100,26 +100,28 @@ def test_a_missing_corpus_is_named(tmp_path: Path, missing: str) -> None:
 def test_what_no_teacher_wrote_yet_is_named(tmp_path: Path) -> None:
     save(tmp_path / "data", DATA)
     nowhere, out = tmp_path / "distilled", tmp_path / "text"
-    assert str(nowhere / "more-zh.en") in told(run("box-text", "chinese", tmp_path / "data", nowhere, out))
-    assert str(nowhere / "en-de-1.en") in told(run("box-text", "german", nowhere, out))
-    assert str(nowhere / "own-1.de") in told(run("box-text", "own", tmp_path / "data", nowhere, out))
-    assert str(nowhere / "late-1.en") in told(run("box-text", "late", tmp_path / "data", nowhere, out))
+    assert str(nowhere / "more-zh.en") in told(run("training_text", "chinese", tmp_path / "data", nowhere, out))
+    assert str(nowhere / "en-de-1.en") in told(run("training_text", "german", nowhere, out))
+    assert str(nowhere / "own-1.de") in told(run("training_text", "own", tmp_path / "data", nowhere, out))
+    assert str(nowhere / "late-1.en") in told(run("training_text", "late", tmp_path / "data", nowhere, out))
     assert not out.exists()
 
 
 def test_text_that_broke_off_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "data", {**DATA, "tatoeba-en-de/train.de": ["größe"]})
-    said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "text"))
+    said = told(run("training_text", "corpora", tmp_path / "data", tmp_path / "text"))
     assert "not the same number of lines" in said and "train.de" in said
     path = tmp_path / "data" / "europarl-en-de" / "train.en"
     path.with_name("train.en.xz").write_bytes(lzma.compress(path.read_bytes())[:-9])
     path.unlink()
-    said = told(run("box-text", "corpora", tmp_path / "data", tmp_path / "other"))
+    said = told(run("training_text", "corpora", tmp_path / "data", tmp_path / "other"))
     assert f"{path}.xz: damaged" in said
     assert not (tmp_path / "other" / "parliament.en").exists()
 
 
-@pytest.mark.parametrize("command", [["box-text", "corpora", "data"], ["box-numbers"], ["box-figures"]])
+@pytest.mark.parametrize(
+    "command", [["training_text", "corpora", "data"], ["synthetic_numbers"], ["synthetic_figures"]]
+)
 def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path, command: list[str]) -> None:
     save(tmp_path / "data", DATA)
     (tmp_path / "text").write_text("mine", encoding="utf-8")
