@@ -24,10 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.card import versions
-from heedful.model.fast.attention import row_attention
-from heedful.model.fast.gradients import Gradients
-from heedful.model.fast.operations import Chance, add_norm, scaled_loss
-from heedful.model.kernels.sides import Rows
+from heedful.fused.grad_buffers import Gradients
+from heedful.fused.kernels.attention_args import Rows
+from heedful.fused.train_attention import row_attention
+from heedful.fused.train_ops import Chance, add_norm, scaled_loss
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, WIDTH, D_MODEL, HEADS, VOCABULARY = 200, 128, 512, 8, 32_000

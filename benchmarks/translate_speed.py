@@ -47,9 +47,9 @@ from translate_peers import SOURCE, TARGET, Task
 from heedful.build import build_model, resolve_device
 from heedful.card import versions
 from heedful.config import Config, DecodingConfig
+from heedful.decoding.captured.scheduler import Session
 from heedful.decoding.captured.search import CapturedSearch
-from heedful.decoding.captured.session import Session
-from heedful.decoding.captured.slots import Room
+from heedful.decoding.captured.search_state import Room
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.special_tokens import SpecialTokens

@@ -1,8 +1,8 @@
 """How the tests run: shapes checked, few threads, fixed seeds, compiled code in a process of its own.
 
-jaxtyping's import hook checks every shape written in a signature of `heedful.model` and `heedful.decoding`. Because
-torch.compile cannot see through that hook, tests marked `compile` go, all at once, to one child process that runs
-without it (HEEDFUL_SHAPE_CHECKS=0). So `pytest` alone runs everything and reports each test by its own name.
+jaxtyping's import hook checks every shape written in a signature of `heedful.model`, `heedful.fused` and
+`heedful.decoding`. torch.compile cannot see through that hook, so all tests marked `compile` go to one child process
+that runs without it (HEEDFUL_SHAPE_CHECKS=0). Plain `pytest` runs everything and reports each test by its own name.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ OUTCOMES_FILE = "HEEDFUL_TEST_OUTCOMES"  # set for the child process: where it w
 if SHAPE_CHECKS:
     import jaxtyping
 
-    assert not any(name.startswith(("heedful.model", "heedful.decoding")) for name in sys.modules)
-    jaxtyping.install_import_hook(["heedful.model", "heedful.decoding"], "beartype.beartype")
+    assert not any(name.startswith(("heedful.model", "heedful.fused", "heedful.decoding")) for name in sys.modules)
+    jaxtyping.install_import_hook(["heedful.model", "heedful.fused", "heedful.decoding"], "beartype.beartype")
 
 settings.register_profile("heedful", deadline=None, derandomize=True, max_examples=50, print_blob=True)
 settings.load_profile("heedful")

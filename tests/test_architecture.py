@@ -29,7 +29,7 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["native"],
     ["checkpoint"],
     ["build", "card"],
-    ["baselines"],
+    ["baselines", "fused"],
     ["data", "model"],
     ["text"],
     ["request"],

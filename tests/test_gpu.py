@@ -21,11 +21,11 @@ from heedful.data.stream import worst_batch
 from heedful.decoding import beam, greedy
 from heedful.decoding.constraints import SpecialTokens
 from heedful.errors import TrainingError
+from heedful.fused.grad_buffers import Gradients
+from heedful.fused.kernels.attention_args import Rows
+from heedful.fused.train_attention import memory_of_layers, row_attention
+from heedful.fused.train_ops import Chance, add_norm, branch, column_sums, embed, feed_forward, scaled_loss
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
-from heedful.model.fast.attention import memory_of_layers, row_attention
-from heedful.model.fast.gradients import Gradients
-from heedful.model.fast.operations import Chance, add_norm, branch, column_sums, embed, feed_forward, scaled_loss
-from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
 from heedful.training import background
 from heedful.training.averaging import copy_weights
@@ -316,7 +316,7 @@ def test_the_kernel_of_the_loss_gives_what_plain_code_gives(
 
 @pytest.mark.parametrize(("rows", "depth", "width"), [(9, 24, 24), (300, 96, 304), (25_600, 512, 2048)])
 def test_the_kernel_of_the_feed_forward_layer_gives_what_plain_code_gives(rows: int, depth: int, width: int) -> None:
-    from heedful.model.kernels import feed_forward
+    from heedful.fused.kernels import feed_forward
 
     torch.manual_seed(1)
     inner, d_output = (

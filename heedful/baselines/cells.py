@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.baselines.rival import RivalState
+from heedful.baselines.base import RivalState
 from heedful.config import ModelConfig
-from heedful.model.steady import sigmoid
+from heedful.model.batch_invariance import sigmoid
 from heedful.shapes import Float, Int
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from heedful.baselines.rival import Rival, RivalState
-from heedful.baselines.sentences import Sentences
+from heedful.baselines.base import Rival, RivalState
+from heedful.baselines.unpacking import Sentences
 from heedful.config import ModelConfig
 from heedful.model.positions import LearnedPositions, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from heedful.baselines.bahdanau import BahdanauDecoder
+from heedful.baselines.base import Rival
 from heedful.baselines.cells import Answers, RecurrentState, read_both_ways, recurrent_layers
 from heedful.baselines.luong import LuongDecoder
-from heedful.baselines.rival import Rival
-from heedful.baselines.sentences import Sentences
+from heedful.baselines.unpacking import Sentences
 from heedful.config import ModelConfig
+from heedful.model.batch_invariance import is_steady
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
-from heedful.model.steady import is_steady
 from heedful.shapes import Bool, Float, Int
 
 

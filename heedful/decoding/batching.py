@@ -2,7 +2,7 @@
 
 The sums inside a matrix product may run in another order when its shape is another. So a sentence has the same bits
 whatever is translated beside it only if the shapes of its batch depend on nothing but itself, and if its place there
-does not count (`heedful.model.steady`): the rows of a product are shared out among threads.
+does not count (`heedful.model.batch_invariance`): the rows of a product are shared out among threads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from heedful.model.steady import STEADY
+from heedful.model.batch_invariance import STEADY
 from heedful.shapes import Bool, Int
 
 EVEN_SIZE, EVEN_WIDTH = 16, 16

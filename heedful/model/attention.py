@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig
+from heedful.model.batch_invariance import STEADY, is_steady
 from heedful.model.positions import rotate
-from heedful.model.steady import STEADY, is_steady
 from heedful.shapes import Bool, Float, Int
 
 

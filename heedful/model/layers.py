@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from heedful.config import ModelConfig
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.cache import LayerCache
+from heedful.model.batch_invariance import silu
+from heedful.model.kv_cache import LayerCache
 from heedful.model.norms import Norm, build_norm
-from heedful.model.steady import silu
 from heedful.shapes import Bool, Float, Int
 
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from heedful.config import ModelConfig
 from heedful.model.attention import ATTENTION, MultiHeadAttention, Scoring
-from heedful.model.cache import LayerCache, TransformerState
+from heedful.model.batch_invariance import steady
+from heedful.model.kv_cache import LayerCache, TransformerState
 from heedful.model.layers import DecoderLayer, EncoderLayer
 from heedful.model.masks import causal_mask, segment_mask
 from heedful.model.norms import build_norm
 from heedful.model.positions import LearnedPositions, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
-from heedful.model.steady import steady
 from heedful.shapes import Bool, Float, Int
 
 

@@ -68,7 +68,7 @@ class FlatAdam:
         corrections = (1 - self.betas ** self.counts[0]).float()
         factor = self.one if factor is None else factor
         if self.weights.is_cuda:
-            from heedful.model.kernels import adam as kernel
+            from heedful.fused.kernels import adam as kernel
 
             kernel.update(
                 self.weights,

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.model.fast.on_cpu import add_gradient
-from heedful.model.fast.sentences import Group, groups_of
+from heedful.fused.train_cpu import add_gradient
+from heedful.fused.unpack_rows import Group, groups_of
 from heedful.model.transformer import Transformer
 
 TOKENS_PER_GROUP = 2048

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
-from heedful.model.fast.forward import can_be_fast, fast_losses
-from heedful.model.fast.gradients import Gradients
-from heedful.model.fast.on_cpu import can_run_on_cpu
+from heedful.fused.grad_buffers import Gradients
+from heedful.fused.train_cpu import can_run_on_cpu
+from heedful.fused.train_gpu import can_be_fast, fast_losses
 from heedful.model.transformer import Transformer
 from heedful.training.caches import is_compiled
 from heedful.training.distributed import World, is_divided, whole, without_sending

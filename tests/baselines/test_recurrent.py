@@ -13,7 +13,7 @@ from heedful.baselines.bahdanau import BahdanauDecoder, leaving_in_groups
 from heedful.baselines.cells import STEPS, begin
 from heedful.baselines.luong import LuongDecoder
 from heedful.baselines.recurrent import RecurrentSeq2Seq
-from heedful.baselines.sentences import Sentences, unpack_pair
+from heedful.baselines.unpacking import Sentences, unpack_pair
 from heedful.config import ModelConfig
 
 SMALL = ModelConfig(

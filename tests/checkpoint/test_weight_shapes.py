@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
-from small_models import SMALL, VARIANTS
-
 from heedful.build import build_model
 from heedful.checkpoint.weight_shapes import stored_names, weight_shapes
 from heedful.config import ModelConfig
+from tests.small_models import SMALL, VARIANTS
 
 BASELINES = {
     "recurrent": replace(SMALL, architecture="recurrent"),

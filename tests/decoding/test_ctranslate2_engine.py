@@ -28,7 +28,7 @@ from heedful.errors import ConfigError
 from heedful.interop.ctranslate2 import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
-from tests.model.small_models import VARIANTS, build
+from tests.small_models import VARIANTS, build
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the package ctranslate2: pip install 'heedful[dev]'")
 

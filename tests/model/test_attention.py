@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_models import SMALL, VARIANTS, build, random_tokens, real_tokens
 from torch import Tensor
 
 from heedful.model.attention import MultiHeadAttention, Scoring, attend_explicit, attend_fused
 from heedful.model.transformer import Transformer
+from tests.small_models import SMALL, VARIANTS, build, random_tokens, real_tokens
 
 SCORINGS = ["scaled_dot", "dot", "additive"]
 

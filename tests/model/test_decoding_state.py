@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_models import SMALL, VARIANTS, build, random_tokens, real_tokens
 from torch import Tensor
 
 from heedful.model.seq2seq import DecoderState, Seq2Seq
 from heedful.model.transformer import Transformer
+from tests.small_models import SMALL, VARIANTS, build, random_tokens, real_tokens
 
 LENGTHS, WIDTH, STEPS = [6, 3, 1], 6, 5
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import SMALL, VARIANTS, build, random_tokens, real_tokens
 from torch import Tensor
 
 from heedful.model.masks import causal_mask, segment_mask
 from heedful.model.transformer import Transformer
+from tests.small_models import SMALL, VARIANTS, build, random_tokens, real_tokens
 
 
 class Rows(NamedTuple):

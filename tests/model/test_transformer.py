@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from small_models import SMALL, VARIANTS, build, random_tokens
 from torch import Tensor
 
 from heedful.build import build_model, num_parameters
@@ -16,6 +15,7 @@ from heedful.config import ModelConfig
 from heedful.model.positions import sinusoidal_encoding
 from heedful.model.transformer import Transformer
 from heedful.request import settle
+from tests.small_models import SMALL, VARIANTS, build, random_tokens
 
 
 def logits_of(model: Transformer) -> Tensor:

@@ -15,7 +15,7 @@ from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.stream import worst_batch
 from heedful.errors import TrainingError
-from heedful.model.fast.gradients import Gradients
+from heedful.fused.grad_buffers import Gradients
 from heedful.training import step as steps
 from heedful.training.flat_adam import FlatAdam, can_be_flat
 from heedful.training.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
-from heedful.model.fast.on_cpu import Dropout
-from heedful.model.fast.sentences import Grid, groups_of
+from heedful.fused.train_cpu import Dropout
+from heedful.fused.unpack_rows import Grid, groups_of
 from heedful.model.transformer import Transformer
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.on_cores import OnCores

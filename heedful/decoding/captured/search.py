@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.captured.encoding import SIZES
-from heedful.decoding.captured.session import Session
-from heedful.decoding.captured.slots import Room, bytes_of
-from heedful.decoding.captured.weights import collect, tensors_of
+from heedful.decoding.captured.encode_slots import SIZES
+from heedful.decoding.captured.packed_weights import collect, tensors_of
+from heedful.decoding.captured.scheduler import Session
+from heedful.decoding.captured.search_state import Room, bytes_of
 from heedful.decoding.engines.interface import Job, MakeRule
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.special_tokens import SpecialTokens

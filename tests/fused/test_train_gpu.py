@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from heedful.config import ModelConfig
-from heedful.model.fast.attention import Biases, memory_of_layers, row_attention
-from heedful.model.fast.forward import can_be_fast, fast_hidden, fast_losses
-from heedful.model.fast.gradients import Gradients
-from heedful.model.fast.operations import (
+from heedful.fused.grad_buffers import Gradients
+from heedful.fused.kernels.attention_args import Rows
+from heedful.fused.train_attention import Biases, memory_of_layers, row_attention
+from heedful.fused.train_gpu import can_be_fast, fast_hidden, fast_losses
+from heedful.fused.train_ops import (
     Chance,
     add_norm,
     branch,
@@ -24,7 +25,6 @@ from heedful.model.fast.operations import (
     product,
     scaled_loss,
 )
-from heedful.model.kernels.sides import Rows
 from heedful.model.transformer import Transformer
 
 GRADIENTS = Gradients()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heedful.decoding.captured import operations
-from heedful.decoding.captured.slots import Slots
-from heedful.model.kernels.decoding_sizes import NEAR_LIMIT
+from heedful.decoding.captured import decode_ops
+from heedful.decoding.captured.search_state import Slots
+from heedful.fused.kernels.decode_constants import NEAR_LIMIT
 
 
 def admit(slots: Slots, numbers: Tensor, settings: Tensor, *, start: int) -> None:
     """Begin new sentences in the slots of these numbers (-1: none), each with its row of limits."""
-    if operations.has_kernels(slots.steps):
-        from heedful.model.kernels import decoding_choice
+    if decode_ops.has_kernels(slots.steps):
+        from heedful.fused.kernels import decode_topk
 
-        decoding_choice.admit(
+        decode_topk.admit(
             numbers, settings, slots.steps, slots.limits, slots.done, slots.newest, slots.scores, slots.record,
             slots.states, start=start, num_best=slots.room.num_best, num_states=slots.num_states,
         )  # fmt: skip
@@ -33,10 +33,10 @@ def admit(slots: Slots, numbers: Tensor, settings: Tensor, *, start: int) -> Non
 
 def choose(slots: Slots, *, end: int) -> None:
     """Go one step on with every sentence that is not done."""
-    if operations.has_kernels(slots.steps):
-        from heedful.model.kernels import decoding_choice
+    if decode_ops.has_kernels(slots.steps):
+        from heedful.fused.kernels import decode_topk
 
-        decoding_choice.choose(
+        decode_topk.choose(
             slots.logits, *slots.chunks, slots.steps, slots.limits, slots.forced, slots.done, slots.newest,
             slots.scores, slots.ancestry, slots.record, slots.penalties, slots.follows, slots.states,
             end=end, num_best=slots.room.num_best, num_states=slots.num_states,

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.model.kernels.dropout import dropped, keeps
+from heedful.fused.kernels.dropout import dropped, keeps
 
 ROWS, WARPS = 4, 4
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.model.steady import steady
+from heedful.model.batch_invariance import steady
 from heedful.shapes import Bool, Float, Int
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
-from heedful.model.steady import sigmoid, silu, steady
+from heedful.model.batch_invariance import sigmoid, silu, steady
 
 
 def test_steady_counts() -> None:

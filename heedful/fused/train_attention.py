@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from heedful.model.fast.gradients import Gradients, joined
-from heedful.model.fast.operations import column_sums, with_bias
-from heedful.model.kernels.sides import Rows, Sides
+from heedful.fused.grad_buffers import Gradients, joined
+from heedful.fused.kernels.attention_args import Rows, Sides
+from heedful.fused.train_ops import column_sums, with_bias
 from heedful.model.masks import causal_mask, segment_mask
 
 
@@ -124,7 +124,7 @@ class _RowAttention(Function):
         taken = _heads_first(query, sides)
         output = query.new_empty(query.shape[0], query.shape[1], *query.shape[3:])
         if query.is_cuda:
-            from heedful.model.kernels import row_attention as kernel
+            from heedful.fused.kernels import row_attention as kernel
 
             logarithms = kernel.forward(taken, rows, output.transpose(1, 2), scale)
         else:
@@ -142,7 +142,7 @@ class _RowAttention(Function):
         taken, d_taken = _heads_first(query, sides), _heads_first(d_query, d_sides)
         gradient, kept = d_output.contiguous().transpose(1, 2), (output.transpose(1, 2), logarithms)
         if query.is_cuda:
-            from heedful.model.kernels import row_attention as kernel
+            from heedful.fused.kernels import row_attention as kernel
 
             kernel.backward(taken, ctx.rows, kept, gradient, d_taken, ctx.scale)
         else:

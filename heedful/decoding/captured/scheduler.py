@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.captured.encoding import SIZES, Reader, tensor_of
-from heedful.decoding.captured.recording import Flags, Replayed
-from heedful.decoding.captured.slots import Room, make_rows, make_slots
-from heedful.decoding.captured.step import decode_step
-from heedful.decoding.captured.weights import Weights
+from heedful.decoding.captured.cuda_graph import Flags, Replayed
+from heedful.decoding.captured.decoder_step import decode_step
+from heedful.decoding.captured.encode_slots import SIZES, Reader, tensor_of
+from heedful.decoding.captured.packed_weights import Weights
+from heedful.decoding.captured.search_state import Room, make_rows, make_slots
 from heedful.decoding.characters import COMPLETE, NEEDED, NEXT
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.length_penalty import length_penalty
 from heedful.decoding.special_tokens import SpecialTokens
 from heedful.errors import DecodingError
-from heedful.model.kernels.decoding_sizes import NEAR_LIMIT
+from heedful.fused.kernels.decode_constants import NEAR_LIMIT
 
 FREED = 8
 """Waiting sentences enter when one of so many slots is free: reading a few at a time costs more than idle slots."""

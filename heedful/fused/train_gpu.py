@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig
+from heedful.fused.grad_buffers import Gradients
+from heedful.fused.kernels.attention_args import Rows
+from heedful.fused.train_attention import Biases, Memory, memory_of_layers, row_attention
+from heedful.fused.train_ops import Chance, add_norm, branch, embed, feed_forward, product, scaled_loss
+from heedful.fused.unpack_rows import PackedRows
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.fast.attention import Biases, Memory, memory_of_layers, row_attention
-from heedful.model.fast.gradients import Gradients
-from heedful.model.fast.operations import Chance, add_norm, branch, embed, feed_forward, product, scaled_loss
-from heedful.model.fast.sentences import PackedRows
-from heedful.model.kernels.sides import Rows
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.norms import LayerNorm
 from heedful.model.positions import LearnedPositions, rotate, sinusoidal_encoding

@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.model.kernels import row_attention_tiles
-from heedful.model.kernels.sides import Rows, Sides
+from heedful.fused.kernels import row_attention_tma
+from heedful.fused.kernels.attention_args import Rows, Sides
 
 QUERIES, WARPS = 128, 8
 """Queries that are looked at together in the forward pass, and the warps that do it."""
@@ -132,8 +132,8 @@ def backward(
     output, logarithms = kept
     num_queries, num_keys = query.shape[2], key.shape[2]
     lengths = _power(num_queries), _power(num_keys)
-    if row_attention_tiles.fits(query, lengths):
-        row_attention_tiles.backward(sides, rows, logarithms, d_output, gradients, scale, lengths)
+    if row_attention_tma.fits(query, lengths):
+        row_attention_tma.backward(sides, rows, logarithms, d_output, gradients, scale, lengths)
         return
     block = min(QUERIES_BACKWARD, lengths[0])
     _row_attention_backward[(query.shape[1], query.shape[0])](

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from heedful.model.kernels.chip import copies_by_itself, shared_memory, units
+from heedful.fused.kernels.device_limits import copies_by_itself, shared_memory, units
 
 ROWS, COLUMNS, DEPTH, WARPS, STAGES = 128, 128, 64, 4, 4
 TOGETHER = 8

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.model.kernels.chip import shared_memory
-from heedful.model.kernels.decoding_sizes import PART, PRECISION
+from heedful.fused.kernels.decode_constants import PART, PRECISION
+from heedful.fused.kernels.device_limits import shared_memory
 
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "swiglu": 3}
 SUMS = 128

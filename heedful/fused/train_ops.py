@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from heedful.model.fast.gradients import Gradients, joined
+from heedful.fused.grad_buffers import Gradients, joined
 
 _32_BITS = 0xFFFFFFFF
 
@@ -75,7 +75,7 @@ class _Embed(Function):
         ctx.chance, ctx.factor, ctx.table, ctx.gradients = chance, factor, table, gradients
         ctx.save_for_backward(tokens)
         if table.is_cuda:
-            from heedful.model.kernels import embedding as kernel
+            from heedful.fused.kernels import embedding as kernel
 
             return kernel.forward(table, places, tokens.contiguous(), positions.contiguous(), *chance, factor)
         x = table[tokens] * factor
@@ -86,7 +86,7 @@ class _Embed(Function):
         (tokens,) = ctx.saved_tensors
         chance: Chance = ctx.chance
         if d_output.is_cuda:
-            from heedful.model.kernels import embedding as kernel
+            from heedful.fused.kernels import embedding as kernel
 
             d_drawn = kernel.backward(d_output.contiguous(), *chance, ctx.factor)
         else:
@@ -127,7 +127,7 @@ class _AddNorm(Function):
         gradients: Gradients,
     ) -> tuple[Tensor, Tensor]:
         if x.is_cuda:
-            from heedful.model.kernels import add_norm as kernel
+            from heedful.fused.kernels import add_norm as kernel
 
             total, output, mean, scale = kernel.forward(x, h, bias, weight, shift, *chance, epsilon)
         else:
@@ -146,7 +146,7 @@ class _AddNorm(Function):
         d_output = torch.zeros_like(total) if d_output is None else d_output.contiguous()
         d_total = None if d_total is None else d_total.contiguous()
         if total.is_cuda:
-            from heedful.model.kernels import add_norm as kernel
+            from heedful.fused.kernels import add_norm as kernel
 
             seeds, call, dropout = ctx.chance
             statistics, partial = (mean, scale), ctx.gradients.partial(ctx.owners, kernel.programs(total))
@@ -234,7 +234,7 @@ class _FeedForward(Function):
         d_flat = d_y.flatten(0, -2).contiguous()
         ctx.gradients.give_product([outer], d_flat, hidden)
         if hidden.is_cuda:
-            from heedful.model.kernels import feed_forward as kernel
+            from heedful.fused.kernels import feed_forward as kernel
 
             partial = ctx.gradients.partial([bias], kernel.programs(hidden))
             d_hidden = kernel.backward(d_flat, outer, hidden, partial)
@@ -257,7 +257,7 @@ def _met(d_same: Tensor | None, d_y: Tensor, weight: Tensor) -> Tensor:
 def column_sums(x: Tensor, owner: Tensor, gradients: Gradients) -> None:
     """Give a vector the sum over the rows of (rows, columns) as its gradient."""
     if x.is_cuda:
-        from heedful.model.kernels import partial_sums as kernel
+        from heedful.fused.kernels import row_reduce as kernel
 
         kernel.column_sums(x, gradients.partial([owner], kernel.programs(len(x))))
     else:
@@ -284,7 +284,7 @@ class _ScaledLoss(Function):
         ctx: Any, logits: Tensor, labels: Tensor, counted: Tensor, scale: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         if logits.is_cuda:
-            from heedful.model.kernels import cross_entropy as kernel
+            from heedful.fused.kernels import cross_entropy as kernel
 
             losses, gradient = kernel.forward(logits, labels, counted, scale, smoothing)
             loss_sum = losses.sum()

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.decoding.captured.choice import admit
-from heedful.decoding.captured.recording import Replayed
-from heedful.decoding.captured.slots import Slots, make_rows
-from heedful.decoding.captured.step import encode, remember
-from heedful.decoding.captured.weights import Weights
+from heedful.decoding.captured.cuda_graph import Replayed
+from heedful.decoding.captured.decoder_step import encode, remember
+from heedful.decoding.captured.packed_weights import Weights
+from heedful.decoding.captured.search_state import Slots, make_rows
+from heedful.decoding.captured.topk import admit
 from heedful.decoding.engines.interface import Job
-from heedful.model.kernels.decoding_sizes import QUERIES
+from heedful.fused.kernels.decode_constants import QUERIES
 
 SIZES = (64, 256, 1024, 4096, 16_384)
 """Tokens that are read together: as few of these as hold them."""

@@ -121,7 +121,7 @@ class Gradients:
             rows, drawn = torch.cat(list(parts)), torch.cat(list(tokens))
             self.give([table], torch.ops.aten.embedding_dense_backward(rows, drawn, table.shape[0], -1, False))
             return
-        from heedful.model.kernels import table_rows as kernel
+        from heedful.fused.kernels import embedding_backward as kernel
 
         if id(table) not in self.given:
             self.given[id(table)] = table, torch.zeros_like(table)
@@ -160,7 +160,7 @@ def lie_side_by_side(tensors: Sequence[Tensor]) -> Tensor | None:
 def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
     """Sum over the second of three dimensions, in this type."""
     if partial.is_cuda:
-        from heedful.model.kernels import partial_sums as kernel
+        from heedful.fused.kernels import row_reduce as kernel
 
         return kernel.summed(partial, dtype)
     return partial.sum(dim=1).to(dtype)

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.decoding.captured.weights import Linear, Norm, Shape
-from heedful.model.kernels.decoding_sizes import QUERIES, chunk_size
+from heedful.decoding.captured.packed_weights import Linear, Norm, Shape
+from heedful.fused.kernels.decode_constants import QUERIES, chunk_size
 
 
 def has_kernels(tensor: Tensor) -> bool:
@@ -27,9 +27,9 @@ def embed(
     """Both streams = table[token] · factor + places[position], where the beams of a sentence share a position."""
     stream, output = streams
     if has_kernels(table):
-        from heedful.model.kernels import decoding_rows
+        from heedful.fused.kernels import decode_norm
 
-        decoding_rows.embed(table, places, tokens, positions, stream, output, factor=factor, beams=beams)
+        decode_norm.embed(table, places, tokens, positions, stream, output, factor=factor, beams=beams)
         return
     x = table[tokens].float() * factor
     if places is not None:
@@ -47,9 +47,9 @@ def product(
     """
     bias = linear.bias if output.dim() == 2 else None
     if has_kernels(x):
-        from heedful.model.kernels import decoding_product
+        from heedful.fused.kernels import decode_matmul
 
-        decoding_product.product(x, linear.weight, bias, output, activation=activation, places=places)
+        decode_matmul.product(x, linear.weight, bias, output, activation=activation, places=places)
         return
     y = F.linear(x.float(), linear.weight.float(), bias.float() if bias is not None else None)
     if activation == "relu":
@@ -72,9 +72,9 @@ def join(streams: tuple[Tensor, Tensor], parts: Tensor | None, bias: Tensor | No
     """s = stream + Σ parts + bias; the output is norm(s), and the stream goes on as that (`after`) or as s."""
     stream, output = streams
     if has_kernels(stream):
-        from heedful.model.kernels import decoding_rows
+        from heedful.fused.kernels import decode_norm
 
-        decoding_rows.join(
+        decode_norm.join(
             stream, parts, bias, output,
             norm=norm.kind, weight=norm.weight, shift=norm.shift, epsilon=norm.epsilon, after=after,
         )  # fmt: skip
@@ -125,9 +125,9 @@ def attend_past(
     """Put each row's newest key and value into the cache (rows, room, kept), then attend to all it descends from."""
     beams = joined.shape[0] // past.steps.shape[0]
     if has_kernels(joined):
-        from heedful.model.kernels import decoding_attention
+        from heedful.fused.kernels import decode_attention
 
-        decoding_attention.attend_past(
+        decode_attention.attend_past(
             joined, cache, past.ancestry, past.steps, past.done, turns, output,
             num_heads=shape.num_heads, key_dim=shape.key_dim, beams=beams, scale=shape.scale,
         )  # fmt: skip
@@ -163,9 +163,9 @@ def attend_memory(queries: Tensor, memory: Memory, output: Tensor, *, offset: in
     """Let the beams of each sentence attend to its memory, whose keys and values of a layer begin at `offset`."""
     beams = queries.shape[0] // memory.values.shape[0]
     if has_kernels(queries):
-        from heedful.model.kernels import decoding_attention
+        from heedful.fused.kernels import decode_attention
 
-        decoding_attention.attend_memory(
+        decode_attention.attend_memory(
             queries, memory.values, memory.limits, memory.done, output,
             offset=offset, num_heads=shape.num_heads, key_dim=shape.key_dim, beams=beams, scale=shape.scale,
         )  # fmt: skip
@@ -185,9 +185,9 @@ def attend_source(
 ) -> None:
     """Attention of packed sentences, each inside itself. A tile: where its sentence begins, its length, first query."""
     if has_kernels(joined):
-        from heedful.model.kernels import decoding_attention
+        from heedful.fused.kernels import decode_attention
 
-        decoding_attention.attend_source(
+        decode_attention.attend_source(
             joined, tiles, turns, output, num_heads=shape.num_heads, key_dim=shape.key_dim, scale=shape.scale
         )
         return
@@ -218,9 +218,9 @@ class Chunks(NamedTuple):
 def chunk_best(logits: Tensor, follows: Tensor, states: Tensor, chunks: Chunks) -> None:
     """Look through the logits once. Tokens that may not follow a row's state count in the sum and are no candidates."""
     if has_kernels(logits):
-        from heedful.model.kernels import decoding_choice
+        from heedful.fused.kernels import decode_topk
 
-        decoding_choice.chunk_best(logits, follows, states, *chunks)
+        decode_topk.chunk_best(logits, follows, states, *chunks)
         return
     size = chunk_size(logits.shape[1])
     for number, (part, may) in enumerate(zip(logits.split(size, dim=1), follows.split(size, dim=1), strict=True)):

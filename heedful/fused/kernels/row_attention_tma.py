@@ -11,8 +11,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from heedful.model.kernels.chip import copies_by_itself, shared_memory, units
-from heedful.model.kernels.sides import Rows, Sides
+from heedful.fused.kernels.attention_args import Rows, Sides
+from heedful.fused.kernels.device_limits import copies_by_itself, shared_memory, units
 
 WARPS, STAGES = 8, 3
 LOG2_E = 1.4426950408889634

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.model.kernels.dropout import dropped, keeps
+from heedful.fused.kernels.dropout import dropped, keeps
 
 NUMBERS = 1024
 """Numbers that one program of the forward pass holds at a time: two tokens of the base model."""

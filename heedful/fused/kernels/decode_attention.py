@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.model.kernels.decoding_sizes import PRECISION, QUERIES
+from heedful.fused.kernels.decode_constants import PRECISION, QUERIES
 
 PAST, PAST_WARPS = 32, 1
 """Earlier tokens that a row looks at together."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from heedful.baselines.sentences import Sentences, unpack_pair
-from heedful.baselines.tables import Tables
+from heedful.baselines.embeddings import Tables
+from heedful.baselines.unpacking import Sentences, unpack_pair
 from heedful.config import ModelConfig
 from heedful.model.seq2seq import Memory
 from heedful.shapes import Bool, Float, Int

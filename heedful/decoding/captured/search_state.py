@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.decoding.captured.operations import Chunks, Memory, Past
-from heedful.decoding.captured.weights import Weights
-from heedful.model.kernels.decoding_sizes import NEAR_LIMIT, chunk_size, num_parts
+from heedful.decoding.captured.decode_ops import Chunks, Memory, Past
+from heedful.decoding.captured.packed_weights import Weights
+from heedful.fused.kernels.decode_constants import NEAR_LIMIT, chunk_size, num_parts
 
 
 class Room(NamedTuple):

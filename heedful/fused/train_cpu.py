@@ -17,8 +17,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from heedful.config import ModelConfig
+from heedful.fused.unpack_rows import Grid, Group
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.fast.sentences import Grid, Group
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.norms import LayerNorm, RMSNorm
 from heedful.model.positions import LearnedPositions, rotate, sinusoidal_encoding
