@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from heedful.paper.markdown import markdown_table
 from heedful.text.corpus import Direction
-from heedful.text.detection import script_of
-from heedful.text.directions import Directions
+from heedful.text.language_id import script_of
+from heedful.text.language_routing import Directions
 
 BOX = Directions(tuple(Direction(*pair) for pair in ("en de".split(), "de en".split(), "en zh".split())), ("de", "zh"))
 TEXTS = (

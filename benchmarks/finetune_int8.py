@@ -32,7 +32,7 @@ from heedful import workflow
 from heedful.checkpoint.finding import box_model
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.interop.own_format import export_own
+from heedful.interop.repack import export_own
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TESTED = 60

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from heedful.decoding.translator import Translator
 from heedful.paper.markdown import markdown_table
-from heedful.text.documents.placing import SMALL_WORDS
+from heedful.text.documents.tag_placement import SMALL_WORDS
 
 SENTENCES = Path(__file__).with_suffix(".tsv")
 TAGGED = re.compile(r"<b>(.*?)</b>")

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from heedful.decoding.translator import Translator
 from heedful.paper.markdown import markdown_table
-from heedful.text.numbers import differ
-from heedful.text.repetition import is_loop
+from heedful.text.number_check import differ
+from heedful.text.repetition_check import is_loop
 
 PAIRS = (
     ("newstest/flores200-devtest", "en", "de"), ("newstest/flores200-devtest", "en", "zh"),

@@ -22,7 +22,7 @@ from heedful.checkpoint.shortlist import save_shortlist
 from heedful.decoding.shortlists import PairsInIds, ShortlistSize, make_shortlist
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.interop.own_format import export_own
+from heedful.interop.repack import export_own
 
 
 def measure(place: Path, args: argparse.Namespace) -> list[str]:

@@ -26,7 +26,7 @@ from heedful.checkpoint import save_model
 from heedful.checkpoint.shortlist import Shortlist, save_shortlist
 from heedful.config import Config, TokenizerConfig
 from heedful.errors import ConfigError
-from heedful.interop.ctranslate2 import export_ctranslate2
+from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.native import NativeEngine
 from heedful.request import to_mapping
 from heedful.text.tokenizer import train_tokenizer

@@ -19,7 +19,7 @@ from typing import Any
 from heedful.config import Config, ModelConfig
 from heedful.request import to_mapping
 from heedful.text.corpus import short_name
-from heedful.text.directions import learned_directions, told_before
+from heedful.text.language_routing import learned_directions, told_before
 
 NOT_STATED = "not stated"
 

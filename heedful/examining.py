@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from heedful.decoding.engines.interface import Engine
     from heedful.decoding.translator import Translator
     from heedful.evaluation.score import Score
-    from heedful.text.cleaning import TrainingPair
+    from heedful.text.preflight import TrainingPair
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.distributed import World
     from heedful.training.loop import Evaluate
@@ -194,7 +194,7 @@ def score_test(
     device: torch.device,
 ) -> list[tuple[str, Score]]:
     """All usual scores on each test corpus, by target language, with the corpus's name."""
-    from heedful.evaluation.aside import Aside
+    from heedful.evaluation.background_scoring import Aside
 
     names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == "test"]
     groups: dict[tuple[int, str | None], list[TrainingPair]] = {}

@@ -13,7 +13,7 @@ from heedful.request import settle
 
 if TYPE_CHECKING:
     from heedful.data.prepare import Progress, Settled
-    from heedful.text.cleaning import Preflight
+    from heedful.text.preflight import Preflight
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.background import Background
     from heedful.training.first_step import Stopwatch

@@ -103,7 +103,7 @@ class Start:
 
     def details(self) -> dict[str, Any]:
         """What the new model tells about it."""
-        from heedful.text.directions import BEFORE
+        from heedful.text.language_routing import BEFORE
 
         told: dict[str, Any] = {"started_from": self.name, "started_from_identity": self.identity}
         return {**told, BEFORE: self.directions} if self.directions else told
@@ -249,7 +249,7 @@ def _tokenizer(said: Mapping[str, Any], asked: Config, found: ModelArrays, direc
 
 def _directions(found: ModelArrays) -> list[list[str]]:
     """Plain data of what the model has learned, also before it went on from another, as far as it is told."""
-    from heedful.text.directions import Directions
+    from heedful.text.language_routing import Directions
 
     known = Directions.of(found.config.data, found.tokenizer.tags, found.details).known
     return [[pair.source, pair.target] for pair in known if pair.source and pair.target]

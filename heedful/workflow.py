@@ -250,7 +250,7 @@ def describe_data(config: Config, prepared: Prepared) -> str:
 def prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
     """Preflight with its table, tokenizer, ids on disk; `beside` is told what becomes known on the way."""
     from heedful.data.prepare import prepare as prepare_data
-    from heedful.text.cleaning import plain_table, preflight, table
+    from heedful.text.preflight import plain_table, preflight, table
 
     if beside is not None:
         beside.begin()

@@ -21,8 +21,8 @@ from heedful.checkpoint.compact import Rounded, dithered, round_rows
 from heedful.config import Config, ModelConfig, TokenizerConfig, TrainingConfig
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.interop.ctranslate2 import export_ctranslate2
-from heedful.interop.own_format import export_own
+from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.interop.repack import export_own
 from heedful.native import NativeEngine, available, convert
 from heedful.native.convert import native_weights
 from heedful.native.library import kernel_names

@@ -24,7 +24,7 @@ from heedful.config import Config
 from heedful.data.prepare import prepare
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, HeedfulError, TrainingError
-from heedful.interop.own_format import export_own
+from heedful.interop.repack import export_own
 from heedful.native import available
 from heedful.paper.compare import compare
 from heedful.request import from_mapping, settle

@@ -24,7 +24,7 @@ from heedful.data.prepare import Prepared
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError, TrainingError
 from heedful.examining import evaluate, examine
-from heedful.interop.own_format import export_own
+from heedful.interop.repack import export_own
 from heedful.native import available
 from heedful.native.library import Availability
 from heedful.request import settle

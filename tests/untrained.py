@@ -12,7 +12,7 @@ import torch
 from heedful.build import build_model
 from heedful.checkpoint import save_model
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
-from heedful.interop.own_format import export_own
+from heedful.interop.repack import export_own
 from heedful.text.tokenizer import train_tokenizer
 
 

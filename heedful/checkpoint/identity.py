@@ -9,7 +9,7 @@ from heedful.checkpoint.arrays import load_arrays
 from heedful.checkpoint.directory import CARD, locate, parse_json
 from heedful.checkpoint.exported import RECORD, read_exported
 from heedful.config import DecodingConfig
-from heedful.text.directions import Directions
+from heedful.text.language_routing import Directions
 
 
 def identify_model(directory: str | Path) -> tuple[DecodingConfig, dict[str, str]]:

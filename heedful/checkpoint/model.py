@@ -24,7 +24,7 @@ from heedful.checkpoint.weights import (
 from heedful.config import Config
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
 from heedful.request import from_mapping, nearest, to_mapping
-from heedful.text.directions import BEFORE
+from heedful.text.language_routing import BEFORE
 
 if TYPE_CHECKING:
     import torch

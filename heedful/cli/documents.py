@@ -19,9 +19,9 @@ from heedful.text.documents import format_of, translate_document
 if TYPE_CHECKING:
     from heedful.cli.bulk import WholeFile
     from heedful.decoding.bulk.task import Task
-    from heedful.text.directions import Choice, Directions
     from heedful.text.documents.document import MarkedText
     from heedful.text.documents.gettext_format import Catalogue
+    from heedful.text.language_routing import Choice, Directions
 
 SECONDS_BETWEEN_LINES = 10.0
 

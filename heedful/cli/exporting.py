@@ -55,11 +55,11 @@ def export(
         raise ConfigError(f"--shard-mb must be above 0, not {shard_mb}.")
     directory = model_directory(model)
     if to == "ctranslate2":
-        from heedful.interop.ctranslate2 import export_ctranslate2
+        from heedful.interop.ctranslate2_export import export_ctranslate2
 
         export_ctranslate2(directory, output, quantization=quantization or "float32", overwrite=overwrite)
         return
-    from heedful.interop.own_format import export_own
+    from heedful.interop.repack import export_own
 
     for name in export_own(directory, output, compact=to == "compact", shard_mb=shard_mb, overwrite=overwrite):
         print(f"{name} alone is larger than {shard_mb:g} MB, and so is its file.", file=sys.stderr)

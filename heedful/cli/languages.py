@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from heedful.decoding.bulk.task import Task
     from heedful.decoding.hypothesis import Translation
     from heedful.decoding.translator import Translator
-    from heedful.text.directions import Directions
+    from heedful.text.language_routing import Directions
 
 MOST_NUMBERS = 5
 TRIES = 3
@@ -104,7 +104,7 @@ def translating(
     `is_one_text`: the texts are lines of one, so the lines before may decide the language of one that is in doubt.
     """
     from heedful.decoding.bulk.task import remarks_of
-    from heedful.text.directions import LanguageEvidence
+    from heedful.text.language_routing import LanguageEvidence
 
     asking = Asking(task, translator.directions)
     is_open = is_one_text and translator.directions.needs_evidence(task.source_language, task.target_language)

@@ -116,7 +116,7 @@ def direction_of(found: Mapping[str, Any]) -> str:
     """Such as `en → de`, of all training corpora."""
     from heedful.config import Config
     from heedful.request import from_mapping
-    from heedful.text.directions import learned_directions, told_before
+    from heedful.text.language_routing import learned_directions, told_before
 
     pairs = learned_directions(from_mapping(Config, found["config"]).data, found["details"])
     told = ", ".join(f"{pair.source} → {pair.target}" for pair in pairs if pair.source and pair.target)

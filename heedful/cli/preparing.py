@@ -88,7 +88,7 @@ def show_corpora(asked: Config, console: ConsoleReporter) -> None:
     """Print the table of the preflight on stdout."""
     from rich.console import Console
 
-    from heedful.text.cleaning import plain_table, preflight, table
+    from heedful.text.preflight import plain_table, preflight, table
 
     with console.stages() as tell:
         report = preflight(

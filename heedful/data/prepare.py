@@ -25,11 +25,11 @@ from heedful.data.store import PairStore, StoreWriter
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.request import to_mapping
-from heedful.text.cleaning import Preflight, TrainingPair, preflight, workers_for
+from heedful.text.chunk_workers import Workers
 from heedful.text.corpus import corpus_files, direction
-from heedful.text.encoding import Encoded, Encoding, flat_ids, longest_side
+from heedful.text.encode_chunks import Encoded, Encoding, flat_ids, longest_side
+from heedful.text.preflight import Preflight, TrainingPair, preflight, workers_for
 from heedful.text.tokenizer import Tokenizer, learn_tokenizer, sampled_places
-from heedful.text.workers import Workers
 
 if TYPE_CHECKING:
     from heedful.data.arranged import ArrangedRows

@@ -1,6 +1,6 @@
 """Choosing the attention that a model's alignments are read from, without alignments made by hand.
 
-Both directions of IBM's first alignment model (`heedful.text.lexicon`) are learned from some thousand pairs. Links on
+Both directions of IBM Model 1 (`heedful.text.ibm_model1`) are learned from a few thousand pairs. Links on
 which they agree are nearly always right; the attention that agrees with most of them is chosen. It takes seconds.
 """
 
@@ -19,7 +19,7 @@ from heedful.decoding.scoring import force
 from heedful.decoding.special_tokens import SpecialTokens, special_tokens
 from heedful.errors import CorpusError, DecodingError
 from heedful.model.seq2seq import Seq2Seq
-from heedful.text.lexicon import Lexicon
+from heedful.text.ibm_model1 import Lexicon
 from heedful.text.tokenizer import Tokenizer
 
 LEXICON_PAIRS, ALIGNED_PAIRS = 10_000, 200

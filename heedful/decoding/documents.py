@@ -7,9 +7,9 @@ from typing import Any
 
 from heedful.decoding.hypothesis import Translation
 from heedful.errors import DocumentError, TextError
-from heedful.text.directions import Choice, Directions, LanguageEvidence
 from heedful.text.documents.document import MarkedText
-from heedful.text.documents.placing import Link, place
+from heedful.text.documents.tag_placement import Link, place
+from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 
 TEXTS_AT_ONCE = 256
 

@@ -20,11 +20,11 @@ from heedful.decoding.hypothesis import NUMBERS_DIFFER, REPETITION, UNTRANSLATED
 from heedful.decoding.segments import is_visible
 from heedful.decoding.spelling import Spelling
 from heedful.errors import ConfigError
-from heedful.text.detection import plain_code
-from heedful.text.directions import Choice
-from heedful.text.languages import FREQUENT_WORDS, SCRIPTS_OF
-from heedful.text.numbers import ascii_digit, differ
-from heedful.text.repetition import is_loop
+from heedful.text.corpus_language_checks import FREQUENT_WORDS, SCRIPTS_OF
+from heedful.text.language_id import plain_code
+from heedful.text.language_routing import Choice
+from heedful.text.number_check import ascii_digit, differ
+from heedful.text.repetition_check import is_loop
 from heedful.text.tokenizer import Tokenizer
 
 BEAM_SIZE = 8

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from heedful.text.sentences import split_long, split_sentences
+from heedful.text.sentence_splitter import split_long, split_sentences
 
 LINES = re.compile(r"[^\r\n]+|[\r\n]+")
 # Scripts that put no space between sentences: Han, kana, bopomofo, Yi, and full-width forms.

@@ -14,7 +14,7 @@ from heedful.config import CorpusConfig
 from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import CorpusError
 from heedful.text.corpus import SentencePair, read_pairs
-from heedful.text.lexicon import Lexicon
+from heedful.text.ibm_model1 import Lexicon
 from heedful.text.tokenizer import Tokenizer, id_type
 
 LINKS_AT_ONCE = 30_000_000

@@ -35,7 +35,7 @@ from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.request import from_mapping, to_mapping
 from heedful.text.corpus import Direction
-from heedful.text.directions import Choice, Directions, LanguageEvidence
+from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 from heedful.text.protected_spans import without_spans
 from heedful.text.tokenizer import Tokenizer
 

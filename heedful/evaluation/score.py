@@ -1,6 +1,6 @@
 """Scores of translations, through sacreBLEU: a number that always travels with the recipe that made it.
 
-Exact match and the character error rate are computed here, with sacreBLEU's intervals and tests (`own_metrics`).
+Exact match and the character error rate are computed here, with sacreBLEU's intervals and tests (`custom_metrics`).
 
 Only finished text is scored, never tokens: the hypotheses as a reader would see them, against the untouched references.
 """
@@ -177,7 +177,7 @@ def build_metric(name: str, *, target_language: str | None, tokenize: str | None
         asian = base_language(target_language) is not None
         return plain_numbers(TER(normalized=asian, asian_support=asian))
     if name in ("exact", "cer"):
-        from heedful.evaluation.own_metrics import CharacterErrorRate, ExactMatch
+        from heedful.evaluation.custom_metrics import CharacterErrorRate, ExactMatch
 
         return (ExactMatch if name == "exact" else CharacterErrorRate)(lowercase=lowercase)
     if name != "bleu":

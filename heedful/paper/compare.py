@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import torch
 
     from heedful.data.prepare import Prepared
-    from heedful.text.cleaning import TrainingPair
+    from heedful.text.preflight import TrainingPair
 
 FORMAT = "heedful comparison"
 FORMAT_VERSION = 1

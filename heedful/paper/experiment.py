@@ -41,7 +41,7 @@ def open_output(
 
     Corpora that are not there are told before anything is written. `what` names the experiment in messages.
     """
-    from heedful.text.cleaning import check_files
+    from heedful.text.preflight import check_files
 
     refuse_ranks(what)
     if data is not None and data.prepared is None:

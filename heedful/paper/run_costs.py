@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from heedful.decoding.translator import Translator
-    from heedful.text.cleaning import TrainingPair
+    from heedful.text.preflight import TrainingPair
 
 ON_GPU, ON_CPU, UNKNOWN = "cuda_max_memory_allocated", "resident_memory_growth", "not_measured"
 """How memory was measured: the peak of what tensors took on the GPU; how much the process grew in RAM; not at all."""

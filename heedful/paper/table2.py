@@ -182,7 +182,7 @@ def scores_of(
     model: Any, config: Config, prepared: Prepared, device: torch.device, output: Path, console: ConsoleReporter
 ) -> list[dict[str, Any]]:
     """Both kinds of BLEU and chrF on each test corpus (on valid where there is none); keeps the translations."""
-    from heedful.evaluation.compound_split import compound_split_bleu
+    from heedful.evaluation.compound_split_bleu import compound_split_bleu
     from heedful.evaluation.score import base_language, score
 
     pairs, sets = scored_sets(prepared)

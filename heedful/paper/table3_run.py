@@ -26,7 +26,7 @@ from heedful.workflow import complete, open_run, set_up
 
 if TYPE_CHECKING:
     from heedful.data.prepare import Prepared
-    from heedful.text.cleaning import TrainingPair
+    from heedful.text.preflight import TrainingPair
     from heedful.training.loop import TrainingLoop
 
 RUN, RESULT, LOG, MODEL = "run.json", "result.json", "log.txt", "model"

@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple, cast
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.compression import SUFFIXES, decompressed
-from heedful.text.tables import open_table
+from heedful.text.tabular_corpus import open_table
 
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 HOMES = ("home", "Users")

@@ -27,8 +27,16 @@ import sentencepiece
 
 from heedful.config import TokenizerConfig
 from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError
-from heedful.text.subwords import BOS_ID, EOS_ID, PAD_ID, UNK_ID, choose_vocab_size, learn_subwords, learn_words
-from heedful.text.words import WordByWord
+from heedful.text.tokenizer_training import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    UNK_ID,
+    choose_vocab_size,
+    learn_subwords,
+    learn_words,
+)
+from heedful.text.word_cache import WordByWord
 
 if TYPE_CHECKING:  # translating needs no numpy, and importing it takes longer than that
     import numpy as np

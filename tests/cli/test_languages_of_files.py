@@ -11,7 +11,7 @@ import pytest
 import heedful
 from heedful.errors import TextError
 from heedful.text.corpus import Direction
-from heedful.text.directions import Directions, LanguageEvidence
+from heedful.text.language_routing import Directions, LanguageEvidence
 from tests.cli.program import Inside, run
 
 MAIL = """Guten Tag,

@@ -25,7 +25,7 @@ from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.scoring import alignment_weights, force
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
-from heedful.interop.ctranslate2 import export_ctranslate2
+from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 from tests.small_models import VARIANTS, build

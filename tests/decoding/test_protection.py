@@ -16,7 +16,7 @@ from heedful.decoding.segments import Segment, SplitRule, join_text
 from heedful.decoding.translator import Translator
 from heedful.native import available
 from heedful.text.corpus import Direction
-from heedful.text.directions import Directions
+from heedful.text.language_routing import Directions
 
 RULE = SplitRule(split="long", usual_length=60, longest=120, num_tokens=len)
 ENGINES = ["torch", *(["native"] if available() else [])]

@@ -10,9 +10,9 @@ from heedful.config import DecodingConfig
 from heedful.decoding.hypothesis import NUMBERS_DIFFER, REPETITION, UNTRANSLATED, WARNINGS
 from heedful.decoding.translator import Translator
 from heedful.native import available
-from heedful.text.directions import Choice
-from heedful.text.numbers import differ
-from heedful.text.repetition import is_loop
+from heedful.text.language_routing import Choice
+from heedful.text.number_check import differ
+from heedful.text.repetition_check import is_loop
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 MENDED = [

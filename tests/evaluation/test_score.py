@@ -197,7 +197,7 @@ def plain_distance(first: str, second: str) -> int:
 
 @given(st.text("abcß我\U0001f600", max_size=90), st.text("abcß我\U0001f600", max_size=90))
 def test_the_edit_distance_is_that_of_the_table(first: str, second: str) -> None:
-    from heedful.evaluation.own_metrics import edit_distance
+    from heedful.evaluation.custom_metrics import edit_distance
 
     assert edit_distance(first, second) == plain_distance(first, second)
 

@@ -21,7 +21,7 @@ from heedful.checkpoint.finding import find_model
 from heedful.cli import run
 from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.interop.ctranslate2 import export_ctranslate2
+from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import train_tokenizer
 

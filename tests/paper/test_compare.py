@@ -26,7 +26,7 @@ from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, t
 from heedful.paper.run_costs import MOST_PASSES, Memory, decode, measured_memory, read_course, resident_bytes
 from heedful.paper.systems import MEANINGLESS, TOLERANCE, differences, equal_width, num_parameters_of, parse_systems
 from heedful.request import settle
-from heedful.text.cleaning import TrainingPair
+from heedful.text.preflight import TrainingPair
 
 STEPS = 8
 TINY = (

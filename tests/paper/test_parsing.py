@@ -16,14 +16,14 @@ from heedful import cli
 from heedful.config import TokenizerConfig
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.evaluation.brackets import score_trees, summarise
+from heedful.evaluation.evalb import score_trees, summarise
 from heedful.paper.parsing.linear import KINDS, ONE_FOR_ALL, WordSymbols, linearise, rebuild, recognise
 from heedful.paper.parsing.parser import Guess, Parser, bracket_symbols
 from heedful.paper.table4 import Treebanks, parsing_request, run_table4, set_name, tag_accuracy
 from heedful.paper.table4_report import PAPER_ROWS, WORDS
 from heedful.request import settle
+from heedful.text.parse_trees import Span, Tree, plain, read_guesses, read_tree, read_trees
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
-from heedful.text.trees import Span, Tree, plain, read_guesses, read_tree, read_trees
 
 # ---- symbols ---------------------------------------------------------------------------------------------------------
 

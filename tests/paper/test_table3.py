@@ -45,7 +45,7 @@ from heedful.paper.table3_rows import (
 )
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN, evenly
 from heedful.request import settle
-from heedful.text.cleaning import TrainingPair
+from heedful.text.preflight import TrainingPair
 from heedful.training.report import ConsoleReporter
 
 ROOT = Path(__file__).parents[2]

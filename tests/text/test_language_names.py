@@ -6,8 +6,8 @@ import pytest
 
 from heedful.errors import DecodingError
 from heedful.text.corpus import Direction
-from heedful.text.directions import Directions
 from heedful.text.language_names import language_code, target_code
+from heedful.text.language_routing import Directions
 
 BUNDLED = ("de", "en", "zh")
 

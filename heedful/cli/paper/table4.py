@@ -122,8 +122,8 @@ def f1(gold: TreeFile, predicted: TreeFile, as_json: options.AsJson = False) -> 
 
     An empty line in PREDICTED is a sentence without a tree: its gold brackets count as missed.
     """
-    from heedful.evaluation.brackets import SHORT, same_sentences, score_trees, summarise
-    from heedful.text.trees import read_guesses, read_tree_lines
+    from heedful.evaluation.evalb import SHORT, same_sentences, score_trees, summarise
+    from heedful.text.parse_trees import read_guesses, read_tree_lines
 
     lines, wanted, guesses = same_sentences(read_tree_lines(gold), read_guesses(predicted))
     counts = score_trees(wanted, guesses)
@@ -171,7 +171,7 @@ def parse(
     directory = own_model_directory(model, "that parses")
     from heedful.cli.lines import chunks_of
     from heedful.paper.parsing.parser import Parser
-    from heedful.text.trees import draw_tree, write_tree
+    from heedful.text.parse_trees import draw_tree, write_tree
 
     parser = Parser.load(directory, device=device or "auto", forced=not free)
     for chunk in iter([words]) if words else chunks_of(input_file):

@@ -15,7 +15,7 @@ from heedful.decoding.bulk.portions import Sizes, read_portions
 from heedful.decoding.engines.interface import choose_engine
 from heedful.decoding.hypothesis import Translation
 from heedful.request import from_mapping, to_mapping
-from heedful.text.directions import LanguageEvidence
+from heedful.text.language_routing import LanguageEvidence
 
 if TYPE_CHECKING:
     from heedful.decoding.translator import Translator

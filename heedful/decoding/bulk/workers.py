@@ -25,7 +25,7 @@ from heedful.decoding.bulk.places import Place
 from heedful.decoding.bulk.portions import Portion
 from heedful.decoding.bulk.task import Task, remarks_of, with_line_ends
 from heedful.errors import CorpusError, DecodingError, HeedfulError, TextError
-from heedful.text.workers import receive, send, start_module
+from heedful.text.chunk_workers import receive, send, start_module
 
 
 @dataclass(frozen=True)

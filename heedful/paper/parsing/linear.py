@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from heedful.text.trees import Span, Tree, escape, events
+from heedful.text.parse_trees import Span, Tree, escape, events
 
 WORD = "XX"
 UNKNOWN = "⁇"  # what the tokenizer writes for <unk>

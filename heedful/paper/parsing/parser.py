@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.errors import DecodingError, ModelDirectoryError
 from heedful.paper.parsing.linear import ONE_FOR_ALL, WordSymbols, rebuild, recognise
-from heedful.text.trees import Tree
+from heedful.text.parse_trees import Tree
 
 if TYPE_CHECKING:
     import torch

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from heedful.evaluation.brackets import score_trees, summarise
+from heedful.evaluation.evalb import score_trees, summarise
 from heedful.paper.parsing.linear import linearise
 from heedful.paper.parsing.parser import Parser
-from heedful.text.trees import Tree
+from heedful.text.parse_trees import Tree
 
 if TYPE_CHECKING:
     import torch

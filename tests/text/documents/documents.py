@@ -10,7 +10,7 @@ from dataclasses import replace
 from heedful.text.documents import translate_document
 from heedful.text.documents.document import MarkedText
 from heedful.text.documents.gettext_format import Catalogue
-from heedful.text.documents.placing import Link, place
+from heedful.text.documents.tag_placement import Link, place
 
 Change = Callable[[MarkedText], MarkedText]
 

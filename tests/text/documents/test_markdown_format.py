@@ -143,7 +143,7 @@ def test_tags_go_with_their_words() -> None:
 )
 def test_what_is_written_means_what_was_translated(source: str, translation: str, expected: str) -> None:
     def change(text: MarkedText) -> MarkedText:
-        from heedful.text.documents.placing import place
+        from heedful.text.documents.tag_placement import place
 
         return place(text, translation, [])
 

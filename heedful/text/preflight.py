@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.chunks import Chunk, read_chunks
+from heedful.text.chunk_workers import Workers, num_workers
 from heedful.text.corpus import (
     BadLine,
     Direction,
@@ -33,12 +33,12 @@ from heedful.text.corpus import (
     direction,
     read_pairs,
 )
-from heedful.text.heldout import HeldOutPair
-from heedful.text.judging import KEPT, WRONG_ENCODING, fault_of_text
-from heedful.text.languages import EvenSample, Profile, suspicions
-from heedful.text.report import PreflightReport, describe_corpus, plain_table, table
-from heedful.text.verdicts import Judge, fill, in_words
-from heedful.text.workers import Workers, num_workers
+from heedful.text.corpus_filter import Judge, fill, in_words
+from heedful.text.corpus_language_checks import EvenSample, Profile, suspicions
+from heedful.text.line_chunks import Chunk, read_chunks
+from heedful.text.line_filters import KEPT, WRONG_ENCODING, fault_of_text
+from heedful.text.preflight_report import PreflightReport, describe_corpus, plain_table, table
+from heedful.text.valid_split import HeldOutPair
 
 __all__ = [
     "Preflight",

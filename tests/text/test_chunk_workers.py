@@ -11,11 +11,11 @@ import pytest
 
 from heedful.config import CorpusConfig
 from heedful.errors import CorpusError, ModelDirectoryError
-from heedful.text.chunks import Arrays, Chunk, read_chunks
+from heedful.text.chunk_workers import Work, Workers, num_workers
 from heedful.text.corpus import EARLY_LOOK, BadLine
-from heedful.text.encoding import Encoding
-from heedful.text.judging import EMPTY, KEPT, LENGTH_RATIO, WRONG_ENCODING, Judged, Judging
-from heedful.text.workers import Work, Workers, num_workers
+from heedful.text.encode_chunks import Encoding
+from heedful.text.line_chunks import Arrays, Chunk, read_chunks
+from heedful.text.line_filters import EMPTY, KEPT, LENGTH_RATIO, WRONG_ENCODING, Judged, Judging
 
 
 def tsv(folder: Path, lines: list[bytes]) -> CorpusConfig:

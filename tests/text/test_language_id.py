@@ -9,8 +9,8 @@ import pytest
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import DecodingError
 from heedful.text.corpus import Direction
-from heedful.text.detection import PROFILES, can_detect, detect_language, script_of
-from heedful.text.directions import Directions
+from heedful.text.language_id import PROFILES, can_detect, detect_language, script_of
+from heedful.text.language_routing import Directions
 
 BOX = ("en", "de", "zh")
 DATA = Path(__file__).parent.parent.parent / "examples" / "data"

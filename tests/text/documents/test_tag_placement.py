@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heedful.text.documents.document import Mark, MarkedText, compose
-from heedful.text.documents.placing import Link, place
+from heedful.text.documents.tag_placement import Link, place
 
 
 def linked(source: str, target: str, pairs: str) -> list[Link]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heedful.errors import CorpusError
-from heedful.evaluation.compound_split import compound_split_bleu, split_compounds, tokenised_and_split
+from heedful.evaluation.compound_split_bleu import compound_split_bleu, split_compounds, tokenised_and_split
 from heedful.evaluation.score import score
 
 

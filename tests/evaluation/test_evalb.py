@@ -10,8 +10,8 @@ import pytest
 
 from heedful import cli
 from heedful.errors import CorpusError
-from heedful.evaluation.brackets import SentenceCounts, count_brackets, score_trees, summarise
-from heedful.text.trees import Tree, plain, read_tree
+from heedful.evaluation.evalb import SentenceCounts, count_brackets, score_trees, summarise
+from heedful.text.parse_trees import Tree, plain, read_tree
 
 
 def tree(text: str) -> Tree:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.config import CorpusConfig
-from heedful.text.chunks import Arrays, Chunk
 from heedful.text.corpus import SentencePair, TrainingPair
+from heedful.text.line_chunks import Arrays, Chunk
 from heedful.text.tokenizer import Tokenizer, id_type
 
 

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.chunks import Chunk, read_chunks
+from heedful.text.chunk_workers import Workers
 from heedful.text.corpus import EARLY_LOOK, BadLine, BadLines, Direction, TrainingPair, direction
-from heedful.text.heldout import HeldOutChoice, HeldOutPair, take_groups
-from heedful.text.judging import (
+from heedful.text.corpus_language_checks import EvenSample, Profile
+from heedful.text.line_chunks import Chunk, read_chunks
+from heedful.text.line_filters import (
     DUPLICATE,
     EMPTY,
     HELD_OUT,
@@ -25,9 +26,8 @@ from heedful.text.judging import (
     Judging,
     hash_of,
 )
-from heedful.text.languages import EvenSample, Profile
-from heedful.text.report import REASONS, CorpusReport, PreflightReport, describe_corpus
-from heedful.text.workers import Workers
+from heedful.text.preflight_report import REASONS, CorpusReport, PreflightReport, describe_corpus
+from heedful.text.valid_split import HeldOutChoice, HeldOutPair, take_groups
 
 _MOST_HELD_OUT = 2000
 _UNTAGGED = Direction(None, None)

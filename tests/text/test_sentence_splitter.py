@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.text.sentences import split_long, split_sentences
+from heedful.text.sentence_splitter import split_long, split_sentences
 
 TEXTS = st.text() | st.text(alphabet="aB .!?,;。！？…；「」“”\"')3\u0301\u200d🇩🇪\u3000\n", max_size=60)
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.config import CorpusConfig
-from heedful.text.chunks import Arrays, Chunk
 from heedful.text.corpus import BadLine, SentencePair
-from heedful.text.report import REASONS
+from heedful.text.line_chunks import Arrays, Chunk
+from heedful.text.preflight_report import REASONS
 
 KEPT = 0  # the verdict on a line: 0, or 1 + its place in REASONS, or HELD_OUT
 WRONG_ENCODING, EMPTY, TOO_LONG, LENGTH_RATIO, IDENTICAL, OVERLAP, DUPLICATE = range(1, 1 + len(REASONS))

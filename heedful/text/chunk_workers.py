@@ -1,8 +1,7 @@
 """Work on chunks of lines in several processes, with results in the order of the chunks, whatever their number.
 
-The processes are plain programs, `python -m heedful.text.workers`, that read chunks from a pipe and write arrays to
-another: nothing is imported from the program that starts them, and nothing is pickled. What they do is a `Work`, which
-travels as JSON.
+Each process runs `python -m heedful.text.chunk_workers`, reads chunks from a pipe and writes arrays to another. Nothing
+is imported from the calling program, and nothing is pickled. The task is a `Work`, sent as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import numpy as np
 import heedful.errors
 from heedful.config import CorpusConfig
 from heedful.errors import CorpusError, HeedfulError
-from heedful.text.chunks import Arrays, Chunk
+from heedful.text.line_chunks import Arrays, Chunk
 
 Tag = TypeVar("Tag")
 _SMALL = 8 << 20  # bytes of corpora below which starting processes costs more than it saves
@@ -120,7 +119,7 @@ class _Process:
         with self._lock:  # a thread may get here when the others have ended already, after an error
             if self._ended:
                 raise CorpusError("the worker processes have ended.")
-            self._process = self._process or start_module("heedful.text.workers", {"OMP_NUM_THREADS": "1"})
+            self._process = self._process or start_module("heedful.text.chunk_workers", {"OMP_NUM_THREADS": "1"})
             return self._process
 
     def ask(self, work: Work, chunk: Chunk) -> Arrays:
@@ -195,10 +194,10 @@ def _work(described: dict[str, Any]) -> Work:
     """The work that a description tells of."""
     fields = {**described["fields"], "corpus": CorpusConfig(**described["fields"]["corpus"])}
     if described["name"] == "judging":
-        from heedful.text.judging import Judging
+        from heedful.text.line_filters import Judging
 
         return Judging(**fields)
-    from heedful.text.encoding import Encoding
+    from heedful.text.encode_chunks import Encoding
 
     return Encoding(**fields)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from heedful.text.languages import FREQUENT_WORDS, SCRIPTS, SCRIPTS_OF, TELLING_WORDS
+from heedful.text.corpus_language_checks import FREQUENT_WORDS, SCRIPTS, SCRIPTS_OF, TELLING_WORDS
 
 PROFILES = Path(__file__).with_name("language_profiles.txt")
 STEPS, FIRST, MISSING = 4, 48, "~"

@@ -1,7 +1,7 @@
-"""Scores made aside, each metric by a process of its own, while this one goes on translating.
+"""Computes scores in the background, one process a metric, while this process continues to translate.
 
-TER alone takes a core twenty seconds for three thousand sentences. The processes are plain programs, `python -m
-heedful.evaluation.aside`, that read JSON and write JSON. At any time there are at most as many as cores may be used.
+TER alone takes twenty seconds on one core for 3,000 sentences. Each process runs
+`python -m heedful.evaluation.background_scoring`, which reads and writes JSON. At most one a core runs at a time.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _begin(arguments: dict[str, Any]) -> Future[bytes | None]:
 def _start(arguments: dict[str, Any]) -> subprocess.Popen[bytes]:
     package = Path(heedful.errors.__file__).parent.parent
     path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-P", "-m", "heedful.evaluation.aside"]
+    command = [sys.executable, "-P", "-m", "heedful.evaluation.background_scoring"]
     with tempfile.TemporaryFile() as file:  # a pipe would keep this process waiting until the other reads
         file.write(json.dumps(arguments).encode())
         file.seek(0)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.cleaning import Preflight, plain_table, preflight, table, target_languages
 from heedful.text.corpus import Direction
-from heedful.text.verdicts import first_occurrences
+from heedful.text.corpus_filter import first_occurrences
+from heedful.text.preflight import Preflight, plain_table, preflight, table, target_languages
 
 NO_VALID: dict[str, Any] = {"valid_pairs": 0}
 ENGLISH = "the house and the old tree that you have not seen is here with all of them".split()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heedful.text.numbers import differ, differences
-from heedful.text.repetition import is_loop
+from heedful.text.number_check import differ, differences
+from heedful.text.repetition_check import is_loop
 
 EQUAL = [
     ("1,234.5", "1.234,5"), ("1,234.5", "1234.5"), ("1234", "１２３４"), ("20,000", "2万"),

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.config import TokenizerConfig
-from heedful.text import subwords
+from heedful.text import tokenizer_training
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
-from heedful.text.words import WordByWord
+from heedful.text.word_cache import WordByWord
 
 SENTENCES = [f"the {colour}  cat sat on {n} mats, né à Łódź " for n, colour in enumerate(["red", "blue", "old"] * 40)]
 PAIRS = [(sentence, sentence.upper()) for sentence in SENTENCES]
@@ -37,7 +37,7 @@ def test_packed_ids_are_the_ids(tokenizer: Tokenizer, texts: list[str]) -> None:
 
 
 def test_forgetting_changes_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heedful.text.words._MOST_WORDS", 3)
+    monkeypatch.setattr("heedful.text.word_cache._MOST_WORDS", 3)
     for sentence in SENTENCES[:10]:
         assert unpacked(tokenizer.pack_targets([sentence])) == [tokenizer.encode_target(sentence)]
 
@@ -54,8 +54,8 @@ def test_other_models_encode_whole_sentences(settings: dict[str, Any]) -> None:
 def sentence_model(**options: Any) -> Any:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=subwords._chunks(SENTENCES), model_writer=model, model_type="bpe", vocab_size=400,
-        byte_fallback=True, character_coverage=0.9998, **{**subwords._SHARED_OPTIONS, **options},
+        sentence_iterator=tokenizer_training._chunks(SENTENCES), model_writer=model, model_type="bpe", vocab_size=400,
+        byte_fallback=True, character_coverage=0.9998, **{**tokenizer_training._SHARED_OPTIONS, **options},
     )  # fmt: skip
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
@@ -72,7 +72,7 @@ def test_models_that_see_more_than_words_do_not_suit(options: dict[str, Any]) ->
 def test_counted_words_give_the_pieces_of_the_sentences() -> None:
     config = TokenizerConfig(vocab_size=400)
     counted = sentencepiece.SentencePieceProcessor(
-        model_proto=subwords.learn_subwords(SENTENCES, config, wanted=400, num_pairs=1, control_symbols=[])
+        model_proto=tokenizer_training.learn_subwords(SENTENCES, config, wanted=400, num_pairs=1, control_symbols=[])
     )
     plain = sentence_model()
     assert [counted.id_to_piece(n) for n in range(400)] == [plain.id_to_piece(n) for n in range(400)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heedful.text.lexicon import Lexicon, link
+from heedful.text.ibm_model1 import Lexicon, link
 
 PAIRS = [([1, 2], [5, 6]), ([1, 3], [5, 7]), ([2, 3], [6, 7]), ([1, 4], [5, 8])]
 """The source tokens 1 to 4 are the target tokens 5 to 8; no pair alone says which is which."""
