@@ -23,7 +23,7 @@ from heedful.checkpoint.model import read_record
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError
 from heedful.evaluation.score import score
-from heedful.paper.experiment import write_json
+from heedful.paper.experiment_io import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 PRECISIONS = ("int8", "float32")

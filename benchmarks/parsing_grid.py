@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from heedful.errors import ConfigError, HeedfulError
-from heedful.paper.experiment import machine, versions, write_json
+from heedful.paper.experiment_io import machine, versions, write_json
 from heedful.paper.sweep import Ended, Job, Sweep, tail, usual_jobs
 from heedful.paper.table4 import Treebanks, check_choice, run_table4
 from heedful.request import merge, set_key

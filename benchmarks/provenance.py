@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.card import versions
-from heedful.paper.experiment import processor
+from heedful.paper.experiment_io import processor
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -41,7 +41,7 @@ from heedful.config import Config
 from heedful.data.prefetch import prefetch
 from heedful.data.prepare import Prepared
 from heedful.data.stream import BatchStream, worst_batch
-from heedful.paper.experiment import processor
+from heedful.paper.experiment_io import processor
 from heedful.request import settle
 from heedful.training.step import TrainingStep
 

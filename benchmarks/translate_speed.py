@@ -54,7 +54,7 @@ from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.special_tokens import SpecialTokens
 from heedful.model.transformer import Transformer
-from heedful.paper.experiment import processor
+from heedful.paper.experiment_io import processor
 from heedful.request import settle
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config, DataConfig
 from heedful.errors import ConfigError
 from heedful.paper.compare_report import LANGUAGES, write_report
-from heedful.paper.experiment import (
+from heedful.paper.experiment_io import (
     RESULTS,
     check_choice,
     corpora_of,
@@ -31,7 +31,7 @@ from heedful.paper.experiment import (
     shared_data,
     write_json,
 )
-from heedful.paper.run_costs import Memory, decode, measured_memory, read_course
+from heedful.paper.profiling import Memory, decode, measured_memory, read_course
 from heedful.paper.systems import (
     DEFAULT_SYSTEMS,
     System,

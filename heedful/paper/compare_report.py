@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from heedful.paper.charts import Line, bar_chart, line_chart, visible
 from heedful.paper.fonts import choose_font, installed_fonts
+from heedful.paper.svg_charts import Line, bar_chart, line_chart, visible
 
 LANGUAGES = ("en", "zh")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8b4513")

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.paper.layers_measured import MeasuredLayer
+from heedful.paper.layer_variants import MeasuredLayer
 
 
 def median_seconds(run: Callable[[], object], device: torch.device, *, enough: float) -> float:

@@ -12,7 +12,7 @@ import torch
 
 from heedful.card import versions
 from heedful.errors import ConfigError
-from heedful.paper.experiment import processor
+from heedful.paper.experiment_io import processor
 from heedful.paper.layer_costs import (
     counted_flops,
     dependent_operations,
@@ -21,7 +21,7 @@ from heedful.paper.layer_costs import (
     median_seconds,
     peak_bytes,
 )
-from heedful.paper.layers_measured import LAYERS, MeasuredLayer, SelfAttention, build_layer, product_flops
+from heedful.paper.layer_variants import LAYERS, MeasuredLayer, SelfAttention, build_layer, product_flops
 
 FORMAT = "heedful table 1"
 FORMAT_VERSION = 1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from heedful.paper.drawing import in_language, new_figure, save, styled
-from heedful.paper.experiment import RESULTS, open_output, write_json
+from heedful.paper.experiment_io import RESULTS, open_output, write_json
+from heedful.paper.plot_style import in_language, new_figure, save, styled
 from heedful.paper.table1 import FORMAT, THEORY, Point, Sweep, measure, results
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from heedful.config import Config
 from heedful.errors import ConfigError
 from heedful.examining import translate_pairs
 from heedful.paper.compare import scored_sets
-from heedful.paper.experiment import (
+from heedful.paper.experiment_io import (
     RESULTS,
     check_choice,
     corpora_of,
@@ -28,7 +28,7 @@ from heedful.paper.experiment import (
     refuse_start,
     write_json,
 )
-from heedful.paper.run_costs import read_course
+from heedful.paper.profiling import read_course
 from heedful.paper.table2_report import LANGUAGES, markdown
 from heedful.request import merge, read_request, settle, to_mapping
 from heedful.workflow import Request, TrainingResult, as_mapping, train

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heedful.paper.drawing import LANGUAGES
 from heedful.paper.markdown import markdown_table
+from heedful.paper.plot_style import LANGUAGES
 from heedful.paper.table2_published import ROWS
 
 __all__ = ["LANGUAGES", "markdown", "remarks", "scores_table", "table"]

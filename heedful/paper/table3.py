@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config
 from heedful.errors import ConfigError
-from heedful.paper.experiment import (
+from heedful.paper.experiment_io import (
     RESULTS,
     corpora_of,
     from_prepared,
@@ -32,7 +32,7 @@ from heedful.paper.experiment import (
 )
 from heedful.paper.sweep import Ended, Job, Sweep, tail, usual_jobs
 from heedful.paper.systems import num_parameters_of
-from heedful.paper.table3_findings import summary
+from heedful.paper.table3_analysis import summary
 from heedful.paper.table3_report import check_report, markdown, write_plot
 from heedful.paper.table3_rows import Row, base_request, base_values, choose_rows, row_request
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.paper.drawing import COLOURS, in_language, new_figure, save, styled
 from heedful.paper.markdown import markdown_table
-from heedful.paper.table3_findings import paper_difference
+from heedful.paper.plot_style import COLOURS, in_language, new_figure, save, styled
+from heedful.paper.table3_analysis import paper_difference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

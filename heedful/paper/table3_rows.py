@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heedful.errors import ConfigError
-from heedful.paper.experiment import check_choice
+from heedful.paper.experiment_io import check_choice
 from heedful.request import merge, nearest, settle
 
 SCALES = ("cheap", "paper")

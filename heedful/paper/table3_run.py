@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config
 from heedful.errors import HeedfulError, TrainingError
 from heedful.examining import translate_pairs
-from heedful.paper.experiment import write_json
+from heedful.paper.experiment_io import write_json
 from heedful.request import settle
 from heedful.workflow import complete, open_run, set_up
 

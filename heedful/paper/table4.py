@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config
 from heedful.errors import ConfigError
 from heedful.evaluation.evalb import SHORT, score_trees, summarise
-from heedful.paper.experiment import RESULTS, check_choice, heading_of, machine, open_output, refuse_start, write_json
-from heedful.paper.parsing.linear import KINDS, ONE_FOR_ALL, WordSymbols, linearise
+from heedful.paper.experiment_io import (
+    RESULTS,
+    check_choice,
+    heading_of,
+    machine,
+    open_output,
+    refuse_start,
+    write_json,
+)
+from heedful.paper.parsing.linearize import KINDS, ONE_FOR_ALL, WordSymbols, linearise
 from heedful.paper.parsing.parser import Guess, Parser
 from heedful.paper.parsing.valid_f1 import evenly, f1_on_valid
 from heedful.paper.table4_report import LANGUAGES, markdown

@@ -16,7 +16,7 @@ from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.brackets import LONGEST_RUN, BracketSymbols, make_bracket_rule
 from heedful.decoding.constraints import make_constraints
 from heedful.errors import DecodingError
-from heedful.paper.parsing.linear import WordSymbols, linearise, rebuild
+from heedful.paper.parsing.linearize import WordSymbols, linearise, rebuild
 
 NAMES = ["<pad>", "</s>", "<s>", "(A", ")A", "(B", ")B", "XX", "?"]
 SYMBOLS = BracketSymbols(pairs=((3, 4), (5, 6)), word_ids=(7,), eos_id=EOS, vocab_size=len(NAMES))

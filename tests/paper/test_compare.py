@@ -20,10 +20,10 @@ import torch
 from heedful.build import build_model
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
-from heedful.paper.charts import Line, bar_chart, line_chart, short, ticks, visible
 from heedful.paper.compare import compare, make_plan
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
-from heedful.paper.run_costs import MOST_PASSES, Memory, decode, measured_memory, read_course, resident_bytes
+from heedful.paper.profiling import MOST_PASSES, Memory, decode, measured_memory, read_course, resident_bytes
+from heedful.paper.svg_charts import Line, bar_chart, line_chart, short, ticks, visible
 from heedful.paper.systems import MEANINGLESS, TOLERANCE, differences, equal_width, num_parameters_of, parse_systems
 from heedful.request import settle
 from heedful.text.preflight import TrainingPair

@@ -18,9 +18,18 @@ from heedful.cli import run
 from heedful.config import Config, ModelConfig
 from heedful.errors import ConfigError, DecodingError
 from heedful.paper import fonts, table1_plot
-from heedful.paper.drawing import new_figure, save, styled
-from heedful.paper.figures import architecture, attention, masks, norm_training, norms, positions, scaling, training
-from heedful.paper.figures.gallery import WORDS, Runs, choose_figures, draw_figures
+from heedful.paper.figures import (
+    architecture,
+    attention,
+    attention_scaling,
+    masks,
+    norm_training,
+    norms,
+    positions,
+    schedule_smoothing,
+)
+from heedful.paper.figures.registry import WORDS, Runs, choose_figures, draw_figures
+from heedful.paper.plot_style import new_figure, save, styled
 from heedful.request import from_mapping, settle
 from heedful.text.tokenizer import train_tokenizer
 
@@ -135,8 +144,8 @@ def test_masks_are_those_of_the_model() -> None:
 
 
 def test_unscaled_scores_saturate_the_softmax_and_scaled_ones_do_not() -> None:
-    scaled = {d_k: scaling.saturation("scaled_dot", d_k=d_k) for d_k in (4, 1024)}
-    unscaled = {d_k: scaling.saturation("dot", d_k=d_k) for d_k in (4, 1024)}
+    scaled = {d_k: attention_scaling.saturation("scaled_dot", d_k=d_k) for d_k in (4, 1024)}
+    unscaled = {d_k: attention_scaling.saturation("dot", d_k=d_k) for d_k in (4, 1024)}
     assert scaled[1024].deviation == pytest.approx(1, rel=0.1)
     assert unscaled[1024].deviation == pytest.approx(32, rel=0.1)
     assert scaled[1024].entropy == pytest.approx(scaled[4].entropy, rel=0.1)
@@ -225,19 +234,19 @@ def test_looking_at_valid_leaves_running_statistics_alone() -> None:
 
 def test_the_schedule_is_the_papers_formula() -> None:
     steps = [1, 100, 4000, 4001, 30_000]
-    for d_model, warmup in training.SETTINGS:
+    for d_model, warmup in schedule_smoothing.SETTINGS:
         formula = [d_model**-0.5 * min(step**-0.5, step * warmup**-1.5) for step in steps]
-        assert training.learning_rates(d_model, warmup, steps) == pytest.approx(formula)
+        assert schedule_smoothing.learning_rates(d_model, warmup, steps) == pytest.approx(formula)
 
 
-@pytest.mark.parametrize("smoothing", training.SMOOTHINGS)
+@pytest.mark.parametrize("smoothing", schedule_smoothing.SMOOTHINGS)
 def test_smoothing_spreads_the_target_and_moves_the_lowest_loss_there(smoothing: float) -> None:
-    asked = training.target_distribution(smoothing)
+    asked = schedule_smoothing.target_distribution(smoothing)
     assert asked[2] == pytest.approx(1 - smoothing + smoothing / 10)
     assert asked[0] == pytest.approx(smoothing / 10)
     assert sum(asked) == pytest.approx(1)
     grid = [(index + 0.5) / 200 for index in range(200)]
-    lowest = min(grid, key=lambda confidence: training.loss_at(confidence, smoothing))
+    lowest = min(grid, key=lambda confidence: schedule_smoothing.loss_at(confidence, smoothing))
     assert lowest == pytest.approx(asked[2], abs=0.006)
 
 

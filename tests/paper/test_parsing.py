@@ -17,7 +17,7 @@ from heedful.config import TokenizerConfig
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.evaluation.evalb import score_trees, summarise
-from heedful.paper.parsing.linear import KINDS, ONE_FOR_ALL, WordSymbols, linearise, rebuild, recognise
+from heedful.paper.parsing.linearize import KINDS, ONE_FOR_ALL, WordSymbols, linearise, rebuild, recognise
 from heedful.paper.parsing.parser import Guess, Parser, bracket_symbols
 from heedful.paper.table4 import Treebanks, parsing_request, run_table4, set_name, tag_accuracy
 from heedful.paper.table4_report import PAPER_ROWS, WORDS

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from heedful.cli import run
 from heedful.errors import ConfigError
-from heedful.paper.experiment import processor
+from heedful.paper.experiment_io import processor
 from heedful.paper.layer_costs import dependent_operations, gradient_reach, layers_to_span, peak_bytes
-from heedful.paper.layers_measured import LAYERS, RestrictedSelfAttention, SelfAttention, build_layer, product_flops
+from heedful.paper.layer_variants import LAYERS, RestrictedSelfAttention, SelfAttention, build_layer, product_flops
 from heedful.paper.table1 import COUNTED_STEPS, THEORY, Point, Sweep, count_products, exponents, fit
 
 CPU = torch.device("cpu")

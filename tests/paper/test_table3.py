@@ -31,7 +31,7 @@ from heedful.paper.table3 import (
     refuse_other_settings,
     taken_over,
 )
-from heedful.paper.table3_findings import CLAIMS, claims, difference, score_of, spread, summary, verdict, whole
+from heedful.paper.table3_analysis import CLAIMS, claims, difference, score_of, spread, summary, verdict, whole
 from heedful.paper.table3_report import WORDS, markdown, write_plot
 from heedful.paper.table3_rows import (
     GROUPS,

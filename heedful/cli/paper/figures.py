@@ -46,10 +46,10 @@ def figures(
     from heedful.build import resolve_device
     from heedful.checkpoint import describe
     from heedful.config import Config
-    from heedful.paper.experiment import refuse_ranks
+    from heedful.paper.experiment_io import refuse_ranks
     from heedful.paper.figures.attention import look
-    from heedful.paper.figures.gallery import Runs, choose_figures, draw_figures
     from heedful.paper.figures.norm_training import STEPS
+    from heedful.paper.figures.registry import Runs, choose_figures, draw_figures
     from heedful.request import from_mapping, settle
     from heedful.training.report import ConsoleReporter
 

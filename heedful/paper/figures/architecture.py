@@ -12,7 +12,7 @@ from heedful.build import num_parameters
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
-from heedful.paper.drawing import in_language, new_figure
+from heedful.paper.plot_style import in_language, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

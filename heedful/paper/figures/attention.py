@@ -16,7 +16,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.transformer import Transformer
-from heedful.paper.drawing import in_language, new_figure
+from heedful.paper.plot_style import in_language, new_figure
 from heedful.shapes import Float, Int
 
 if TYPE_CHECKING:

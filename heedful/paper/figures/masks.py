@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heedful.model.masks import causal_mask, segment_mask
-from heedful.paper.drawing import in_language, new_figure
+from heedful.paper.plot_style import in_language, new_figure
 from heedful.shapes import Bool
 
 if TYPE_CHECKING:

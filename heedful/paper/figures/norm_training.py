@@ -19,7 +19,7 @@ from torch import nn
 from heedful.build import build_model
 from heedful.config import ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
-from heedful.paper.drawing import in_language, new_figure
+from heedful.paper.plot_style import in_language, new_figure
 from heedful.request import from_mapping
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.schedule import Schedule
@@ -150,7 +150,7 @@ def results(curves: dict[str, Curves], *, device: torch.device, seed: int = SEED
     from datetime import UTC, datetime
 
     from heedful.card import versions
-    from heedful.paper.experiment import machine
+    from heedful.paper.experiment_io import machine
 
     return {
         "task": "digits put in order of size",

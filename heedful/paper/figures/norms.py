@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heedful.model.norms import BatchNorm, LayerNorm, Norm
-from heedful.paper.drawing import in_language, new_figure
+from heedful.paper.plot_style import in_language, new_figure
 from heedful.shapes import Bool, Float
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heedful.model.positions import sinusoidal_encoding
-from heedful.paper.drawing import in_language, new_figure
+from heedful.paper.plot_style import in_language, new_figure
 from heedful.shapes import Float
 
 if TYPE_CHECKING:

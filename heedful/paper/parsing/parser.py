@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import DecodingError, ModelDirectoryError
-from heedful.paper.parsing.linear import ONE_FOR_ALL, WordSymbols, rebuild, recognise
+from heedful.paper.parsing.linearize import ONE_FOR_ALL, WordSymbols, rebuild, recognise
 from heedful.text.parse_trees import Tree
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from heedful.evaluation.evalb import score_trees, summarise
-from heedful.paper.parsing.linear import linearise
+from heedful.paper.parsing.linearize import linearise
 from heedful.paper.parsing.parser import Parser
 from heedful.text.parse_trees import Tree
 

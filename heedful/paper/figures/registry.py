@@ -12,8 +12,17 @@ import torch
 
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
-from heedful.paper.drawing import LANGUAGES, Words, in_language, open_folder, save, styled
-from heedful.paper.figures import architecture, attention, masks, norm_training, norms, positions, scaling, training
+from heedful.paper.figures import (
+    architecture,
+    attention,
+    attention_scaling,
+    masks,
+    norm_training,
+    norms,
+    positions,
+    schedule_smoothing,
+)
+from heedful.paper.plot_style import LANGUAGES, Words, in_language, open_folder, save, styled
 from heedful.request import nearest
 
 if TYPE_CHECKING:
@@ -23,11 +32,11 @@ WORDS: dict[str, Words] = {
     "architecture": architecture.WORDS,
     "positions": positions.WORDS,
     "masks": masks.WORDS,
-    "scaling": scaling.WORDS,
+    "scaling": attention_scaling.WORDS,
     "norms": norms.WORDS,
     "norm_training": norm_training.WORDS,
-    "schedule": training.SCHEDULE_WORDS,
-    "smoothing": training.SMOOTHING_WORDS,
+    "schedule": schedule_smoothing.SCHEDULE_WORDS,
+    "smoothing": schedule_smoothing.SMOOTHING_WORDS,
     "attention": attention.WORDS,
 }
 """What each figure says; its keys are the names of the figures."""
@@ -80,10 +89,10 @@ def draw_figures(
         "architecture": lambda: architecture.draw(language, config or ModelConfig()),
         "positions": lambda: positions.draw(language),
         "masks": lambda: masks.draw(language),
-        "scaling": lambda: scaling.draw(language),
+        "scaling": lambda: attention_scaling.draw(language),
         "norms": lambda: norms.draw(language),
-        "schedule": lambda: training.draw_schedule(language),
-        "smoothing": lambda: training.draw_smoothing(language),
+        "schedule": lambda: schedule_smoothing.draw_schedule(language),
+        "smoothing": lambda: schedule_smoothing.draw_smoothing(language),
     }
     measured: dict[str, Callable[[], tuple[Figure, dict[str, Any]]]] = {
         "norm_training": lambda: draw_norm_training(language, runs or Runs()),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from heedful.model.attention import Scoring
-from heedful.paper.drawing import in_language, new_figure
+from heedful.paper.plot_style import in_language, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

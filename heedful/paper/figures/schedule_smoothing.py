@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from heedful.config import TrainingConfig
-from heedful.paper.drawing import in_language, new_figure
+from heedful.paper.plot_style import in_language, new_figure
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.schedule import Schedule
 
