@@ -8,9 +8,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 # Loaded by its path: the package itself need not be importable while it is built.
-spec = importlib.util.spec_from_file_location("compiling", Path(__file__).parent / "heedful/native/compiling.py")
-compiling = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(compiling)
+spec = importlib.util.spec_from_file_location("native_build", Path(__file__).parent / "heedful/native/build.py")
+native_build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(native_build)
 
 
 class BuildEngine(build_ext):
@@ -20,13 +20,13 @@ class BuildEngine(build_ext):
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)  # an older one must not stay where a new one cannot be made
-        problem = compiling.compile_engine(target)
+        problem = native_build.compile_engine(target)
         if problem is not None:
             print(f"heedful: the native engine was left out: {problem}", file=sys.stderr)
 
 
-sources = [path.relative_to(Path(__file__).parent.resolve()).as_posix() for path in compiling.source_files()]
+sources = [path.relative_to(Path(__file__).parent.resolve()).as_posix() for path in native_build.source_files()]
 setup(
-    ext_modules=[Extension(f"heedful.native.{compiling.NAME}", sources, optional=True)],
+    ext_modules=[Extension(f"heedful.native.{native_build.NAME}", sources, optional=True)],
     cmdclass={"build_ext": BuildEngine},
 )

@@ -49,7 +49,7 @@ def run_sanitized(folder: Path, seconds: float, seed: int, *, whole: bool) -> in
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(ROOT / "heedful", folder / "heedful", ignore=ignored)
     sys.path.insert(0, str(folder))
-    from heedful.native.compiling import compile_engine, find_compiler, in_place
+    from heedful.native.build import compile_engine, find_compiler, in_place
 
     compiler = find_compiler()
     if compiler is None:
@@ -85,9 +85,9 @@ def run_sanitized(folder: Path, seconds: float, seed: int, *, whole: bool) -> in
 
 def find_races(folder: Path) -> int:
     """The threads of the engine under the sanitizer of races."""
-    from heedful.native.compiling import SOURCES, find_compiler
+    from heedful.native.build import SOURCES, find_compiler
 
-    program, sources = folder / "pool", [Path(__file__).with_name("native_pool.cpp"), SOURCES / "pool.cpp"]
+    program, sources = folder / "pool", [Path(__file__).with_name("native_pool.cpp"), SOURCES / "thread_pool.cpp"]
     flags = ["-std=c++17", "-g", "-O1", "-fsanitize=thread", "-pthread", f"-I{SOURCES}"]
     command = [str(find_compiler()), *flags, *map(str, sources), "-o", str(program)]
     return (
@@ -98,7 +98,7 @@ def find_races(folder: Path) -> int:
 
 def fuzz(*, seconds: float, seed: int) -> None:
     """Models, inputs and files until the time is over; at least one round."""
-    from heedful.native.library import kernel_names
+    from heedful.native.bindings import kernel_names
 
     random = np.random.default_rng(seed)
     end = time.monotonic() + seconds

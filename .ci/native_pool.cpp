@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "pool.h"
+#include "thread_pool.h"
 
 int main() {
     heedful::Pool pool(4);

@@ -27,9 +27,9 @@ from provenance import provenance
 from heedful.checkpoint import load_model
 from heedful.checkpoint.alignment import AlignmentSource, default_source, recorded_source
 from heedful.checkpoint.model import LoadedModel
-from heedful.decoding.alignment_choice import sources_in
+from heedful.decoding.alignment_selection import sources_in
 from heedful.decoding.batching import make_batches, pad
-from heedful.decoding.scoring import force
+from heedful.decoding.forced_decoding import force
 from heedful.decoding.translator import Translator
 from heedful.decoding.word_alignment import Span, locate
 from heedful.paper.markdown import markdown_table

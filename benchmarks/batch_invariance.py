@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from provenance import provenance
 
-from heedful.decoding.hypothesis import Translation
+from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
-from heedful.native.library import kernel_names
+from heedful.native.bindings import kernel_names
 from heedful.paper.markdown import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from provenance import provenance
 
-from heedful.decoding.hypothesis import Translation
+from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.evaluation.score import score

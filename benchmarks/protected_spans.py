@@ -29,7 +29,7 @@ from provenance import provenance, public
 
 from heedful import Translator
 from heedful.decoding.engines.interface import Job, Outcome
-from heedful.decoding.protection import FORMS
+from heedful.decoding.span_masking import FORMS
 from heedful.evaluation.score import score
 from heedful.text.protected_spans import find_spans
 

@@ -19,7 +19,7 @@ from provenance import provenance
 
 from heedful.checkpoint.finding import find_model
 from heedful.checkpoint.shortlist import save_shortlist
-from heedful.decoding.shortlists import PairsInIds, ShortlistSize, make_shortlist
+from heedful.decoding.build_shortlist import PairsInIds, ShortlistSize, make_shortlist
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
 from heedful.interop.repack import export_own

@@ -25,11 +25,11 @@ from provenance import provenance
 
 from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import DecodingConfig
+from heedful.cpu_count import usable_cores
 from heedful.decoding.engines.native_engine import Native
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
 from heedful.native import NativeEngine
-from heedful.native.cores import usable_cores
 
 WITH, WITHOUT = "native, shortlist", "native, all words"
 

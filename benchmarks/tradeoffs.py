@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from provenance import provenance
 
+from heedful.cpu_count import usable_cores
 from heedful.decoding.engines.native_engine import Native
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.native.cores import usable_cores
 from heedful.paper.markdown import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heedful.config import Config, ModelConfig
-    from heedful.decoding.hypothesis import Translation
+    from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
     from heedful.errors import HeedfulError
     from heedful.evaluation.score import Score, score
@@ -38,7 +38,7 @@ _HOMES = {
     "ModelConfig": "heedful.config",
     "Score": "heedful.evaluation.score",
     "Transformer": "heedful.model.transformer",
-    "Translation": "heedful.decoding.hypothesis",
+    "Translation": "heedful.decoding.translation",
     "Translator": "heedful.decoding.translator",
     "score": "heedful.evaluation.score",
     "train": "heedful.workflow",

@@ -123,7 +123,7 @@ def store_alignment(config: Config, prepared: Prepared, device: torch.device) ->
     from heedful.checkpoint import load_model
     from heedful.checkpoint.alignment import KEY
     from heedful.checkpoint.model import save_details
-    from heedful.decoding.alignment_choice import ALIGNED_PAIRS, LEXICON_PAIRS, PairOfIds, choose_alignment, spread
+    from heedful.decoding.alignment_selection import ALIGNED_PAIRS, LEXICON_PAIRS, PairOfIds, choose_alignment, spread
 
     learned, held_out = (
         [PairOfIds(*store.pair(place)) for place in spread(len(store), most)]

@@ -34,7 +34,7 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["text"],
     ["request"],
     ["config", "directory_lock"],
-    ["errors", "shapes"],
+    ["cpu_count", "errors", "shapes"],
 ]
 WITHOUT_TORCH = ["cli", "config", "request", "errors", "text", "evaluation", "native"]
 

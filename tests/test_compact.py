@@ -24,8 +24,8 @@ from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.interop.repack import export_own
 from heedful.native import NativeEngine, available, convert
+from heedful.native.bindings import kernel_names
 from heedful.native.convert import native_weights
-from heedful.native.library import kernel_names
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 from heedful.training.averaging import average_models
 

@@ -14,7 +14,7 @@ import heedful
 from heedful.checkpoint import directory
 from heedful.checkpoint.model import KEYS
 from heedful.config import choose_preset
-from heedful.decoding.hypothesis import Translation
+from heedful.decoding.translation import Translation
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION, PYTHON, MODEL_DIRECTORY = (

@@ -26,7 +26,7 @@ from heedful.errors import ConfigError, CorpusError, ModelDirectoryError, Traini
 from heedful.examining import evaluate, examine
 from heedful.interop.repack import export_own
 from heedful.native import available
-from heedful.native.library import Availability
+from heedful.native.bindings import Availability
 from heedful.request import settle
 from heedful.training.averaging import average_models
 from heedful.training.report import ConsoleReporter, FileReporter, TrainRecord

@@ -2,7 +2,7 @@
 
 That differs from model to model, and so does the step that shows it: in most layers the step that predicts a token
 attends to its source, in others the step that reads it, one later. `heedful train` measures all of them and stores the
-best in the details of config.json; `heedful.decoding.alignment_choice` does the same for any model.
+best in the details of config.json; `heedful.decoding.alignment_selection` does the same for any model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KEY = "alignment"
 """Of the details in config.json."""
-REMEDY = "remove it, or choose it again with heedful.decoding.alignment_choice.record_alignment"
+REMEDY = "remove it, or choose it again with heedful.decoding.alignment_selection.record_alignment"
 
 
 @dataclass(frozen=True)

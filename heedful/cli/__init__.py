@@ -18,8 +18,8 @@ import typer
 
 from heedful.cli.flags import TEXTS, Verb, similar_flag
 from heedful.cli.outcome import tell_error
+from heedful.cpu_count import suit_busy_machines
 from heedful.errors import HeedfulError
-from heedful.native.cores import suit_busy_machines
 from heedful.request import nearest
 
 HOMES = {

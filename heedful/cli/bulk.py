@@ -15,9 +15,9 @@ from heedful.errors import ConfigError, CorpusError
 from heedful.text.compression import is_compressed
 
 if TYPE_CHECKING:
-    from heedful.decoding.bulk.record import Record
-    from heedful.decoding.bulk.run import Step
-    from heedful.decoding.bulk.task import Task
+    from heedful.decoding.files.job import Task
+    from heedful.decoding.files.manifest import Record
+    from heedful.decoding.files.translate_file import Step
 
 SECONDS_BETWEEN_LINES = 10.0
 LINES_WORTH_A_WORKER = 1024
@@ -62,11 +62,11 @@ def is_bulk(input_file: str | None, output: Path | None) -> bool:
 
 def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) -> None:
     """Translate a file, or one shard of it, into a file; go on where an earlier run of the same was stopped."""
-    from heedful.decoding.bulk.output import partial_of, record_of
-    from heedful.decoding.bulk.places import choose_places, device_kind, most_of_use
-    from heedful.decoding.bulk.record import Made, load_record
-    from heedful.decoding.bulk.run import portion_sizes, translate_file
-    from heedful.decoding.bulk.shards import parse_shard
+    from heedful.decoding.files.devices import choose_places, device_kind, most_of_use
+    from heedful.decoding.files.manifest import Made, load_record
+    from heedful.decoding.files.resumable_output import partial_of, record_of
+    from heedful.decoding.files.shards import parse_shard
+    from heedful.decoding.files.translate_file import portion_sizes, translate_file
 
     shard = parse_shard(whole.shard)
     if is_compressed(output) and not shard.is_whole:
@@ -103,7 +103,7 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
 def ask_first(task: Task, input_file: str) -> Task:
     """The task, with target languages that the user was asked for after a look at the beginning of the file."""
     from heedful.checkpoint.identity import read_directions
-    from heedful.decoding.bulk.task import LINES_FOR_LANGUAGE
+    from heedful.decoding.files.job import LINES_FOR_LANGUAGE
 
     if task.target_language is not None or not sys.stdin.isatty():
         return task

@@ -18,7 +18,7 @@ from heedful.text.documents import format_of, translate_document
 
 if TYPE_CHECKING:
     from heedful.cli.bulk import WholeFile
-    from heedful.decoding.bulk.task import Task
+    from heedful.decoding.files.job import Task
     from heedful.text.documents.document import MarkedText
     from heedful.text.documents.gettext_format import Catalogue
     from heedful.text.language_routing import Choice, Directions
@@ -73,7 +73,7 @@ def translate_file(
     with destination(output) as file, progress(wanted=not flags.quiet) as tell:
 
         def translate(texts: Sequence[MarkedText]) -> tuple[Sequence[MarkedText], str | None]:
-            from heedful.decoding.documents import translate_texts
+            from heedful.decoding.document_translation import translate_texts
 
             if not texts and not flags.quiet:
                 say(f"note: {name} has nothing to translate.")
@@ -107,7 +107,7 @@ def read_bytes(input_file: str | None) -> bytes:
 
 def languages_of(task: Task, directions: Directions, texts: Sequence[str]) -> Choice:
     """The languages of a document; the user is asked for the target where flags and model leave it open."""
-    from heedful.decoding.documents import document_languages, document_source
+    from heedful.decoding.document_translation import document_languages, document_source
 
     source = directions.source_code(task.source_language) or document_source(directions, texts)
     target = task.target_language

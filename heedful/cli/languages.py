@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from heedful.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
-    from heedful.decoding.bulk.task import Task
-    from heedful.decoding.hypothesis import Translation
+    from heedful.decoding.files.job import Task
+    from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
     from heedful.text.language_routing import Directions
 
@@ -33,7 +33,7 @@ class Remarks:
 
     def add(self, remarks: Iterable[tuple[int, str]], say: Callable[[str], None]) -> None:
         """Take in what is odd about some texts or wrong with their translations, with the numbers of the texts."""
-        from heedful.decoding.hypothesis import WARNINGS
+        from heedful.decoding.translation import WARNINGS
 
         for number, remark in remarks:
             if remark in WARNINGS:
@@ -45,7 +45,7 @@ class Remarks:
 
     def end(self, say: Callable[[str], None]) -> None:
         """Summarise the rest."""
-        from heedful.decoding.hypothesis import WARNINGS
+        from heedful.decoding.translation import WARNINGS
 
         for code, numbers in self.warnings.items():
             shown = ", ".join(map(str, numbers[:MOST_NUMBERS])) + (", …" if len(numbers) > MOST_NUMBERS else "")
@@ -103,7 +103,7 @@ def translating(
 
     `is_one_text`: the texts are lines of one, so the lines before may decide the language of one that is in doubt.
     """
-    from heedful.decoding.bulk.task import remarks_of
+    from heedful.decoding.files.job import remarks_of
     from heedful.text.language_routing import LanguageEvidence
 
     asking = Asking(task, translator.directions)
@@ -129,7 +129,7 @@ def translating(
 
 def forgiving(run: Callable[[Sequence[str]], list[Translation]]) -> Callable[[Sequence[str]], list[Translation]]:
     """The same for lines that somebody types: one that cannot be translated is told and stays empty, and it goes on."""
-    from heedful.decoding.hypothesis import empty_translation
+    from heedful.decoding.translation import empty_translation
 
     def translate(texts: Sequence[str]) -> list[Translation]:
         try:

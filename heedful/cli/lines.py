@@ -124,7 +124,7 @@ def destination(path: Path | None) -> Iterator[BinaryIO]:
         with naming(path), path.open("wb") as file:
             yield file
         return
-    from heedful.decoding.bulk.output import locked, partial_of, record_of
+    from heedful.decoding.files.resumable_output import locked, partial_of, record_of
 
     partial, record = partial_of(path), record_of(path)
     if record.exists():

@@ -18,7 +18,7 @@ from heedful.text.language_names import target_code
 
 if TYPE_CHECKING:
     from heedful.checkpoint.shortlist import Shortlist
-    from heedful.decoding.shortlists import PairsInIds
+    from heedful.decoding.build_shortlist import PairsInIds
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.report import ConsoleReporter
 
@@ -54,7 +54,7 @@ def shortlist(
     from heedful.checkpoint.arrays import load_arrays
     from heedful.checkpoint.directory import prepare_directory
     from heedful.checkpoint.shortlist import save_shortlist
-    from heedful.decoding.shortlists import ShortlistSize, collect_pairs, make_shortlist
+    from heedful.decoding.build_shortlist import ShortlistSize, collect_pairs, make_shortlist
     from heedful.training.report import ConsoleReporter
 
     arrays = load_arrays(directory, with_weights=False)
@@ -84,7 +84,7 @@ def shortlist(
 
 def check_enough(collected: PairsInIds, console: ConsoleReporter, *, force: bool) -> None:
     """Refuse pairs from which many words would not be learned; with `force` a warning."""
-    from heedful.decoding.shortlists import LEAST_PAIRS
+    from heedful.decoding.build_shortlist import LEAST_PAIRS
 
     for language, count in Counter(collected.languages).items():
         if count >= LEAST_PAIRS:
@@ -116,7 +116,7 @@ def with_earlier(
 ) -> tuple[Shortlist, list[str]]:
     """A new shortlist with what the model's present one has learned for other target languages; and these."""
     from heedful.checkpoint.shortlist import read_shortlist
-    from heedful.decoding.shortlists import merged
+    from heedful.decoding.build_shortlist import merged
 
     try:
         old = read_shortlist(directory)

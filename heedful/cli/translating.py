@@ -15,12 +15,12 @@ from heedful.cli.documents import DocumentFlags, translate_file
 from heedful.cli.flags import model_directory, search_settings
 from heedful.cli.languages import Asking, Remarks, forgiving, say, translating
 from heedful.cli.lines import chunks_of, destination, refuse_same_file
-from heedful.decoding.bulk.portions import Sizes
+from heedful.decoding.files.line_chunks import Sizes
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
-    from heedful.decoding.bulk.task import Task
-    from heedful.decoding.hypothesis import Translation
+    from heedful.decoding.files.job import Task
+    from heedful.decoding.translation import Translation
 
 LINES_AT_ONCE = Sizes(1024, first=8)
 """Of a file or a pipe that is ahead of the translation: the first lines are seen at once."""
@@ -116,7 +116,7 @@ def translate(
 
 def task_of(flags: Mapping[str, Any], search: Mapping[str, Any]) -> Task:
     """What is done with every text, as the flags say it."""
-    from heedful.decoding.bulk.task import Task
+    from heedful.decoding.files.job import Task
 
     return Task(
         model=str(model_directory(flags["model"])),

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from heedful.config import DecodingConfig
 from heedful.decoding.constraints import Rule, SpecialTokens, allowed_log_probs, make_constraints
-from heedful.decoding.hypothesis import Hypothesis
+from heedful.decoding.decode_loop import read_hypothesis
 from heedful.decoding.length_penalty import length_penalty
-from heedful.decoding.rollout import read_hypothesis
+from heedful.decoding.translation import Hypothesis
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.shapes import Bool, Float, Int

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.characters import COMPLETE, NEEDED, NEXT
 from heedful.decoding.special_tokens import SpecialTokens as SpecialTokens
+from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
 from heedful.shapes import Float, Int
 
@@ -80,7 +80,7 @@ def force_tokens(
 
 @dataclass(frozen=True)
 class ByteRule:
-    """Byte tokens come only as whole characters: the automaton of `heedful.decoding.characters`, for all rows."""
+    """Byte tokens come only as whole characters: the automaton of `heedful.decoding.utf8_automaton`, for all rows."""
 
     byte_ids: Int[Tensor, " 256"]
     next: Int[Tensor, "11 256"]

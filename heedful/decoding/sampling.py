@@ -16,8 +16,8 @@ from torch import Tensor
 
 from heedful.config import DecodingConfig
 from heedful.decoding.constraints import Rule, SpecialTokens
-from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.rollout import rollout
+from heedful.decoding.decode_loop import rollout
+from heedful.decoding.translation import Hypothesis
 from heedful.model.seq2seq import Seq2Seq
 from heedful.shapes import Bool, Float, Int
 

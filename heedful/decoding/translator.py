@@ -15,8 +15,9 @@ from heedful.checkpoint.exported import RECORD
 from heedful.checkpoint.finding import default_model, find_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
-from heedful.decoding.hypothesis import Alternative, Hypothesis, Translation, empty_translation
-from heedful.decoding.protection import (
+from heedful.decoding.output_checks import Languages, SecondSearch, is_checked
+from heedful.decoding.search_settings import SearchSettings
+from heedful.decoding.span_masking import (
     COPIED,
     COPIED_JOB,
     cells_of,
@@ -26,11 +27,10 @@ from heedful.decoding.protection import (
     restored,
     split_cells,
 )
-from heedful.decoding.second_search import Languages, SecondSearch, is_checked
-from heedful.decoding.segments import Segment, SplitRule, is_visible, join_text, lines_of, split_text
-from heedful.decoding.settings import SearchSettings
 from heedful.decoding.special_tokens import special_tokens
-from heedful.decoding.spelling import Spelling
+from heedful.decoding.text_splitting import Segment, SplitRule, is_visible, join_text, lines_of, split_text
+from heedful.decoding.tokenizer_cache import Spelling
+from heedful.decoding.translation import Alternative, Hypothesis, Translation, empty_translation
 from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.request import from_mapping, to_mapping
@@ -380,7 +380,7 @@ class Translator:
         `settings` are those of `translate`; languages that are not named are decided once for the whole document.
         `catalogue` says how a "po" is filled. `progress` is called with the number of texts that are done and of all.
         """
-        from heedful.decoding.documents import document_languages, translate_texts
+        from heedful.decoding.document_translation import document_languages, translate_texts
         from heedful.text.documents import translate_document
 
         def translate(texts: Sequence[MarkedText]) -> tuple[list[MarkedText], str | None]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
-from heedful.decoding.hypothesis import Translation
+from heedful.decoding.translation import Translation
 
 Span = tuple[int, int]
 """The first character, and the one after the last."""

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import heedful.errors
+from heedful.cpu_count import usable_cores
 from heedful.evaluation.score import USUAL_METRICS, Score, score
-from heedful.native.cores import usable_cores
 
 SMALL = 500
 """With fewer sentences starting processes costs more than it saves."""

@@ -1,11 +1,10 @@
 """The native engine: translating on CPUs with int8 weights, in C++ behind a small C interface, without torch.
 
-    compiling.py     the C++ files and how they are compiled
+    build.py             the C++ files and how they are compiled
     weight_file.py   the file that the engine reads into memory
-    packing.py       matrices as the kernels read them
+    int8_tiles.py       matrices as the kernels read them
     convert.py       from a model directory to that file, kept in the user's cache
-    library.py       the compiled library through ctypes
-    cores.py         how many cores this process may use
+    bindings.py       the compiled library through ctypes
     engine.py        NativeEngine: ids in, hypotheses out
     src/             the engine itself
 
@@ -13,7 +12,7 @@ A sentence's tokens and log-probabilities are the same bits alone, in any batch,
 instruction set: every row is computed by itself, sums of bytes are exact, and sums of real numbers have a fixed order.
 """
 
+from heedful.native.bindings import Availability, available
 from heedful.native.engine import Found, NativeEngine
-from heedful.native.library import Availability, available
 
 __all__ = ["Availability", "Found", "NativeEngine", "available"]

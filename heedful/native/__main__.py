@@ -2,7 +2,7 @@
 
 import sys
 
-from heedful.native.compiling import compile_engine, in_place
+from heedful.native.build import compile_engine, in_place
 
 if __name__ == "__main__":
     sys.exit(compile_engine(in_place()))

@@ -24,7 +24,7 @@ from heedful.checkpoint.directory import CONFIG, Files
 from heedful.checkpoint.model import read_record
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.native.packing import pack
+from heedful.native.int8_tiles import pack
 from heedful.native.weight_file import VERSION, Shape, parts_of, read_fingerprint, write_weight_file
 
 if TYPE_CHECKING:  # numpy takes longer to import than the engine takes to open what was converted before

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from heedful.checkpoint.shortlist import Lists, Shortlist, read_lists, read_shortlist
 from heedful.config import DecodingConfig
+from heedful.cpu_count import usable_cores
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
+from heedful.native.bindings import Pairs, Results, Sentences, Settings, ShortlistArrays, load_library
 from heedful.native.convert import native_weights
-from heedful.native.cores import usable_cores
-from heedful.native.library import Pairs, Results, Sentences, Settings, ShortlistArrays, load_library
 from heedful.native.weight_file import read_shape
 
 if TYPE_CHECKING:

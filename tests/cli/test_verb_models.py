@@ -16,7 +16,7 @@ import heedful
 from heedful.checkpoint import finding
 from heedful.checkpoint.shards import shard_bytes
 from heedful.cli.languages import ask, forgiving
-from heedful.decoding.bulk.portions import Sizes
+from heedful.decoding.files.line_chunks import Sizes
 from heedful.errors import ConfigError, TextError
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 from tests.untrained import save_three_languages

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import heedful
 from heedful.cli.lines import _decoded
 from heedful.cli.translating import write_translations
-from heedful.decoding.hypothesis import Translation, empty_translation
+from heedful.decoding.translation import Translation, empty_translation
 from heedful.native import Availability
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside
 

@@ -13,7 +13,7 @@ import torch
 from heedful.checkpoint import load_model
 from heedful.checkpoint.alignment import AlignmentSource
 from heedful.checkpoint.finding import box_model
-from heedful.decoding.alignment_choice import (
+from heedful.decoding.alignment_selection import (
     PairOfIds,
     agreements,
     best_source,

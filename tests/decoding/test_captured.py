@@ -14,8 +14,8 @@ from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.captured.search import CapturedSearch, by_room, obstacle
 from heedful.decoding.engines.interface import Job, MakeRule
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.special_tokens import SpecialTokens
+from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer
 

@@ -16,7 +16,7 @@ from test_characters import byte_jobs, byte_model
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.scoring import force
+from heedful.decoding.forced_decoding import force
 from heedful.model.transformer import Transformer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]

@@ -19,12 +19,12 @@ from test_captured import TINY, found_by
 
 from heedful.checkpoint.shortlist import Shortlist
 from heedful.config import DecodingConfig
-from heedful.decoding.characters import is_whole
 from heedful.decoding.engines.interface import Engine, Job
 from heedful.decoding.engines.native_engine import Native
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.special_tokens import SpecialTokens
 from heedful.decoding.translator import Translator
+from heedful.decoding.utf8_automaton import is_whole
 from heedful.model.transformer import Transformer
 from heedful.native import NativeEngine, available
 from heedful.native.convert import convert, shape_of

@@ -22,7 +22,7 @@ from heedful.decoding.engines import ctranslate2_engine
 from heedful.decoding.engines.ctranslate2_engine import CTranslate2Engine, load_engine
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.scoring import alignment_weights, force
+from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.interop.ctranslate2_export import export_ctranslate2

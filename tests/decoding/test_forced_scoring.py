@@ -8,7 +8,7 @@ from table_models import BOS, EOS, TableModel, batch_of
 
 from heedful.checkpoint.alignment import AlignmentSource
 from heedful.config import ModelConfig
-from heedful.decoding.scoring import alignment_weights, force
+from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import StepOutput
 from heedful.model.transformer import Transformer

@@ -15,7 +15,7 @@ from heedful.checkpoint import save_model
 from heedful.checkpoint.alignment import KEY, AlignmentSource
 from heedful.checkpoint.model import save_details
 from heedful.config import Config, ModelConfig, TokenizerConfig
-from heedful.decoding.bulk.task import Task
+from heedful.decoding.files.job import Task
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer

@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from heedful.decoding.segments import is_visible
+from heedful.decoding.text_splitting import is_visible
 from heedful.decoding.translator import Translator
 from heedful.native import available
 

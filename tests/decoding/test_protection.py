@@ -10,9 +10,9 @@ import pytest
 from heedful.checkpoint.finding import box_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Outcome
-from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.protection import cells_of, keeps_spans, pieces_of, remasked, restored, split_cells
-from heedful.decoding.segments import Segment, SplitRule, join_text
+from heedful.decoding.span_masking import cells_of, keeps_spans, pieces_of, remasked, restored, split_cells
+from heedful.decoding.text_splitting import Segment, SplitRule, join_text
+from heedful.decoding.translation import Hypothesis
 from heedful.decoding.translator import Translator
 from heedful.native import available
 from heedful.text.corpus import Direction

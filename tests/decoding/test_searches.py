@@ -16,7 +16,7 @@ from table_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of, exhaustiv
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.constraints import SpecialTokens
-from heedful.decoding.scoring import force
+from heedful.decoding.forced_decoding import force
 from heedful.errors import DecodingError
 from heedful.model.transformer import Transformer
 

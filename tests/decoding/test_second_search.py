@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from heedful.config import DecodingConfig
-from heedful.decoding.hypothesis import NUMBERS_DIFFER, REPETITION, UNTRANSLATED, WARNINGS
+from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATED, WARNINGS
 from heedful.decoding.translator import Translator
 from heedful.native import available
 from heedful.text.language_routing import Choice
@@ -118,7 +118,7 @@ def test_draws_are_not_drawn_again(torch: Translator) -> None:
 
 
 def test_checks_are_for_translations_between_languages() -> None:
-    from heedful.decoding.second_search import is_checked
+    from heedful.decoding.output_checks import is_checked
 
     config = DecodingConfig()
     assert is_checked(config, Choice("en", "de"))

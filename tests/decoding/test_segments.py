@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.decoding.segments import Segment, SplitRule, join_text, split_text
+from heedful.decoding.text_splitting import Segment, SplitRule, join_text, split_text
 
 texts = st.text(alphabet=st.sampled_from("ab C.!?。！好行\u3000 \t\n\r\u2028,"), max_size=80)
 

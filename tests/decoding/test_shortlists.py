@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from heedful.checkpoint.shortlist import Shortlist, parse_lists, parse_shortlist, write_shortlist
 from heedful.checkpoint.weights import read_header
 from heedful.config import CorpusConfig, TokenizerConfig
-from heedful.decoding.shortlists import PairsInIds, ShortlistSize, collect_pairs, make_shortlist, merged
+from heedful.decoding.build_shortlist import PairsInIds, ShortlistSize, collect_pairs, make_shortlist, merged
 from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import CorpusError, ModelDirectoryError
 from heedful.text.tokenizer import Tokenizer, train_tokenizer

@@ -15,7 +15,7 @@ from table_models import CopyModel, TableModel
 from heedful.checkpoint import save_model
 from heedful.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.batching import make_batches
-from heedful.decoding.spelling import Spelling
+from heedful.decoding.tokenizer_cache import Spelling
 from heedful.decoding.translator import Translator, best_combinations
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.decoding.bulk import output as output_module
-from heedful.decoding.bulk import workers as workers_module
-from heedful.decoding.bulk.merging import merge_shards
-from heedful.decoding.bulk.output import locked, open_output, partial_of, record_of
-from heedful.decoding.bulk.places import Place, choose_places, most_of_use, usable_cores, visible_gpus
-from heedful.decoding.bulk.portions import Sizes, read_portions
-from heedful.decoding.bulk.record import Made, Record, differences, load_record
-from heedful.decoding.bulk.run import Step, portion_sizes, translate_file
-from heedful.decoding.bulk.shards import WHOLE, Shard, find_shards, parse_shard
-from heedful.decoding.bulk.task import Task
-from heedful.decoding.hypothesis import Translation, empty_translation
+from heedful.decoding.files import pool as workers_module
+from heedful.decoding.files import resumable_output as output_module
+from heedful.decoding.files.devices import Place, choose_places, most_of_use, usable_cores, visible_gpus
+from heedful.decoding.files.job import Task
+from heedful.decoding.files.line_chunks import Sizes, read_portions
+from heedful.decoding.files.manifest import Made, Record, differences, load_record
+from heedful.decoding.files.merge_shards import merge_shards
+from heedful.decoding.files.resumable_output import locked, open_output, partial_of, record_of
+from heedful.decoding.files.shards import WHOLE, Shard, find_shards, parse_shard
+from heedful.decoding.files.translate_file import Step, portion_sizes, translate_file
+from heedful.decoding.translation import Translation, empty_translation
 from heedful.errors import ConfigError, CorpusError, DecodingError, HeedfulError
 
 
@@ -493,7 +493,7 @@ def test_differences_are_told_in_words() -> None:
 
 
 def test_places_of_workers_on_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("heedful.decoding.bulk.places.usable_cores", lambda: list(range(20)))
+    monkeypatch.setattr("heedful.decoding.files.devices.usable_cores", lambda: list(range(20)))
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 1 << 20, "SC_PHYS_PAGES": 12 << 10}[name])
 
     def places(engine: str, wanted: int = 0, most: int = 99) -> list[Place]:

@@ -12,7 +12,7 @@ from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding import beam, greedy
 from heedful.decoding.batching import pad
 from heedful.decoding.constraints import SpecialTokens
-from heedful.decoding.hypothesis import Hypothesis
+from heedful.decoding.translation import Hypothesis
 from heedful.model.transformer import Transformer
 from heedful.native import NativeEngine
 from heedful.native.convert import convert, shape_of

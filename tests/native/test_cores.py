@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from native_models import engine_of, random_model, small_config
 
+from heedful import cpu_count as asked
+from heedful.cpu_count import quota, usable_cores
 from heedful.native import available
-from heedful.native import cores as asked
-from heedful.native.cores import quota, usable_cores
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from native_models import (
 
 from heedful.checkpoint.alignment import AlignmentSource
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.scoring import alignment_weights, force
+from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.errors import ConfigError, DecodingError
 from heedful.native import NativeEngine, available
 from heedful.native.engine import dealt_out
@@ -156,7 +156,7 @@ def test_a_sentence_is_translated_alike_alone_and_in_any_company(
 
 
 def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
-    from heedful.native.library import kernel_names
+    from heedful.native.bindings import kernel_names
 
     model = random_model(
         small_config(
@@ -188,7 +188,7 @@ def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
     ids=["plain", "constrained", "long"],
 )
 def test_guessing_tokens_ahead_changes_no_bit(alike: float, config: DecodingConfig, tmp_path: Path) -> None:
-    from heedful.native.library import kernel_names
+    from heedful.native.bindings import kernel_names
 
     shape = small_config(d_model=64, target_vocab_size=1500, tying="none", max_length=100)
     model = random_model(shape, seed=7)
@@ -221,7 +221,7 @@ def test_guessing_tokens_ahead_changes_no_bit(alike: float, config: DecodingConf
 @pytest.mark.parametrize("bias", [-100.0, -1.2, -0.6, 100.0], ids=["all zero", "few left", "some left", "none zero"])
 @pytest.mark.parametrize(("d_model", "d_ff"), [(32, 64), (96, 50), (320, 130)])
 def test_passing_over_zeros_after_relu_changes_no_bit(bias: float, d_model: int, d_ff: int, tmp_path: Path) -> None:
-    from heedful.native.library import kernel_names
+    from heedful.native.bindings import kernel_names
 
     model = random_model(small_config(d_model=d_model, d_ff=d_ff, norm_placement="pre"))
     with torch.no_grad():

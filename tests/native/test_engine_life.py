@@ -117,7 +117,7 @@ def test_threads_that_cannot_start_are_an_error(path: Path) -> None:
 import resource, sys
 from heedful.native import NativeEngine
 from heedful.errors import HeedfulError
-from heedful.native.library import load_library
+from heedful.native.bindings import load_library
 load_library()
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (taken + (20 << 20),) * 2)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from heedful.native import available
-from heedful.native.library import kernel_names, load_library
-from heedful.native.packing import STEP, TILE, pack, pack_bytes, padded
+from heedful.native.bindings import kernel_names, load_library
+from heedful.native.int8_tiles import STEP, TILE, pack, pack_bytes, padded
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 

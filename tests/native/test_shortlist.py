@@ -16,7 +16,7 @@ from heedful.decoding import beam, greedy
 from heedful.decoding.batching import pad
 from heedful.errors import ConfigError, DecodingError
 from heedful.native import NativeEngine, available
-from heedful.native.library import kernel_names
+from heedful.native.bindings import kernel_names
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 

@@ -19,11 +19,11 @@ from heedful.decoding.captured.decoder_step import decode_step
 from heedful.decoding.captured.encode_slots import SIZES, Reader, tensor_of
 from heedful.decoding.captured.packed_weights import Weights
 from heedful.decoding.captured.search_state import Room, make_rows, make_slots
-from heedful.decoding.characters import COMPLETE, NEEDED, NEXT
 from heedful.decoding.engines.interface import Job
-from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.length_penalty import length_penalty
 from heedful.decoding.special_tokens import SpecialTokens
+from heedful.decoding.translation import Hypothesis
+from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
 from heedful.fused.kernels.decode_constants import NEAR_LIMIT
 

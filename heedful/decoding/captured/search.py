@@ -18,8 +18,8 @@ from heedful.decoding.captured.packed_weights import collect, tensors_of
 from heedful.decoding.captured.scheduler import Session
 from heedful.decoding.captured.search_state import Room, bytes_of
 from heedful.decoding.engines.interface import Job, MakeRule
-from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.special_tokens import SpecialTokens
+from heedful.decoding.translation import Hypothesis
 from heedful.model.transformer import Transformer
 
 SLOTS = (1, 8, 16, 32, 64, 128, 256, 512, 1024)

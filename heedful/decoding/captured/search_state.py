@@ -65,8 +65,8 @@ class Slots:
     (token, parent, log-probability); real numbers by their bits."""
     follows: Tensor
     """(states, vocabulary): the state after each token; -1 where it may not come (the end, which is looked at apart,
-    too). The first states are those of `heedful.decoding.characters`; the last `NEAR_LIMIT` stand for COMPLETE near the
-    limit, with room for 0, 1, … tokens after the next."""
+    too). The first states are those of `heedful.decoding.utf8_automaton`; the last `NEAR_LIMIT` stand for COMPLETE near
+    the limit, with room for 0, 1, … tokens after the next."""
     states: Tensor
     """(rows,): where each beam is among them."""
     penalties: Tensor

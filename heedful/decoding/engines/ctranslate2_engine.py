@@ -24,11 +24,11 @@ from heedful.checkpoint.ctranslate2_format import VOCABULARY_MAP, ctranslate2_fi
 from heedful.checkpoint.exported import RECORD, read_exported
 from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import DecodingConfig
-from heedful.decoding.characters import is_whole
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
-from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.length_penalty import length_penalty
 from heedful.decoding.special_tokens import special_tokens
+from heedful.decoding.translation import Hypothesis
+from heedful.decoding.utf8_automaton import is_whole
 from heedful.errors import ConfigError, DecodingError
 from heedful.text.tokenizer import Tokenizer
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from heedful.config import DecodingConfig
-from heedful.decoding.hypothesis import Hypothesis
+from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError
 from heedful.request import nearest
 

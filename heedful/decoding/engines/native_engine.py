@@ -10,8 +10,8 @@ from heedful.checkpoint.alignment import AlignmentSource, default_source, record
 from heedful.checkpoint.arrays import ModelArrays, load_arrays
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
-from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.special_tokens import special_tokens
+from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError
 from heedful.native import NativeEngine, available
 from heedful.native.convert import PRECISIONS

@@ -16,9 +16,9 @@ from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.batching import even_width, make_batches, make_even_batches, pad
 from heedful.decoding.captured.search import CapturedSearch, obstacle
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
-from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.scoring import alignment_weights, force
+from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.decoding.special_tokens import SpecialTokens
+from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError
 from heedful.model.seq2seq import Seq2Seq
 

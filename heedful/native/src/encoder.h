@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "stack.h"
+#include "layer_ops.h"
 
 namespace heedful {
 

@@ -6,9 +6,9 @@
 namespace heedful {
 namespace {
 
-#include "lanes.h"
+#include "simd.h"
 
-#include "finish.h"
+#include "epilogue.h"
 
 #include "dot_avx512.h"
 

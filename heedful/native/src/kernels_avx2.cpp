@@ -6,9 +6,9 @@
 namespace heedful {
 namespace {
 
-#include "lanes.h"
+#include "simd.h"
 
-#include "finish.h"
+#include "epilogue.h"
 
 // vpmaddubsw adds two products into 16 bits and cuts what does not fit; one product alone always fits.
 inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {

@@ -6,9 +6,9 @@
 namespace heedful {
 namespace {
 
-#include "lanes.h"
+#include "simd.h"
 
-#include "finish.h"
+#include "epilogue.h"
 
 inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {
     return _mm256_dpbusd_avx_epi32(total, bytes, weights);

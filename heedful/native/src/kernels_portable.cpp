@@ -6,9 +6,9 @@
 namespace heedful {
 namespace {
 
-#include "lanes.h"
+#include "simd.h"
 
-#include "finish.h"
+#include "epilogue.h"
 
 constexpr int ROWS_AT_ONCE = 12;
 

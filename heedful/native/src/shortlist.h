@@ -6,8 +6,8 @@
 
 #include "buffer.h"
 #include "model.h"
-#include "native.h"
-#include "pool.h"
+#include "c_api.h"
+#include "thread_pool.h"
 
 namespace heedful {
 

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "buffer.h"
-#include "pool.h"
+#include "thread_pool.h"
 
 namespace heedful {
 

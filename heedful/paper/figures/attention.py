@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.checkpoint import LoadedModel, load_model
-from heedful.decoding.scoring import force
+from heedful.decoding.forced_decoding import force
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
 from heedful.model.attention import MultiHeadAttention

@@ -1,0 +1,165 @@
+"""The compiled library through ctypes, which lets other threads of Python run while it works."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+
+from heedful.native.build import NAME
+
+INTERFACE_VERSION = 9
+
+
+class Settings(Structure):
+    """How to search: `HeedfulSettings` of c_api.h."""
+
+    _fields_ = [
+        *((name, c_int32) for name in ("beam_size", "num_best", "length_penalty", "min_length", "no_repeat_ngram")),
+        *((name, c_int32) for name in ("bos_id", "eos_id", "num_forbidden")),
+        ("length_penalty_alpha", c_double),
+        ("forbidden", POINTER(c_int32)),
+        ("shortlist", c_int32),
+        ("guessing", c_int32),
+        ("byte_ids", POINTER(c_int32)),
+    ]
+
+
+class Sentences(Structure):
+    """What to translate: `HeedfulSentences` of c_api.h."""
+
+    _fields_ = [
+        ("count", c_int32),
+        ("unused", c_int32),
+        ("tokens", POINTER(c_int32)),
+        ("starts", POINTER(c_int64)),
+        ("prefix", POINTER(c_int32)),
+        ("prefix_starts", POINTER(c_int64)),
+        ("max_lengths", POINTER(c_int32)),
+        ("forbidden", POINTER(c_int32)),
+        ("forbidden_starts", POINTER(c_int64)),
+    ]
+
+
+class ShortlistArrays(Structure):
+    """What each source token may become: `HeedfulShortlist` of c_api.h."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("num_sources", "num_targets", "num_always")),
+        ("starts", POINTER(c_int64)),
+        ("targets", c_void_p),
+        ("always", POINTER(c_int32)),
+        ("target_size", c_int32),
+        ("unused", c_int32),
+    ]
+
+
+class Pairs(Structure):
+    """Sentences with their translations: `HeedfulPairs` of c_api.h."""
+
+    _fields_ = [
+        ("count", c_int32),
+        ("unused", c_int32),
+        ("source", POINTER(c_int32)),
+        ("source_starts", POINTER(c_int64)),
+        ("target", POINTER(c_int32)),
+        ("target_starts", POINTER(c_int64)),
+    ]
+
+
+class Results(Structure):
+    """Room for what is found: `HeedfulResults` of c_api.h."""
+
+    _fields_ = [
+        ("places", POINTER(c_int64)),
+        ("tokens", POINTER(c_int32)),
+        ("log_probs", POINTER(c_float)),
+        ("lengths", POINTER(c_int32)),
+    ]
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether the native engine can be used here; true or false as a condition."""
+
+    reason: str
+    """Which kernels would run, or why none can."""
+    usable: bool
+
+    def __bool__(self) -> bool:
+        return self.usable
+
+
+def available() -> Availability:
+    """Whether the library was compiled and can be loaded, and why not."""
+    try:
+        library = load_library()
+    except OSError as error:
+        return Availability(str(error), usable=False)
+    return Availability(f"kernels: {library.heedful_kernels(None).decode()}", usable=True)
+
+
+def kernel_names() -> list[str]:
+    """The kernels that this processor can run, fastest first."""
+    library = load_library()
+    names = ("amx", "avx512", "avxvnni", "avx2", "portable")
+    return [name for name in names if library.heedful_kernels(name.encode())]
+
+
+@functools.cache
+def load_library() -> ctypes.CDLL:
+    """The library beside this file; an OSError says why there is none."""
+    found = sorted(Path(__file__).parent.glob(f"{NAME}.*so"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise OSError(
+            "the native engine was not compiled; with a C++ compiler installed, install heedful again, "
+            "or in a checkout run python -m heedful.native"
+        )
+    library = ctypes.CDLL(str(found[-1]))
+    library.heedful_interface_version.restype = c_int32
+    if library.heedful_interface_version() != INTERFACE_VERSION:
+        raise OSError(f"{found[-1]} belongs to another version of heedful; compile it again")
+    declare(library)
+    return library
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Tell ctypes what the functions take and give."""
+    message = (c_char_p, c_int64)
+    library.heedful_kernels.argtypes, library.heedful_kernels.restype = [c_char_p], c_char_p
+    library.heedful_open.argtypes = [c_char_p, c_int32, c_char_p, *message]
+    library.heedful_open.restype = c_void_p
+    library.heedful_open_beside.argtypes = [c_void_p, c_int32, *message]
+    library.heedful_open_beside.restype = c_void_p
+    library.heedful_close.argtypes, library.heedful_close.restype = [c_void_p], None
+    library.heedful_shortlist.argtypes = [c_void_p, POINTER(ShortlistArrays), *message]
+    library.heedful_shortlist.restype = c_int32
+    library.heedful_translate.argtypes = [
+        *(c_void_p, POINTER(Settings), POINTER(Sentences), POINTER(Results)),
+        *message,
+    ]
+    library.heedful_translate.restype = c_int32
+    library.heedful_align.argtypes = [c_void_p, POINTER(Pairs), c_int32, c_int32, POINTER(c_float), *message]
+    library.heedful_align.restype = c_int32
+    ids = (POINTER(c_int32), c_int64)
+    library.heedful_logits.argtypes = [c_void_p, *ids, *ids, POINTER(c_float), *message]
+    library.heedful_logits.restype = c_int32
+    library.heedful_guesses.argtypes = [c_void_p, POINTER(c_int64), POINTER(c_int64)]
+    library.heedful_guesses.restype = None
+    library.heedful_dot.argtypes = [
+        *(c_char_p, POINTER(c_uint8), c_int64, c_int32),
+        *(c_void_p, c_int32, POINTER(c_int32)),
+    ]
+    library.heedful_dot.restype = c_int32
+    library.heedful_dot_chosen.argtypes = [
+        *(c_char_p, POINTER(c_uint8), c_int32, c_int32),
+        *(c_void_p, c_int32, POINTER(c_int32)),
+    ]
+    library.heedful_dot_chosen.restype = c_int32
+    library.heedful_glance.argtypes = [
+        *(c_char_p, POINTER(c_uint8), c_int32),
+        *(c_void_p, c_int32, POINTER(c_float)),
+    ]
+    library.heedful_glance.restype = c_int32

@@ -1,0 +1,349 @@
+#include "beam_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace heedful {
+namespace {
+
+constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+constexpr int32_t FREE = -1; // nothing is forced here
+
+} // namespace
+
+void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given, HeedfulResults& results) {
+    check(settings, given);
+    if (given.count == 0) return;
+    settings_ = settings;
+    std::vector<long> starts(given.starts, given.starts + given.count + 1);
+    encoder_.read(given.tokens, starts.data(), given.count, memory_);
+    begin(given);
+    while (true) {
+        ask();
+        if (asking_.empty()) return;
+        decoder_.step(asking_);
+        if (may_guess()) guess(results);
+        else decide(results);
+    }
+}
+
+const std::vector<Answer>& Search::answers(const Rows& rows, const std::vector<Wish>& wishes) {
+    const std::vector<Answer>& found = answers_.of(rows, wishes, keep());
+    for (const Answer& answer : found)
+        if (!std::isfinite(answer.log_sum)) throw Error("the model's log-probabilities are not numbers (NaN): its weights are damaged");
+    return found;
+}
+
+// Every open sentence takes the step that its hypotheses asked for.
+void Search::decide(HeedfulResults& results) {
+    const Answer* next = answers(decoder_.rows(), wishes_).data();
+    for (size_t i = 0; i < sentences_.size(); ++i) {
+        Sentence& sentence = sentences_[i];
+        if (sentence.settled) continue;
+        const size_t count = sentence.live.size();
+        advance(sentence, next);
+        next += count;
+        if (sentence.settled) write(sentence, static_cast<int>(i), results);
+    }
+}
+
+bool Search::may_guess() const {
+    return settings_.guessing && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && draft_.is_worth_while(asking_.size());
+}
+
+// Greedy search of few sentences: take the tokens that seem likeliest, until enough are together or one ends a sentence.
+void Search::guess(HeedfulResults& results) {
+    const std::vector<int32_t>& guessed = draft_.guess(decoder_.rows(), wishes_);
+    bool ends = false;
+    for (size_t row = 0; row < asking_.size(); ++row) {
+        Sentence& sentence = sentences_[asking_[row].sentence];
+        if (!sentence.guessed) sentence.sure = sentence.live[0];
+        sentence.guessed = true;
+        const int32_t must = forced(sentence), token = must == FREE ? guessed[row] : must;
+        draft_.keep(decoder_.rows(), static_cast<long>(row), std::move(wishes_[row]), token);
+        sentence.live[0].tokens.push_back(token);
+        sentence.live[0].state = characters_.next(sentence.live[0].state, token);
+        ends = ends || token == settings_.eos_id || token < 0;
+    }
+    if (ends || draft_.is_full()) look_at_guesses(results);
+}
+
+// Take again, in earnest, the steps that were guessed, as far as the guesses were right.
+void Search::look_at_guesses(HeedfulResults& results) {
+    const std::vector<Answer>& found = answers(draft_.rows(), draft_.wishes());
+    for (Sentence& sentence : sentences_)
+        if (sentence.guessed) std::swap(sentence.live[0], sentence.sure);
+    int right = 0, wrong = 0;
+    for (size_t row = 0; row < found.size(); ++row) {
+        const int index = draft_.wishes()[row].sentence;
+        Sentence& sentence = sentences_[index];
+        if (!sentence.guessed) continue; // an earlier guess was wrong, or the sentence is settled
+        Hypothesis& sure = sentence.live[0];
+        if (sure.places.size() == sure.tokens.size()) sure.places.push_back(place(index, 0, step(sentence)));
+        advance(sentence, &found[row]);
+        const int32_t token = sentence.settled ? settings_.eos_id : sentence.live[0].tokens.back();
+        const bool is_right = token == draft_.tokens()[row];
+        ++(is_right ? right : wrong);
+        sentence.guessed = is_right && !sentence.settled;
+        if (sentence.settled) write(sentence, index, results);
+    }
+    for (Sentence& sentence : sentences_) sentence.guessed = false;
+    draft_.close(right, wrong);
+}
+
+void Search::check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const {
+    for (long i = 0; i < count; ++i)
+        if (tokens[i] < 0 || tokens[i] >= vocab_size)
+            throw Error("token " + std::to_string(tokens[i]) + " is not in the vocabulary of " + std::to_string(vocab_size));
+}
+
+void Search::check(const HeedfulSettings& settings, const HeedfulSentences& given) const {
+    const Shape& shape = model_.shape;
+    if (settings.beam_size < 1 || settings.beam_size > 1000 || settings.num_best < 1 || settings.num_best > settings.beam_size)
+        throw Error("beam_size must be from 1 to 1000, and num_best at most as large");
+    if (given.count < 0 || settings.num_forbidden < 0) throw Error("a count is negative");
+    if (settings.shortlist && !shortlist_) throw Error("there is no shortlist to choose from");
+    const int32_t special[] = {settings.bos_id, settings.eos_id};
+    check_tokens(special, 2, shape.target_vocab_size);
+    check_tokens(settings.forbidden, settings.num_forbidden, shape.target_vocab_size);
+    if (settings.byte_ids) check_tokens(settings.byte_ids, Characters::BYTES, shape.target_vocab_size);
+    check_tokens(given.forbidden, given.count ? given.forbidden_starts[given.count] : 0, shape.target_vocab_size);
+    for (int i = 0; i < given.count; ++i) {
+        const int64_t length = given.starts[i + 1] - given.starts[i], beginning = given.prefix_starts[i + 1] - given.prefix_starts[i];
+        const int64_t limit = given.max_lengths[i];
+        if (length < 1 || length > shape.max_length)
+            throw Error("sentence " + std::to_string(i + 1) + " has " + std::to_string(length) + " tokens, and the model takes 1 to " +
+                        std::to_string(shape.max_length));
+        if (limit < 0 || limit > shape.max_length - 1 || beginning < 0 || beginning > limit)
+            throw Error("sentence " + std::to_string(i + 1) + " may have from its prefix to " +
+                        std::to_string(shape.max_length - 1) + " target tokens, not " + std::to_string(limit));
+        check_tokens(given.tokens + given.starts[i], length, shape.source_vocab_size);
+        check_tokens(given.prefix + given.prefix_starts[i], beginning, shape.target_vocab_size);
+    }
+}
+
+void Search::begin(const HeedfulSentences& given) {
+    long capacity = 1;
+    characters_.set(settings_.byte_ids, model_.shape.target_vocab_size, settings_.forbidden, settings_.num_forbidden);
+    sentences_.resize(given.count);
+    for (int i = 0; i < given.count; ++i) {
+        Sentence& sentence = sentences_[i];
+        sentence.max_length = given.max_lengths[i];
+        sentence.prefix.assign(given.prefix + given.prefix_starts[i], given.prefix + given.prefix_starts[i + 1]);
+        sentence.forbidden.assign(given.forbidden + given.forbidden_starts[i], given.forbidden + given.forbidden_starts[i + 1]);
+        if (!sentence.forbidden.empty()) {
+            const std::vector<int32_t>& more = characters_.forbidden();
+            sentence.forbidden.insert(sentence.forbidden.end(), more.begin(), more.end());
+            std::sort(sentence.forbidden.begin(), sentence.forbidden.end());
+        }
+        sentence.finished.clear();
+        sentence.live.assign(1, Hypothesis());
+        sentence.settled = sentence.guessed = false;
+        capacity = std::max<long>(capacity, sentence.max_length + 1L);
+    }
+    decoder_.begin(memory_, static_cast<long>(given.count) * settings_.beam_size, capacity);
+    choose_columns(given);
+    draft_.begin();
+}
+
+// With a shortlist each sentence has its own candidates; what is forced upon it, the end and the bytes are among them.
+void Search::choose_columns(const HeedfulSentences& given) {
+    std::vector<std::vector<int32_t>> lists;
+    std::vector<const std::vector<int32_t>*> forbidden;
+    for (int i = 0; i < given.count && settings_.shortlist; ++i) {
+        std::vector<int32_t> more = sentences_[i].prefix;
+        more.push_back(settings_.eos_id);
+        more.insert(more.end(), characters_.tokens().begin(), characters_.tokens().end());
+        forbidden.push_back(&this->forbidden(sentences_[i]));
+        lists.push_back(shortlist_->candidates(given.tokens + given.starts[i], given.starts[i + 1] - given.starts[i], more));
+    }
+    answers_.choose_from(std::move(lists), forbidden);
+}
+
+// Each live hypothesis of each open sentence asks for its next token.
+void Search::ask() {
+    asking_.clear();
+    wishes_.clear();
+    for (size_t i = 0; i < sentences_.size(); ++i) {
+        Sentence& sentence = sentences_[i];
+        if (sentence.settled) continue;
+        const int step = Search::step(sentence);
+        for (size_t n = 0; n < sentence.live.size(); ++n) {
+            Hypothesis& hypothesis = sentence.live[n];
+            hypothesis.places.push_back(place(i, n, step));
+            const int32_t newest = step == 0 ? settings_.bos_id : hypothesis.tokens.back();
+            asking_.push_back({newest, static_cast<int>(i), hypothesis.places.data(), step, nullptr});
+            wishes_.push_back(wish(sentence, static_cast<int>(i), hypothesis));
+        }
+    }
+}
+
+// What may follow a hypothesis: inside a character nothing but its bytes.
+Wish Search::wish(const Sentence& sentence, int index, const Hypothesis& hypothesis) const {
+    const int32_t must = forced(sentence);
+    const int step = Search::step(sentence);
+    Wish wish = {index, must == FREE ? settings_.eos_id : must, &forbidden(sentence), characters_.only(hypothesis.state), {}};
+    if (wish.only) return wish;
+    if (settings_.no_repeat_ngram) ban_repeats(hypothesis, wish.banned);
+    if (step < settings_.min_length) wish.banned.push_back(settings_.eos_id);
+    characters_.ban_long(sentence.max_length - step - 1, wish.banned);
+    return wish;
+}
+
+int32_t Search::forced(const Sentence& sentence) const {
+    const int step = Search::step(sentence);
+    if (sentence.max_length <= step) return settings_.eos_id;
+    return step < static_cast<int>(sentence.prefix.size()) ? sentence.prefix[step] : FREE;
+}
+
+// Every token that would complete an n-gram which the hypothesis already holds.
+void Search::ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& banned) const {
+    const std::vector<int32_t>& tokens = hypothesis.tokens;
+    const long context = settings_.no_repeat_ngram - 1L, length = static_cast<long>(tokens.size());
+    for (long end = context; end < length; ++end)
+        if (std::equal(tokens.end() - context, tokens.end(), tokens.begin() + (end - context))) banned.push_back(tokens[end]);
+}
+
+// A step of one sentence, by the answers to its hypotheses.
+void Search::advance(Sentence& sentence, const Answer* answers) {
+    gather(sentence, answers);
+    collect(sentence);
+    next_.resize(std::max<size_t>(next_.size(), settings_.beam_size));
+    size_t count = 0;
+    for (const Continuation& c : continuations_) {
+        if (c.token == settings_.eos_id || count == static_cast<size_t>(settings_.beam_size)) continue;
+        Hypothesis& longer = next_[count++];
+        const Hypothesis& parent = sentence.live[c.parent];
+        longer.tokens.assign(parent.tokens.begin(), parent.tokens.end());
+        longer.log_probs.assign(parent.log_probs.begin(), parent.log_probs.end());
+        longer.places.assign(parent.places.begin(), parent.places.end());
+        longer.tokens.push_back(c.token);
+        longer.log_probs.push_back(c.log_prob);
+        longer.score = c.score;
+        longer.state = characters_.next(parent.state, c.token);
+    }
+    sentence.live.resize(count);
+    for (size_t n = 0; n < count; ++n) std::swap(sentence.live[n], next_[n]);
+    sentence.settled = is_settled(sentence);
+}
+
+// The best 2N continuations of a sentence, best first; of equal ones the earlier hypothesis, then the lower token.
+void Search::gather(const Sentence& sentence, const Answer* answers) {
+    const bool must = forced(sentence) != FREE;
+    continuations_.clear();
+    for (size_t n = 0; n < sentence.live.size(); ++n) {
+        const Answer& answer = answers[n];
+        const float before = sentence.live[n].score;
+        auto add = [&](int32_t token, float logit) {
+            const float log_prob = logit - answer.log_sum;
+            continuations_.push_back({before + log_prob, log_prob, token, static_cast<int>(n)});
+        };
+        if (must || answer.best[0].token < 0) { // where nothing else is left, the end is allowed
+            add(must ? forced(sentence) : settings_.eos_id, answer.wanted);
+            continue;
+        }
+        for (int i = 0; i < keep() && answer.best[i].token >= 0; ++i) add(answer.best[i].token, answer.best[i].value);
+    }
+    std::sort(continuations_.begin(), continuations_.end(), [](const Continuation& a, const Continuation& b) {
+        if (a.score != b.score) return a.score > b.score;
+        return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
+    });
+    if (continuations_.size() > static_cast<size_t>(keep())) continuations_.resize(keep());
+}
+
+// Those among the first N continuations that end join the finished ones, of which the best are kept.
+void Search::collect(Sentence& sentence) {
+    const size_t first = std::min<size_t>(continuations_.size(), settings_.beam_size);
+    const float divisor = static_cast<float>(penalty(step(sentence) + 1.0));
+    for (size_t i = 0; i < first; ++i) {
+        const Continuation& c = continuations_[i];
+        if (c.token != settings_.eos_id || !(c.score > NOTHING)) continue;
+        Hypothesis whole = sentence.live[c.parent];
+        whole.tokens.push_back(c.token);
+        whole.log_probs.push_back(c.log_prob);
+        whole.score = c.score / divisor;
+        sentence.finished.push_back(std::move(whole));
+    }
+    std::stable_sort(sentence.finished.begin(), sentence.finished.end(),
+                     [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+    if (sentence.finished.size() > static_cast<size_t>(settings_.num_best)) sentence.finished.resize(settings_.num_best);
+}
+
+bool Search::is_settled(const Sentence& sentence) const {
+    const bool full = sentence.finished.size() == static_cast<size_t>(settings_.num_best);
+    if (sentence.live.empty()) return true;
+    if (settings_.beam_size == 1) return full;
+    const float most_favourable = static_cast<float>(penalty(sentence.max_length + 1.0));
+    return full && sentence.live[0].score / most_favourable <= sentence.finished.back().score;
+}
+
+double Search::penalty(double length) const {
+    if (settings_.length_penalty == 1) return std::pow((length + 5.0) / 6.0, settings_.length_penalty_alpha);
+    return settings_.length_penalty == 2 ? std::pow(length, settings_.length_penalty_alpha) : 1.0;
+}
+
+void Search::write(const Sentence& sentence, int index, HeedfulResults& results) const {
+    for (int j = 0; j < settings_.num_best; ++j) {
+        const bool exists = j < static_cast<int>(sentence.finished.size());
+        results.lengths[index * settings_.num_best + j] = exists ? static_cast<int32_t>(sentence.finished[j].tokens.size()) : 0;
+        if (!exists) continue;
+        const long place = results.places[index] + j * (sentence.max_length + 1L);
+        std::copy(sentence.finished[j].tokens.begin(), sentence.finished[j].tokens.end(), results.tokens + place);
+        std::copy(sentence.finished[j].log_probs.begin(), sentence.finished[j].log_probs.end(), results.log_probs + place);
+    }
+}
+
+void Search::align(const HeedfulPairs& given, Shown shown, float* to) {
+    if (shown.layer < 0 || shown.layer >= static_cast<int>(model_.decoder.size()) || shown.head < -1 || shown.head >= model_.shape.num_heads)
+        throw Error("the model has no such layer or head to align with");
+    decoder_.show_from(shown);
+    std::vector<long> starts(given.source_starts, given.source_starts + given.count + 1);
+    std::vector<float*> weights(given.count);
+    std::vector<std::vector<long>> places(given.count);
+    long longest = 1;
+    for (int i = 0; i < given.count; ++i) {
+        const int64_t length = given.source_starts[i + 1] - given.source_starts[i], steps = given.target_starts[i + 1] - given.target_starts[i];
+        check_pair(given.source + given.source_starts[i], length, given.target + given.target_starts[i], steps);
+        weights[i] = to;
+        to += length * steps;
+        longest = std::max<long>(longest, steps);
+    }
+    if (given.count == 0) return;
+    encoder_.read(given.source, starts.data(), given.count, memory_);
+    decoder_.begin(memory_, given.count, longest);
+    for (long step = 0; step < longest; ++step) {
+        asking_.clear();
+        for (int i = 0; i < given.count; ++i) {
+            if (step >= given.target_starts[i + 1] - given.target_starts[i]) continue;
+            places[i].push_back(decoder_.place(i, step));
+            asking_.push_back({given.target[given.target_starts[i] + step], i, places[i].data(), static_cast<int>(step),
+                               weights[i] + step * (starts[i + 1] - starts[i])});
+        }
+        decoder_.step(asking_);
+    }
+}
+
+void Search::check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const {
+    const Shape& shape = model_.shape;
+    if (source_length < 1 || source_length > shape.max_length || target_length < 1 || target_length > shape.max_length)
+        throw Error("a sentence has no token, or more than the model takes");
+    check_tokens(source, source_length, shape.source_vocab_size);
+    check_tokens(target, target_length, shape.target_vocab_size);
+}
+
+void Search::logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to) {
+    check_pair(source, source_length, target, target_length);
+    const long starts[] = {0, source_length};
+    encoder_.read(source, starts, 1, memory_);
+    decoder_.begin(memory_, 1, target_length);
+    std::vector<long> places;
+    for (long t = 0; t < target_length; ++t) {
+        places.push_back(decoder_.place(0, t));
+        asking_.assign(1, {target[t], 0, places.data(), static_cast<int>(t), nullptr});
+        decoder_.step(asking_);
+        answers_.logits(decoder_.rows(), 1, to + t * model_.shape.target_vocab_size);
+    }
+}
+
+} // namespace heedful

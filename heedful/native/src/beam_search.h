@@ -1,0 +1,95 @@
+// Beam search with the rules of heedful/decoding/beam.py; a beam of one is greedy search.
+#pragma once
+
+#include <memory>
+
+#include "utf8_automaton.h"
+#include "decoder.h"
+#include "speculative.h"
+#include "c_api.h"
+
+namespace heedful {
+
+class Search {
+  public:
+    Search(const Model& model, const Kernels& kernels, Pool& pool)
+        : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool), memory_(model, kernels), answers_(model, kernels, pool),
+          draft_(model, kernels, pool) {}
+    void use(std::shared_ptr<const Shortlist> shortlist) { shortlist_ = std::move(shortlist); }
+    std::shared_ptr<const Shortlist> shortlist() const { return shortlist_; }
+    Guesses guesses() const { return draft_.counts(); }
+    void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
+    void align(const HeedfulPairs& pairs, Shown shown, float* to);
+    void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);
+
+  private:
+    struct Hypothesis {
+        float score = 0; // the log-probability so far; while finished, after the length penalty
+        int state = Characters::COMPLETE; // of the bytes at its end
+        std::vector<int32_t> tokens;
+        std::vector<float> log_probs;
+        std::vector<long> places; // in the cache, one more than tokens: the step being taken
+    };
+    struct Sentence {
+        int max_length = 0;
+        std::vector<Hypothesis> live, finished;
+        std::vector<int32_t> prefix;
+        std::vector<int32_t> forbidden; // those of all sentences and its own, in rising order; empty: those of all
+        bool settled = false;
+        Hypothesis sure; // while its live one holds guesses: that one without them
+        bool guessed = false;
+    };
+    struct Continuation {
+        float score, log_prob;
+        int32_t token;
+        int parent;
+    };
+
+    void check(const HeedfulSettings& settings, const HeedfulSentences& sentences) const;
+    void check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const;
+    void check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const;
+    void begin(const HeedfulSentences& given);
+    void choose_columns(const HeedfulSentences& given);
+    void ask();
+    void decide(HeedfulResults& results);
+    bool may_guess() const;
+    void guess(HeedfulResults& results);
+    void look_at_guesses(HeedfulResults& results);
+    const std::vector<Answer>& answers(const Rows& rows, const std::vector<Wish>& wishes);
+    void advance(Sentence& sentence, const Answer* answers);
+    void gather(const Sentence& sentence, const Answer* answers);
+    void collect(Sentence& sentence);
+    bool is_settled(const Sentence& sentence) const;
+    int32_t forced(const Sentence& sentence) const;
+    Wish wish(const Sentence& sentence, int index, const Hypothesis& hypothesis) const;
+    const std::vector<int32_t>& forbidden(const Sentence& sentence) const {
+        return sentence.forbidden.empty() ? characters_.forbidden() : sentence.forbidden;
+    }
+    int keep() const { return settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size; }
+    // Where the keys and values of a position of a sentence's hypothesis lie.
+    long place(size_t sentence, size_t hypothesis, int position) const {
+        return decoder_.place(static_cast<long>(sentence * settings_.beam_size + hypothesis), position);
+    }
+    // How many tokens each of its live hypotheses has.
+    static int step(const Sentence& sentence) { return static_cast<int>(sentence.live[0].tokens.size()); }
+    void ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& banned) const;
+    double penalty(double length) const;
+    void write(const Sentence& sentence, int index, HeedfulResults& results) const;
+
+    const Model& model_;
+    std::shared_ptr<const Shortlist> shortlist_;
+    Encoder encoder_;
+    Decoder decoder_;
+    Memory memory_;
+    Answers answers_;
+    Draft draft_;
+    Characters characters_;
+    HeedfulSettings settings_{};
+    std::vector<Sentence> sentences_;
+    std::vector<Asking> asking_;
+    std::vector<Wish> wishes_;
+    std::vector<Continuation> continuations_;
+    std::vector<Hypothesis> next_;
+};
+
+} // namespace heedful

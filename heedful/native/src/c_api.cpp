@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "beam_search.h"
+
+namespace {
+
+struct Engine {
+    Engine(const std::string& path, int threads, const heedful::Kernels& chosen)
+        : pool(threads), model(std::make_shared<heedful::Model>(path, pool)), kernels(chosen), search(*model, kernels, pool) {}
+    Engine(std::shared_ptr<const heedful::Model> shared, int threads, const heedful::Kernels& chosen)
+        : pool(threads), model(std::move(shared)), kernels(chosen), search(*model, kernels, pool) {}
+    heedful::Pool pool;
+    std::shared_ptr<const heedful::Model> model;
+    const heedful::Kernels& kernels;
+    heedful::Search search;
+    std::mutex busy; // callers take turns
+};
+
+void check_threads(int32_t count) {
+    if (count < 1 || count > 1024) throw heedful::Error("the number of threads must be from 1 to 1024");
+}
+
+// Run `work`; what it throws becomes a message.
+template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) {
+    const char* told = nullptr;
+    try {
+        work();
+        return 1;
+    } catch (const std::bad_alloc&) {
+        told = "there is not enough memory; translate fewer or shorter sentences at once";
+        std::snprintf(message, static_cast<size_t>(room), "%s", told);
+    } catch (const std::exception& error) {
+        std::snprintf(message, static_cast<size_t>(room), "%s", error.what());
+    }
+    return 0;
+}
+
+} // namespace
+
+int32_t heedful_interface_version() { return 9; }
+
+const char* heedful_kernels(const char* name) {
+    const heedful::Kernels* found = heedful::find_kernels(name);
+    return found ? found->name : "";
+}
+
+void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t room) {
+    Engine* engine = nullptr;
+    guarded(message, room, [&] {
+        const heedful::Kernels* found = heedful::find_kernels(kernels);
+        if (!found) throw heedful::Error(std::string("this processor has no ") + kernels + " kernels");
+        check_threads(num_threads);
+        engine = new Engine(std::string(path), num_threads, *found);
+    });
+    return engine;
+}
+
+void* heedful_open_beside(void* other, int32_t num_threads, char* message, int64_t room) {
+    Engine* engine = nullptr;
+    guarded(message, room, [&] {
+        check_threads(num_threads);
+        const Engine& first = *static_cast<Engine*>(other);
+        engine = new Engine(first.model, num_threads, first.kernels);
+        engine->search.use(first.search.shortlist());
+    });
+    return engine;
+}
+
+void heedful_close(void* engine) { delete static_cast<Engine*>(engine); }
+
+int32_t heedful_shortlist(void* engine, const HeedfulShortlist* given, char* message, int64_t room) {
+    Engine& own = *static_cast<Engine*>(engine);
+    return guarded(message, room, [&] {
+        std::lock_guard<std::mutex> turn(own.busy);
+        own.search.use(std::make_shared<heedful::Shortlist>(*given, own.model->shape));
+    });
+}
+
+int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const HeedfulSentences* sentences,
+                          HeedfulResults* results, char* message, int64_t room) {
+    Engine& own = *static_cast<Engine*>(engine);
+    return guarded(message, room, [&] {
+        std::lock_guard<std::mutex> turn(own.busy);
+        own.search.run(*settings, *sentences, *results);
+    });
+}
+
+int32_t heedful_align(void* engine, const HeedfulPairs* pairs, int32_t layer, int32_t head, float* to, char* message, int64_t room) {
+    Engine& own = *static_cast<Engine*>(engine);
+    return guarded(message, room, [&] {
+        std::lock_guard<std::mutex> turn(own.busy);
+        own.search.align(*pairs, {layer, head}, to);
+    });
+}
+
+int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
+                       int64_t target_length, float* to, char* message, int64_t room) {
+    Engine& own = *static_cast<Engine*>(engine);
+    return guarded(message, room, [&] {
+        std::lock_guard<std::mutex> turn(own.busy);
+        own.search.logits(source, source_length, target, target_length, to);
+    });
+}
+
+void heedful_guesses(void* engine, int64_t* right, int64_t* wrong) {
+    Engine& own = *static_cast<Engine*>(engine);
+    std::lock_guard<std::mutex> turn(own.busy);
+    *right = own.search.guesses().right, *wrong = own.search.guesses().wrong;
+}
+
+int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows, const int8_t* weights,
+                    int32_t groups, int32_t* sums) {
+    const heedful::Kernels* found = heedful::find_kernels(kernels);
+    if (!found || rows < 1 || rows > heedful::MOST_ROWS) return 0;
+    // Kernels may read and write whole blocks of rows.
+    std::vector<uint8_t> whole(heedful::MOST_ROWS * static_cast<size_t>(stride));
+    std::copy(bytes, bytes + rows * stride, whole.begin());
+    alignas(64) int32_t all[heedful::MOST_ROWS * heedful::TILE];
+    found->dot(whole.data(), stride, rows, weights, groups, true, all);
+    std::copy(all, all + rows * heedful::TILE, sums);
+    return 1;
+}
+
+int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs, const int8_t* weights,
+                           int32_t spans, int32_t* sums) {
+    const heedful::Kernels* found = heedful::find_kernels(kernels);
+    if (!found || rows < 1 || rows > heedful::MOST_CHOOSING || inputs < 1 || inputs % heedful::STEP != 0) return 0;
+    if (spans < 1 || spans > heedful::MOST_SPANS) return 0;
+    const long room = inputs + 4 + heedful::Chosen::AHEAD;
+    std::vector<int32_t> places(room);
+    std::vector<uint8_t> chosen(rows * room);
+    heedful::Chosen to = {rows, 0, places.data(), chosen.data(), room};
+    found->choose_inputs(bytes, inputs, inputs, to);
+    found->dot_chosen(to, weights, static_cast<long>(spans) * heedful::SPAN, spans, sums);
+    return 1;
+}
+
+int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights, int32_t groups, float* to) {
+    const heedful::Kernels* found = heedful::find_kernels(kernels);
+    if (!found || !found->glance || groups < 1 || groups % (heedful::STEP / 4) != 0) return 0;
+    constexpr int TILE = heedful::TILE;
+    std::vector<uint8_t> row(bytes, bytes + 4 * groups), codes(groups * TILE);
+    std::vector<int32_t> sums(TILE);
+    std::vector<float> half_steps(TILE), bias(TILE);
+    found->sketch_tile(weights, groups, codes.data(), sums.data(), half_steps.data());
+    float scale = 1.0f;
+    heedful::Linear linear;
+    linear.padded_inputs = 4 * groups, linear.bias = bias.data();
+    heedful::Rows rows;
+    rows.bytes = row.data(), rows.scales = &scale, rows.zeros = &zero;
+    found->glance(linear, {codes.data(), sums.data(), half_steps.data()}, rows, 0, 0, 1, to);
+    return 1;
+}

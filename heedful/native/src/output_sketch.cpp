@@ -1,0 +1,23 @@
+// The sketch of the output layer, made when it is first needed.
+#include "model.h"
+#include "thread_pool.h"
+
+namespace heedful {
+
+const Sketch& Model::sketch(const Kernels& kernels, Pool& pool) const {
+    std::call_once(sketch_once_, [&] {
+        const long groups = output.padded_inputs / 4, tiles = output.num_tiles, tile_size = groups * TILE;
+        uint8_t* codes = codes_.room(tiles * tile_size);
+        int32_t* sums = code_sums_.room(tiles * TILE);
+        float* steps = steps_.room(tiles * TILE);
+        pool.each(tiles, [&](long tile, int) {
+            kernels.sketch_tile(output.weights + tile * tile_size * 4, static_cast<int>(groups), codes + tile * tile_size,
+                                sums + tile * TILE, steps + tile * TILE);
+            for (long i = tile * TILE; i < (tile + 1) * TILE; ++i) steps[i] *= output.scales[i];
+        });
+        sketch_ = {codes, sums, steps};
+    });
+    return sketch_;
+}
+
+} // namespace heedful

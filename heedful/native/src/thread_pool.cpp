@@ -1,0 +1,103 @@
+#include "thread_pool.h"
+
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+namespace heedful {
+namespace {
+
+// A pause is 15 to 50 ns. Past these, waiting gives the core to whoever needs it, first of all to the one waited for.
+constexpr int LEADER_PAUSES = 50, HELPER_PAUSES = 200, HELPER_YIELDS = 300;
+
+inline void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+} // namespace
+
+Pool::Pool(int num_threads) : shares_(new Share[num_threads]) {
+    helpers_.reserve(num_threads - 1);
+    try {
+        for (int thread = 1; thread < num_threads; ++thread) helpers_.emplace_back([this, thread, num_threads] { help(thread, num_threads); });
+    } catch (const std::system_error& error) {
+        const std::string started = std::to_string(helpers_.size() + 1);
+        stop();
+        throw std::runtime_error("only " + started + " of " + std::to_string(num_threads) + " threads could be started (" + error.what() +
+                                 "); use fewer threads, or allow this process more threads or memory");
+    }
+}
+
+Pool::~Pool() { stop(); }
+
+void Pool::stop() {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        stopping_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& helper : helpers_) helper.join();
+}
+
+void Pool::run(long first, long count, Call call, void* with) {
+    call_ = call, with_ = with, first_ = first;
+    done_.store(0, std::memory_order_relaxed);
+    ++job_;
+    const long size = this->size();
+    for (long thread = 0; thread < size; ++thread) {
+        const uint64_t begin = count * thread / size, end = count * (thread + 1) / size;
+        shares_[thread].ticket.store(job_ << 32 | begin << 16 | end, std::memory_order_seq_cst);
+    }
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        wake_.notify_all();
+    }
+    work(0, size);
+    for (int spins = 0; done_.load(std::memory_order_acquire) != count; ++spins) {
+        if (spins < LEADER_PAUSES) pause();
+        else std::this_thread::yield();
+    }
+}
+
+// Do units until all are taken, one's own first. They are told as done all at once, at the end.
+void Pool::work(int thread, int size) {
+    long count = 0;
+    for (int i = 0; i < size; ++i)
+        while (take(shares_[(thread + i) % size], thread)) ++count;
+    if (count) done_.fetch_add(count, std::memory_order_release);
+}
+
+// Take a unit and do it. After the exchange the job cannot end before this unit is done, so its fields stand.
+bool Pool::take(Share& share, int thread) {
+    uint64_t ticket = share.ticket.load(std::memory_order_acquire);
+    do {
+        if (!is_open(ticket)) return false;
+    } while (!share.ticket.compare_exchange_weak(ticket, ticket + (1u << 16), std::memory_order_acq_rel, std::memory_order_acquire));
+    call_(with_, first_ + static_cast<long>(ticket >> 16 & LOW), thread);
+    return true;
+}
+
+void Pool::help(int thread, int size) {
+    const std::atomic<uint64_t>& own = shares_[thread].ticket;
+    while (true) {
+        int spins = 0;
+        while (!is_open(own.load(std::memory_order_acquire)) && spins < HELPER_PAUSES + HELPER_YIELDS &&
+               !stopping_.load(std::memory_order_relaxed)) {
+            if (++spins < HELPER_PAUSES) pause();
+            else std::this_thread::yield();
+        }
+        if (is_open(own.load(std::memory_order_acquire))) {
+            work(thread, size);
+            continue;
+        }
+        std::unique_lock<std::mutex> lock(mutex_);
+        sleepers_.fetch_add(1, std::memory_order_seq_cst);
+        wake_.wait(lock, [&] { return stopping_ || is_open(own.load(std::memory_order_seq_cst)); });
+        sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+        if (stopping_) return;
+    }
+}
+
+} // namespace heedful
