@@ -4,7 +4,7 @@
     python .ci/box_page.py docs/box.md  # print one of them as it should be
 
 The prose is written by hand; what stands between `<!-- made: NAME -->` and `<!-- end -->` is made of the newest
-benchmarks/results/box_DATE_cpu.json (benchmarks/figure_pages.py). The README of heedful/box/en-de-zh holds both languages one after the other, because
+benchmarks/results/box_DATE_cpu.json (benchmarks/figure_pages.py). The README of heedful/bundled/en-de-zh holds both languages one after the other, because
 licences and figures must travel with the model. The scores also go into its config.json, for `heedful info` and `heedful models`. The checksums in
 checksums.json are set again. A test compares them all.
 """
@@ -23,13 +23,13 @@ import box_tables as tables  # noqa: E402
 from figure_pages import fill, machine, newest_figures, shape, source, two_columns  # noqa: E402
 from figure_tables import engines, signatures  # noqa: E402
 
-from heedful.card import model_card  # noqa: E402
-from heedful.checkpoint import directory as files_of  # noqa: E402
-from heedful.checkpoint.directory import CARD, CHECKSUMS, sha256  # noqa: E402
-from heedful.checkpoint.model import read_record  # noqa: E402
+from heedful.model_card import model_card  # noqa: E402
+from heedful.model_dir import files as model_files  # noqa: E402
+from heedful.model_dir.files import CARD, CHECKSUMS, sha256  # noqa: E402
+from heedful.model_dir.save_load import read_record  # noqa: E402
 
 PAGES = {"en": ROOT / "docs" / "box.md", "zh": ROOT / "docs" / "box.zh-CN.md"}
-BOX = ROOT / "heedful" / "box" / "en-de-zh"
+BOX = ROOT / "heedful" / "bundled" / "en-de-zh"
 Results = dict[str, Any]
 
 
@@ -78,7 +78,7 @@ def filled(lang: str) -> str:
 
 def card() -> str:
     """The README of the model: front matter, the English page, the Chinese one, without links that lead nowhere there."""
-    config, details, _ = files_of.steady(BOX, read_record)
+    config, details, _ = model_files.steady(BOX, read_record)
     front = model_card(config, details, details.get("scores") or []).split("---\n")[1]
     pages = []
     for lang in PAGES:
@@ -107,11 +107,11 @@ def write_scores() -> None:
     """Put the scores into the configuration of the bundled model."""
     if (newest := newest_figures("box")) is None:
         return
-    path = BOX / files_of.CONFIG
+    path = BOX / model_files.CONFIG
     record = json.loads(path.read_text(encoding="utf-8"))
     record["details"]["scores"] = scores(newest[1], sha256(BOX / "model.safetensors"))
-    path.write_text(files_of.to_json(record), encoding="utf-8")
-    list_file(files_of.CONFIG)
+    path.write_text(model_files.to_json(record), encoding="utf-8")
+    list_file(model_files.CONFIG)
 
 
 def write_card() -> None:
@@ -124,7 +124,7 @@ def list_file(name: str) -> None:
     """Put the size and the checksum of a file into the list of checksums."""
     listed = json.loads((BOX / CHECKSUMS).read_text(encoding="utf-8"))
     listed["files"][name] = {"size": (BOX / name).stat().st_size, "sha256": sha256(BOX / name)}
-    (BOX / CHECKSUMS).write_text(files_of.to_json(listed), encoding="utf-8")
+    (BOX / CHECKSUMS).write_text(model_files.to_json(listed), encoding="utf-8")
 
 
 def main() -> None:

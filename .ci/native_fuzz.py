@@ -337,10 +337,10 @@ if __name__ == "__main__":
         from types import SimpleNamespace
         from typing import Any
 
-        from heedful.checkpoint.shortlist import NOT_OURS, Shortlist, parse_lists, parse_shortlist, write_shortlist
         from heedful.config import DecodingConfig, ModelConfig
         from heedful.decoding.special_tokens import SpecialTokens
         from heedful.errors import HeedfulError
+        from heedful.model_dir.shortlist import NOT_OURS, Shortlist, parse_lists, parse_shortlist, write_shortlist
         from heedful.native.convert import convert, shape_of
         from heedful.native.engine import NativeEngine
         from heedful.native.weight_file import write_weight_file

@@ -1,6 +1,6 @@
 """How well a model's alignments agree with alignments made by hand: every layer, step and head, and what users get.
 
-    python benchmarks/alignment_error_rate.py heedful/box/en-de-zh --write 2026-11-18
+    python benchmarks/alignment_error_rate.py heedful/bundled/en-de-zh --write 2026-11-18
     python benchmarks/alignment_error_rate.py model --directions de-en --write 2026-11-18 --name tiny
 
 The alignment error rate (Och and Ney 2003) of the links A found and the links S made by hand is
@@ -24,14 +24,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from provenance import provenance
 
-from heedful.checkpoint import load_model
-from heedful.checkpoint.alignment import AlignmentSource, default_source, recorded_source
-from heedful.checkpoint.model import LoadedModel
 from heedful.decoding.alignment_selection import sources_in
 from heedful.decoding.batching import make_batches, pad
 from heedful.decoding.forced_decoding import force
 from heedful.decoding.translator import Translator
 from heedful.decoding.word_alignment import Span, locate
+from heedful.model_dir import load_model
+from heedful.model_dir.alignment_source import AlignmentSource, default_source, recorded_source
+from heedful.model_dir.save_load import LoadedModel
 from heedful.paper.markdown import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,8 +1,8 @@
 """All figures of the model in the box: scores in int8 and float32, beam 4 and greedy, speed, start, size, examples.
 
-    python benchmarks/box.py box heedful/box/en-de-zh data --write 2026-11-16
+    python benchmarks/box.py box heedful/bundled/en-de-zh data --write 2026-11-16
 
-`box` is the output of `heedful train recipes/bundled-model/stage4.yaml -o box`, `heedful/box/en-de-zh` the same model
+`box` is what `heedful train recipes/bundled-model/stage4.yaml -o box` writes, `heedful/bundled/en-de-zh` the same model
 exported as compact; `data` holds the corpora, plain or .xz. Every finished measure is written to
 benchmarks/results/box_DATE_cpu.json at once: the same command resumes a stopped run, and measures again what belongs
 to another model or text. Parts may be measured separately, also on another machine; --take adds its JSON file:
@@ -31,8 +31,8 @@ from box_tables import benchmark_page
 from figure_speed import on_cores, speed
 from figures import Bench, Results, parser_of, run
 
-from heedful.checkpoint import directory as files_of
-from heedful.checkpoint.model import read_record
+from heedful.model_dir import files as model_files
+from heedful.model_dir.save_load import read_record
 
 PARTS = ("size", "examples", "start", "speed", "overlap", "scores")
 SENTENCES = Path(__file__).with_name("box_sentences.tsv")
@@ -88,7 +88,7 @@ class BoxBench(Bench):
 
 def check_pair(compact: Path, full_mark: str) -> None:
     """The two directories hold one model."""
-    _, details, _ = files_of.steady(compact, read_record)
+    _, details, _ = model_files.steady(compact, read_record)
     if details.get("compact", {}).get("made_from") != full_mark:
         sys.exit(f"{compact} was not made of the model of float32 that is given: heedful export --to compact makes it")
 

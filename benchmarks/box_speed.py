@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from heedful.checkpoint.directory import CHECKSUMS, is_known
+from heedful.model_dir.files import CHECKSUMS, is_known
 
 ROOT = Path(__file__).resolve().parents[1]
 FIRST_SENTENCE = "The weather is nice today, and we are going to the lake."

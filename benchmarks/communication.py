@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from heedful.request import read_request, settle
+from heedful.config_loading import read_request, settle
 
 BYTES_PER_NUMBER = 4  # gradients and weights travel in fp32
 ROUNDS = {"none": 2, "full": 3}
@@ -25,7 +25,7 @@ def count_parameters(config_path: str, vocab_size: int | None) -> int:
     """Parameters of the model that a configuration describes, without making their values."""
     import torch
 
-    from heedful.build import build_model, num_parameters
+    from heedful.build_model import build_model, num_parameters
 
     request = read_request(config_path)
     if vocab_size is not None:

@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from heedful.card import versions
+from heedful.model_card import versions
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs" / "europarl-en-de.yaml"

@@ -18,11 +18,11 @@ from corpus_files import TestSet, found, lines_of, text_sha256
 from figure_speed import SEARCHES
 from provenance import now, this_run
 
-from heedful.checkpoint import directory as files_of
-from heedful.checkpoint.model import read_record
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError
 from heedful.evaluation.score import score
+from heedful.model_dir import files as model_files
+from heedful.model_dir.save_load import read_record
 from heedful.paper.experiment_io import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +43,7 @@ class Bench(ABC):
 
     def __init__(self, arguments: argparse.Namespace, directories: dict[str, Path]) -> None:
         self.arguments, self.directories = arguments, directories
-        self.marks = {name: files_of.locate(path).weights_mark for name, path in directories.items()}
+        self.marks = {name: model_files.locate(path).weights_mark for name, path in directories.items()}
         self.translators: dict[str, Translator] = {}
         self.digests: dict[Path, str] = {}
         self.format = f"heedful-{self.name}-figures"
@@ -211,7 +211,7 @@ def parser_of(
 
 def facts(full: Path, marks: dict[str, str]) -> Results:
     """What the model is."""
-    config, details, _ = files_of.steady(full, read_record)
+    config, details, _ = model_files.steady(full, read_record)
     shape = config.model
     return {
         "name": config.name,

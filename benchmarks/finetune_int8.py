@@ -28,11 +28,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from provenance import provenance
 
-from heedful import workflow
-from heedful.checkpoint.finding import box_model
+from heedful import training_pipeline
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
 from heedful.interop.repack import export_own
+from heedful.model_dir.registry import bundled_model
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TESTED = 60
@@ -125,10 +125,10 @@ def tune(task: Task, output: Path, device: str, *, dither: bool) -> Path:
         },
     }
     if dither:
-        workflow.train(request)
+        training_pipeline.train(request)
     else:
         with mock.patch("heedful.training.loop.dither_rounded", return_value=False):
-            workflow.train(request)
+            training_pipeline.train(request)
     return output
 
 
@@ -149,7 +149,7 @@ def cell(model: Path, engine: str, quantization: str | None, task: Task) -> str:
 
 def measure(task: Task, folder: Path, device: str) -> Iterator[list[str]]:
     """A row for each way of learning."""
-    start = box_model()
+    start = bundled_model()
     assert start is not None
     untuned = [bleu(start, "native", quantization, task) for quantization in ("float32", "int8")]
     yield [task.name, "not tuned", *(f"{one:.1f}" for one in untuned), "", ""]

@@ -1,6 +1,6 @@
 """How often greedy search guesses the next token right, what that saves, and whether it changes a bit.
 
-    python benchmarks/guesses.py heedful/box/en-de-zh --text newstest2014.en de --text flores.zh en --write 2026-11-16
+    python benchmarks/guesses.py en-de-zh --text newstest2014.en de --text flores.zh en --write 2026-11-16
 
 Every line of the texts is translated greedily by the native engine, alone, once with guesses and once without, in
 turns; and all of a text together, where nobody guesses. All three must agree in every token and log-probability. The

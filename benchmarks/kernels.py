@@ -23,11 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.card import versions
 from heedful.fused.grad_buffers import Gradients
 from heedful.fused.kernels.attention_args import Rows
 from heedful.fused.train_attention import row_attention
 from heedful.fused.train_ops import Chance, add_norm, scaled_loss
+from heedful.model_card import versions
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, WIDTH, D_MODEL, HEADS, VOCABULARY = 200, 128, 512, 8, 32_000

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from heedful import workflow
-from heedful.card import versions
-from heedful.request import read_request, set_key
+from heedful import training_pipeline
+from heedful.config_loading import read_request, set_key
+from heedful.model_card import versions
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -55,7 +55,7 @@ def main() -> None:
         set_key(request, key, value)
 
     began = time.perf_counter()
-    result = workflow.train(request, overwrite=True)
+    result = training_pipeline.train(request, overwrite=True)
     wall = time.perf_counter() - began
     report = describe(result, wall, Path(arguments.output), arguments.set)
     sys.stdout.write(report)
@@ -70,7 +70,7 @@ def escaped(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def describe(result: workflow.TrainingResult, wall: float, output: Path, changes: list[str]) -> str:
+def describe(result: training_pipeline.TrainingResult, wall: float, output: Path, changes: list[str]) -> str:
     """The result as a page."""
     lines = (output / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]

@@ -28,13 +28,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from heedful.checkpoint import load_model, save_model
 from heedful.config import Config, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.cpu_count import usable_cores
 from heedful.decoding import beam
 from heedful.decoding.batching import pad
 from heedful.decoding.constraints import SpecialTokens
 from heedful.model.transformer import Transformer
+from heedful.model_dir import load_model, save_model
 from heedful.native import NativeEngine
 from heedful.text.tokenizer import train_tokenizer
 

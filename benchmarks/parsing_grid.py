@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+from heedful.config_loading import merge, set_key
 from heedful.errors import ConfigError, HeedfulError
 from heedful.paper.experiment_io import machine, versions, write_json
 from heedful.paper.sweep import Ended, Job, Sweep, tail, usual_jobs
 from heedful.paper.table4 import Treebanks, check_choice, run_table4
-from heedful.request import merge, set_key
 
 ROOT = Path(__file__).resolve().parents[1]
 ORDER, RESULT, LOG = "variant.json", "result.json", "log.txt"
@@ -163,7 +163,7 @@ def described(device: torch.device) -> str:
 
 
 def main() -> None:
-    from heedful.build import resolve_device
+    from heedful.build_model import resolve_device
 
     device = resolve_device("auto")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

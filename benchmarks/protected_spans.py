@@ -1,6 +1,6 @@
 """How many spans that must not change are kept: in generated sentences, in four directions, and what plain text loses.
 
-    python benchmarks/protected_spans.py heedful/box/en-de-zh --sentences 10000 --data newstest --write 2026-11-18
+    python benchmarks/protected_spans.py heedful/bundled/en-de-zh --sentences 10000 --data newstest --write 2026-11-18
 
 Sentences are made of the templates in `protected_spans.tsv`, whose slots are filled at random, the same in every run
 (URLs, e-mail addresses, paths, placeholders, tags, entities, code, emoji, hashtags, mentions, base64, hashes, times),

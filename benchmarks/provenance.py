@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from heedful.card import versions
+from heedful.model_card import versions
 from heedful.paper.experiment_io import processor
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from provenance import provenance
 
-from heedful.checkpoint.finding import find_model
-from heedful.checkpoint.shortlist import save_shortlist
 from heedful.decoding.build_shortlist import PairsInIds, ShortlistSize, make_shortlist
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
 from heedful.interop.repack import export_own
+from heedful.model_dir.registry import find_model
+from heedful.model_dir.shortlist import save_shortlist
 
 
 def measure(place: Path, args: argparse.Namespace) -> list[str]:

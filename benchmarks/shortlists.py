@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from native_speed import LENGTH, SPECIAL, Run, Sources, measure, table, with_ctranslate2
 from provenance import provenance
 
-from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import DecodingConfig
 from heedful.cpu_count import usable_cores
 from heedful.decoding.engines.native_engine import Native
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
+from heedful.model_dir.shortlist import read_shortlist
 from heedful.native import NativeEngine
 
 WITH, WITHOUT = "native, shortlist", "native, all words"

@@ -35,14 +35,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.build import build_model, num_parameters, resolve_device
-from heedful.card import versions
+from heedful.build_model import build_model, num_parameters, resolve_device
 from heedful.config import Config
+from heedful.config_loading import settle
 from heedful.data.prefetch import prefetch
 from heedful.data.prepare import Prepared
 from heedful.data.stream import BatchStream, worst_batch
+from heedful.model_card import versions
 from heedful.paper.experiment_io import processor
-from heedful.request import settle
 from heedful.training.step import TrainingStep
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -445,7 +445,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = resolve_device(arguments.device)
     prepared = Prepared.open(arguments.prepared)
-    from heedful.request import set_key
+    from heedful.config_loading import set_key
 
     request: dict[str, object] = {"preset": arguments.preset, "training": {"steps": 100_000}}
     for change in arguments.set:

@@ -21,14 +21,14 @@ from train_speed import TorchTransformer, marian
 from translate_bergamot import make_bergamot
 from translate_peers import BOS, EOS, FIRST, PAD, SOURCE
 
-from heedful.build import build_model
-from heedful.checkpoint import save_model
-from heedful.checkpoint.shortlist import Shortlist, save_shortlist
+from heedful.build_model import build_model
 from heedful.config import Config, TokenizerConfig
+from heedful.config_loading import to_mapping
 from heedful.errors import ConfigError
 from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.model_dir import save_model
+from heedful.model_dir.shortlist import Shortlist, save_shortlist
 from heedful.native import NativeEngine
-from heedful.request import to_mapping
 from heedful.text.tokenizer import train_tokenizer
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "data"

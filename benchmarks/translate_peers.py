@@ -101,9 +101,9 @@ def readable(*, fast: bool) -> Callable[[Path, int], Run]:
     """Our engine that does everything; not fast, a sentence is computed in a batch of sixteen whatever its mates."""
 
     def load(folder: Path, threads: int) -> Run:
-        from heedful.checkpoint import load_model
         from heedful.decoding.engines.interface import Job
         from heedful.decoding.engines.torch_engine import TorchEngine
+        from heedful.model_dir import load_model
 
         engine = TorchEngine(load_model(folder / "model").model, special(), device="cpu")
 
@@ -238,7 +238,7 @@ def naive(folder: Path, threads: int) -> Run:
     from safetensors.torch import load_model
     from train_speed import TorchTransformer
 
-    from heedful.request import settle
+    from heedful.config_loading import settle
 
     with torch.device("meta"):
         model = TorchTransformer(settle(json.loads((folder / "config.json").read_text(encoding="utf-8"))))

@@ -44,9 +44,9 @@ import torch.nn.functional as F
 from train_speed import TorchTransformer, marian
 from translate_peers import SOURCE, TARGET, Task
 
-from heedful.build import build_model, resolve_device
-from heedful.card import versions
+from heedful.build_model import build_model, resolve_device
 from heedful.config import Config, DecodingConfig
+from heedful.config_loading import settle
 from heedful.decoding.captured.scheduler import Session
 from heedful.decoding.captured.search import CapturedSearch
 from heedful.decoding.captured.search_state import Room
@@ -54,8 +54,8 @@ from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.special_tokens import SpecialTokens
 from heedful.model.transformer import Transformer
+from heedful.model_card import versions
 from heedful.paper.experiment_io import processor
-from heedful.request import settle
 
 ROOT = Path(__file__).resolve().parents[1]
 SPECIAL = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from heedful.errors import HeedfulError
     from heedful.evaluation.score import Score, score
     from heedful.model.transformer import Transformer
-    from heedful.workflow import train
+    from heedful.training_pipeline import train
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ _HOMES = {
     "Translation": "heedful.decoding.translation",
     "Translator": "heedful.decoding.translator",
     "score": "heedful.evaluation.score",
-    "train": "heedful.workflow",
+    "train": "heedful.training_pipeline",
 }
 
 

@@ -1,7 +1,7 @@
 """Every knob on one page: frozen dataclasses, one sentence a field, and the presets.
 
-A `Config` is what will be done; `heedful.request` makes it of what a user says. This file imports no heavy package, so
-that `heedful --help` answers at once.
+A `Config` is complete and checked; `heedful.config_loading` makes it from YAML, flags and mappings. This file imports
+no heavy package, so that `heedful --help` answers at once.
 """
 
 from __future__ import annotations

@@ -23,20 +23,20 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["__init__", "__main__"],
     ["cli"],
     ["serving", "interop", "inspection", "paper"],
-    ["workflow"],
-    ["examining", "foreseeing", "starting"],
+    ["training_pipeline"],
+    ["validation_bleu", "run_plan", "fine_tuning"],
     ["training", "decoding", "evaluation"],
     ["native"],
-    ["checkpoint"],
-    ["build", "card"],
+    ["model_dir"],
+    ["build_model", "model_card"],
     ["baselines", "fused"],
     ["data", "model"],
     ["text"],
-    ["request"],
+    ["config_loading"],
     ["config", "directory_lock"],
-    ["cpu_count", "errors", "shapes"],
+    ["cpu_count", "errors", "tensor_types"],
 ]
-WITHOUT_TORCH = ["cli", "config", "request", "errors", "text", "evaluation", "native"]
+WITHOUT_TORCH = ["cli", "config", "config_loading", "errors", "text", "evaluation", "native"]
 
 MAX_FUNCTION_LINES = 60
 

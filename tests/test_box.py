@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from heedful.checkpoint import directory as files_of
+from heedful.model_dir import files as model_files
 from heedful.native import available
 from tests.untrained import save_three_languages
 
@@ -139,7 +139,7 @@ def test_figures_of_another_machine_are_taken_if_they_are_of_this_model(measure:
 
 
 def test_two_models_are_not_taken_for_one(place: Path) -> None:
-    full = files_of.locate(place / "full")
+    full = model_files.locate(place / "full")
     with pytest.raises(SystemExit, match="was not made of the model of float32"):
         importlib.import_module("box").check_pair(place / "en-de-zh", "another mark")
     importlib.import_module("box").check_pair(place / "en-de-zh", full.weights_mark)
@@ -176,7 +176,7 @@ def test_the_card_is_made_of_the_figures(
     assert card.startswith("---\nlanguage:\n- en") and "license: CC-BY-4.0" in card
     assert "Godot community" in card and "# 内置模型" in card and "<!--" not in card
     assert not re.findall(r"\]\((?!https:)", card), "a link that leads nowhere from there"
-    files = files_of.locate(place / "en-de-zh")
+    files = model_files.locate(place / "en-de-zh")
     files.check(files.entries)
 
 
@@ -320,12 +320,12 @@ def test_the_package_takes_a_model_and_nothing_beside_it() -> None:
     patterns = told["tool"]["setuptools"]["package-data"]["heedful"]
 
     def is_taken(name: str) -> bool:
-        return any(fnmatch.fnmatchcase(f"box/en-de-zh/{name}", pattern) for pattern in patterns)
+        return any(fnmatch.fnmatchcase(f"bundled/en-de-zh/{name}", pattern) for pattern in patterns)
 
-    model = (*files_of.KNOWN, files_of.CHECKSUMS, "model-00001-of-00002.safetensors")
-    assert all(is_taken(name) for name in model if name != files_of.SHORTLIST)
-    assert not any(map(is_taken, (files_of.SHORTLIST, "native-int8.bin", "native-float32.bin")))
+    model = (*model_files.KNOWN, model_files.CHECKSUMS, "model-00001-of-00002.safetensors")
+    assert all(is_taken(name) for name in model if name != model_files.SHORTLIST)
+    assert not any(map(is_taken, (model_files.SHORTLIST, "native-int8.bin", "native-float32.bin")))
 
 
 def test_the_box_has_no_shortlist() -> None:
-    assert not list((ROOT / "heedful" / "box").glob(f"*/{files_of.SHORTLIST}"))
+    assert not list((ROOT / "heedful" / "bundled").glob(f"*/{model_files.SHORTLIST}"))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful import config as configuration
-from heedful import request as requesting
+from heedful import config_loading
 from heedful.config import (
     PRESETS,
     Config,
@@ -27,9 +27,9 @@ from heedful.config import (
     TrainingConfig,
     choose_preset,
 )
+from heedful.config_loading import from_mapping, merge, read_request, set_key, settle, to_mapping
 from heedful.errors import ConfigError, HeedfulError
 from heedful.paper.systems import parse_systems
-from heedful.request import from_mapping, merge, read_request, set_key, settle, to_mapping
 
 SECTIONS = {
     "data": DataConfig,
@@ -516,7 +516,7 @@ def test_every_field_has_its_one_sentence(section: type) -> None:
             assert isinstance(sentence, str) and sentence.endswith("."), ast.unparse(field)
 
 
-@pytest.mark.parametrize("module", [configuration, requesting])
+@pytest.mark.parametrize("module", [configuration, config_loading])
 def test_the_page_of_knobs_imports_nothing_heavy(module: ModuleType) -> None:
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
     assert "import torch" not in source and "import numpy" not in source

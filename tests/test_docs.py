@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from heedful.cli import make_app
-from heedful.cli.flags import Verb
+from heedful.cli.overrides import Verb
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])

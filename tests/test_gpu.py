@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from heedful import workflow
-from heedful.build import build_model
+from heedful import training_pipeline
+from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.stream import worst_batch
@@ -150,9 +150,9 @@ def test_a_run_can_be_stopped_and_resumed(tmp_path: Path) -> None:
         "data": {"train": [{"source": str(tmp_path / "a.txt"), "target": str(tmp_path / "b.txt")}]},
         "training": {"steps": 10, "bleu_sentences": 10, "tensorboard": False},
     }
-    assert workflow.train(request, quiet=True).steps == 10
+    assert training_pipeline.train(request, quiet=True).steps == 10
     request["training"] = {"steps": 20, "bleu_sentences": 10, "tensorboard": False}
-    assert workflow.train(request, resume=True, quiet=True).steps == 20
+    assert training_pipeline.train(request, resume=True, quiet=True).steps == 20
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -375,7 +375,7 @@ def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
     }
     counted = counters["inductor"]
     before = {name: counted[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss")}
-    result = workflow.train(request, quiet=True)
+    result = training_pipeline.train(request, quiet=True)
     assert result.first_step is not None
     assert "waiting_for_the_compiler" in result.first_step.parts
     assert counted["fxgraph_cache_hit"] > before["fxgraph_cache_hit"]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.checkpoint import directory
-from heedful.checkpoint.model import KEYS
 from heedful.config import choose_preset
 from heedful.decoding.translation import Translation
+from heedful.model_dir import files
+from heedful.model_dir.save_load import KEYS
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION, PYTHON, MODEL_DIRECTORY = (
@@ -38,7 +38,7 @@ def test_a_generated_page_is_what_its_script_prints(script: str, page: str) -> N
     [
         ("box_page", "docs/box.md"),
         ("box_page", "docs/box.zh-CN.md"),
-        ("box_page", "heedful/box/en-de-zh/README.md"),
+        ("box_page", "heedful/bundled/en-de-zh/README.md"),
         ("classical_page", "docs/classical-zh.md"),
         ("classical_page", "docs/classical-zh.zh-CN.md"),
     ],
@@ -93,6 +93,6 @@ def test_the_python_of_the_page_runs() -> None:
 
 
 def test_the_page_of_the_model_directory_names_every_file_and_key() -> None:
-    for name in (*directory.KNOWN, directory.CHECKSUMS, directory.SAVING, directory.SAVED, *KEYS, directory.FORMAT):
+    for name in (*files.KNOWN, files.CHECKSUMS, files.SAVING, files.SAVED, *KEYS, files.FORMAT):
         assert re.search(rf"`{re.escape(name)}/?`", MODEL_DIRECTORY), name
-    assert f"a whole number, now {directory.FORMAT_VERSION}" in MODEL_DIRECTORY
+    assert f"a whole number, now {files.FORMAT_VERSION}" in MODEL_DIRECTORY

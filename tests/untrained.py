@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from heedful.build import build_model
-from heedful.checkpoint import save_model
+from heedful.build_model import build_model
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
 from heedful.interop.repack import export_own
+from heedful.model_dir import save_model
 from heedful.text.tokenizer import train_tokenizer
 
 

@@ -28,7 +28,7 @@ from heedful.baselines.cells import (
 )
 from heedful.config import ModelConfig
 from heedful.model.seq2seq import Memory
-from heedful.shapes import Float, Int
+from heedful.tensor_types import Float, Int
 
 FEWER = 0.5
 """Finished sentences leave the loop in groups: as soon as less than this share of its rows is still being read."""

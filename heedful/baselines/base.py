@@ -12,7 +12,7 @@ from heedful.baselines.embeddings import Tables
 from heedful.baselines.unpacking import Sentences, unpack_pair
 from heedful.config import ModelConfig
 from heedful.model.seq2seq import Memory
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 @dataclass

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from heedful.baselines.base import RivalState
 from heedful.config import ModelConfig
 from heedful.model.batch_invariance import sigmoid
-from heedful.shapes import Float, Int
+from heedful.tensor_types import Float, Int
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 NUM_GATES = {"gru": 3, "lstm": 4}

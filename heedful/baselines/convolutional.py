@@ -22,7 +22,7 @@ from heedful.baselines.unpacking import Sentences
 from heedful.config import ModelConfig
 from heedful.model.positions import LearnedPositions, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 HALF = math.sqrt(0.5)
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig
-from heedful.shapes import Float, Int
+from heedful.tensor_types import Float, Int
 
 
 class Tables(nn.Module):

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from heedful.baselines.cells import Answers, RecurrentState, as_hidden, as_torch, recurrent_layers
 from heedful.config import ModelConfig
 from heedful.model.seq2seq import Memory
-from heedful.shapes import Float
+from heedful.tensor_types import Float
 
 
 class LuongDecoder(nn.Module):

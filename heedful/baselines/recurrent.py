@@ -20,7 +20,7 @@ from heedful.baselines.unpacking import Sentences
 from heedful.config import ModelConfig
 from heedful.model.batch_invariance import is_steady
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 class RecurrentSeq2Seq(Rival):

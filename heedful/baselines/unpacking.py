@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 @dataclass(frozen=True)

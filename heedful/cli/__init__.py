@@ -16,33 +16,33 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.flags import TEXTS, Verb, similar_flag
-from heedful.cli.outcome import tell_error
+from heedful.cli.exit_codes import tell_error
+from heedful.cli.overrides import TEXTS, Verb, similar_flag
+from heedful.config_loading import nearest
 from heedful.cpu_count import suit_busy_machines
 from heedful.errors import HeedfulError
-from heedful.request import nearest
 
-HOMES = {
-    "train": "training",
-    "translate": "translating",
-    "merge": "merging",
-    "score": "scoring",
-    "evaluate": "evaluating",
-    "prepare": "preparing",
-    "compare": "comparing",
-    "average": "models",
-    "shortlist": "shortlisting",
-    "export": "exporting",
-    "info": "models",
-    "models": "installed",
-}
-"""Each verb, which is the name of its function, and the module here that has it."""
+VERBS = (
+    "train",
+    "translate",
+    "merge",
+    "score",
+    "evaluate",
+    "prepare",
+    "compare",
+    "average",
+    "shortlist",
+    "export",
+    "info",
+    "models",
+)
+"""Each verb is a function in the module of the same name."""
 PAPER = "paper"
 """A group of verbs, in a folder of its own."""
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
 
 
-def make_app(verbs: Iterable[str] = (*HOMES, PAPER)) -> typer.Typer:
+def make_app(verbs: Iterable[str] = (*VERBS, PAPER)) -> typer.Typer:
     """The program with some of its verbs."""
     made = typer.Typer(
         rich_markup_mode="rich",
@@ -52,7 +52,7 @@ def make_app(verbs: Iterable[str] = (*HOMES, PAPER)) -> typer.Typer:
     )
     made.callback()(heedful)
     for verb in verbs:
-        home = import_module(f"{__name__}.{HOMES.get(verb, verb)}")
+        home = import_module(f"{__name__}.{verb}")
         if verb == PAPER:
             made.add_typer(home.paper, name=PAPER)
         else:
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the program and return its exit code."""
-    named = [verb for verb in (*HOMES, PAPER) if arguments[:1] == [verb]]
+    named = [verb for verb in (*VERBS, PAPER) if arguments[:1] == [verb]]
     command = typer.main.get_command(make_app(named) if named else make_app())
     try:
         code = command.main(arguments, prog_name="heedful", standalone_mode=False)

@@ -18,7 +18,7 @@ def choices(*values: str) -> Callable[[str], list[str]]:
 
 def model_names(incomplete: str) -> list[str]:
     """Installed models, and directories that are models."""
-    from heedful.checkpoint.finding import installed_models, is_model
+    from heedful.model_dir.registry import installed_models, is_model
 
     folder = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)
     try:
@@ -32,9 +32,9 @@ def model_names(incomplete: str) -> list[str]:
 
 def target_languages(ctx: Any, incomplete: str) -> list[str]:
     """The languages that the model translates into: the one named before, else the one used without a name."""
-    from heedful.checkpoint.identity import read_directions
-    from heedful.cli.flags import model_directory
+    from heedful.cli.overrides import model_directory
     from heedful.errors import HeedfulError
+    from heedful.model_dir.fingerprint import read_directions
 
     try:
         directions = read_directions(model_directory(ctx.params.get("model")))

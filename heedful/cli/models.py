@@ -1,161 +1,100 @@
-"""`heedful info` and `heedful average`: what a model is, and several made one."""
+"""`heedful models`: the models that can be asked for by name."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from heedful.cli import options
-from heedful.cli.flags import model_directory
-from heedful.cli.outcome import printable
-from heedful.errors import ConfigError
+from heedful.cli.exit_codes import printable
+from heedful.errors import HeedfulError
+
+if TYPE_CHECKING:
+    from heedful.model_dir.registry import Installed
 
 
-def average(
-    models: Annotated[list[Path], typer.Argument(metavar="DIRECTORY...", help="Models of one shape and tokenizer.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model to write.")],
-    overwrite: options.Overwrite = False,
-) -> None:
-    """Average the weights of several models into one.
+def models(as_json: options.AsJson = False) -> None:
+    """List the installed models: name, directions, size, scores, place.
 
     \b
-    heedful average run1 run2 run3 -o averaged
+    heedful models
+    heedful models --json
+    heedful translate -m NAME --to de "A sentence."
+
+    A model directory in ~/.local/share/heedful/models, or in a folder that the environment variable HEEDFUL_MODELS
+    lists, is found by its name.
     """
-    if len(models) < 2:
-        raise ConfigError("average needs at least two model directories.")
-    from heedful.checkpoint.finding import find_model
+    from heedful.model_dir.registry import default_model, installed_models, model_folders
 
-    models = [find_model(model) for model in models]
-    if (output / "config.json").exists() and not overwrite:
-        raise ConfigError(f"{output} already holds a model; add --overwrite to replace it, or choose another with -o.")
-    from heedful.training.averaging import average_models
-
-    average_models(models, output)
-
-
-def info(
-    model: Annotated[
-        Path | None, typer.Argument(metavar="MODEL", help="Directory or name; without it the bundled model.")
-    ] = None,
-    check: Annotated[bool, typer.Option("--verify", help="Compare every file with its checksum.")] = False,
-    card: Annotated[bool, typer.Option("--card", help="Print the model card.")] = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Say what a model is: direction, size, data, scores.
-
-    \b
-    heedful info model
-    heedful info model --verify
-    heedful info model --card > CARD.md
-    """
-    from heedful.checkpoint import describe, verify
-    from heedful.checkpoint.exported import RECORD
-
-    directory = model_directory(model)
-    if (directory / RECORD).is_file():
-        raise ConfigError(
-            f"{directory} was exported for CTranslate2: translate takes it; info tells of the model it was made from."
-        )
-    found = describe(directory)
-    checked = verify(directory) if check else []
-    if card:
-        print(printable((directory / "README.md").read_text(encoding="utf-8", errors="replace")), end="")
-    elif as_json:
-        print(json.dumps({**found, "verified": checked} if check else found, indent=2, ensure_ascii=False))
-    else:
-        print_rows(rows_of(found))
-        if checked:
-            print(f"All {len(checked)} files are as they were saved.")
+    try:
+        default = default_model().resolve()
+    except HeedfulError:
+        default = None
+    found = [described(model, default) for model in installed_models()]
+    if as_json:
+        print(json.dumps({"models": found, "folders": [str(path) for path in model_folders()]}, ensure_ascii=False))
+        return
+    if not found:
+        print(f"No models are installed; looked in {', '.join(str(path) for path in model_folders())}.")
+    for one in found:
+        print_model(one)
 
 
-def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What people ask about a model, as rows of name and value."""
-    from heedful.checkpoint.directory import SHORTLIST
+def described(model: Installed, default: Path | None) -> dict[str, Any]:
+    """One model as plain data; of a damaged one, what is wrong with it."""
+    from heedful.cli.info import direction_of
+    from heedful.config_loading import to_mapping
+    from heedful.model_dir import describe
+    from heedful.model_dir.ctranslate2_record import RECORD, read_exported
+    from heedful.model_dir.files import CHECKSUMS
 
-    config, details = found["config"], found["details"]
-    model, training = config["model"], details.get("training") or {}
-    layers = f"{model['num_encoder_layers']} + {model['num_decoder_layers']} layers"
-    shape = f"{config['preset']}: {layers}, width {model['d_model']}, {model['num_heads']} heads"
-    rows = [
-        ("name", config["name"] or "not stated"),
-        ("direction", direction_of(found)),
-        ("licence", config["licence"] or "not stated"),
-        ("parameters", f"{found['num_parameters']:,} ({weights_of(found)})"),
-        ("shape", shape),
-        ("vocabulary", vocabulary_of(config)),
-        ("longest text", f"{model['max_length']:,} subwords"),
-        ("search", search_of(config["decoding"])),
-        ("shortlist", "yes" if SHORTLIST in found["files"] else "none"),
-    ]
-    for corpus in (details.get("data") or {}).get("corpora", []):
-        rows.append(("data", f"{corpus['role']}: {corpus['name']}, {corpus['num_kept']:,} of {corpus['num_read']:,}"))
-    numbers = {
-        key: value for key, value in training.items() if value is not None and not isinstance(value, (Mapping, list))
+    told: dict[str, Any] = {
+        "name": model.name,
+        "directory": str(model.directory),
+        "came_with_heedful": model.is_bundled,
+        "is_default": model.directory.resolve() == default,
     }
-    told = [f"{key.replace('_', ' ')} {plain(value)}" for key, value in numbers.items()]
-    rows.append(("training", ", ".join(told) or "not stated"))
-    rows += [("score", score_line(one)) for one in details.get("scores") or []] or [("score", "none")]
-    rows.append(("made with", f"heedful {found['heedful_version']}, format {found['format_version']}"))
-    return rows
+    try:
+        if (model.directory / RECORD).is_file():
+            read = read_exported(model.directory)
+            found: dict[str, Any] = {"config": to_mapping(read.config), "details": read.details}
+            kind, own = "ctranslate2", None
+        else:
+            found = describe(model.directory)
+            kind, own = "compact" if found["compact"] else "full", {*found["files"], CHECKSUMS}
+    except HeedfulError as error:
+        return {**told, "problem": str(error)}
+    return {
+        **told,
+        "kind": kind,
+        "title": found["config"]["name"],
+        "directions": direction_of(found),
+        "num_parameters": found["details"].get("num_parameters"),
+        "bytes": size_of(model.directory, own),
+        "scores": found["details"].get("scores") or [],
+    }
 
 
-def weights_of(found: Mapping[str, Any]) -> str:
-    """Size and type of the weights, and in how many files they lie."""
-    from heedful.checkpoint.shards import is_weights
-
-    count = sum(is_weights(name) for name in found["files"])
-    kinds = "compact: I8 with scales" if found["compact"] else ", ".join(found["dtypes"])
-    return f"{found['weights_size'] / 1e6:,.1f} MB, {kinds}{f', {count} files' if count > 1 else ''}"
+def size_of(directory: Path, own: Collection[str] | None) -> int:
+    """The bytes of a model's own files (None: of all): what an engine keeps beside them can be made again."""
+    files = (path for path in directory.iterdir() if path.is_file() and (own is None or path.name in own))
+    return sum(path.stat().st_size for path in files)
 
 
-def direction_of(found: Mapping[str, Any]) -> str:
-    """Such as `en → de`, of all training corpora."""
-    from heedful.config import Config
-    from heedful.request import from_mapping
-    from heedful.text.language_routing import learned_directions, told_before
-
-    pairs = learned_directions(from_mapping(Config, found["config"]).data, found["details"])
-    told = ", ".join(f"{pair.source} → {pair.target}" for pair in pairs if pair.source and pair.target)
-    return (told or "not stated") + told_before(pairs, found["details"])
-
-
-def vocabulary_of(config: Mapping[str, Any]) -> str:
-    """The number of subwords, of both sides if they differ."""
-    model = config["model"]
-    if config["tokenizer"]["joint"]:
-        return f"{model['target_vocab_size']:,} subwords, shared by both sides"
-    return f"{model['source_vocab_size']:,} source and {model['target_vocab_size']:,} target subwords"
-
-
-def search_of(decoding: Mapping[str, Any]) -> str:
-    """How the model translates unless told otherwise."""
-    if decoding["method"] != "beam":
-        return str(decoding["method"])
-    penalty = f"length penalty {decoding['length_penalty']} {decoding['length_penalty_alpha']}"
-    return f"beam of {decoding['beam_size']}, {penalty}"
-
-
-def score_line(one: Mapping[str, Any]) -> str:
-    """A score with its signature, what it was measured on and with which engine."""
-    from heedful.evaluation.score import Score
-
-    engine = f" ({one['engine']})" if one.get("engine") else ""
-    return f"{one.get('data', 'not stated')}: {Score.from_dict(one)}{engine}"
-
-
-def plain(value: Any) -> str:
-    """A number as people write it."""
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def print_rows(rows: list[tuple[str, str]]) -> None:
-    """Rows in two columns; a name that repeats is printed once."""
-    width = max(len(name) for name, _ in rows)
-    before = None
-    for name, value in rows:
-        print(printable(f"{name if name != before else '':<{width}}  {value}"))
-        before = name
+def print_model(one: dict[str, Any]) -> None:
+    """A model in a few lines."""
+    default = "  (used when none is named)" if one["is_default"] else ""
+    print(printable(f"{one['name']}{default}"))
+    if "problem" in one:
+        print(printable(f"  cannot be used: {one['problem']}"))
+        return
+    parameters = f"{one['num_parameters'] / 1e6:,.1f} M parameters, " if one["num_parameters"] else ""
+    print(printable(f"  {one['directions']}; {parameters}{one['bytes'] / 1e6:,.1f} MB, {one['kind']}"))
+    defined = [score for score in one["scores"] if score["value"] is not None]
+    undefined = {score.get("data") for score in one["scores"] if score["value"] is None}
+    for score in defined:
+        if score["name"] == ("chrF2" if score.get("data") in undefined else "BLEU"):
+            print(printable(f"  {score['name']} {score['value']:.1f} on {score.get('data', 'not stated')}"))
+    print(printable(f"  {one['directory']}"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.shapes import Int
+from heedful.tensor_types import Int
 
 
 @dataclass(frozen=True)

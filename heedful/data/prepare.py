@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from heedful.config import DataConfig, TokenizerConfig
+from heedful.config_loading import to_mapping
 from heedful.data.files import check_checksums, with_checksums
 from heedful.data.store import PairStore, StoreWriter
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
-from heedful.request import to_mapping
 from heedful.text.chunk_workers import Workers
 from heedful.text.corpus import corpus_files, direction
 from heedful.text.encode_chunks import Encoded, Encoding, flat_ids, longest_side

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from heedful.checkpoint.alignment import KEY, AlignmentSource
 from heedful.decoding.batching import make_batches, pad
 from heedful.decoding.forced_decoding import force
 from heedful.decoding.special_tokens import SpecialTokens, special_tokens
 from heedful.errors import CorpusError, DecodingError
 from heedful.model.seq2seq import Seq2Seq
+from heedful.model_dir.alignment_source import KEY, AlignmentSource
 from heedful.text.ibm_model1 import Lexicon
 from heedful.text.tokenizer import Tokenizer
 
@@ -150,8 +150,8 @@ def record_alignment(
     Every fiftieth pair is held out. A model of several directions needs some thousand pairs of each. The weights and
     all other files stay as they are.
     """
-    from heedful.checkpoint import load_model
-    from heedful.checkpoint.model import save_details
+    from heedful.model_dir import load_model
+    from heedful.model_dir.save_load import save_details
 
     loaded = load_model(directory)
     tokenizer = loaded.tokenizer

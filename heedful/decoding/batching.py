@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.model.batch_invariance import STEADY
-from heedful.shapes import Bool, Int
+from heedful.tensor_types import Bool, Int
 
 EVEN_SIZE, EVEN_WIDTH = 16, 16
 """Where mates must have no part: sentences in a batch, and the tokens that its width is a multiple of."""

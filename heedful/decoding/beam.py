@@ -28,7 +28,7 @@ from heedful.decoding.length_penalty import length_penalty
 from heedful.decoding.translation import Hypothesis
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import Seq2Seq
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import DecodingError
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 LONGEST_RUN = 12
 """Most opening brackets in a row; in treebanks of English up to 8 are found."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from heedful.checkpoint.shortlist import MASKS, Shortlist
 from heedful.config import CorpusConfig
 from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import CorpusError
+from heedful.model_dir.shortlist import MASKS, Shortlist
 from heedful.text.corpus import SentencePair, read_pairs
 from heedful.text.ibm_model1 import Lexicon
 from heedful.text.tokenizer import Tokenizer, id_type

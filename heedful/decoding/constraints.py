@@ -17,7 +17,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding.special_tokens import SpecialTokens as SpecialTokens
 from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
-from heedful.shapes import Float, Int
+from heedful.tensor_types import Float, Int
 
 FREE = -1  # in a table of forced tokens: nothing is forced here
 

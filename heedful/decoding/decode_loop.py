@@ -12,7 +12,7 @@ from heedful.decoding.constraints import Rule, SpecialTokens, allowed_log_probs,
 from heedful.decoding.length_penalty import length_penalty
 from heedful.decoding.translation import Hypothesis
 from heedful.model.seq2seq import Seq2Seq
-from heedful.shapes import Bool, Int
+from heedful.tensor_types import Bool, Int
 
 Choose = Callable[[Tensor, int, Tensor], Tensor]
 """(log-probabilities (R, V), step, numbers of the sentences still open (b,)) -> the next token of each row (R,)."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.checkpoint.alignment import AlignmentSource, default_source
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import Seq2Seq
-from heedful.shapes import Bool, Float, Int
+from heedful.model_dir.alignment_source import AlignmentSource, default_source
+from heedful.tensor_types import Bool, Float, Int
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from heedful.decoding.constraints import Rule, SpecialTokens
 from heedful.decoding.decode_loop import rollout
 from heedful.decoding.translation import Hypothesis
 from heedful.model.seq2seq import Seq2Seq
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 def search(

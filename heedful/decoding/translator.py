@@ -10,10 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from heedful.checkpoint.alignment import AlignmentSource, recorded_source
-from heedful.checkpoint.exported import RECORD
-from heedful.checkpoint.finding import default_model, find_model
 from heedful.config import DecodingConfig
+from heedful.config_loading import from_mapping, to_mapping
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.output_checks import Languages, SecondSearch, is_checked
 from heedful.decoding.search_settings import SearchSettings
@@ -33,7 +31,9 @@ from heedful.decoding.tokenizer_cache import Spelling
 from heedful.decoding.translation import Alternative, Hypothesis, Translation, empty_translation
 from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import ConfigError, DecodingError, TextError
-from heedful.request import from_mapping, to_mapping
+from heedful.model_dir.alignment_source import AlignmentSource, recorded_source
+from heedful.model_dir.ctranslate2_record import RECORD
+from heedful.model_dir.registry import default_model, find_model
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 from heedful.text.protected_spans import without_spans
@@ -561,8 +561,8 @@ def load_torch(path: str | Path, device: str, quantization: str | None = None) -
         )
     import torch
 
-    from heedful.build import resolve_device
-    from heedful.checkpoint import load_model
+    from heedful.build_model import resolve_device
+    from heedful.model_dir import load_model
 
     where = resolve_device(device)
     if quantization == "bfloat16" and where.type != "cuda":

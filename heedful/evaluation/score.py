@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from heedful.config_loading import nearest
 from heedful.errors import ConfigError, CorpusError
-from heedful.request import nearest
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric

@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 from heedful import __version__
-from heedful.checkpoint.arrays import ModelArrays, load_arrays
-from heedful.checkpoint.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
-from heedful.checkpoint.directory import sha256, to_json
-from heedful.checkpoint.exported import RECORD, RECORD_FORMAT, RECORD_VERSION
-from heedful.checkpoint.shortlist import read_shortlist
+from heedful.config_loading import to_mapping
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.request import to_mapping
+from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
+from heedful.model_dir.ctranslate2_record import RECORD, RECORD_FORMAT, RECORD_VERSION
+from heedful.model_dir.files import sha256, to_json
+from heedful.model_dir.numpy_reader import ModelArrays, load_arrays
+from heedful.model_dir.shortlist import read_shortlist
 
 PAGE = """\
 # A translation model for CTranslate2

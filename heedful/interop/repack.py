@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heedful.card import model_card
-from heedful.checkpoint import directory as files_of
-from heedful.checkpoint.arrays import read_stored
-from heedful.checkpoint.compact import Rounded, round_matrices
-from heedful.checkpoint.directory import CARD, CONFIG, TOKENIZER, Files, sha256
-from heedful.checkpoint.model import load_tokenizer, read_record, write_model
-from heedful.checkpoint.shards import INDEX, shard_bytes
 from heedful.config import Config
 from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.model_card import model_card
+from heedful.model_dir import files as model_files
+from heedful.model_dir.files import CARD, CONFIG, TOKENIZER, Files, sha256
+from heedful.model_dir.int8_weights import Rounded, round_matrices
+from heedful.model_dir.numpy_reader import read_stored
+from heedful.model_dir.save_load import load_tokenizer, read_record, write_model
+from heedful.model_dir.shards import INDEX, shard_bytes
 from heedful.native.convert import check_supported
 from heedful.text.tokenizer import Tokenizer
 
@@ -46,7 +46,7 @@ def export_own(
     along as it is; any other is written anew.
     """
     check_place(Path(model), Path(output), overwrite=overwrite)
-    found = files_of.steady(model, _read)
+    found = model_files.steady(model, _read)
     details = dict(found.details)
     tensors: dict[str, np.ndarray] = {}
     for name, one in found.stored.items():

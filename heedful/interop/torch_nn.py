@@ -17,7 +17,7 @@ from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.model.masks import causal_mask
 from heedful.model.transformer import Transformer
-from heedful.shapes import Bool
+from heedful.tensor_types import Bool
 
 ATTENTION_NAMES = {"in_proj_": ("query", "key", "value"), "out_proj.": ("output",)}
 """torch.nn keeps W_Q, W_K and W_V in one matrix, one below the other."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from heedful.config import ModelConfig
 from heedful.model.batch_invariance import STEADY, is_steady
 from heedful.model.positions import rotate
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 class Attended(NamedTuple):

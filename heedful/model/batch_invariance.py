@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.shapes import Float
+from heedful.tensor_types import Float
 
 STEADY = 4
 """Numbers of 32 bits in the 16 bytes that MKL asks for."""

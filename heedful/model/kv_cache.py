@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.model.batch_invariance import steady
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 class LayerCache:

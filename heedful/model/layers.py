@@ -12,7 +12,7 @@ from heedful.model.attention import MultiHeadAttention
 from heedful.model.batch_invariance import silu
 from heedful.model.kv_cache import LayerCache
 from heedful.model.norms import Norm, build_norm
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 class FeedForward(nn.Module):

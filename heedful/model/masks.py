@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heedful.shapes import Bool, Int
+from heedful.tensor_types import Bool, Int
 
 
 def causal_mask(length: int, device: torch.device) -> Bool[Tensor, "1 1 T T"]:

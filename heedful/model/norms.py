@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig
-from heedful.shapes import Bool, Float
+from heedful.tensor_types import Bool, Float
 
 
 class LayerNorm(nn.LayerNorm):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heedful.shapes import Float, Int
+from heedful.tensor_types import Float, Int
 
 
 def sinusoidal_encoding(positions: Int[Tensor, "B T"], d_model: int) -> Float[Tensor, "B T D"]:

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 @dataclass(frozen=True)

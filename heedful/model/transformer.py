@@ -17,7 +17,7 @@ from heedful.model.masks import causal_mask, segment_mask
 from heedful.model.norms import build_norm
 from heedful.model.positions import LearnedPositions, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
-from heedful.shapes import Bool, Float, Int
+from heedful.tensor_types import Bool, Float, Int
 
 
 class Encoder(nn.Module):

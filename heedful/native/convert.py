@@ -17,20 +17,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.checkpoint import directory as files_of
-from heedful.checkpoint.arrays import read_stored
-from heedful.checkpoint.compact import Rounded, round_rows
-from heedful.checkpoint.directory import CONFIG, Files
-from heedful.checkpoint.model import read_record
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.model_dir import files as model_files
+from heedful.model_dir.files import CONFIG, Files
+from heedful.model_dir.int8_weights import Rounded, round_rows
+from heedful.model_dir.numpy_reader import read_stored
+from heedful.model_dir.save_load import read_record
 from heedful.native.int8_tiles import pack
 from heedful.native.weight_file import VERSION, Shape, parts_of, read_fingerprint, write_weight_file
 
 if TYPE_CHECKING:  # numpy takes longer to import than the engine takes to open what was converted before
     import numpy as np
 
-    from heedful.checkpoint.compact import Floats, Stored
+    from heedful.model_dir.int8_weights import Floats, Stored
 
 PRECISIONS = ("int8", "float32")
 CONVERSION = "rounded embeddings"  # part of the fingerprint: what an older way made is made again
@@ -43,7 +43,7 @@ def native_weights(directory: str | Path, *, precision: str = "int8", anew: bool
     """The engine's file for a model directory, made now if there is none for this model, or if `anew`."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
-    return files_of.steady(directory, lambda files: _find_or_make(files, precision, anew=anew))
+    return model_files.steady(directory, lambda files: _find_or_make(files, precision, anew=anew))
 
 
 def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:

@@ -19,10 +19,10 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from heedful.checkpoint.shortlist import Lists, Shortlist, read_lists, read_shortlist
 from heedful.config import DecodingConfig
 from heedful.cpu_count import usable_cores
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
+from heedful.model_dir.shortlist import Lists, Shortlist, read_lists, read_shortlist
 from heedful.native.bindings import Pairs, Results, Sentences, Settings, ShortlistArrays, load_library
 from heedful.native.convert import native_weights
 from heedful.native.weight_file import read_shape

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from heedful.checkpoint.compact import Rounded, round_rows
+from heedful.model_dir.int8_weights import Rounded, round_rows
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from heedful.checkpoint.compact import Floats
+    from heedful.model_dir.int8_weights import Floats
 
 TILE = 32
 """Outputs that are computed together."""

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, DataConfig
+from heedful.config_loading import settle
 from heedful.errors import ConfigError
 from heedful.paper.compare_report import LANGUAGES, write_report
 from heedful.paper.experiment_io import (
@@ -41,8 +42,7 @@ from heedful.paper.systems import (
     num_parameters_of,
     parse_systems,
 )
-from heedful.request import settle
-from heedful.workflow import (
+from heedful.training_pipeline import (
     Request,
     TrainingResult,
     as_mapping,
@@ -153,7 +153,7 @@ def compare(
 
 def make_plan(plain: Mapping[str, Any], names: Sequence[str] | None, equal: str | None) -> Plan:
     """Check all that can be checked before the corpora are read."""
-    from heedful.build import resolve_device
+    from heedful.build_model import resolve_device
 
     own = plain.get("systems")
     named = names_of(own) if own is not None else list(DEFAULT_SYSTEMS)
@@ -264,9 +264,9 @@ def rehearse(config: Config, prepared: Prepared) -> None:
 
 def measure(config: Config, ended: TrainingResult, prepared: Prepared, memory: Memory, plan: Plan) -> dict[str, Any]:
     """All numbers of a trained system; its model directory translates the same sentences as the others'."""
-    from heedful.checkpoint import load_model
     from heedful.decoding.translator import Translator
     from heedful.evaluation.score import score
+    from heedful.model_dir import load_model
 
     loaded = load_model(config.output, device=plan.device)
     pairs, sets = scored_sets(prepared)

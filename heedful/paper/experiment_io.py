@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.card import versions
 from heedful.config import Config, DataConfig
+from heedful.config_loading import nearest, to_mapping
 from heedful.errors import ConfigError
-from heedful.request import nearest, to_mapping
-from heedful.workflow import device_name, obtain_data
+from heedful.model_card import versions
+from heedful.training_pipeline import device_name, obtain_data
 
 if TYPE_CHECKING:
     import torch
@@ -163,7 +163,7 @@ def check_choice(flag: str, value: str, known: Collection[str]) -> None:
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write a JSON file in one stroke."""
-    from heedful.checkpoint.model import plain_data
+    from heedful.model_dir.save_load import plain_data
 
     temporary = path.with_name(f"{path.name}.incomplete")
     temporary.write_text(json.dumps(plain_data(values), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from heedful.baselines.cells import CELLS
 from heedful.baselines.convolutional import GatedConvolution
 from heedful.config import ModelConfig
 from heedful.model.attention import ATTENTION, MultiHeadAttention
-from heedful.shapes import Float
+from heedful.tensor_types import Float
 
 Parts = tuple[Tensor, ...]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heedful.config import Config, ModelConfig, TrainingConfig
+from heedful.config_loading import convert, elsewhere, merge, nearest, to_mapping
 from heedful.errors import ConfigError
-from heedful.request import convert, elsewhere, merge, nearest, to_mapping
 
 DEFAULT_SYSTEMS = ("transformer", "recurrent", "convolutional")
 TOLERANCE = 0.05
@@ -185,7 +185,7 @@ def num_parameters_of(config: ModelConfig) -> int:
     """How many parameters a model of this shape has, without making room for them."""
     import torch
 
-    from heedful.build import build_model, num_parameters
+    from heedful.build_model import build_model, num_parameters
 
     with torch.device("meta"):
         return num_parameters(build_model(config))

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from heedful.card import versions
 from heedful.errors import ConfigError
+from heedful.model_card import versions
 from heedful.paper.experiment_io import processor
 from heedful.paper.layer_costs import (
     counted_flops,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config
+from heedful.config_loading import merge, read_request, settle, to_mapping
 from heedful.errors import ConfigError
-from heedful.examining import translate_pairs
 from heedful.paper.compare import scored_sets
 from heedful.paper.experiment_io import (
     RESULTS,
@@ -30,8 +30,8 @@ from heedful.paper.experiment_io import (
 )
 from heedful.paper.profiling import read_course
 from heedful.paper.table2_report import LANGUAGES, markdown
-from heedful.request import merge, read_request, settle, to_mapping
-from heedful.workflow import Request, TrainingResult, as_mapping, train
+from heedful.training_pipeline import Request, TrainingResult, as_mapping, train
+from heedful.validation_bleu import translate_pairs
 
 if TYPE_CHECKING:
     import torch
@@ -121,9 +121,9 @@ def measured(
     recipe: str, asked: Config, ended: TrainingResult, output: Path, console: ConsoleReporter
 ) -> dict[str, Any]:
     """All numbers of the finished run; `asked` is its configuration before it met the corpora."""
-    from heedful.build import num_parameters, resolve_device
-    from heedful.checkpoint import describe, load_model
+    from heedful.build_model import num_parameters, resolve_device
     from heedful.data.prepare import Prepared
+    from heedful.model_dir import describe, load_model
 
     directory = output / "model"
     device = resolve_device(describe(directory)["config"]["training"]["device"])
@@ -161,7 +161,7 @@ def measured(
 
 def cost_of(config: Config, published: Config, steps: int, directory: Path, spent: Mapping[str, Any]) -> dict[str, Any]:
     """What training took: hours of the device, and the operations of its matrix products."""
-    from heedful.build import resolve_device
+    from heedful.build_model import resolve_device
     from heedful.paper.training_flops import step_flops
     from heedful.training.step import uses_bf16
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config
+from heedful.config_loading import settle
 from heedful.errors import ConfigError
 from heedful.paper.experiment_io import (
     RESULTS,
@@ -36,8 +37,7 @@ from heedful.paper.table3_analysis import summary
 from heedful.paper.table3_report import check_report, markdown, write_plot
 from heedful.paper.table3_rows import Row, base_request, base_values, choose_rows, row_request
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN
-from heedful.request import settle
-from heedful.workflow import Request, as_mapping, complete
+from heedful.training_pipeline import Request, as_mapping, complete
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +91,7 @@ def make_plan(
     sentences: int | None = None,
 ) -> Plan:
     """Check all that can be checked before the corpora are read."""
-    from heedful.build import resolve_device
+    from heedful.build_model import resolve_device
 
     for flag, value in (("--seeds", num_seeds), ("--jobs", jobs), ("--sentences", sentences)):
         if value is not None and value < 1:

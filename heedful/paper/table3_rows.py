@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from heedful.config_loading import merge, nearest, settle
 from heedful.errors import ConfigError
 from heedful.paper.experiment_io import check_choice
-from heedful.request import merge, nearest, settle
 
 SCALES = ("cheap", "paper")
 BIG_BUDGET = 3

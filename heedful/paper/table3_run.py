@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config
+from heedful.config_loading import settle
 from heedful.errors import HeedfulError, TrainingError
-from heedful.examining import translate_pairs
 from heedful.paper.experiment_io import write_json
-from heedful.request import settle
-from heedful.workflow import complete, open_run, set_up
+from heedful.training_pipeline import complete, open_run, set_up
+from heedful.validation_bleu import translate_pairs
 
 if TYPE_CHECKING:
     from heedful.data.prepare import Prepared
@@ -35,7 +35,7 @@ INTERRUPTED = 130
 
 def run(directory: Path) -> int:
     """Do what `run.json` says, or go on with it, and return the exit code."""
-    from heedful.build import num_parameters
+    from heedful.build_model import num_parameters
     from heedful.data.prepare import Prepared
 
     began = time.perf_counter()
@@ -84,8 +84,8 @@ def train(config: Config, prepared: Prepared) -> TrainingLoop:
 
 def scores_of(config: Config, prepared: Prepared, loop: TrainingLoop, sentences: int | None) -> list[dict[str, Any]]:
     """BLEU of the published model on valid and on each test corpus, by target language."""
-    from heedful.checkpoint import load_model
     from heedful.evaluation.score import score
+    from heedful.model_dir import load_model
 
     model = load_model(config.output, device=loop.device).model
     scores = []

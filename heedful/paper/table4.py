@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config
+from heedful.config_loading import from_mapping, merge, settle, to_mapping
 from heedful.errors import ConfigError
 from heedful.evaluation.evalb import SHORT, score_trees, summarise
 from heedful.paper.experiment_io import (
@@ -31,9 +32,8 @@ from heedful.paper.parsing.linearize import KINDS, ONE_FOR_ALL, WordSymbols, lin
 from heedful.paper.parsing.parser import Guess, Parser
 from heedful.paper.parsing.valid_f1 import evenly, f1_on_valid
 from heedful.paper.table4_report import LANGUAGES, markdown
-from heedful.request import from_mapping, merge, settle, to_mapping
 from heedful.text.parse_trees import Tree, read_trees, with_tags, write_tree
-from heedful.workflow import Request, TrainingResult, as_mapping, train
+from heedful.training_pipeline import Request, TrainingResult, as_mapping, train
 
 if TYPE_CHECKING:
     import torch
@@ -141,7 +141,7 @@ def run_table4(
     ("tags"); None: its number, or "xx" with `paper`. `brackets`: "forced" lets the search write whole trees only,
     "free" lets it write anything, "both" does one after the other. Of an interrupted training `complete` is False.
     """
-    from heedful.build import resolve_device
+    from heedful.build_model import resolve_device
     from heedful.training.report import ConsoleReporter
 
     words = words or ("xx" if paper else "index")
@@ -290,7 +290,7 @@ def write_guesses(path: Path, guesses: Sequence[Guess], gold: Sequence[Tree]) ->
 
 def heading(output: Path, ended: TrainingResult, device: torch.device, command: str | None) -> dict[str, Any]:
     """All of the results but the tests: what was trained, where, with what."""
-    from heedful.checkpoint import describe
+    from heedful.model_dir import describe
 
     found: dict[str, Any] = describe(output / "model")
     config = from_mapping(Config, found["config"])

@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.build import build_model
+from heedful.build_model import build_model
 from heedful.config import Config, ModelConfig
-from heedful.foreseeing import rows_per_step
 from heedful.model.transformer import Transformer
+from heedful.run_plan import rows_per_step
 
 
 def row_flops(config: ModelConfig, width: int) -> int:

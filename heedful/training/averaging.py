@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.checkpoint import describe, load_model, load_weights, save_model
 from heedful.errors import ConfigError
+from heedful.model_dir import describe, load_model, load_weights, save_model
 from heedful.training.distributed import local
 
 Weights = dict[str, Tensor]

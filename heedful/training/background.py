@@ -24,7 +24,7 @@ from typing import Any
 
 import heedful.errors
 from heedful.config import Config, TrainingConfig
-from heedful.request import settle, to_mapping
+from heedful.config_loading import settle, to_mapping
 from heedful.training.caches import is_compiled
 
 WORTHWHILE_BYTES = 32 << 20
@@ -157,7 +157,7 @@ def _listen(pipe: Any, lines: queue.SimpleQueue[bytes]) -> None:
 
 def rehearse(config: Config, rows: int, width: int) -> None:
     """One update of a new model by the step that training will use, on the largest batch there can be."""
-    from heedful.build import resolve_device
+    from heedful.build_model import resolve_device
     from heedful.data.stream import worst_batch
     from heedful.training.distributed import World
     from heedful.training.placing import place_model

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from heedful.build import resolve_device
+from heedful.build_model import resolve_device
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, ElsewhereError, HeedfulError, TrainingError
 from heedful.model.layers import DecoderLayer, EncoderLayer

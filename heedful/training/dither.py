@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.checkpoint.compact import KEPT, dithered
+from heedful.model_dir.int8_weights import KEPT, dithered
 from heedful.training.distributed import local
 
 

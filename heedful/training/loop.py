@@ -13,12 +13,12 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
-from heedful.checkpoint.weights import save_tensors
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.prefetch import prefetch
 from heedful.data.stream import BatchStream, Position
 from heedful.errors import TrainingError
+from heedful.model_dir.weights import save_tensors
 from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
 from heedful.training.best import Best
 from heedful.training.distributed import World, is_divided, local, own_seed, put_weights, whole_weights

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.shapes import Float, Int
+from heedful.tensor_types import Float, Int
 
 IGNORED = -100
 

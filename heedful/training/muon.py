@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ConfigError
 from heedful.model.layers import DecoderLayer, EncoderLayer
-from heedful.shapes import Float
+from heedful.tensor_types import Float
 
 MOMENTUM = 0.95
 COEFFICIENTS, NUM_ITERATIONS = (3.4445, -4.7750, 2.0315), 5

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from heedful.build import build_model
-from heedful.checkpoint.weights import put_stored
+from heedful.build_model import build_model
 from heedful.config import Config, ModelConfig
+from heedful.model_dir.weights import put_stored
 from heedful.training.distributed import World, is_divided, own_seed, whole_weights
 from heedful.training.report import Reporter
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import Config
+from heedful.config_loading import to_mapping
 from heedful.errors import TrainingError
-from heedful.request import to_mapping
 from heedful.training.state import write_durably
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")

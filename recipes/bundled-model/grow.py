@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from heedful.build import build_model
-from heedful.checkpoint.model import load_model, save_model
+from heedful.build_model import build_model
+from heedful.model_dir.save_load import load_model, save_model
 
 
 def places_of(old: int, new: int) -> list[int | None]:

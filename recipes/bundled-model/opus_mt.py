@@ -155,7 +155,7 @@ def load_teacher(folder: Path, device: str) -> tuple[Any, Any, list[str]]:
     """The model, the tokens that its search must know, and its pieces."""
     import torch
 
-    from heedful.build import build_model
+    from heedful.build_model import build_model
     from heedful.config import ModelConfig
     from heedful.decoding.special_tokens import SpecialTokens
 

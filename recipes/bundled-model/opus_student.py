@@ -173,9 +173,9 @@ def make(package: Path, out: Path, *, chinese: list[Path], english: list[Path], 
     import torch
     from sentencepiece import sentencepiece_model_pb2
 
-    from heedful.build import build_model
-    from heedful.checkpoint.model import save_model
+    from heedful.build_model import build_model
     from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
+    from heedful.model_dir.save_load import save_model
     from heedful.text.tokenizer import Tokenizer
 
     arrays, pieces, model = read_package(package)

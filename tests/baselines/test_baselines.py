@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from heedful.build import build_model
+from heedful.build_model import build_model
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 

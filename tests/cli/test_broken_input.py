@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.checkpoint.directory import sha256
+from heedful.model_dir.files import sha256
 from tests.cli.program import TINY, Corpus, Inside
 
 DIGITS = b"".join(b"%d %d\n" % (number, number + 7) for number in range(100))

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import heedful
-from heedful.cli.flags import complete_request, fold, search_settings, settings_of
+from heedful.cli.overrides import complete_request, fold, search_settings, settings_of
 from heedful.config import Config
+from heedful.config_loading import from_mapping, settle
 from heedful.errors import ConfigError
-from heedful.request import from_mapping, settle
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 
 VERBS = ("train", "translate", "score", "evaluate", "prepare", "average", "info")
@@ -98,7 +98,7 @@ def test_version(inside: Inside) -> None:
 def test_what_cannot_be_meant_is_one_message(
     inside: Inside, arguments: Sequence[str], words: Sequence[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("heedful.checkpoint.finding.BOX", tmp_path / "no box")
+    monkeypatch.setattr("heedful.model_dir.registry.BUNDLED", tmp_path / "no box")
     inside(*arguments).refused(*words)
 
 
@@ -166,8 +166,8 @@ def test_an_unexpected_error_keeps_its_traceback(inside: Inside, monkeypatch: py
     def fail(*arguments: object, **more: object) -> None:
         raise ZeroDivisionError("a mistake in the program")
 
-    monkeypatch.setattr("heedful.cli.models.rows_of", fail)
-    monkeypatch.setattr("heedful.checkpoint.describe", lambda directory: {})
+    monkeypatch.setattr("heedful.cli.info.rows_of", fail)
+    monkeypatch.setattr("heedful.model_dir.describe", lambda directory: {})
     from heedful.cli import run as run_program
 
     with pytest.raises(ZeroDivisionError):
@@ -178,7 +178,7 @@ def test_interrupting_is_quiet(inside: Inside, monkeypatch: pytest.MonkeyPatch) 
     def interrupt(directory: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("heedful.checkpoint.describe", interrupt)
+    monkeypatch.setattr("heedful.model_dir.describe", interrupt)
     ended = inside("info", ".")
     assert (ended.code, ended.out, ended.error) == (130, "", "")
 
@@ -187,7 +187,7 @@ def test_errors_of_the_system_name_the_file(inside: Inside, monkeypatch: pytest.
     def refuse(directory: Path) -> None:
         raise PermissionError(13, "Permission denied", "some/file")
 
-    monkeypatch.setattr("heedful.checkpoint.describe", refuse)
+    monkeypatch.setattr("heedful.model_dir.describe", refuse)
     inside("info", ".").refused("some/file", "Permission denied")
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from heedful.config import Config, CorpusConfig, DataConfig, TokenizerConfig
+from heedful.config_loading import from_mapping
 from heedful.data.order import EpochOrder
 from heedful.data.prepare import Prepared, prepare
 from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import ConfigError
-from heedful.request import from_mapping
 from heedful.text.tokenizer import Tokenizer
 
 WORDS = {

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.checkpoint import load_model
-from heedful.checkpoint.alignment import AlignmentSource
-from heedful.checkpoint.finding import box_model
 from heedful.decoding.alignment_selection import (
     PairOfIds,
     agreements,
@@ -26,6 +23,9 @@ from heedful.decoding.alignment_selection import (
 from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
+from heedful.model_dir import load_model
+from heedful.model_dir.alignment_source import AlignmentSource
+from heedful.model_dir.registry import bundled_model
 from heedful.native import available
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
@@ -75,7 +75,7 @@ def test_prefixes_and_several_sentences_and_a_cut_end_are_aligned(engine: str) -
 
 
 def test_the_choice_without_gold_is_the_best_by_gold() -> None:
-    box = box_model()
+    box = bundled_model()
     assert box is not None
     loaded = load_model(box)
     tokenizer = loaded.tokenizer
@@ -117,7 +117,7 @@ def test_links_are_those_on_which_both_directions_agree() -> None:
 
 
 def test_a_model_without_attention_has_no_choice() -> None:
-    box = box_model()
+    box = bundled_model()
     assert box is not None
     tokenizer = load_model(box).tokenizer
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from heedful.build import build_model
+from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.batching import even_width, make_even_batches
 from heedful.decoding.engines.interface import Job, Outcome

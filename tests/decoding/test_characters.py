@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_captured import TINY, found_by
 
-from heedful.checkpoint.shortlist import Shortlist
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job
 from heedful.decoding.engines.native_engine import Native
@@ -26,6 +25,7 @@ from heedful.decoding.special_tokens import SpecialTokens
 from heedful.decoding.translator import Translator
 from heedful.decoding.utf8_automaton import is_whole
 from heedful.model.transformer import Transformer
+from heedful.model_dir.shortlist import Shortlist
 from heedful.native import NativeEngine, available
 from heedful.native.convert import convert, shape_of
 from heedful.native.weight_file import write_weight_file

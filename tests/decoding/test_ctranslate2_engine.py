@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.checkpoint import save_model
-from heedful.checkpoint.alignment import KEY, AlignmentSource
-from heedful.checkpoint.arrays import ModelArrays
-from heedful.checkpoint.ctranslate2_format import ctranslate2_files
 from heedful.config import Config, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.decoding import beam
 from heedful.decoding.constraints import Constraints
@@ -27,6 +23,10 @@ from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.model.transformer import Transformer
+from heedful.model_dir import save_model
+from heedful.model_dir.alignment_source import KEY, AlignmentSource
+from heedful.model_dir.ctranslate2_format import ctranslate2_files
+from heedful.model_dir.numpy_reader import ModelArrays
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 from tests.small_models import VARIANTS, build
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.checkpoint import save_model
-from heedful.checkpoint.alignment import KEY, AlignmentSource
-from heedful.checkpoint.model import save_details
 from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.decoding.files.job import Task
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
+from heedful.model_dir import save_model
+from heedful.model_dir.alignment_source import KEY, AlignmentSource
+from heedful.model_dir.save_load import save_details
 from heedful.native import Availability, available
 from heedful.text.tokenizer import train_tokenizer
 

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from heedful.checkpoint.finding import box_model
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Outcome
 from heedful.decoding.span_masking import cells_of, keeps_spans, pieces_of, remasked, restored, split_cells
 from heedful.decoding.text_splitting import Segment, SplitRule, join_text
 from heedful.decoding.translation import Hypothesis
 from heedful.decoding.translator import Translator
+from heedful.model_dir.registry import bundled_model
 from heedful.native import available
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Directions
@@ -37,12 +37,12 @@ SPANS = {
 
 @pytest.fixture(scope="module", params=ENGINES)
 def translator(request):
-    return Translator.load(box_model(), engine=request.param)
+    return Translator.load(bundled_model(), engine=request.param)
 
 
 @pytest.fixture(scope="module")
 def native():
-    return Translator.load(box_model())
+    return Translator.load(bundled_model())
 
 
 def translate(translator, *texts, target="de", **settings):
@@ -161,7 +161,7 @@ class Forgetful:
 
 @pytest.mark.parametrize(("forms", "sentences"), [("{", 1), ("{<", 2)])
 def test_lost_masks_are_tried_in_another_form_and_then_in_pieces(forms, sentences):
-    translator = Translator.load(box_model())
+    translator = Translator.load(bundled_model())
     translator.engine = Forgetful(translator.engine, translator.tokenizer, forms)
     text = "The weather is fine at https://a.de/b and my sister lives in the city {name}."
     (found,) = translator.translate([text], source_language="en", target_language="de", align=True)

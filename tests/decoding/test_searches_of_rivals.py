@@ -8,7 +8,7 @@ import pytest
 import torch
 from table_models import BOS, SPECIAL, batch_of, exhaustive, naive_beam
 
-from heedful.build import build_model
+from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding import beam
 

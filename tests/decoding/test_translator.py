@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_models import CopyModel, TableModel
 
-from heedful.checkpoint import save_model
 from heedful.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.batching import make_batches
 from heedful.decoding.tokenizer_cache import Spelling
 from heedful.decoding.translator import Translator, best_combinations
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer
+from heedful.model_dir import save_model
 from heedful.text.tokenizer import train_tokenizer
 
 WORDS = "the cat sat on a mat . der hund lief in das haus , und die katze schlief !".split()

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.checkpoint.finding import box_model
 from heedful.decoding.translator import Translator
 from heedful.decoding.word_alignment import align_words, locate, words_of
+from heedful.model_dir.registry import bundled_model
 from heedful.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.load(box_model())
+    return Tokenizer.load(bundled_model())
 
 
 def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -48,7 +48,7 @@ def test_each_chinese_subword_is_a_word(tokenizer: Tokenizer) -> None:
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_subwords_cover_every_visible_character_in_order(text: str) -> None:
-    tokenizer = Tokenizer.load(box_model())
+    tokenizer = Tokenizer.load(bundled_model())
     places = locate(text, pieces(tokenizer, text))
     assert [place for place in places if place[0] < place[1]] == sorted(p for p in places if p[0] < p[1])
     covered = {character for start, end in places for character in range(start, end)}

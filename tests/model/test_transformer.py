@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.build import build_model, num_parameters
+from heedful.build_model import build_model, num_parameters
 from heedful.config import ModelConfig
+from heedful.config_loading import settle
 from heedful.model.positions import sinusoidal_encoding
 from heedful.model.transformer import Transformer
-from heedful.request import settle
 from tests.small_models import SMALL, VARIANTS, build, random_tokens
 
 

@@ -21,10 +21,10 @@ from native_models import (
     torch_search,
 )
 
-from heedful.checkpoint.alignment import AlignmentSource
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.errors import ConfigError, DecodingError
+from heedful.model_dir.alignment_source import AlignmentSource
 from heedful.native import NativeEngine, available
 from heedful.native.engine import dealt_out
 

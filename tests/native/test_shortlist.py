@@ -10,11 +10,11 @@ import pytest
 import torch
 from native_models import BOS, EOS, PAD, SPECIAL, UNK, engine_of, random_model, random_sources, small_config
 
-from heedful.checkpoint.shortlist import Shortlist
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy
 from heedful.decoding.batching import pad
 from heedful.errors import ConfigError, DecodingError
+from heedful.model_dir.shortlist import Shortlist
 from heedful.native import NativeEngine, available
 from heedful.native.bindings import kernel_names
 

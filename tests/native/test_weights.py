@@ -13,11 +13,11 @@ import pytest
 import torch
 from native_models import SPECIAL, random_model, random_sources, small_config, torch_search, weight_file
 
-from heedful.checkpoint import save_model
-from heedful.checkpoint.arrays import read_weights
-from heedful.checkpoint.shortlist import Shortlist, save_shortlist
 from heedful.config import Config, DecodingConfig, TokenizerConfig
 from heedful.errors import ConfigError, ModelDirectoryError
+from heedful.model_dir import save_model
+from heedful.model_dir.numpy_reader import read_weights
+from heedful.model_dir.shortlist import Shortlist, save_shortlist
 from heedful.native import NativeEngine, available
 from heedful.native.convert import native_weights
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
@@ -212,7 +212,7 @@ def test_a_model_directory_is_translated_without_torch(directory: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    from heedful.checkpoint import load_model
+    from heedful.model_dir import load_model
 
     expected = torch_search(load_model(directory).model, [[9, 8, 7, 3]], DecodingConfig(), [9])
     assert done.stdout.strip() == str(expected[0][0].tokens)

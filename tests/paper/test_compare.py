@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import torch
 
-from heedful.build import build_model
+from heedful.build_model import build_model
 from heedful.config import ModelConfig
+from heedful.config_loading import settle
 from heedful.errors import ConfigError
 from heedful.paper.compare import compare, make_plan
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
 from heedful.paper.profiling import MOST_PASSES, Memory, decode, measured_memory, read_course, resident_bytes
 from heedful.paper.svg_charts import Line, bar_chart, line_chart, short, ticks, visible
 from heedful.paper.systems import MEANINGLESS, TOLERANCE, differences, equal_width, num_parameters_of, parse_systems
-from heedful.request import settle
 from heedful.text.preflight import TrainingPair
 
 STEPS = 8
@@ -99,8 +99,8 @@ def test_every_number_is_there_for_every_system(finished: Path) -> None:
 
 
 def test_rivals_have_as_many_parameters_and_really_are_these_models(finished: Path) -> None:
-    from heedful.build import num_parameters
-    from heedful.checkpoint import load_model
+    from heedful.build_model import num_parameters
+    from heedful.model_dir import load_model
 
     systems = results_of(finished)["systems"]
     for one in systems:
@@ -186,13 +186,13 @@ def test_what_is_there_is_never_replaced_unasked(
 
 def test_an_interrupted_comparison_goes_on(corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal during the second system ends the comparison; --resume trains what is left, and only that."""
-    from heedful import workflow
+    from heedful import training_pipeline
 
     trained: list[str] = []
 
-    def stopped_in_second(request: dict[str, Any], **named: Any) -> workflow.TrainingResult:
+    def stopped_in_second(request: dict[str, Any], **named: Any) -> training_pipeline.TrainingResult:
         trained.append(Path(request["output"]).name)
-        ended = workflow.train(request, **named)
+        ended = training_pipeline.train(request, **named)
         return replace(ended, stopped_by="SIGINT") if len(trained) == 2 else ended
 
     monkeypatch.setattr("heedful.paper.compare.train", stopped_in_second)

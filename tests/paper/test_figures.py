@@ -12,11 +12,12 @@ import pytest
 import torch
 from matplotlib import font_manager
 
-from heedful.build import build_model, num_parameters
-from heedful.checkpoint import save_model
+from heedful.build_model import build_model, num_parameters
 from heedful.cli import run
 from heedful.config import Config, ModelConfig
+from heedful.config_loading import from_mapping, settle
 from heedful.errors import ConfigError, DecodingError
+from heedful.model_dir import save_model
 from heedful.paper import fonts, table1_plot
 from heedful.paper.figures import (
     architecture,
@@ -30,7 +31,6 @@ from heedful.paper.figures import (
 )
 from heedful.paper.figures.registry import WORDS, Runs, choose_figures, draw_figures
 from heedful.paper.plot_style import new_figure, save, styled
-from heedful.request import from_mapping, settle
 from heedful.text.tokenizer import train_tokenizer
 
 # ---- fonts and words -------------------------------------------------------------------------------------------------

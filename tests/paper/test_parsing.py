@@ -14,6 +14,7 @@ from toy_trees import toy_trees
 
 from heedful import cli
 from heedful.config import TokenizerConfig
+from heedful.config_loading import settle
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.evaluation.evalb import score_trees, summarise
@@ -21,7 +22,6 @@ from heedful.paper.parsing.linearize import KINDS, ONE_FOR_ALL, WordSymbols, lin
 from heedful.paper.parsing.parser import Guess, Parser, bracket_symbols
 from heedful.paper.table4 import Treebanks, parsing_request, run_table4, set_name, tag_accuracy
 from heedful.paper.table4_report import PAPER_ROWS, WORDS
-from heedful.request import settle
 from heedful.text.parse_trees import Span, Tree, plain, read_guesses, read_tree, read_trees
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 

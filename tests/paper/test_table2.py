@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from heedful.build import num_parameters
+from heedful.build_model import num_parameters
 from heedful.config import Config, ModelConfig, TrainingConfig
+from heedful.config_loading import settle
 from heedful.errors import ConfigError
 from heedful.paper.table2 import changed, num_averaged, read_recipe, vocab_size_asked
 from heedful.paper.table2_published import ROWS, estimated_flops
 from heedful.paper.table2_report import LANGUAGES, WORDS, markdown, remarks, scores_table, table
 from heedful.paper.training_flops import row_flops, step_flops
-from heedful.request import settle
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -140,7 +140,7 @@ def test_how_many_checkpoints_are_averaged() -> None:
 
 
 def test_every_number_is_there(finished: Path) -> None:
-    from heedful.checkpoint import load_model
+    from heedful.model_dir import load_model
 
     results = results_of(finished)
     loaded = load_model(finished / "model")

@@ -18,6 +18,7 @@ import torch
 
 from heedful import cli
 from heedful.config import ModelConfig
+from heedful.config_loading import settle
 from heedful.errors import ConfigError
 from heedful.paper.sweep import Sweep, threads_each
 from heedful.paper.systems import num_parameters_of
@@ -44,7 +45,6 @@ from heedful.paper.table3_rows import (
     row_request,
 )
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN, evenly
-from heedful.request import settle
 from heedful.text.preflight import TrainingPair
 from heedful.training.report import ConsoleReporter
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.checkpoint.directory import sha256
-from heedful.checkpoint.model import load_model
+from heedful.model_dir.files import sha256
+from heedful.model_dir.save_load import load_model
 from tests.recipes.recipe_scripts import script
 
 ROOT = Path(__file__).resolve().parents[2]
-BUNDLED = ROOT / "heedful/box/en-de-zh"
+BUNDLED = ROOT / "heedful/bundled/en-de-zh"
 WIDTH, INNER, LAYERS = 16, 24, 2
 LINES = ["the cat sat on the mat", "a dog ran", "the mat", "dogs and cats ran on and on"]
 

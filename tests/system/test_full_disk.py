@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.checkpoint import verify
+from heedful.model_dir import verify
 
 ROOT = Path(__file__).parents[2]
 SHAPE = ["--preset", "tiny", "--model.d_model=16", "--model.num_heads=2", "--data.workers=1", "--steps", "6"]

@@ -16,7 +16,7 @@ import pytest
 import torch
 import yaml
 
-from heedful.checkpoint import load_weights
+from heedful.model_dir import load_weights
 
 ROOT = Path(__file__).parents[2]
 WORDS = "red blue green cat dog bird runs sits eats one two three".split()

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from small_runs import ALONE, WIDTH, copying_store
 
-from heedful import workflow
+from heedful import training_pipeline
 from heedful.config import TrainingConfig
 from heedful.data.arranged import arrange
 from heedful.errors import ConfigError
@@ -141,7 +141,7 @@ def losses_of(output: Path) -> dict[int, float]:
 
 def test_a_killed_rank_is_started_again_and_nobody_can_tell(tmp_path: Path) -> None:
     """Rank 1 gets SIGKILL; torchrun starts both again, without --resume on the command line, and they go on."""
-    workflow.train(write_request(tmp_path, tmp_path / "alone"), quiet=True)
+    training_pipeline.train(write_request(tmp_path, tmp_path / "alone"), quiet=True)
     request = write_request(tmp_path, tmp_path / "killed")
     ended = torchrun(2, HERE / "dying_rank.py", "train", request, max_restarts=1)
     assert ended.returncode == 0, ended.stderr

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from heedful import workflow
-from heedful.checkpoint import load_weights
+from heedful import training_pipeline
 from heedful.config import TrainingConfig
+from heedful.config_loading import settle, to_mapping
 from heedful.data.prepare import Prepared
-from heedful.request import settle, to_mapping
+from heedful.model_dir import load_weights
 from heedful.training import background, caches
 from heedful.training.background import Background, Compiler
 from heedful.training.caches import FOLDERS, is_compiled, keep_compiled_code
@@ -106,7 +106,7 @@ def test_the_line_names_every_part() -> None:
 
 def test_a_run_tells_the_time_to_its_first_step_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = request_for(tmp_path, tmp_path / "run")
-    first_step = workflow.train(request).first_step
+    first_step = training_pipeline.train(request).first_step
     assert first_step is not None
     assert list(first_step.parts) == [*ALWAYS, *LAST]
     assert all(seconds >= 0 for seconds in first_step.parts.values())
@@ -117,11 +117,13 @@ def test_a_run_tells_the_time_to_its_first_step_everywhere(tmp_path: Path, capsy
     config = json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))
     assert config["details"]["training"]["first_step"] == asdict(first_step)
 
-    again = workflow.train({**request, "training": {**request["training"], "steps": 4}}, resume=True, quiet=True)
+    again = training_pipeline.train(
+        {**request, "training": {**request["training"], "steps": 4}}, resume=True, quiet=True
+    )
     assert again.first_step is not None
     assert again.first_step.step == 4
     assert "tokenising" not in again.first_step.parts  # the corpora were prepared already
-    assert workflow.train(request, resume=True, quiet=True).first_step is None  # nothing was left to do
+    assert training_pipeline.train(request, resume=True, quiet=True).first_step is None  # nothing was left to do
 
 
 # ---------------------------------------------------------------------- compiling beside the preparing
@@ -131,7 +133,7 @@ def test_a_step_compiled_beside_the_preparing_changes_no_bit(
     tmp_path: Path, eager: list[Remembered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = request_for(tmp_path, tmp_path / "beside")
-    result = workflow.train(request, quiet=True)
+    result = training_pipeline.train(request, quiet=True)
     [compiler] = eager
     assert compiler.is_done  # the same step worked once in the other process
     assert compiler.process.poll() is not None
@@ -139,17 +141,17 @@ def test_a_step_compiled_beside_the_preparing_changes_no_bit(
     assert list(result.first_step.parts) == [*ALWAYS, "waiting_for_the_compiler", *LAST]
 
     prepared = Prepared.open(tmp_path / "beside" / "training" / "data")
-    config = workflow.complete(request, settle(request, "base"), prepared)
+    config = training_pipeline.complete(request, settle(request, "base"), prepared)
     guessed, known = compiler.jobs
     assert guessed == known
     assert known["config"]["model"] == to_mapping(config)["model"]
     assert (known["rows"], known["width"]) == (256 // prepared.row_width, prepared.row_width)
 
     monkeypatch.setattr(background, "WORTHWHILE_BYTES", 1 << 60)
-    workflow.train({**request, "output": str(tmp_path / "alone")}, quiet=True)
+    training_pipeline.train({**request, "output": str(tmp_path / "alone")}, quiet=True)
     monkeypatch.setattr(background, "WORTHWHILE_BYTES", 0)
     again = {**request, "output": str(tmp_path / "again"), "data": {"prepared": str(prepared.directory)}}
-    workflow.train(again, quiet=True)
+    training_pipeline.train(again, quiet=True)
     assert len(eager) == 1  # corpora too small, and none to prepare
     assert same_weights(tmp_path / "beside", tmp_path / "alone")
     assert same_weights(tmp_path / "beside", tmp_path / "again")
@@ -159,10 +161,10 @@ def test_a_run_goes_on_when_the_other_process_does_not(
     tmp_path: Path, eager: list[Remembered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert workflow.train(request_for(tmp_path, tmp_path / "run"), quiet=True).steps == 3
+    assert training_pipeline.train(request_for(tmp_path, tmp_path / "run"), quiet=True).steps == 3
     assert not eager[0].is_done
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert workflow.train(request_for(tmp_path, tmp_path / "other"), quiet=True).steps == 3
+    assert training_pipeline.train(request_for(tmp_path, tmp_path / "other"), quiet=True).steps == 3
     assert len(eager) == 1
 
 

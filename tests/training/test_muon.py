@@ -12,10 +12,10 @@ import torch
 from small_runs import CPU, MODEL, Recorder, build, copying_store, make_loop, random_batch, same
 from torch import Tensor, nn
 
-from heedful.build import build_model
+from heedful.build_model import build_model
 from heedful.config import ModelConfig, TrainingConfig
+from heedful.config_loading import from_mapping
 from heedful.errors import ConfigError
-from heedful.request import from_mapping
 from heedful.training import muon
 from heedful.training.optimizer import build_optimizer, optimizer_tensors, set_learning_rate
 from heedful.training.state import load_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from heedful.cli.flags import Verb
+from heedful.cli.overrides import Verb
 from heedful.cli.paper.figures import figures
 from heedful.cli.paper.table1 import table1
 from heedful.cli.paper.table2 import table2

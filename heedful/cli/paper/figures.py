@@ -43,14 +43,14 @@ def figures(
     heedful paper figures -o figures --only norm_training --steps 1000
     heedful paper figures -o figures -m model --sentence "Where is Tom?" --layer 2 --head 1 --head 3
     """
-    from heedful.build import resolve_device
-    from heedful.checkpoint import describe
+    from heedful.build_model import resolve_device
     from heedful.config import Config
+    from heedful.config_loading import from_mapping, settle
+    from heedful.model_dir import describe
     from heedful.paper.experiment_io import refuse_ranks
     from heedful.paper.figures.attention import look
     from heedful.paper.figures.norm_training import STEPS
     from heedful.paper.figures.registry import Runs, choose_figures, draw_figures
-    from heedful.request import from_mapping, settle
     from heedful.training.report import ConsoleReporter
 
     refuse_ranks("folder of figures")

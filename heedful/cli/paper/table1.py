@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import command_line
+from heedful.cli.overrides import command_line
 from heedful.errors import ConfigError
 
 MEASURED = {
@@ -48,7 +48,7 @@ def table1(
     heedful paper table1 -o table1 --quick --json
     heedful paper table1 -o table1 --lengths 16,64,256,1024 --widths 64,256 --device cpu
     """
-    from heedful.build import resolve_device
+    from heedful.build_model import resolve_device
     from heedful.paper.table1 import default_sweep
     from heedful.paper.table1_plot import run_table1
 

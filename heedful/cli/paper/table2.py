@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import command_line, request_of
-from heedful.cli.outcome import INTERRUPTED
+from heedful.cli.exit_codes import INTERRUPTED
+from heedful.cli.overrides import command_line, request_of
 
 WIDTH = 160  # of the tables where nobody watches
 Recipe = Annotated[str, typer.Option(metavar="NAME", help="The paper's base or big model.")]

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import command_line, request_of
-from heedful.cli.outcome import INTERRUPTED
+from heedful.cli.exit_codes import INTERRUPTED
+from heedful.cli.overrides import command_line, request_of
 
 SOME_FAILED = 1
 

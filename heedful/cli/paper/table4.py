@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.flags import command_line, own_model_directory, search_settings, settings_of
-from heedful.cli.outcome import INTERRUPTED
+from heedful.cli.exit_codes import INTERRUPTED
+from heedful.cli.overrides import command_line, own_model_directory, search_settings, settings_of
+from heedful.config_loading import settle
 from heedful.errors import ConfigError
-from heedful.request import settle
 
 FIGURES = ("f1", "precision", "recall", "exact", "crossing", "no_crossing")
 TREES, SIZE = "Treebanks", "Size"
@@ -169,7 +169,7 @@ def parse(
         raise ConfigError("give sentences as arguments or a file with -i, not both.")
     search = search_settings(settings, beam_size=beam_size)
     directory = own_model_directory(model, "that parses")
-    from heedful.cli.lines import chunks_of
+    from heedful.cli.line_io import chunks_of
     from heedful.paper.parsing.parser import Parser
     from heedful.text.parse_trees import draw_tree, write_tree
 

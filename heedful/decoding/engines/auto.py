@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from heedful.checkpoint import directory as files_of
-from heedful.checkpoint.arrays import ModelArrays
-from heedful.checkpoint.model import read_record
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome
 from heedful.decoding.engines.native_engine import Native, load_native
 from heedful.errors import ConfigError
+from heedful.model_dir import files as model_files
+from heedful.model_dir.numpy_reader import ModelArrays
+from heedful.model_dir.save_load import read_record
 from heedful.native import available
 from heedful.native.convert import check_supported
 
@@ -72,7 +72,7 @@ def suits_native(path: str | Path, *, device: str, quantization: str | None) -> 
     if quantization == "float32":  # with AVX-512 native is no slower, with AVX2 several times: torch is good on both
         return False
     try:
-        check_supported(files_of.steady(path, read_record)[0].model)
+        check_supported(model_files.steady(path, read_record)[0].model)
     except ConfigError:
         return False
     return True
@@ -84,7 +84,7 @@ def has_gpu() -> bool:
     shown = [path for path in GPU_FILES if Path(path).exists()]
     if sys.platform == "linux" and (not shown or (hidden and "/dev/kfd" not in shown)):
         return False
-    from heedful.build import resolve_device
+    from heedful.build_model import resolve_device
 
     found: Any = resolve_device("auto")
     return bool(found.type != "cpu")

@@ -19,10 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heedful.checkpoint.arrays import ModelArrays, load_arrays
-from heedful.checkpoint.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
-from heedful.checkpoint.exported import RECORD, read_exported
-from heedful.checkpoint.shortlist import read_shortlist
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.length_penalty import length_penalty
@@ -30,6 +26,10 @@ from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.translation import Hypothesis
 from heedful.decoding.utf8_automaton import is_whole
 from heedful.errors import ConfigError, DecodingError
+from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
+from heedful.model_dir.ctranslate2_record import RECORD, read_exported
+from heedful.model_dir.numpy_reader import ModelArrays, load_arrays
+from heedful.model_dir.shortlist import read_shortlist
 from heedful.text.tokenizer import Tokenizer
 
 PATIENCE, LONG_PATIENCE = 4, 32

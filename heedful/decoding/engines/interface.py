@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from heedful.config import DecodingConfig
+from heedful.config_loading import nearest
 from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError
-from heedful.request import nearest
 
 if TYPE_CHECKING:
     import numpy as np

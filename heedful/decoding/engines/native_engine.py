@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.checkpoint.alignment import AlignmentSource, default_source, recorded_source
-from heedful.checkpoint.arrays import ModelArrays, load_arrays
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError
+from heedful.model_dir.alignment_source import AlignmentSource, default_source, recorded_source
+from heedful.model_dir.numpy_reader import ModelArrays, load_arrays
 from heedful.native import NativeEngine, available
 from heedful.native.convert import PRECISIONS
 from heedful.text.tokenizer import Tokenizer

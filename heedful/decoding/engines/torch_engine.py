@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from heedful.checkpoint.alignment import AlignmentSource, default_source
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.batching import even_width, make_batches, make_even_batches, pad
@@ -21,6 +20,7 @@ from heedful.decoding.special_tokens import SpecialTokens
 from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError
 from heedful.model.seq2seq import Seq2Seq
+from heedful.model_dir.alignment_source import AlignmentSource, default_source
 
 SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
 

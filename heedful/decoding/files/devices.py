@@ -85,7 +85,7 @@ def device_kind(engine: str, device: str) -> str:
         from heedful.decoding.engines.ctranslate2_engine import ctranslate2_device, import_ctranslate2
 
         return ctranslate2_device(import_ctranslate2(), device)[0]
-    from heedful.build import resolve_device
+    from heedful.build_model import resolve_device
 
     return str(resolve_device(device).type)
 

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.checkpoint.exported import RECORD
-from heedful.checkpoint.identity import identify_model, read_directions
 from heedful.config import DecodingConfig
+from heedful.config_loading import from_mapping, to_mapping
 from heedful.decoding.engines.interface import choose_engine
 from heedful.decoding.files.line_chunks import Sizes, read_portions
 from heedful.decoding.translation import Translation
-from heedful.request import from_mapping, to_mapping
+from heedful.model_dir.ctranslate2_record import RECORD
+from heedful.model_dir.fingerprint import identify_model, read_directions
 from heedful.text.language_routing import LanguageEvidence
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from heedful.build import num_parameters
+from heedful.build_model import num_parameters
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer

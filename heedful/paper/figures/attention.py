@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from heedful.checkpoint import LoadedModel, load_model
 from heedful.decoding.forced_decoding import force
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.transformer import Transformer
+from heedful.model_dir import LoadedModel, load_model
 from heedful.paper.plot_style import in_language, new_figure
-from heedful.shapes import Float, Int
+from heedful.tensor_types import Float, Int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from heedful.model.masks import causal_mask, segment_mask
 from heedful.paper.plot_style import in_language, new_figure
-from heedful.shapes import Bool
+from heedful.tensor_types import Bool
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

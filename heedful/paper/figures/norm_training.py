@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from heedful.build import build_model
+from heedful.build_model import build_model
 from heedful.config import ModelConfig, TrainingConfig
+from heedful.config_loading import from_mapping
 from heedful.data.batch import Batch
 from heedful.paper.plot_style import in_language, new_figure
-from heedful.request import from_mapping
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.schedule import Schedule
 from heedful.training.step import TrainingStep
@@ -149,7 +149,7 @@ def results(curves: dict[str, Curves], *, device: torch.device, seed: int = SEED
     """The numbers of the figure as plain data, and with what they were made."""
     from datetime import UTC, datetime
 
-    from heedful.card import versions
+    from heedful.model_card import versions
     from heedful.paper.experiment_io import machine
 
     return {

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from heedful.model.norms import BatchNorm, LayerNorm, Norm
 from heedful.paper.plot_style import in_language, new_figure
-from heedful.shapes import Bool, Float
+from heedful.tensor_types import Bool, Float
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from heedful.model.positions import sinusoidal_encoding
 from heedful.paper.plot_style import in_language, new_figure
-from heedful.shapes import Float
+from heedful.tensor_types import Float
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

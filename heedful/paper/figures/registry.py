@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from heedful.config import ModelConfig
+from heedful.config_loading import nearest
 from heedful.errors import ConfigError
 from heedful.paper.figures import (
     architecture,
@@ -23,7 +24,6 @@ from heedful.paper.figures import (
     schedule_smoothing,
 )
 from heedful.paper.plot_style import LANGUAGES, Words, in_language, open_folder, save, styled
-from heedful.request import nearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from heedful.config import Config
     from heedful.data.prepare import Prepared
-    from heedful.examining import Look, MakeEvaluate
     from heedful.training.report import Evaluation
+    from heedful.validation_bleu import Look, MakeEvaluate
 
 T = TypeVar("T")
 SIGNATURE = "labelled brackets, COLLINS.prm, greedy, forced"

@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from heedful.config_loading import nearest
 from heedful.errors import ConfigError, DocumentError
-from heedful.request import nearest
 
 if TYPE_CHECKING:
     from heedful.text.documents.document import Document, MarkedText

@@ -1,0 +1,245 @@
+"""The model card: one page that says what a model is, what it was made of, and how well it does. Text in, text out.
+
+It is written from the configuration and from `details`, plain data in which every key may be absent:
+
+    num_parameters, weights_size
+    data       the preflight's report (`PreflightReport.to_dict`): what was read, kept and dropped, with checksums
+    training   {"steps": ..., "tokens": ..., "minutes": ..., "device": ..., "valid_loss": ...}: any names and numbers
+    versions   {"heedful": "0.1.0", "torch": "2.13.0", ...}
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from heedful.config import Config, ModelConfig
+from heedful.config_loading import to_mapping
+from heedful.text.corpus import short_name
+from heedful.text.language_routing import learned_directions, told_before
+
+NOT_STATED = "not stated"
+
+
+def model_card(config: Config, details: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> str:
+    """The card of a model in Markdown, with the front matter that model hubs read."""
+    sections = [
+        _front_matter(config, details, scores),
+        f"# {_inline(title(config, details))}\n\n{_summary(config, details)}",
+        f"## Use\n\n{_use(_languages(config, details)[1])}",
+        f"## Scores\n\n{_scores(scores, rounded='compact' in details)}",
+        f"## Data\n\n{_data(details.get('data'))}",
+        f"## Training\n\n{_table(('', ''), _rows(details.get('training')))}",
+        f"## Configuration\n\n{_fenced('yaml', _yaml(public_config(config)))}",
+        f"## Versions\n\n{_table(('', ''), _rows(details.get('versions')))}",
+        f"## Limitations\n\n{_limitations()}",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def title(config: Config, details: Mapping[str, Any]) -> str:
+    """The model's name, or what it translates when it has none."""
+    if config.name:
+        return config.name
+    sources, targets = _languages(config, details)
+    if sources and targets:
+        return f"Translation from {', '.join(sources)} to {', '.join(targets)}"
+    return "A text-to-text model"
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that had a hand in a model made here and now."""
+    from heedful import __version__
+
+    found = {"heedful": __version__, "python": platform.python_version()}
+    for package in ("torch", "sentencepiece", "sacrebleu", "safetensors", "numpy"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def public_config(config: Config) -> dict[str, Any]:
+    """The configuration for readers: without the folders of the machine it was made on."""
+    plain = to_mapping(config)
+    del plain["output"]
+    parts, keys = ("train", "valid", "test"), ("source", "target", "path")
+    names = file_names(corpus[key] for part in parts for corpus in plain["data"][part] for key in keys if corpus[key])
+    for part in parts:
+        for corpus in plain["data"][part]:
+            corpus.update({key: names[corpus[key]] for key in keys if corpus[key]})
+        plain["data"][part] = [{k: v for k, v in corpus.items() if v is not None} for corpus in plain["data"][part]]
+    plain["data"]["prepared"] = base_name(plain["data"]["prepared"])
+    plain["tokenizer"]["path"] = base_name(plain["tokenizer"]["path"])
+    plain["training"]["start_from"] = base_name(plain["training"]["start_from"])
+    return plain
+
+
+def file_names(paths: Iterable[str]) -> dict[str, str]:
+    """A name for each file of a corpus: its folder and itself; with one folder more where several would be the same."""
+    names = {path: short_name(path) for path in paths}
+    count = Counter(names.values())
+    return {path: name if count[name] == 1 else short_name(path, num_folders=2) for path, name in names.items()}
+
+
+def base_name(path: Any) -> Any:
+    """The last part of a path of any system."""
+    return path if path is None else str(path).replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+
+
+def _languages(config: Config, details: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    pairs = learned_directions(config.data, details)
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    return list(dict.fromkeys(filter(None, sources))), list(dict.fromkeys(filter(None, targets)))
+
+
+def _front_matter(config: Config, details: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> str:
+    sources, targets = _languages(config, details)
+    fields: dict[str, Any] = {
+        "language": list(dict.fromkeys([*sources, *targets])),
+        "license": config.licence or "unknown",
+        "library_name": "heedful",
+        "pipeline_tag": "translation",
+        "tags": ["translation", config.model.architecture, "heedful"],
+        "metrics": list(dict.fromkeys(_metric(score) for score in scores if score["value"] is not None)),
+    }
+    return f"---\n{_yaml({key: value for key, value in fields.items() if value})}---"
+
+
+def _metric(score: Mapping[str, Any]) -> str:
+    name = str(score.get("name", "")).lower()
+    return "chrf" if name.startswith("chrf") else {"exactmatch": "exact_match"}.get(name, name)
+
+
+def _summary(config: Config, details: Mapping[str, Any]) -> str:
+    model = config.model
+    layers = f"{model.num_encoder_layers} encoder and {model.num_decoder_layers} decoder layers"
+    vocabulary = f"{model.source_vocab_size:,} source and {model.target_vocab_size:,} target subwords"
+    if config.tokenizer.joint:
+        vocabulary = f"{model.target_vocab_size:,} subwords, shared by both sides"
+    rows = [
+        ("Direction", _direction(config, details)),
+        ("Model", f"{_kind(model)}, {layers}, width {model.d_model}"),
+        ("Parameters", _number(details.get("num_parameters", NOT_STATED))),
+        ("Vocabulary", vocabulary),
+        ("Longest sentence", f"{model.max_length:,} subwords"),
+        ("File of weights", _size(details.get("weights_size"))),
+        ("Licence", config.licence or NOT_STATED),
+    ]
+    return _table(("", ""), rows)
+
+
+def _direction(config: Config, details: Mapping[str, Any]) -> str:
+    pairs = learned_directions(config.data, details)
+    told = ", ".join(f"{pair.source or NOT_STATED} → {pair.target or NOT_STATED}" for pair in pairs)
+    return told + told_before(pairs, details)
+
+
+def _kind(model: ModelConfig) -> str:
+    """The architecture in words."""
+    if model.architecture == "recurrent":
+        manner = "Bahdanau's" if model.attention_scoring == "additive" else "Luong's"
+        return f"recurrent encoder-decoder ({model.cell.upper()}) with {manner} attention"
+    if model.architecture == "convolutional":
+        return f"convolutional encoder-decoder with kernels of {model.kernel_size}"
+    return f"encoder-decoder Transformer with {model.num_heads} heads"
+
+
+def _use(targets: Sequence[str]) -> str:
+    """How to translate; a model with several target languages is told one."""
+    told = targets[0] if len(targets) > 1 else None
+    asked, flag = (f', target_language="{told}"', f" --to {told}") if told else ("", "")
+    lines = (
+        "import heedful",
+        'translator = heedful.Translator.load("path/of/this/directory")',
+        f'print(translator.translate(["A sentence."]{asked})[0].text)',
+    )
+    shell = f'or `heedful translate -m path/of/this/directory{flag} "A sentence."` in a shell.'
+    return f"{_fenced('python', chr(10).join(lines))}\n\n{shell}"
+
+
+def _scores(scores: Sequence[Mapping[str, Any]], *, rounded: bool) -> str:
+    if not scores:
+        return "This model has not been scored."
+    rows = []
+    engines = any(score.get("engine") for score in scores)
+    for score in scores:
+        interval = score.get("interval")
+        within = f"{interval['low']:.2f}–{interval['high']:.2f}" if interval else ""
+        on = short_name(str(score["data"])) if score.get("data") else NOT_STATED
+        by = [score.get("engine") or NOT_STATED] if engines else []
+        value = "undefined" if score["value"] is None else f"{score['value']:.2f}"
+        value = f"{value} ({score['remark']})" if score.get("remark") else value
+        rows.append((score["name"], value, within, on, *by, f"`{score['signature']}`"))
+    head = ("Metric", "Value", "95 %", "On", *(["Engine"] if engines else []), "Signature")
+    table = _table(head, rows)
+    is_before = rounded and any(score.get("engine") != "native int8" for score in scores)
+    return f"Measured before the weights were rounded to int8.\n\n{table}" if is_before else table
+
+
+def _data(data: Any) -> str:
+    corpora = data.get("corpora") if isinstance(data, Mapping) else None
+    if not corpora:
+        return f"The data is {NOT_STATED}."
+    rows, files = [], []
+    names = file_names(str(file["path"]) for corpus in corpora for file in corpus.get("files", ()))
+    for corpus in corpora:
+        named = [(names[str(file["path"])], f"`{file['sha256']}`") for file in corpus.get("files", ())]
+        files += named
+        dropped = [f"{count:,} {reason}" for reason, count in corpus.get("dropped", {}).items() if count]
+        counts = [_number(corpus.get(key, "")) for key in ("num_read", "num_kept", "num_held_out")]
+        rows.append((corpus.get("role", ""), ", ".join(name for name, _ in named), *counts, ", ".join(dropped)))
+    counted = _table(("Use", "Files", "Pairs read", "Kept", "Held out for valid", "Dropped"), rows)
+    return f"{counted}\n\n{_table(('File', 'SHA-256'), dict.fromkeys(files))}"
+
+
+def _rows(plain: Any) -> list[tuple[str, str]]:
+    if not isinstance(plain, Mapping):
+        return []
+    told = {key: value for key, value in plain.items() if value is not None and not isinstance(value, (dict, list))}
+    return [(key.replace("_", " "), _number(value)) for key, value in told.items()]
+
+
+def _limitations() -> str:
+    return (
+        "The model knows only what its data shows: text of other kinds, rare names, numbers and very short or long "
+        "inputs may be translated wrongly, and wrong translations can read well. It may repeat biases of its data. "
+        "Inputs much longer than the sentences of its training are split into sentences first. "
+        "Have a person check translations on which something depends."
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    rows = [[_inline(str(cell)) for cell in row] for row in rows]
+    if not rows:
+        return NOT_STATED.capitalize() + "."
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _inline(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+def _yaml(plain: Any) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1000))
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _size(num_bytes: Any) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB" if isinstance(num_bytes, (int, float)) else NOT_STATED

@@ -1,0 +1,384 @@
+"""The files of a model directory: replaced all at once, located and verified. Knows bytes, not models.
+
+How a save replaces the old model without a moment in which neither is whole:
+
+1. Everything is written into `.saving/` inside the directory, and flushed to the disk.
+2. `.saving/` is renamed to `.saved/`. This single rename is the save; before it the old model stands, after it the new.
+3. The files move from `.saved/` to their places, `checksums.json` last, and `.saved/` is removed.
+
+A reader that finds `.saved/checksums.json`, in a real folder and not behind a link, believes it, and takes each file
+from `.saved/` or, if it has moved already, from its place. A kill in step 1 therefore leaves the old model and one in
+step 3 the new; the next save tidies up. Renaming whole directories would carry the user's other files about; a new name
+for each save would lose the plain ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from heedful.directory_lock import lock_directory
+from heedful.errors import ModelDirectoryError
+from heedful.model_dir.shards import INDEX, WEIGHTS, check_complete, is_weights
+
+T = TypeVar("T")
+UNREADABLE = (AttributeError, ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError)
+"""What code may raise that meets data which no check has foreseen: the model is refused, without a traceback."""
+
+FORMAT = "heedful-model"
+FORMAT_VERSION, NEWEST_VERSION = 1, 2
+"""Of float weights in one file, and of what came later: weights of int8 (`compact`), weights in shards."""
+CONFIG, CARD, CHECKSUMS = "config.json", "README.md", "checksums.json"
+TOKENIZER = ("tokenizer.json", "tokenizer.model", "source.model", "target.model")
+SHORTLIST = "shortlist.safetensors"
+KNOWN = (CONFIG, WEIGHTS, INDEX, CARD, *TOKENIZER, SHORTLIST)
+REQUIRED = (CONFIG, TOKENIZER[0])
+SAVING, SAVED = ".saving", ".saved"
+MOST_BYTES = {CONFIG: 4_000_000, CARD: 16_000_000, INDEX: 16_000_000, CHECKSUMS: 1_000_000, TOKENIZER[0]: 1_000_000}
+MOST_BYTES |= dict.fromkeys(TOKENIZER[1:], 256_000_000)
+"""No file of this name is larger; what claims to be is refused before a byte of it is read."""
+AGAIN = "copy the whole directory again, or save the model again"
+
+
+def remedy_for(name: str) -> str:
+    """What helps where this file of a model is damaged or missing."""
+    return "make it again with `heedful shortlist`" if name == SHORTLIST else AGAIN
+
+
+def is_known(name: str) -> bool:
+    """Whether the format has a file of this name."""
+    return name in KNOWN or is_weights(name)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What `checksums.json` says of one file."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Files:
+    """One complete save: where each of its files lies at this moment, and what must be in it."""
+
+    directory: Path
+    paths: Mapping[str, Path]
+    entries: Mapping[str, Entry]
+    version: int = FORMAT_VERSION
+    strays: tuple[str, ...] = ()
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The files that hold the weights, in order."""
+        return tuple(sorted(name for name in self.entries if is_weights(name)))
+
+    @property
+    def weights_mark(self) -> str:
+        """What changes whenever the weights do: the checksums of their files."""
+        return " ".join(self.entries[name].sha256 for name in self.weights)
+
+    def check_strays(self) -> None:
+        """No file has a name of the format without being part of the save."""
+        for name in self.strays:
+            raise ModelDirectoryError(
+                f"{self.directory / name} does not belong to this model: {CHECKSUMS} does not name it; take it away."
+            )
+
+    def check(self, names: Iterable[str]) -> None:
+        """Compare size and checksum of the named files with `checksums.json`."""
+        for name in names:
+            self.check_size(name)
+            found = sha256(self.paths[name])
+            if found != self.entries[name].sha256:
+                raise ModelDirectoryError(
+                    f"{self.directory / name}: the contents are not what was saved (SHA-256 {found[:12]}… instead of "
+                    f"{self.entries[name].sha256[:12]}…); {remedy_for(name)}."
+                )
+
+    def check_size(self, name: str) -> None:
+        """The named file is there, is a plain file, and has the size it should have."""
+        try:
+            status = os.lstat(self.paths[name])
+        except FileNotFoundError:
+            raise ModelDirectoryError(
+                f"{self.directory / name}: this file of the model is missing; {remedy_for(name)}."
+            ) from None
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a file"
+            raise ModelDirectoryError(f"{self.directory / name} is {kind}; put the file itself in its place.")
+        if status.st_size > MOST_BYTES.get(name, status.st_size):
+            raise ModelDirectoryError(
+                f"{self.directory / name} has {status.st_size:,} bytes; at most {MOST_BYTES[name]:,} are allowed."
+            )
+        if status.st_size != self.entries[name].size:
+            raise ModelDirectoryError(
+                f"{self.directory / name} has {status.st_size:,} bytes instead of {self.entries[name].size:,}; "
+                f"{remedy_for(name)}."
+            )
+
+    def read_json(self, name: str) -> Any:
+        """The contents of a JSON file, after checking it."""
+        self.check([name])
+        return parse_json(self.directory / name, self.paths[name].read_bytes())
+
+
+def steady(directory: str | Path, read: Callable[[Files], T]) -> T:
+    """`read` the files of one save; if another save moved them meanwhile, read again."""
+    place = Path(directory)
+    for _ in range(10):
+        with refuse_unreadable(directory):
+            files = locate(place)
+            try:
+                files.check_strays()
+                result = read(files)
+            except (ModelDirectoryError, OSError, *UNREADABLE):
+                if locate(place) == files:
+                    raise
+            else:
+                if locate(place) == files:
+                    return result
+    raise ModelDirectoryError(f"{directory}: the model is being saved again and again; try once more in a moment.")
+
+
+@contextmanager
+def refuse_unreadable(directory: str | Path) -> Iterator[None]:
+    """Turn whatever the contents of a model directory make the code raise into one refusal of that directory."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelDirectoryError(f"{directory}: cannot read the model: {error}.") from error
+    except MemoryError:
+        raise ModelDirectoryError(f"{directory}: there is not enough memory to read the model.") from None
+    except UNREADABLE as error:
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU: the model itself is in order
+            raise
+        raise ModelDirectoryError(
+            f"{directory} cannot be read as a model ({type(error).__name__}: {error})."
+        ) from error
+
+
+def locate(directory: Path) -> Files:
+    """Find the files of the newest complete save."""
+    refuse_linked_folder(directory / SAVED)
+    try:
+        text, moving = read_regular(directory / SAVED / CHECKSUMS, MOST_BYTES[CHECKSUMS]), True
+        waiting = os.listdir(directory / SAVED)
+    except (FileNotFoundError, NotADirectoryError):
+        text, moving, waiting = _read_checksums(directory), False, []
+    entries, version = _parse_checksums(directory / CHECKSUMS, text)
+    paths = {name: directory / SAVED / name if name in waiting else directory / name for name in entries}
+    strays = [name for name in sorted(os.listdir(directory)) if not moving and is_known(name) and name not in entries]
+    return Files(directory, paths, entries, version, tuple(strays))
+
+
+def prepare_directory(directory: str | Path) -> Path:
+    """Make sure that a model can be saved here without overwriting anything that is not a model."""
+    directory = Path(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelDirectoryError(f"{directory}: cannot make this directory: {error.strerror}.") from None
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ModelDirectoryError(f"{directory}: no permission to write into this directory.")
+    if (directory / CHECKSUMS).exists() or (directory / SAVED / CHECKSUMS).exists() or _is_ours(directory / CONFIG):
+        return directory
+    taken = [name for name in sorted(os.listdir(directory)) if is_known(name) or name == CHECKSUMS]
+    if taken:
+        raise ModelDirectoryError(
+            f"{directory} holds {', '.join(taken)} that no model put there and a save would replace; "
+            f"choose another directory."
+        )
+    return directory
+
+
+def replace_files(directory: str | Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a new folder, then put its files in the place of the old model's, all at once."""
+    directory = prepare_directory(directory)
+    with lock_directory(directory):
+        _replace_files(directory, write)
+
+
+def _replace_files(directory: Path, write: Callable[[Path], None]) -> None:
+    import shutil
+
+    staging, saved = directory / SAVING, directory / SAVED
+    for folder in (staging, saved):
+        refuse_linked_folder(folder)
+    try:
+        _finish(directory)
+        if staging.exists():
+            shutil.rmtree(staging)
+        staging.mkdir()
+        write(staging)
+        _seal(staging)
+        os.replace(staging, saved)
+        _flush(directory)
+        _finish(directory)
+    except OSError as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise ModelDirectoryError(
+            f"{directory}: cannot save the model: {error}. What was saved there before is intact."
+        ) from error
+
+
+def _seal(staging: Path) -> None:
+    """Write `checksums.json` for the files of a finished folder, and see all of it onto the disk."""
+    names = sorted(os.listdir(staging))
+    unknown = [name for name in names if not is_known(name)]
+    if unknown:
+        raise ValueError(f"a model directory has no place for {', '.join(unknown)}")
+    version = parse_json(staging / CONFIG, (staging / CONFIG).read_bytes())["format_version"]
+    entries = {name: {"size": (staging / name).stat().st_size, "sha256": sha256(staging / name)} for name in names}
+    (staging / CHECKSUMS).write_text(to_json({"format_version": version, "files": entries}), encoding="utf-8")
+    for name in (*names, CHECKSUMS):
+        _flush(staging / name)
+    _flush(staging)
+
+
+def _finish(directory: Path) -> None:
+    """Move the files of a committed save to their places (step 3); also after a crash, and as often as need be."""
+    import shutil
+
+    saved = directory / SAVED
+    refuse_linked_folder(saved)
+    if not saved.exists():
+        return
+    if (saved / CHECKSUMS).exists():
+        text = read_regular(saved / CHECKSUMS, MOST_BYTES[CHECKSUMS])
+        entries, _ = _parse_checksums(saved / CHECKSUMS, text)
+        for name in entries:
+            if (saved / name).exists():
+                os.replace(saved / name, directory / name)
+        for name in os.listdir(directory):
+            if is_known(name) and name not in entries:
+                os.unlink(directory / name)
+        _flush(directory)
+        os.replace(saved / CHECKSUMS, directory / CHECKSUMS)
+        _flush(directory)
+    shutil.rmtree(saved)
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows cannot flush a folder
+    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read_checksums(directory: Path) -> bytes:
+    """`checksums.json`, or an error that says what this place is instead of a model directory."""
+    path = directory / CHECKSUMS
+    if os.path.lexists(path):
+        return read_regular(path, MOST_BYTES[CHECKSUMS])
+    if not os.path.lexists(directory):
+        raise ModelDirectoryError(f"{directory}: there is no such directory; `heedful train -o {directory}` makes one.")
+    if not directory.is_dir():
+        raise ModelDirectoryError(
+            f"{directory} is not a directory; give the model directory that `heedful train` wrote."
+        )
+    names = sorted(os.listdir(directory))
+    if _is_ours(directory / CONFIG) or (TOKENIZER[0] in names and any(map(is_weights, names))):
+        raise ModelDirectoryError(f"{path}: this file of the model is missing; {AGAIN}.")
+    if not names:
+        raise ModelDirectoryError(f"{directory} is empty; give the model directory that `heedful train` wrote.")
+    if SAVING in names or "training" in names:
+        raise ModelDirectoryError(
+            f"{directory} holds no finished model yet, only the beginnings of one; "
+            f"let its training go on with `heedful train --resume`."
+        )
+    shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+    raise ModelDirectoryError(f"{directory} is not a model directory (it has no {CHECKSUMS}; found {shown}).")
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a plain file; a link, a pipe, a device and a file that is too large are refused at once."""
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        raise ModelDirectoryError(f"{path} is a symbolic link; put the file itself in its place.")
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelDirectoryError(f"{path} is not a file; {AGAIN}.")
+    if status.st_size > most_bytes:
+        raise ModelDirectoryError(f"{path} has {status.st_size:,} bytes; at most {most_bytes:,} are allowed.")
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
+        return file.read(most_bytes + 1)
+
+
+def refuse_linked_folder(path: Path) -> None:
+    """A folder that belongs to a save is one of its own: a link would let a save move another model's files."""
+    if path.is_symlink():
+        raise ModelDirectoryError(f"{path} is a symbolic link; remove it: a model's own folders are never links.")
+
+
+def _parse_checksums(path: Path, text: bytes) -> tuple[dict[str, Entry], int]:
+    plain = parse_json(path, text)
+    if not isinstance(plain, dict):
+        raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {AGAIN}.")
+    check_version(path, plain)
+    listed = plain.get("files")
+    if set(plain) != {"format_version", "files"} or not isinstance(listed, dict):
+        raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {AGAIN}.")
+    entries = {}
+    for name, entry in listed.items():
+        if not is_known(name):
+            raise ModelDirectoryError(f"{path} names a file that no model directory has: {name!r}; {AGAIN}.")
+        if not isinstance(entry, dict) or set(entry) != {"size", "sha256"}:
+            raise ModelDirectoryError(f"{path} is damaged at {name!r}; {AGAIN}.")
+        if type(entry["size"]) is not int or not isinstance(entry["sha256"], str):
+            raise ModelDirectoryError(f"{path} is damaged at {name!r}; {AGAIN}.")
+        entries[name] = Entry(**entry)
+    lacking = [name for name in REQUIRED if name not in entries]
+    if lacking:
+        raise ModelDirectoryError(f"{path} does not name {', '.join(lacking)}; {AGAIN}.")
+    check_complete(entries, str(path))
+    return entries, plain["format_version"]
+
+
+def check_version(path: Path, plain: Mapping[str, Any]) -> None:
+    """Refuse what a newer heedful wrote, and what is no version at all."""
+    version = plain.get("format_version")
+    if type(version) is not int or version < 1:
+        raise ModelDirectoryError(f"{path} is damaged: format_version is {version!r}; {AGAIN}.")
+    if version > NEWEST_VERSION:
+        raise ModelDirectoryError(
+            f"{path}: this model was written by a newer heedful (format {version}, this one reads up to "
+            f"{NEWEST_VERSION}); upgrade heedful."
+        )
+
+
+def parse_json(path: Path, text: bytes) -> Any:
+    """Plain data of a JSON text; `path` is for the message."""
+    try:
+        return json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelDirectoryError(f"{path} is damaged: not valid JSON ({error}); {AGAIN}.") from None
+
+
+def to_json(plain: Any) -> str:
+    """JSON for people and machines."""
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        plain = json.loads(read_regular(path, MOST_BYTES[CONFIG]))
+    except (OSError, ValueError, RecursionError, ModelDirectoryError):
+        return False
+    return isinstance(plain, dict) and plain.get("format") == FORMAT

@@ -1,0 +1,313 @@
+"""Saving and loading a whole model: weights, configuration, tokenizer, and the card that describes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.config import Config
+from heedful.config_loading import from_mapping, nearest, to_mapping
+from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
+from heedful.model_dir import files as model_files
+from heedful.model_dir.files import CARD, CONFIG, FORMAT, FORMAT_VERSION, NEWEST_VERSION, Files
+from heedful.model_dir.int8_weights import without_scales
+from heedful.model_dir.shards import INDEX, divide, index_of, shard_bytes, shard_names
+from heedful.model_dir.weights import (
+    build,
+    collect,
+    num_numbers,
+    put_stored,
+    read_headers,
+    read_tensors,
+    save_tensors,
+)
+from heedful.text.language_routing import BEFORE
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from heedful.build_model import Model
+    from heedful.text.tokenizer import Tokenizer
+
+KEYS = ("format", "format_version", "heedful_version", "config", "details")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to translate, with everything that belongs to it."""
+
+    model: Model
+    config: Config
+    tokenizer: Tokenizer
+    details: Mapping[str, Any]
+
+
+def save_model(
+    directory: str | Path,
+    *,
+    weights: nn.Module | Mapping[str, Tensor],
+    config: Config,
+    tokenizer: Tokenizer,
+    details: Mapping[str, Any] | None = None,
+    scores: Sequence[Mapping[str, Any]] = (),
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write a model directory, or replace the model in one: all of it or nothing, whenever the process dies.
+
+    `weights` is a model or the state dict of one. `details` records how it was made (see `heedful.model_card`),
+    `scores` its results (`Score.to_dict`); both go into the card. Real numbers are stored as float32 by default.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    from heedful.build_model import num_parameters
+    from heedful.model_card import model_card, versions
+
+    model: nn.Module = unwrapped(weights) if isinstance(weights, torch.nn.Module) else build(config.model)
+    state = model.state_dict() if isinstance(weights, torch.nn.Module) else weights
+    tensors = collect(model, state, dtype or torch.float32, f"{directory}: the model to save")
+    check_vocabularies(config, tokenizer, str(directory))
+    told = {
+        "num_parameters": num_parameters(model),
+        "versions": versions(),
+        **plain_data(details or {}),
+        "scores": plain_data(list(scores)),
+    }
+
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    card = model_card(config, {**told, "weights_size": size}, told["scores"])
+    limit = shard_bytes(config.training.shard_mb)
+    write_model(
+        directory, tensors, save_file, config=config, tokenizer=tokenizer, details=told, card=card, shard_limit=limit
+    )
+
+
+def write_model(
+    directory: str | Path,
+    tensors: Mapping[str, Any],
+    save_file: Callable[..., None],
+    *,
+    config: Config,
+    tokenizer: Tokenizer,
+    details: Mapping[str, Any],
+    card: str,
+    shard_limit: int | None,
+    more: Mapping[str, bytes] | None = None,
+) -> list[str]:
+    """Write all files of a model directory in one stroke; `save_file` writes tensors of their kind.
+
+    `more`: further files of the format, by their names. Returns the tensors that alone are larger than the limit, and
+    so is their file.
+    """
+    import shutil
+
+    sizes = {name: int(tensor.nbytes) for name, tensor in tensors.items()}
+    shards = divide(sizes, shard_limit)
+    files = dict(zip(shard_names(len(shards)), shards, strict=True))
+    is_plain = len(files) == 1 and not any("int8" in str(tensor.dtype) for tensor in tensors.values())
+    version = FORMAT_VERSION if is_plain else NEWEST_VERSION
+
+    def write(folder: Path) -> None:
+        tokenizer.save(folder)
+        record = dict(zip(KEYS, (FORMAT, version, _version(), to_mapping(config), details), strict=True))
+        (folder / CONFIG).write_text(model_files.to_json(record), encoding="utf-8")
+        for name, members in files.items():
+            save_tensors(save_file, {member: tensors[member] for member in members}, folder / name)
+            shutil.copymode(folder / CONFIG, folder / name)  # safetensors lets only the owner read its files
+        if len(files) > 1:
+            (folder / INDEX).write_text(model_files.to_json(index_of(files, sizes)), encoding="utf-8")
+        (folder / CARD).write_text(card, encoding="utf-8")
+        for name, contents in (more or {}).items():
+            (folder / name).write_bytes(contents)
+
+    model_files.replace_files(directory, write)
+    return [name for name, size in sizes.items() if shard_limit is not None and size > shard_limit]
+
+
+def save_details(directory: str | Path, more: Mapping[str, Any]) -> None:
+    """Add details to a model directory, in the place of those of the same names; all other files stay as they are."""
+    import shutil
+
+    files = model_files.locate(Path(directory))
+    files.check_strays()
+    files.check(name for name in files.entries if name != CARD)  # damage must not get a new checksum
+    record = files.read_json(CONFIG)
+    record["details"] = {**read_record(files)[1], **plain_data(more)}
+
+    def write(folder: Path) -> None:
+        for name in files.entries:
+            shutil.copy2(files.paths[name], folder / name)
+        (folder / CONFIG).write_text(model_files.to_json(record), encoding="utf-8")
+
+    model_files.replace_files(directory, write)
+
+
+def load_model(
+    directory: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> LoadedModel:
+    """Verify a model directory and build the model in it, in evaluation mode."""
+    return model_files.steady(directory, lambda files: _load(files, device=device, dtype=dtype))
+
+
+def load_weights(directory: str | Path) -> dict[str, Tensor]:
+    """The verified tensors of a model directory as they are stored: shared ones once, on the CPU; int8 as float32."""
+
+    def read(files: Files) -> dict[str, Tensor]:
+        files.check(files.weights)
+        return read_tensors(files, read_headers(files, read_record(files)[0].model))
+
+    return model_files.steady(directory, read)
+
+
+def verify(directory: str | Path) -> list[str]:
+    """Check every file, the card included, against `checksums.json`; return their names."""
+
+    def read(files: Files) -> list[str]:
+        files.check(files.entries)
+        read_headers(files, read_record(files)[0].model)
+        return list(files.entries)
+
+    return model_files.steady(directory, read)
+
+
+def describe(directory: str | Path) -> dict[str, Any]:
+    """What is in a model directory, told quickly and without torch: the weights are measured but not read."""
+
+    def read(files: Files) -> dict[str, Any]:
+        for name in files.entries:
+            if name != CARD:
+                files.check_size(name)
+        config, details, version = read_record(files)
+        header = without_scales(read_headers(files, config.model))
+        dtypes = sorted({dtype for dtype, _ in header.values()})
+        return {
+            "directory": str(files.directory),
+            "format_version": files.version,
+            "heedful_version": version,
+            "num_parameters": details.get("num_parameters", num_numbers(header)),
+            "num_tensors": len(header),
+            "dtypes": dtypes,
+            "compact": "I8" in dtypes,
+            "weights_size": sum(files.entries[name].size for name in files.weights),
+            "files": {name: dict(vars(entry)) for name, entry in files.entries.items()},
+            "config": to_mapping(config),
+            "details": details,
+        }
+
+    return model_files.steady(directory, read)
+
+
+def read_record(files: Files) -> tuple[Config, dict[str, Any], str]:
+    """Configuration, details and heedful's version out of `config.json`; anything unknown in it is refused."""
+    path = files.directory / CONFIG
+    record = files.read_json(CONFIG)
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ModelDirectoryError(f'{path} does not describe a heedful model (it lacks "format": "{FORMAT}").')
+    model_files.check_version(path, record)
+    for key in record:
+        if key not in KEYS:
+            raise ModelDirectoryError(f"{path}: unknown key {key!r}{nearest(key, KEYS)}; {model_files.AGAIN}.")
+    for key in KEYS:
+        if key not in record:
+            raise ModelDirectoryError(f"{path}: the key {key!r} is missing; {model_files.AGAIN}.")
+    check_details(record["details"], path)
+    try:
+        config = from_mapping(Config, record["config"])
+    except ConfigError as error:
+        raise ModelDirectoryError(f"{path}: config.{error}") from None
+    return config, record["details"], str(record["heedful_version"])
+
+
+def check_details(details: Any, path: Path) -> None:
+    """The parts of `details` that heedful reads have the types it expects; all else in it is the user's."""
+    if not isinstance(details, dict):
+        raise ModelDirectoryError(f"{path}: details: expected named keys, found {details!r}.")
+    data = details.get("data") or {}
+    corpora = (data.get("corpora") or []) if isinstance(data, dict) else []
+    training, lengths = details.get("training") or {}, details.get("lengths") or {}
+    before = (training.get(BEFORE) or []) if isinstance(training, dict) else []
+    expected = {
+        "data": isinstance(data, dict),
+        "data.corpora": isinstance(corpora, list) and all(isinstance(corpus, dict) for corpus in corpora),
+        "training": isinstance(training, dict),
+        f"training.{BEFORE}": isinstance(before, list)
+        and all(isinstance(pair, list) and len(pair) == 2 for pair in before),
+        "lengths": isinstance(lengths, dict) and all(type(value) in (int, float) for value in lengths.values()),
+        "scores": isinstance(scores := details.get("scores") or [], list)
+        and all(isinstance(score, dict) for score in scores),
+        "num_parameters": type(details.get("num_parameters", 0)) is int,
+    }
+    for name, is_right in expected.items():
+        if not is_right:
+            raise ModelDirectoryError(
+                f"{path}: details.{name} is not of the kind that heedful writes; {model_files.AGAIN}."
+            )
+
+
+def check_vocabularies(config: Config, tokenizer: Tokenizer, where: str) -> None:
+    """The model must have a row for every id the tokenizer can give."""
+    for side in ("source", "target"):
+        ids = getattr(tokenizer, f"{side}_vocab_size")
+        rows = getattr(config.model, f"{side}_vocab_size")
+        if ids > rows:
+            raise ModelDirectoryError(
+                f"{where}: the tokenizer has {ids:,} {side} ids but the model only {rows:,} (model.{side}_vocab_size); "
+                f"they do not belong together."
+            )
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself, out of what torch.compile or data parallelism has put around it."""
+    for wrapper in ("_orig_mod", "module"):
+        inner = getattr(model, wrapper, None)
+        if inner is not None and len(list(model.children())) == 1:
+            return unwrapped(inner)
+    return model
+
+
+def plain_data(value: Any) -> Any:
+    """Data that JSON can hold; numbers that are not finite become null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_data(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "item"):  # a number of numpy or torch
+        return plain_data(value.item())
+    raise TypeError(f"details of a model are plain data, not {type(value).__name__}")
+
+
+def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None) -> LoadedModel:
+    files.check(name for name in files.entries if name != CARD)
+    config, details, _ = read_record(files)
+    tokenizer = load_tokenizer(files)
+    check_vocabularies(config, tokenizer, str(files.directory))
+    header = read_headers(files, config.model)
+    model = build(config.model)
+    put_stored(model, read_tensors(files, header), str(files.directory / files.weights[0]))
+    return LoadedModel(model.to(device=device, dtype=dtype).eval(), config, tokenizer, details)
+
+
+def load_tokenizer(files: Files) -> Tokenizer:
+    """The tokenizer of a model directory, wherever its files lie at this moment."""
+    from heedful.text.tokenizer import Tokenizer
+
+    try:
+        return Tokenizer.load(files.directory, paths=files.paths)
+    except (HeedfulError, ValueError, OSError, RuntimeError, KeyError, TypeError) as error:
+        raise ModelDirectoryError(f"{files.directory}: the tokenizer cannot be read: {error}") from error
+
+
+def _version() -> str:
+    from heedful import __version__
+
+    return __version__

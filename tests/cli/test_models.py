@@ -1,0 +1,320 @@
+"""Models by name, `models`, and what `translate` does when neither model nor languages are named."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import heedful
+from heedful.cli.language_prompt import ask, forgiving
+from heedful.decoding.files.line_chunks import Sizes
+from heedful.errors import ConfigError, TextError
+from heedful.model_dir import registry
+from heedful.model_dir.shards import shard_bytes
+from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
+from tests.untrained import save_three_languages
+
+LINES = [
+    "Good morning, Tom.",
+    "Guten Morgen, Tom.",
+    "早上好，汤姆。",
+    "How are you?",
+    "Wie geht es dir?",
+    "你好吗？",
+] * 20
+SHORT = ("--max-length", "3")
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of three languages that has learned nothing, in the compact form."""
+    folder = tmp_path_factory.mktemp("several")
+    save_three_languages(folder, LINES, vocab_size=320)
+    return folder / "en-de-zh"
+
+
+@pytest.fixture
+def box(several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with this model in it, a user without models, and an empty working directory."""
+    monkeypatch.setattr(registry, "BUNDLED", tmp_path / "package/box")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("HEEDFUL_MODELS", raising=False)
+    shutil.copytree(several, tmp_path / "package/box/en-de-zh")
+    return tmp_path / "package/box"
+
+
+def test_a_path_goes_before_a_name_and_folders_go_in_their_order(
+    box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert registry.find_model("en-de-zh") == box / "en-de-zh" and registry.find_model(several) == several
+    own = tmp_path / "data/heedful/models"
+    shutil.copytree(several, own / "en-de-zh")
+    shutil.copytree(several, own / "mine")
+    assert registry.find_model("en-de-zh") == own / "en-de-zh"
+    shutil.copytree(several, tmp_path / "listed/en-de-zh")
+    monkeypatch.setenv("HEEDFUL_MODELS", f"{tmp_path}/nowhere{os.pathsep}{tmp_path}/listed{os.pathsep}")
+    assert registry.find_model("en-de-zh") == tmp_path / "listed/en-de-zh"
+    (own / "no-model").mkdir()
+    assert [model.name for model in registry.installed_models()] == ["en-de-zh", "mine"]
+    shutil.copytree(several, tmp_path / "mine")
+    assert registry.find_model("mine") == Path("mine")
+    (tmp_path / "en-de-zh").write_text("a file of this name is no model directory, and hides none")
+    assert registry.find_model("en-de-zh") == tmp_path / "listed/en-de-zh"
+    (tmp_path / "a-file").touch()
+    assert registry.find_model("a-file") == Path("a-file")
+    for wrong in ("no-model", "mine2", "listed/en-de", "..x"):
+        with pytest.raises(ConfigError, match="there is no such model directory"):
+            registry.find_model(wrong)
+    with pytest.raises(ConfigError, match=r"did you mean 'mine'.*installed are en-de-zh, mine .*listed"):
+        registry.find_model("mine2")
+
+
+def test_without_a_name_it_is_the_bundled_model_or_that_of_the_environment(
+    box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert registry.default_model() == box / "en-de-zh" == registry.bundled_model()
+    shutil.copytree(several, box / "another")
+    assert registry.bundled_model() == box / "en-de-zh"
+    (box / "en-de-zh").rename(box / "third")
+    with pytest.raises(ConfigError, match="several models came with heedful: another, third"):
+        registry.bundled_model()
+    shutil.copytree(several, tmp_path / "data/heedful/models/mine")
+    monkeypatch.setenv("HEEDFUL_MODEL", "mine")
+    assert registry.default_model() == tmp_path / "data/heedful/models/mine"
+    monkeypatch.setenv("HEEDFUL_MODEL", "mein")
+    with pytest.raises(ConfigError, match=r"did you mean 'mine'.*HEEDFUL_MODEL"):
+        heedful.Translator.load()
+    monkeypatch.delenv("HEEDFUL_MODEL")
+    shutil.rmtree(box)
+    shutil.copytree(several, tmp_path / "model")
+    for load in (registry.default_model, heedful.Translator.load):
+        with pytest.raises(ConfigError, match=r"no model is named, and none came with heedful; give -m"):
+            load()
+
+
+def test_a_model_in_the_working_directory_is_used_only_when_named(
+    box: Path, inside: Inside, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    bundled = inside("translate", "-m", "en-de-zh", "--to", "de", *SHORT, "Good morning.")
+    assert inside("translate", "--to", "de", *SHORT, "Good morning.").out == bundled.out
+    assert "Three languages" in inside("info").out and "Digits reversed" in inside("info", "model").out
+    assert inside("models").out.count("used when none is named") == 1
+    monkeypatch.setenv("HEEDFUL_MODEL", "model")
+    assert "Digits reversed" in inside("info").out
+    assert inside("translate", *SHORT, "1 2 3").out == inside("translate", "-m", "model", *SHORT, "1 2 3").out
+    monkeypatch.delenv("HEEDFUL_MODEL")
+    inside("shortlist", "--source", "a", "--target", "b").refused("no model is named", "-m DIRECTORY", "shortlist")
+    inside("paper", "parse", "It works.").refused("no model is named", "-m DIRECTORY", "parses")
+
+
+def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
+    own = tmp_path / "data/heedful/models"
+    shutil.copytree(model, own / "digits")
+    (own / "broken").mkdir()
+    (own / "broken/checksums.json").write_text("{}")
+    listed = inside("models")
+    assert listed.code == 0
+    for words in ("en-de-zh  (used when none is named)", "en → de, de → en, en → zh, zh → en", "compact", "digits"):
+        assert words in listed.out
+    assert "BLEU" in listed.out and "cannot be used" in listed.out
+    told = json.loads(inside("models", "--json").out)
+    by_name = {one["name"]: one for one in told["models"]}
+    assert by_name["en-de-zh"]["is_default"] and by_name["en-de-zh"]["came_with_heedful"]
+    assert by_name["digits"]["kind"] == "full" and by_name["digits"]["scores"]
+    assert "damaged" in by_name["broken"]["problem"] and str(box) in told["folders"]
+    (own / "digits/native-int8.bin").write_bytes(bytes(1000))  # what an engine keeps is no part of the model
+    (own / "digits/notes.txt").write_text("mine")
+    again = json.loads(inside("models", "--json").out)["models"]
+    files = [*json.loads(inside("info", "digits", "--json").out)["files"], "checksums.json"]
+    size = sum((own / "digits" / name).stat().st_size for name in files)
+    assert [one["bytes"] for one in again if one["name"] == "digits"] == [by_name["digits"]["bytes"]] == [size]
+    shutil.rmtree(own)
+    shutil.rmtree(box)
+    assert "No models are installed; looked in" in inside("models").out
+
+
+def test_verbs_take_names(box: Path, inside: Inside, model: Path, corpus: Corpus, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "data/heedful/models/digits")
+    assert "Digits reversed" in inside("info", "digits").out
+    assert "Three languages" in inside("info").out
+    files = ["-s", corpus.test_source, "-t", corpus.test_target]
+    assert inside("evaluate", "-m", "digits", *files).code == 0
+    assert inside("export", "--to", "compact", "-m", "digits", "-o", "small").code == 0
+    expected = inside("translate", "-m", "digits", "1 2 3")
+    assert expected.code == 0 and inside("translate", "-m", "small", "1 2 3").out == expected.out
+    inside("average", "digits", "nothing", "-o", "mean").refused("nothing", "heedful models")
+    inside("translate", "-m", "digit", "1").refused("did you mean 'digits'")
+
+
+def test_each_line_goes_its_own_way_in_order(box: Path, inside: Inside) -> None:
+    plain = [*SHORT, "--decoding.checks=false"]  # the model knows nothing: empty translations would be warned of
+    texts = ["Guten Morgen", "早上好", "", "42", "Wie geht es dir?"]
+    whole = "".join(f"{text}\n" for text in texts).encode()
+    told = inside("translate", "--json", *plain, given=whole)
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    assert [line["source"] for line in lines] == texts and "warning" not in told.error
+    assert [line.get("source_language") for line in lines] == ["de", "zh", None, None, "de"]
+    assert {line["target_language"] for line in lines} == {"en"} and lines[0]["language_confidence"] > 0.9
+    apart = [inside("translate", *plain, text).out for text in texts if text]
+    assert "".join(apart) == "".join(f"{line['text']}\n" for line in lines if line["source"])
+    assert inside("translate", *plain, "--to", "en", given=whole).out == inside("translate", *plain, given=whole).out
+
+
+def test_where_a_choice_is_left_somebody_must_make_it(box: Path, inside: Inside) -> None:
+    inside("translate", "Guten Morgen", "Good morning").refused("text 2", "'en'", "de, zh", "--to")
+    inside("translate", "日本語です").refused("looks like ja", "en, de, zh", "--from")
+    assert inside("translate", *SHORT, "--from", "zh", "日本語です").code == 0
+    inside("translate", "--from", "fr", "日本語です").refused("'fr'")
+    inside("translate", "--to", "fr", "Hello").refused("'fr'", "de, en, zh")
+    to_german = json.loads(inside("translate", *SHORT, "--to", "de", "--json", "Good morning").out)
+    assert (to_german["source_language"], to_german["target_language"]) == ("en", "de")
+    inside("evaluate", "-s", __file__, "-t", __file__).refused("name the language of the references", "--to")
+
+
+def test_what_is_already_in_the_target_language_is_translated_with_a_warning(box: Path, inside: Inside) -> None:
+    ended = inside("translate", *SHORT, "--to", "de", given=b"Guten Tag\nGood day\nDanke sehr\nBis bald\n")
+    assert ended.code == 0 and ended.out.count("\n") == 4
+    assert ended.error.splitlines() == [
+        "warning: line 1 looks as if it were in 'de' already; it is translated all the same.",
+        "warning: 2 more lines like that (looks as if it were in 'de' already).",
+    ]
+
+
+def test_whole_files_of_mixed_languages(box: Path, inside: Inside, tmp_path: Path) -> None:
+    mixed = tmp_path / "mixed.txt"
+    mixed.write_text("Guten Morgen\n早上好\n\nWie geht es dir?\n" * 10, encoding="utf-8")
+    expected = inside("translate", *SHORT, given=mixed.read_bytes()).out
+    for workers in (1, 2):
+        output = tmp_path / f"out{workers}"
+        ended = inside("translate", *SHORT, "-i", mixed, "-o", output, "--workers", workers, "--portion", 7)
+        assert ended.code == 0
+        assert output.read_text(encoding="utf-8") == expected
+    warned = inside("translate", *SHORT, "-i", mixed, "-o", "de", "--to", "de", "--workers", 2, "--portion", 7)
+    assert "warning: line 1 looks" in warned.error and "19 more lines" in warned.error
+    mixed.write_text("Guten Morgen\nGood morning\n")
+    inside("translate", "-i", mixed, "-o", "out").refused("'en'", "--to", f"{mixed}:2 is in")
+    mixed.write_text("Guten Morgen\n" * 8 + "Guten Morgen " * 900 + "\nGuten Tag\n")
+    flags = ["translate", *SHORT, "-i", mixed, "-o", "kept", "--portion", 4, "--split", "never"]
+    for workers in (1, 2):
+        ended = inside(*flags, "--workers", workers)
+        ended.refused(f"{mixed}:9 has a line of", "8 lines before", "kept.partial", "--from, --to", "--overwrite")
+    inside(*flags, "--to", "zh").refused("--overwrite")
+    assert inside(*flags[:-2], "--to", "zh", "--overwrite").code == 0
+
+
+def test_from_a_pipe_an_error_names_the_true_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though lines are translated in portions, of which each begins to count anew."""
+    monkeypatch.setattr("heedful.cli.translate.LINES_AT_ONCE", Sizes(4))
+    english = b"This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
+    ended = inside("translate", *SHORT, given=b"Guten Morgen\n" * 10 + english * 2)
+    ended.refused("heedful: line 11 is in 'en'", "--to")
+    assert ended.out.count("\n") == 8  # the portions before it
+    ended = inside("translate", *SHORT, *["Guten Morgen"] * 5, english.decode())
+    ended.refused("heedful: text 6 is in 'en'")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a terminal")
+def test_on_a_terminal_one_question_is_asked(several: Path, tmp_path: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, "translate", "-m", str(several), "--json", *SHORT, "Good morning", "Guten Tag", "How are you?"]
+    try:
+        os.write(ours, b"fr\nzh\n")
+        done = subprocess.run(
+            command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=ENVIRONMENT, timeout=60, check=True
+        )
+        asked = os.read(ours, 10_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert asked.count("Translate en into which language? (de, zh)") == 2  # the first answer was none of these
+    targets = [json.loads(line)["target_language"] for line in done.stdout.decode().splitlines()]
+    assert targets == ["zh", "en", "zh"]
+
+
+@pytest.mark.parametrize("answer", ["zh", " ZH ", "Chinese", "中文"])
+def test_an_answer_may_be_a_name(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"Klingon\n{answer}\n"))
+    assert ask("en", ("de", "zh-Hans" if answer == "Chinese" else "zh")).startswith("zh")
+
+
+def test_who_types_lines_may_go_on_after_one_that_is_refused(
+    several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    translator = heedful.Translator.load(several)
+    translate = forgiving(partial(translator.translate, max_length=3))
+    first, refused, last = translate(["Guten Morgen", "Привет", "早上好"])
+    assert [first.text, last.text] == [one.text for one in translate(["Guten Morgen", "早上好"])] and refused.text == ""
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and said[0].startswith("heedful: this line looks like ru, and this model knows en, de, zh")
+
+
+def test_python_has_the_same_defaults(box: Path) -> None:
+    translator = heedful.Translator.load()
+    found = translator.translate(["Guten Morgen", "Good morning"], target_language={"en": "zh"}, max_length=3)
+    assert [(one.source_language, one.target_language) for one in found] == [("de", "en"), ("en", "zh")]
+    with pytest.raises(heedful.HeedfulError, match="text 2 is in 'en'"):
+        translator.translate(["Guten Morgen", "Good morning"])
+    streamed = list(translator.translate_lines(["Guten Morgen\n"], source_language="de", max_length=3))
+    assert [one.text for one in streamed] == [found[0].text]
+    english = "This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
+    lines = translator.translate_lines(["Guten Morgen\n"] * 5 + [english], chunk_size=4, max_length=3)
+    with pytest.raises(TextError, match="line 6 is in 'en'") as told:
+        list(lines)
+    assert told.value.number == 6  # of all lines, however many are read at a time
+
+
+def test_nothing_of_this_needs_torch(several: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; from heedful.cli import run; "
+        f"sys.exit(run(['translate', '-m', {str(several)!r}, 'Guten Morgen']) or run(['models']))"
+    )
+    pytest.importorskip("heedful.native")
+    from heedful.native import available
+
+    if not available():
+        pytest.skip(available().reason)
+    done = subprocess.run([*COMMAND[:1], "-c", code], env=ENVIRONMENT, capture_output=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert run("translate", "-m", several, "Guten Morgen").out in done.stdout.decode()
+
+
+def test_folders_of_users_that_do_not_exist_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_MODELS", "~no-such-user/models")
+    assert registry.model_folders()[0] == Path("~no-such-user/models")
+    assert shard_bytes(float("inf")) is None and shard_bytes(0.5) == 500_000
+
+
+def test_a_shortlist_grows_language_by_language(box: Path, inside: Inside, tmp_path: Path) -> None:
+    from heedful.model_dir.shortlist import read_shortlist
+
+    for code, texts in (("en", LINES[0::3]), ("de", LINES[1::3]), ("zh", LINES[2::3])):
+        (tmp_path / f"text.{code}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    inside("shortlist", "-m", "en-de-zh", "-s", tmp_path / "text.en", "-t", tmp_path / "text.de").refused(
+        "came with heedful", "heedful export --to compact -m en-de-zh -o my-en-de-zh"
+    )
+    assert inside("export", "--to", "compact", "-m", "en-de-zh", "-o", tmp_path / "mine").code == 0
+    learn = ["shortlist", "--force", "-m", tmp_path / "mine", "-s", tmp_path / "text.en", "-t"]
+    first, second = inside(*learn, tmp_path / "text.de"), inside(*learn, tmp_path / "text.zh")
+    assert first.code == second.code == 0
+    assert "is kept" not in first.error and "What was learned before for de is kept." in second.error
+    found = read_shortlist(tmp_path / "mine")
+    assert found is not None
+    assert found.settings == {"per_token": 100, "frequent": 1000, "pairs": 80, "pairs_de": 40, "pairs_zh": 40}
+    assert "What was learned before for zh is kept." in inside(*learn, tmp_path / "text.de").error
+    again = read_shortlist(tmp_path / "mine")
+    assert again is not None and again.settings == found.settings
+    assert (again.targets.tolist(), again.starts.tolist()) == (found.targets.tolist(), found.starts.tolist())
+    assert inside("info", tmp_path / "mine", "--verify").code == 0
+    assert inside("translate", "-m", tmp_path / "mine", *SHORT, "--to", "de", "Good morning").code == 0

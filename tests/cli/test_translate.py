@@ -1,0 +1,305 @@
+"""`translate`: one line out for each line in, stdout for translations alone, and good manners in a pipe."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import heedful
+from heedful.cli.line_io import _decoded
+from heedful.cli.translate import write_translations
+from heedful.decoding.translation import Translation, empty_translation
+from heedful.native import Availability
+from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside
+
+ODD_LINES = [
+    "1 2 3",
+    "",
+    "   ",
+    "4\u20285\u20296",
+    "7\x0b8\x0c9\x1c1\x852",
+    "tab\tand\rreturn",
+    "日本語。中文！",
+    "e\u0301\u200f🙂\ufeff",
+    "nul \0 inside",
+    "1 2. " * 200,
+    "3 2 1",
+]
+
+
+def test_words_as_arguments(inside: Inside, model: Path) -> None:
+    ended = inside("translate", "-m", model, "1 2 3", "4 5")
+    assert ended.code == 0 and "warning" not in ended.error
+    lines = ended.out.split("\n")
+    assert len(lines) == 3 and lines[2] == ""
+    assert inside("translate", "-m", model, given=b"1 2 3\n4 5\n").out == ended.out
+    assert inside("translate", "-m", model, "--", "1 2 3", "4 5").out == ended.out
+
+
+def test_the_name_of_a_file_is_text_but_perhaps_not_meant_so(inside: Inside, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "1").write_text("2 3\n")
+    ended = inside("translate", "-m", model, "1", "2", "3 " * 500, "\0")
+    assert ended.code == 0 and ended.out.count("\n") == 4
+    assert "note: 1 is translated as text; -i 1 translates the lines of the file." in ended.error.splitlines()
+    assert ended.error.count("is translated as text") == 1
+
+
+def test_warnings_about_translations_are_summarised_on_stderr(inside: Inside, tmp_path: Path) -> None:
+    box = Path(heedful.__file__).parent / "bundled" / "en-de-zh"
+    languages = ("-m", box, "--from", "en", "--to", "zh", "--device", "cpu", "--method", "greedy")
+    odd = "\u04d8\u0487\ubd2b\ucb3e\ud002Haus"  # the model makes nothing of it
+    (tmp_path / "page.en").write_text(f"Hello.\n{odd}\n\n{odd}\n")
+    summary = (
+        'warning: 2 lines (2, 4): the translation was empty, so that the text was copied; --json shows "untranslated".'
+    )
+    stream = inside("translate", *languages, given=(tmp_path / "page.en").read_bytes())
+    assert stream.out.splitlines()[1:] == [odd, "", odd]
+    assert stream.error.splitlines() == [summary]
+    whole = inside("translate", *languages, "-i", tmp_path / "page.en", "-o", tmp_path / "page.zh")
+    assert summary in whole.error.splitlines()
+    assert (tmp_path / "page.zh").read_text() == stream.out
+    told = json.loads(inside("translate", *languages, "--json", odd).out)
+    assert (told["text"], told["warnings"]) == (odd, ["untranslated"])
+    unchecked = inside("translate", *languages, "--decoding.checks=false", odd)
+    assert (unchecked.out, unchecked.error) == ("\n", "")
+
+
+def test_without_the_native_engine_it_says_why_it_is_slow(
+    inside: Inside, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = inside("translate", "-m", model, "--engine", "torch", "1 2 3")
+    missing = Availability("it was not compiled", usable=False)
+    for place in ("native", "decoding.engines.auto", "decoding.engines.native_engine"):
+        monkeypatch.setattr(f"heedful.{place}.available", lambda: missing)
+    ended = inside("translate", "-m", model, "--device", "cpu", "1 2 3")
+    assert (ended.code, ended.out) == (0, expected.out)
+    assert ended.error == "note: torch translates, which takes many times as long: it was not compiled.\n"
+    (tmp_path / "in").write_text("1 2 3\n")
+    assert "note: torch translates" in inside("translate", "-m", model, "-i", "in", "-o", "out").error
+    for wanted in (["--engine", "torch"], ["--method", "sampling"], ["--quantization", "float32"]):
+        assert inside("translate", "-m", model, *wanted, "1 2 3").error == ""
+    inside("translate", "-m", model, "--engine", "native", "1").refused("it was not compiled. Use engine torch.")
+
+
+def test_as_many_lines_out_as_in_whatever_they_hold(inside: Inside, model: Path, tmp_path: Path) -> None:
+    text = "\n".join(ODD_LINES).encode()
+    (tmp_path / "in").write_bytes(text.replace(b"\n", b"\r\n"))
+    ended = inside("translate", "-m", model, given=text)
+    out = ended.out.encode().split(b"\n")
+    assert ended.code == 0 and len(out) == len(ODD_LINES) + 1 and out[-1] == b""
+    assert [not line for line in out[:3]] == [False, True, True]
+    assert out[0] == out[0].strip() and b"\r" not in ended.out.encode()
+    assert inside("translate", "-m", model, "-i", "in", "-o", "out").out == ""
+    *lines, last = ended.out.encode().splitlines(keepends=True)  # the last line of the input has no end
+    windows = b"".join(line.replace(b"\n", b"\r\n") for line in lines) + last
+    assert (tmp_path / "out").read_bytes() == windows
+    inside("translate", "-m", model, "-i", "in", "-o", "out", "-o", "-").refused("1 times", "2 times")
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize(("given_text", "num_lines"), [(b"", 0), (b"\n", 1), (b"1", 1), (b"1\n", 1), (b"\n\n1\n\n", 4)])
+def test_the_ends_of_a_text(inside: Inside, model: Path, tmp_path: Path, given_text: bytes, num_lines: int) -> None:
+    assert inside("translate", "-m", model, given=given_text).out.count("\n") == num_lines
+    (tmp_path / "in.gz").write_bytes(gzip.compress(given_text))
+    inside("translate", "-m", model, "-i", "in.gz", "-o", "out")
+    assert (tmp_path / "out").read_bytes().count(b"\n") == num_lines
+
+
+@given(st.lists(st.binary(max_size=6)), st.integers(1, 9))
+def test_lines_are_the_same_in_portions_of_any_size(parts: list[bytes], size: int) -> None:
+    data = b"\n".join(part.replace(b"\xef\xbb\xbf", b"") for part in parts)
+
+    class Slow:
+        position = 0
+
+        def read1(self, most: int) -> bytes:
+            self.position += size
+            return data[self.position - size : self.position]
+
+    expected = data.split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+    found: list[str] = []
+    try:
+        for chunk in _decoded(Slow(), "here"):  # type: ignore[arg-type]
+            found += chunk
+        assert found == [line.removesuffix(b"\r").decode() for line in expected]
+    except Exception as error:
+        with pytest.raises(UnicodeDecodeError):
+            expected[len(found)].removesuffix(b"\r").decode()
+        assert f"here:{len(found) + 1}:" in str(error)
+
+
+def test_the_first_lines_of_a_file_are_written_before_a_thousand_are_translated() -> None:
+    asked: list[int] = []
+    written: list[int] = []
+    file = io.BytesIO()
+
+    def run(texts: Sequence[str]) -> list[Translation]:
+        asked.append(len(texts))
+        written.append(file.getvalue().count(b"\n"))
+        return [empty_translation()] * len(texts)
+
+    chunks = iter([["a"] * 1600, ["b"] * 3000])
+    write_translations(chunks, run, file, lambda lines: None, as_json=False, one_line=True)
+    assert asked[0] <= 16 and asked[1] <= 32 and max(asked) <= 1024 and sum(asked) == 4600
+    assert written == [sum(asked[:place]) for place in range(len(asked))]
+
+
+def test_json_holds_everything(inside: Inside, model: Path) -> None:
+    flags = ["--json", "--num-best", 3, "--align", "--beam-size", 5]
+    ended = inside("translate", "-m", model, *flags, given="1 2 3\n\n4\u20285\n".encode())
+    first, empty, broken = [json.loads(line) for line in ended.out.splitlines()]
+    assert first["source"] == "1 2 3" and broken["source"] == "4\u20285" and empty["source"] == ""
+    assert empty["text"] == "" and empty["alignment"] == []
+    assert len(first["n_best"]) == 3 and first["n_best"][0]["text"] == first["text"]
+    assert first["text"] == inside("translate", "-m", model, "--beam-size", 5, "1 2 3").out.strip("\n")
+    assert first["score"] >= first["n_best"][1]["score"]
+    assert first["pharaoh"] == " ".join(f"{i}-{j}" for i, j in first["alignment"])
+    assert len(first["alignment"]) == len(first["tokens"])
+
+
+def test_the_flags_of_the_search_reach_it(inside: Inside, model: Path) -> None:
+    def tokens(*flags: object) -> list[str]:
+        ended = inside("translate", "-m", model, "--json", *flags, "1 2 3 4")
+        assert ended.code == 0, ended.error
+        return json.loads(ended.out)["tokens"]
+
+    assert len(tokens("--max-length", 2)) <= 2
+    assert len(tokens("--decoding.max_length=2", "--max-length", 9)) <= 2
+    assert len(tokens("--min-length", 8, "--max-length", 9)) >= 8
+    long = tokens("--min-length", 8, "--max-length", 9, "--no-repeat-ngram", 1)
+    assert len(set(long)) == len(long) >= 8
+    assert tokens("--prefix", "9 9")[:2] == ["▁9", "▁9"]
+    assert tokens("--method", "greedy") == tokens("--beam-size", 1)
+    sampling = ["--method", "sampling", "--temperature", 5]
+    drawn = {seed: tokens(*sampling, "--seed", seed) for seed in range(4)}
+    assert drawn[1] == tokens(*sampling, "--seed", 1) and len({tuple(found) for found in drawn.values()}) > 1
+    assert tokens(*sampling, "--top-k", 1) == tokens("--method", "greedy") == tokens(*sampling, "--top-p", 1e-6)
+    split = inside("translate", "-m", model, "--json", "--split", "always", "One two! Three four.")
+    assert json.loads(split.out)["sentences"] == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--beam-size", 0], ["decoding.beam_size"]),
+        (["--method", "bean"], ["'beam'"]),
+        (["--json", "--num-best", 9], ["num_best", "beam_size"]),
+        (["--to", "cc"], ["'bb'", "'cc'"]),
+        (["--device", "abacus"], ["abacus"]),
+        (["--max-length", 2, "--prefix", "1 2 3 4"], ["prefix"]),
+        (["-o", "."], ["directory"]),
+        (["-o", "missing/out"], ["-o missing/out", "no directory missing"]),
+    ],
+)
+def test_requests_that_cannot_be_met(inside: Inside, model: Path, flags: list[object], words: list[str]) -> None:
+    inside("translate", "-m", model, *flags, "1 2 3").refused(*words)
+
+
+def test_text_that_is_not_utf8_ends_after_what_was_good(inside: Inside, model: Path, tmp_path: Path) -> None:
+    bad = b"1 2\n\n3 4\n\xff\xfe\n5 6\n"
+    ended = inside("translate", "-m", model, given=bad)
+    ended.refused("standard input:4", "UTF-8")
+    assert ended.out.count("\n") == 3
+    (tmp_path / "in").write_bytes(bad)
+    inside("translate", "-m", model, "-i", "in", "-o", "out").refused("in:4", "out.partial")
+    assert (tmp_path / "out.partial").read_bytes() == ended.out.encode()
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_input_is_never_written_over(inside: Inside, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("1 2\n")
+    (tmp_path / "link").symlink_to("in")
+    inside("translate", "-m", model, "-i", "in", "-o", "link").refused("link", "input")
+    assert (tmp_path / "in").read_text() == "1 2\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_message(inside: Inside, model: Path) -> None:
+    inside("translate", "-m", model, "-o", "/dev/full", "1 2").refused("/dev/full", "space")
+    with open("/dev/full", "wb") as full:
+        command = [*COMMAND, "translate", "-m", str(model), "1 2"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines() == ["heedful: standard output: No space left on device."]
+
+
+def test_closed_streams_are_as_good_as_empty(model: Path, tmp_path: Path) -> None:
+    command = shlex.join([*COMMAND, "translate", "-m", str(model)])
+    for closed in (f"{command} <&-", f"{command} '1 2' >&-", f"{command} -o out '1 2' <&- >&- 2>&-"):
+        done = subprocess.run(closed, shell=True, capture_output=True, env=ENVIRONMENT, cwd=tmp_path, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (tmp_path / "out").read_text().count("\n") == 1
+
+
+def test_a_pipe_gets_each_line_as_soon_as_it_is_given(model: Path) -> None:
+    command = [*COMMAND, "translate", "-m", str(model)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT) as program:
+        assert program.stdin and program.stdout and program.stderr
+        for _ in range(3):
+            program.stdin.write(b"1 2 3\n")
+            program.stdin.flush()
+            assert program.stdout.readline().endswith(b"\n")  # the program still waits for more
+        program.stdin.close()
+        assert program.stdout.read() == b"" and program.stderr.read() == b""
+        assert program.wait(60) == 0
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(model: Path, corpus: Corpus) -> None:
+    many = corpus.source.read_bytes() * 5
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*COMMAND, "translate", "-m", str(model), "--method", "greedy"], stdin=pipe, stdout=pipe, stderr=pipe,
+        env=ENVIRONMENT,
+    ) as program:  # fmt: skip
+        assert program.stdin and program.stdout and program.stderr
+        program.stdin.write(many[:200])
+        program.stdin.flush()
+        assert program.stdout.readline()
+        program.stdout.close()
+        try:
+            program.stdin.write(many)
+            program.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already
+        assert program.stderr.read() == b""
+        assert program.wait(60) == 0
+
+
+def test_in_a_process_of_its_own_the_locale_does_not_matter(model: Path) -> None:
+    environment = {**ENVIRONMENT, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [*COMMAND, "translate", "-m", str(model), "--json", "--prefix", "9"]
+    done = subprocess.run(command, input="日\n".encode(), capture_output=True, env=environment, check=True)
+    assert json.loads(done.stdout)["source"] == "日"
+    environment |= {"PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([*command, "日"], capture_output=True, env=environment, check=True)
+    assert json.loads(done.stdout)["source"] == "日"
+    done = subprocess.run([*command, b"\xfc"], capture_output=True, env=environment, check=False)
+    assert done.returncode == 2 and b"text 1 on the command line is not UTF-8" in done.stderr
+
+
+def test_spans_and_white_space_are_kept_in_files_pipes_and_json(inside: Inside, tmp_path: Path) -> None:
+    lines = ["\tVisit https://example.com/a?id=7 now.", "</div>", "Name:\tAnna  ", "    ", "$3.50\t❤️"]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    asked = ("translate", "--from", "en", "--to", "de")
+    inside(*asked, "-i", "in.txt", "-o", "out.txt")
+    piped = inside(*asked, given=(tmp_path / "in.txt").read_bytes())
+    found = (tmp_path / "out.txt").read_text("utf-8").splitlines()
+    assert piped.out.splitlines() == found
+    assert found[0].startswith("\t") and found[0].count("https://example.com/a?id=7") == 1
+    assert found[1:] == lines[1:]
+    told = [json.loads(line) for line in inside(*asked, "--json", "-i", "in.txt").out.splitlines()]
+    assert [one["text"] for one in told] == found and [one["source"] for one in told] == lines
+    raw = inside(*asked, "--no-protect", *lines[:1]).out
+    assert raw == inside(*asked, "--no-protect", lines[0].strip()).out and not raw.startswith("\t")

@@ -1,0 +1,30 @@
+"""The shapes that a configuration asks for are those of the model that torch builds for it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
+from heedful.build_model import build_model
+from heedful.config import ModelConfig
+from heedful.model_dir.weight_shapes import stored_names, weight_shapes
+from tests.small_models import SMALL, VARIANTS
+
+BASELINES = {
+    "recurrent": replace(SMALL, architecture="recurrent"),
+    "lstm": replace(SMALL, architecture="recurrent", cell="lstm", attention_scoring="additive"),
+    "convolutional": replace(SMALL, architecture="convolutional"),
+}
+
+
+@pytest.mark.parametrize("config", (VARIANTS | BASELINES).values(), ids=(VARIANTS | BASELINES).keys())
+def test_shapes_known_beforehand_are_those_of_the_built_model(config: ModelConfig) -> None:
+    model = build_model(config)
+    stored = set(stored_names(model).values())
+    built = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if name in stored}
+    assert weight_shapes(config) == built
+    assert all(tensor.is_floating_point() for tensor in model.state_dict().values())
