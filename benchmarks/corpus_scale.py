@@ -36,7 +36,7 @@ from heedful.data.store import PairStore, StoreWriter
 from heedful.text.corpus import read_lines
 
 if TYPE_CHECKING:
-    from heedful.data.stream import BatchStream
+    from heedful.data.batch_stream import BatchStream
 
 WIDTH, ROWS_PER_STEP, PAGE = 128, 196, 4096
 VOCAB = 32_000
@@ -133,7 +133,7 @@ def measure_reading(num_pairs: int, folder: Path, max_steps: int, order: str) ->
     """Open a store, read batches, go on at the end of the epoch; memory, rates, pages to read, the work of a rank."""
     import torch
 
-    from heedful.data.arranged import arrange
+    from heedful.data.prepacked import arrange
 
     torch.set_num_threads(1)
     store = PairStore.open(folder)
@@ -167,7 +167,7 @@ def measure_reading(num_pairs: int, folder: Path, max_steps: int, order: str) ->
 
 
 def open_stream(store: PairStore, arranged: Any, ranks: int = 1) -> BatchStream:
-    from heedful.data.stream import BatchStream
+    from heedful.data.batch_stream import BatchStream
 
     shares = {"rows_per_step": ROWS_PER_STEP * ranks, "world_size": ranks, "arranged": arranged}
     return BatchStream(store, width=WIDTH, seed=1, bos_id=2, pad_id=0, **shares)
@@ -175,7 +175,7 @@ def open_stream(store: PairStore, arranged: Any, ranks: int = 1) -> BatchStream:
 
 def going_on(store: PairStore, arranged: Any) -> list[float]:
     """Core seconds to the last batch of the epoch: all row counts unknown, and as a resume state has them."""
-    from heedful.data.stream import Position
+    from heedful.data.batch_stream import Position
 
     seconds, remembered = [], None
     for _ in range(2):

@@ -28,9 +28,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from heedful.data.batch import Batch
+from heedful.data.batch_stream import BatchStream
 from heedful.data.packing import pack
 from heedful.data.store import PairStore, StoreWriter
-from heedful.data.stream import BatchStream
 
 WIDTH, ROWS_PER_STEP, VOCAB, BOS, PAD = 128, 196, 32_000, 1, 0
 

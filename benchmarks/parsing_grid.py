@@ -129,7 +129,7 @@ def table(found: dict[str, dict[str, Any]], failed: dict[str, str]) -> str:
 
 def run(arguments: argparse.Namespace) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Train all variants, several at once; their results, and how the logs end of those that failed."""
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     console, jobs = ConsoleReporter(), []
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from heedful.model_dir.numpy_reader import ModelArrays
     from heedful.text.corpus import Direction
     from heedful.text.tokenizer import Tokenizer
-    from heedful.training.best import Best
+    from heedful.training.best_tracker import Best
     from heedful.training.distributed import World
 
 KEY = "training.start_from"

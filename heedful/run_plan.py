@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from heedful.data.prepare import Progress, Settled
     from heedful.text.preflight import Preflight
     from heedful.text.tokenizer import Tokenizer
-    from heedful.training.background import Background
-    from heedful.training.first_step import Stopwatch
+    from heedful.training.precompile import Background
+    from heedful.training.startup_timer import Stopwatch
 
 
 PAPER_TOKENS_PER_STEP = 25_600  # about 25,000 (section 5.1), in whole rows

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from heedful.data.prepare import Order, Prepared
     from heedful.evaluation.score import Score
+    from heedful.training.checkpoint import TrainingState
     from heedful.training.distributed import World
-    from heedful.training.first_step import FirstStep, Stopwatch
+    from heedful.training.logging import ConsoleReporter, Reporter
     from heedful.training.loop import Publish, TrainingLoop
-    from heedful.training.report import ConsoleReporter, Reporter
-    from heedful.training.state import TrainingState
+    from heedful.training.startup_timer import FirstStep, Stopwatch
     from heedful.training.validation import ValidationWork
     from heedful.validation_bleu import MakeEvaluate
 
@@ -71,13 +71,13 @@ def train(
     the model on part of valid, if it shall not be BLEU. Under torchrun every rank calls this; ranks that it started
     again go on from the last saved state.
     """
-    from heedful.training.first_step import Stopwatch
+    from heedful.training.startup_timer import Stopwatch
 
     stopwatch = Stopwatch("starting torch")
     plain = as_mapping(request)
     asked = settle(plain, "base")  # every key and the device are checked before any work
     from heedful.training.distributed import join, was_restarted
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     world = join(asked.training.device)
     console = ConsoleReporter(quiet=quiet or not world.is_first)
@@ -124,9 +124,9 @@ def begin(
 ) -> tuple[Config, Prepared]:
     """Check the output, obtain the data (the others open what the first rank wrote), decide what was left open."""
     from heedful.data.prepare import Prepared
-    from heedful.training.background import Background
-    from heedful.training.caches import is_compiled, keep_compiled_code
-    from heedful.training.run_record import forget_run
+    from heedful.training.compile_cache import is_compiled, keep_compiled_code
+    from heedful.training.precompile import Background
+    from heedful.training.run_manifest import forget_run
 
     world.same(world.device.type, "{ranks} found another kind of device than rank 0; set --device cuda or cpu.")
     world.same(json.dumps(plain, default=str), "{ranks} began with another configuration than rank 0; start all alike.")
@@ -340,10 +340,10 @@ def open_run(
 ) -> tuple[TrainingState | None, Reporter]:
     """The state to go on from, if there is one, and whoever is told how the run goes: the console and the log files."""
     from heedful.build_model import resolve_device
+    from heedful.training.checkpoint import load_state
     from heedful.training.distributed import World
-    from heedful.training.report import FileReporter, Reporters
-    from heedful.training.run_record import record_run
-    from heedful.training.state import load_state
+    from heedful.training.logging import FileReporter, Reporters
+    from heedful.training.run_manifest import record_run
 
     world = world or World(resolve_device(config.training.device))
     directory = Path(config.output) / "training"
@@ -376,11 +376,11 @@ def set_up(
 ) -> TrainingLoop:
     """Build model, stream and loop; try the largest batch; go on from the state if there is one, else from `start`."""
     from heedful.build_model import resolve_device
-    from heedful.data.stream import BatchStream, fixed_batches, worst_batch
+    from heedful.data.batch_stream import BatchStream, fixed_batches, worst_batch
     from heedful.training.distributed import World
-    from heedful.training.first_step import Stopwatch
     from heedful.training.loop import TrainingLoop
-    from heedful.training.placing import place_model
+    from heedful.training.model_setup import place_model
+    from heedful.training.startup_timer import Stopwatch
 
     world = world or World(resolve_device(config.training.device))
     width = prepared.row_width

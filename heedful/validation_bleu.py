@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from heedful.text.preflight import TrainingPair
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.distributed import World
+    from heedful.training.logging import ConsoleReporter, Evaluation
     from heedful.training.loop import Evaluate
-    from heedful.training.report import ConsoleReporter, Evaluation
 
     Look = Callable[[nn.Module], Evaluation]
     LookWithEngine = Callable[[nn.Module | Engine], Evaluation]
@@ -48,7 +48,7 @@ def evaluator(config: Config, prepared: Prepared, device: torch.device | str) ->
 
     def look(model: nn.Module | Engine) -> Evaluation:
         from heedful.evaluation.score import score
-        from heedful.training.report import Evaluation, Sample
+        from heedful.training.logging import Evaluation, Sample
 
         decoding = replace(config.decoding, method="greedy", num_best=1, checks=False)
         texts = translate_pairs(model, prepared.tokenizer, pairs, decoding, device)
@@ -70,7 +70,7 @@ def on_whole_model(look: Look | None, config: Config, world: World) -> Evaluate 
         return None
 
     def evaluate(model: nn.Module) -> Evaluation | None:
-        from heedful.training.placing import collect_model
+        from heedful.training.model_setup import collect_model
 
         collected = collect_model(model, config.model, world)
         return None if collected is None else look(collected)

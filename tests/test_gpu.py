@@ -17,7 +17,7 @@ from heedful import training_pipeline
 from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
-from heedful.data.stream import worst_batch
+from heedful.data.batch_stream import worst_batch
 from heedful.decoding import beam, greedy
 from heedful.decoding.constraints import SpecialTokens
 from heedful.errors import TrainingError
@@ -27,14 +27,14 @@ from heedful.fused.train_attention import memory_of_layers, row_attention
 from heedful.fused.train_ops import Chance, add_norm, branch, column_sums, embed, feed_forward, scaled_loss
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
 from heedful.model.transformer import Transformer
-from heedful.training import background
+from heedful.training import precompile
 from heedful.training.averaging import copy_weights
-from heedful.training.caches import FOLDERS
+from heedful.training.checkpoint import random_tensors, restore_random
+from heedful.training.compile_cache import FOLDERS
+from heedful.training.cuda_graph import Recorded
 from heedful.training.distributed import put_weights
 from heedful.training.muon import orthogonalised
 from heedful.training.optimizer import optimizer_tensors
-from heedful.training.recorded import Recorded
-from heedful.training.state import random_tensors, restore_random
 from heedful.training.step import TrainingStep, uses_bf16
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
@@ -360,8 +360,8 @@ def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
     for name in FOLDERS:
         monkeypatch.setenv(name, "")  # so that it is put back as it was
         monkeypatch.delenv(name)
-    monkeypatch.setattr(background, "WORTHWHILE_BYTES", 0)
-    monkeypatch.setattr(background, "HARDLY_BEGUN", 0.0)
+    monkeypatch.setattr(precompile, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(precompile, "HARDLY_BEGUN", 0.0)
     words = [f"{one}{other}" for one in "abcdefgh" for other in "stuvwxyz"]
     lines = [" ".join(random.Random(number).choices(words, k=6)) for number in range(200)]
     (tmp_path / "one").write_text("\n".join(lines))

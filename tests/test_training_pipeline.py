@@ -28,7 +28,7 @@ from heedful.model_dir import describe, load_model, load_weights, verify
 from heedful.native import available
 from heedful.native.bindings import Availability
 from heedful.training.averaging import average_models
-from heedful.training.report import ConsoleReporter, FileReporter, TrainRecord
+from heedful.training.logging import ConsoleReporter, FileReporter, TrainRecord
 from heedful.validation_bleu import evaluate, examine
 
 native_only = pytest.mark.skipif(not available(), reason=available().reason)

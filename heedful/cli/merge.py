@@ -31,7 +31,7 @@ def merge(
     refuse_no_place(output)
     refuse_same_file(output, input_file)
     from heedful.decoding.files.merge_shards import merge_shards
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     console = ConsoleReporter()
     before = 0

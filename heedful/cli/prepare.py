@@ -17,7 +17,7 @@ from heedful.fine_tuning import known_directions, with_start
 
 if TYPE_CHECKING:
     from heedful.data.prepare import Prepared
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
 OWN_NAMES = (
     "prepared.json prepared.json.incomplete tokenizer.json tokenizer.model source.model target.model "
@@ -75,7 +75,7 @@ def prepare(
         return
     if not asked.data.train:
         raise ConfigError("no corpus to prepare: give --source and --target, or data.train in the configuration.")
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     console = ConsoleReporter(quiet=quiet)
     if dry_run:
@@ -119,8 +119,8 @@ def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: b
 def join_parts(asked: Config, parts: list[Path], output: Path, *, quiet: bool, overwrite: bool) -> None:
     """Make one prepared directory of several."""
     from heedful import training_pipeline
-    from heedful.data.joining import join, joined_fingerprint
-    from heedful.training.report import ConsoleReporter
+    from heedful.data.merge_prepared import join, joined_fingerprint
+    from heedful.training.logging import ConsoleReporter
 
     if asked.data.train:
         raise ConfigError("--join takes parts that are prepared already: prepare the other corpora as a part first.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heedful.decoding.build_shortlist import PairsInIds
     from heedful.model_dir.shortlist import Shortlist
     from heedful.text.tokenizer import Tokenizer
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
 
 def shortlist(
@@ -55,7 +55,7 @@ def shortlist(
     from heedful.model_dir.files import prepare_directory
     from heedful.model_dir.numpy_reader import load_arrays
     from heedful.model_dir.shortlist import save_shortlist
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     arrays = load_arrays(directory, with_weights=False)
     prepare_directory(directory)  # that it can be written is better known before the work than after

@@ -158,7 +158,7 @@ class BulkProgress:
 
     def wrote(self, step: Step) -> None:
         """Show how far it is."""
-        from heedful.training.report import clock
+        from heedful.training.logging import clock
 
         self.remarks.add(step.remarks, self.say)
         now, (since, lines, position) = time.monotonic(), self.before
@@ -175,7 +175,7 @@ class BulkProgress:
 
     def ended(self, record: Record) -> None:
         """Tell what was done, if it took a while."""
-        from heedful.training.report import clock
+        from heedful.training.logging import clock
 
         self.remarks.end(self.say)
         seconds = time.monotonic() - self.started

@@ -21,7 +21,7 @@ import numpy as np
 
 from heedful.config import DataConfig, TokenizerConfig
 from heedful.config_loading import to_mapping
-from heedful.data.files import check_checksums, with_checksums
+from heedful.data.mmap_io import check_checksums, with_checksums
 from heedful.data.store import PairStore, StoreWriter
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
@@ -32,7 +32,7 @@ from heedful.text.preflight import Preflight, TrainingPair, preflight, workers_f
 from heedful.text.tokenizer import Tokenizer, learn_tokenizer, sampled_places
 
 if TYPE_CHECKING:
-    from heedful.data.arranged import ArrangedRows
+    from heedful.data.prepacked import ArrangedRows
 
 FORMAT_VERSION = 2
 MANIFEST = "prepared.json"
@@ -88,7 +88,7 @@ class Prepared:
 
     def arrange(self, tell: Progress) -> ArrangedRows:
         """The rows that the order `blocks` shuffles; they are made unless they stand beside the pairs already."""
-        from heedful.data.arranged import arrange  # needs torch, which preparing else does without
+        from heedful.data.prepacked import arrange  # needs torch, which preparing else does without
 
         total, folder = len(self.train), self.directory / "train"
         try:
@@ -98,7 +98,7 @@ class Prepared:
 
     def arranged(self) -> ArrangedRows:
         """The rows that `arrange` has made."""
-        from heedful.data.arranged import ArrangedRows
+        from heedful.data.prepacked import ArrangedRows
 
         return ArrangedRows.open(self.directory / "train", self.train, self.row_width)
 

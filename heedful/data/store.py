@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.files import REMEDY, PartialFile, cannot_write, map_numbers, sync_directory
+from heedful.data.mmap_io import REMEDY, PartialFile, cannot_write, map_numbers, sync_directory
 from heedful.errors import CorpusError
 from heedful.text.tokenizer import id_type
 

@@ -106,7 +106,7 @@ def compare(
     budget is minutes alone) or "minutes" (presets as they are). `resume` takes finished systems over and goes on with
     an interrupted one. Of an interrupted comparison `complete` is False, and there is no report yet.
     """
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     check_choice("--lang", language, LANGUAGES)
     if plots and find_spec("matplotlib") is None:
@@ -245,7 +245,7 @@ def larger_of(memory: Memory, earlier: Mapping[str, Any] | None) -> Memory:
 
 def rehearse(config: Config, prepared: Prepared) -> None:
     """One update and one look at valid, then forgotten: what libraries load at first use is no system's memory."""
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     no_budget = dict.fromkeys(BUDGETS)
     sentences = min(config.training.bleu_sentences, REHEARSED_SENTENCES)

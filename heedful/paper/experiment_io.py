@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from heedful.data.prepare import Prepared
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
 RESULTS = "results.json"
 COMPARED_SECTIONS = ("preset", "tokenizer", "model", "training", "decoding")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
 SECONDS_BETWEEN_LOOKS = 0.2
 TAIL_LINES = 12

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import torch
 
     from heedful.data.prepare import Prepared
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
 FORMAT = "heedful table 2"
 FORMAT_VERSION = 1
@@ -80,7 +80,7 @@ def run_table2(
     Whatever else the request says is laid over the recipe and told as a change of it. Of a run that was interrupted
     `complete` is False; `resume` goes on with it.
     """
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     check_choice("--lang", language, LANGUAGES)
     given = as_mapping(request)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import torch
 
     from heedful.data.prepare import Prepared
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
 FORMAT, FORMAT_VERSION = "heedful table 3", 1
 MODULE = "heedful.paper.table3_run"
@@ -124,7 +124,7 @@ def run_table3(
     is an error, or with `overwrite` too they are trained anew. A run that fails is noted, and the others go on. Of an
     interrupted sweep `complete` is False.
     """
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     check_report(language, plots=plots)
     asked = settle(plan.base, "base")

@@ -68,7 +68,7 @@ def run(directory: Path) -> int:
 
 def train(config: Config, prepared: Prepared) -> TrainingLoop:
     """Train, from the state of an interrupted run if there is one, and publish the weights."""
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     console = ConsoleReporter()
     state, reporter = open_run(config, prepared, console, resume=True)

@@ -38,7 +38,7 @@ from heedful.training_pipeline import Request, TrainingResult, as_mapping, train
 if TYPE_CHECKING:
     import torch
 
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
 FORMAT = "heedful parsing"
 FORMAT_VERSION = 1
@@ -142,7 +142,7 @@ def run_table4(
     "free" lets it write anything, "both" does one after the other. Of an interrupted training `complete` is False.
     """
     from heedful.build_model import resolve_device
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     words = words or ("xx" if paper else "index")
     check_choice("--words", words, KINDS)

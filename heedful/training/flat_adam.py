@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.training.twin import Layout, Twin, lay_side_by_side
+from heedful.training.bf16_copy import Layout, Twin, lay_side_by_side
 
 
 class FlatAdam:

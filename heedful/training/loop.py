@@ -15,20 +15,13 @@ from torch import nn
 
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
+from heedful.data.batch_stream import BatchStream, Position
 from heedful.data.prefetch import prefetch
-from heedful.data.stream import BatchStream, Position
 from heedful.errors import TrainingError
 from heedful.model_dir.weights import save_tensors
 from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
-from heedful.training.best import Best
-from heedful.training.distributed import World, is_divided, local, own_seed, put_weights, whole_weights
-from heedful.training.dither import dither_rounded
-from heedful.training.first_step import Stopwatch
-from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
-from heedful.training.report import START, Evaluation, Reporter, Sample, TrainRecord, ValidRecord
-from heedful.training.schedule import Budget, Schedule, Spent
-from heedful.training.signals import caught
-from heedful.training.state import (
+from heedful.training.best_tracker import Best
+from heedful.training.checkpoint import (
     StoredTensors,
     TrainingState,
     all_random_tensors,
@@ -38,9 +31,16 @@ from heedful.training.state import (
     restore_random,
     save_state,
 )
+from heedful.training.distributed import World, is_divided, local, own_seed, put_weights, whole_weights
+from heedful.training.dither import dither_rounded
+from heedful.training.log_window import Window
+from heedful.training.logging import START, Evaluation, Reporter, Sample, TrainRecord, ValidRecord
+from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
+from heedful.training.schedule import Budget, Schedule, Spent
+from heedful.training.signals import caught
+from heedful.training.startup_timer import Stopwatch
 from heedful.training.step import TrainingStep, uses_bf16
 from heedful.training.validation import MOST_TIME, ValidationWork, validate
-from heedful.training.window import Window
 
 VALIDATIONS = 20
 """How often the budget is interrupted for a look at valid, if `validate_every` does not say."""

@@ -21,15 +21,15 @@ from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_cpu import can_run_on_cpu
 from heedful.fused.train_gpu import can_be_fast, fast_losses
 from heedful.model.transformer import Transformer
-from heedful.training.caches import is_compiled
+from heedful.training.bf16_copy import Twin, can_have_twin
+from heedful.training.checkpoint import random_tensors, restore_random
+from heedful.training.compile_cache import is_compiled
+from heedful.training.cpu_data_parallel import OnCores
+from heedful.training.cuda_graph import Recorded
 from heedful.training.distributed import World, is_divided, whole, without_sending
 from heedful.training.flat_adam import FlatAdam, can_be_flat
 from heedful.training.loss import disagreement, smoothed_cross_entropy
-from heedful.training.on_cores import OnCores
 from heedful.training.optimizer import build_optimizer, set_learning_rate
-from heedful.training.recorded import Recorded
-from heedful.training.state import random_tensors, restore_random
-from heedful.training.twin import Twin, can_have_twin
 
 OLDEST_FOR_TRITON = (7, 0)
 

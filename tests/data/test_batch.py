@@ -6,7 +6,7 @@ import torch
 from small_stores import equal
 
 from heedful.data.batch import Batch
-from heedful.data.stream import worst_batch
+from heedful.data.batch_stream import worst_batch
 
 
 def test_microbatches_make_up_the_batch() -> None:

@@ -12,8 +12,8 @@ import torch
 from small_stores import BOS, PAD, equal, random_store
 
 from heedful.data.batch import Batch
+from heedful.data.batch_stream import BatchStream, Position, worst_batch
 from heedful.data.prefetch import prefetch
-from heedful.data.stream import BatchStream, Position, worst_batch
 
 
 def threads() -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from heedful.config import Config, CorpusConfig, DataConfig, TokenizerConfig
 from heedful.config_loading import from_mapping
-from heedful.data.order import EpochOrder
+from heedful.data.permutation import EpochOrder
 from heedful.data.prepare import Prepared, prepare
 from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import ConfigError

@@ -46,7 +46,7 @@ from heedful.paper.table3_rows import (
 )
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN, evenly
 from heedful.text.preflight import TrainingPair
-from heedful.training.report import ConsoleReporter
+from heedful.training.logging import ConsoleReporter
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = {row.name: row for row in ROWS}

@@ -17,13 +17,13 @@ from typing import Any
 
 from small_runs import MODEL, WIDTH, Recorder, Shelf, make_loop
 
-from heedful.data.arranged import ArrangedRows
-from heedful.data.blocks import BlockRows
+from heedful.data.block_shuffle import BlockRows
+from heedful.data.prepacked import ArrangedRows
 from heedful.data.store import PairStore
+from heedful.training.checkpoint import load_state
 from heedful.training.distributed import World, join
+from heedful.training.logging import Evaluation
 from heedful.training.loop import TrainingLoop
-from heedful.training.report import Evaluation
-from heedful.training.state import load_state
 
 PLAIN = replace(MODEL, dropout=0.0)
 USUAL: dict[str, Any] = {"steps": 6, "validate_every": 3, "clip_norm": 0.5, "label_smoothing": 0.1}

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from heedful.config import ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
+from heedful.data.batch_stream import BatchStream, fixed_batches
 from heedful.data.store import PairStore, StoreWriter
-from heedful.data.stream import BatchStream, fixed_batches
 from heedful.model.transformer import Transformer
 from heedful.training.distributed import World
-from heedful.training.first_step import FirstStep
+from heedful.training.logging import Evaluation, Sample, TrainRecord, ValidRecord
 from heedful.training.loop import TrainingLoop
-from heedful.training.report import Evaluation, Sample, TrainRecord, ValidRecord
+from heedful.training.startup_timer import FirstStep
 
 VOCAB, WIDTH, ROWS = 24, 16, 4
 PAD, BOS, EOS = 0, 2, 3

@@ -20,7 +20,7 @@ from small_runs import ALONE, WIDTH, copying_store
 
 from heedful import training_pipeline
 from heedful.config import TrainingConfig
-from heedful.data.arranged import arrange
+from heedful.data.prepacked import arrange
 from heedful.errors import ConfigError
 from heedful.training import distributed
 

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
-from heedful.data.stream import worst_batch
+from heedful.data.batch_stream import worst_batch
 from heedful.errors import TrainingError
 from heedful.fused.grad_buffers import Gradients
 from heedful.training import step as steps
+from heedful.training.bf16_copy import Twin
 from heedful.training.flat_adam import FlatAdam, can_be_flat
 from heedful.training.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from heedful.training.step import TrainingStep, wants_fast
-from heedful.training.twin import Twin
 
 SHAPE = replace(MODEL, dropout=0.0, d_model=32, num_decoder_layers=2, max_length=256)
 

@@ -21,10 +21,10 @@ from heedful.errors import TrainingError
 from heedful.training import loop as loop_module
 from heedful.training import step as step_module
 from heedful.training.averaging import average_weights, copy_weights
+from heedful.training.checkpoint import load_state, saved_steps
+from heedful.training.logging import Evaluation, FileReporter, Reporters, Sample, TrainRecord, ValidRecord
 from heedful.training.loop import EARLY, validate
 from heedful.training.loss import smoothed_cross_entropy
-from heedful.training.report import Evaluation, FileReporter, Reporters, Sample, TrainRecord, ValidRecord
-from heedful.training.state import load_state, saved_steps
 from heedful.training.validation import ValidationWork
 
 

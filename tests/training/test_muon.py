@@ -17,8 +17,8 @@ from heedful.config import ModelConfig, TrainingConfig
 from heedful.config_loading import from_mapping
 from heedful.errors import ConfigError
 from heedful.training import muon
+from heedful.training.checkpoint import load_state
 from heedful.training.optimizer import build_optimizer, optimizer_tensors, set_learning_rate
-from heedful.training.state import load_state
 from heedful.training.step import TrainingStep
 
 PLAIN = replace(MODEL, dropout=0.0)

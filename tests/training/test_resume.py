@@ -15,9 +15,9 @@ from small_runs import MODEL, Recorder, Shelf, copying_store, make_loop, same
 from torch import Tensor, nn
 
 from heedful.data.store import PairStore
+from heedful.training.checkpoint import load_state, saved_steps
+from heedful.training.logging import Evaluation, FileReporter, Reporters
 from heedful.training.loop import TrainingLoop
-from heedful.training.report import Evaluation, FileReporter, Reporters
-from heedful.training.state import load_state, saved_steps
 
 SETTINGS: dict[str, Any] = {
     "steps": 23,

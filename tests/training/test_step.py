@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from heedful.config import ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
-from heedful.data.stream import worst_batch
+from heedful.data.batch_stream import worst_batch
 from heedful.errors import TrainingError
+from heedful.training.bf16_copy import Twin, can_have_twin
 from heedful.training.optimizer import optimizer_tensors
 from heedful.training.step import TrainingStep, uses_bf16
-from heedful.training.twin import Twin, can_have_twin
 
 PLAIN = replace(MODEL, dropout=0.0)
 

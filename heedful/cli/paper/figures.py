@@ -51,7 +51,7 @@ def figures(
     from heedful.paper.figures.attention import look
     from heedful.paper.figures.norm_training import STEPS
     from heedful.paper.figures.registry import Runs, choose_figures, draw_figures
-    from heedful.training.report import ConsoleReporter
+    from heedful.training.logging import ConsoleReporter
 
     refuse_ranks("folder of figures")
     if sentence is not None and model is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from heedful.config import Config
     from heedful.data.prepare import Prepared
-    from heedful.training.report import Evaluation
+    from heedful.training.logging import Evaluation
     from heedful.validation_bleu import Look, MakeEvaluate
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def f1_on_valid(trees: Mapping[str, Tree]) -> MakeEvaluate:
 
         def evaluate(model: nn.Module) -> Evaluation:
             from heedful.decoding.translator import Translator
-            from heedful.training.report import Evaluation, Sample
+            from heedful.training.logging import Evaluation, Sample
 
             parser = Parser(Translator(model, prepared.tokenizer, decoding, device=device))
             guesses = parser.parse([tree.words for tree in gold], tokens_per_batch=4 * decoding.tokens_per_batch)

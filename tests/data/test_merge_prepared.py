@@ -11,8 +11,8 @@ import pytest
 from test_prepare import TOKENIZER, write_corpus
 
 from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
-from heedful.data import joining
-from heedful.data.joining import join
+from heedful.data import merge_prepared
+from heedful.data.merge_prepared import join
 from heedful.data.prepare import Prepared, prepare
 from heedful.errors import ConfigError, CorpusError
 
@@ -64,7 +64,7 @@ def test_joined_is_as_if_never_apart(
     settings: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(joining, "PAIRS_AT_ONCE", 50)
+    monkeypatch.setattr(merge_prepared, "PAIRS_AT_ONCE", 50)
     told: list[int] = []
     whole = part(tmp_path / "whole", settings, *corpora)
     joined = join(parts, tmp_path / "joined", progress=lambda stage, done, total: told.append(done))
@@ -83,7 +83,8 @@ def test_joining_again_in_another_order_replaces(tmp_path: Path, parts: list[Pat
     joined = join(parts[::-1], tmp_path / "joined")
     assert joined.train.pair(0) == Prepared.open(parts[1]).train.pair(0) != one
     manifest = json.loads((tmp_path / "joined" / "prepared.json").read_text())
-    assert manifest["fingerprint"] == joining.joined_fingerprint(parts[::-1]) != joining.joined_fingerprint(parts)
+    fingerprint = merge_prepared.joined_fingerprint
+    assert manifest["fingerprint"] == fingerprint(parts[::-1]) != fingerprint(parts)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from heedful.config import TrainingConfig
 from heedful.config_loading import settle, to_mapping
 from heedful.data.prepare import Prepared
 from heedful.model_dir import load_weights
-from heedful.training import background, caches
-from heedful.training.background import Background, Compiler
-from heedful.training.caches import FOLDERS, is_compiled, keep_compiled_code
-from heedful.training.first_step import FirstStep, Stopwatch
+from heedful.training import compile_cache, precompile
+from heedful.training.compile_cache import FOLDERS, is_compiled, keep_compiled_code
+from heedful.training.precompile import Background, Compiler
+from heedful.training.startup_timer import FirstStep, Stopwatch
 
 CPU = torch.device("cpu")
 ALWAYS = ["starting_torch", "opening_the_corpora", "looking_over_the_corpora", "learning_the_subwords", "tokenising"]
@@ -71,10 +71,10 @@ class Remembered(Compiler):
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
     """Everything is worth while, also on a CPU; gives the other processes that were started."""
-    monkeypatch.setattr(background, "is_compiled", lambda config, *, on_gpu: True)
-    monkeypatch.setattr(background, "WORTHWHILE_BYTES", 0)
-    monkeypatch.setattr(background, "HARDLY_BEGUN", 0.0)
-    monkeypatch.setattr(background, "Compiler", Remembered)
+    monkeypatch.setattr(precompile, "is_compiled", lambda config, *, on_gpu: True)
+    monkeypatch.setattr(precompile, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(precompile, "HARDLY_BEGUN", 0.0)
+    monkeypatch.setattr(precompile, "Compiler", Remembered)
     Remembered.started = []
     return Remembered.started
 
@@ -147,9 +147,9 @@ def test_a_step_compiled_beside_the_preparing_changes_no_bit(
     assert known["config"]["model"] == to_mapping(config)["model"]
     assert (known["rows"], known["width"]) == (256 // prepared.row_width, prepared.row_width)
 
-    monkeypatch.setattr(background, "WORTHWHILE_BYTES", 1 << 60)
+    monkeypatch.setattr(precompile, "WORTHWHILE_BYTES", 1 << 60)
     training_pipeline.train({**request, "output": str(tmp_path / "alone")}, quiet=True)
-    monkeypatch.setattr(background, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(precompile, "WORTHWHILE_BYTES", 0)
     again = {**request, "output": str(tmp_path / "again"), "data": {"prepared": str(prepared.directory)}}
     training_pipeline.train(again, quiet=True)
     assert len(eager) == 1  # corpora too small, and none to prepare
@@ -214,10 +214,10 @@ def test_only_what_pays_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_compiled(TrainingConfig(), on_gpu=False)
     assert is_compiled(TrainingConfig(compile=True), on_gpu=False)
     for spec, expected in ((None, False), ("there", True)):  # without Triton nothing can be compiled for a GPU
-        monkeypatch.setattr(caches, "find_spec", lambda name, found=spec: found if name == "triton" else "there")
+        monkeypatch.setattr(compile_cache, "find_spec", lambda name, found=spec: found if name == "triton" else "there")
         assert is_compiled(TrainingConfig(), on_gpu=True) is expected
         assert is_compiled(TrainingConfig(compile=True), on_gpu=True)
-    large = background.WORTHWHILE_BYTES
+    large = precompile.WORTHWHILE_BYTES
     for training, alone, num_bytes in (
         (TrainingConfig(), True, large),  # nothing is compiled on a CPU
         (TrainingConfig(compile=True), False, large),

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.files import (
+from heedful.data.mmap_io import (
     REMEDY,
     PartialFile,
     check_checksums,
@@ -27,9 +27,9 @@ from heedful.data.files import (
     sync_directory,
     with_checksums,
 )
-from heedful.data.order import Integers, combined_key, permuted, run_starts
-from heedful.data.packed import PackedBlock
 from heedful.data.packing import Placement, ranges
+from heedful.data.pair_shuffle import PackedBlock
+from heedful.data.permutation import Integers, combined_key, permuted, run_starts
 from heedful.data.store import PairStore
 from heedful.errors import CorpusError
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_stores import random_store
 
-from heedful.data.order import EpochOrder, combined_key, permuted
+from heedful.data.permutation import EpochOrder, combined_key, permuted
 from heedful.errors import ConfigError, CorpusError
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from heedful.training.first_step import FirstStep
-from heedful.training.report import ConsoleReporter
+from heedful.training.logging import ConsoleReporter
+from heedful.training.startup_timer import FirstStep
 
 
 def reporter_of_width(width: int, *, is_terminal: bool) -> tuple[ConsoleReporter, io.StringIO]:

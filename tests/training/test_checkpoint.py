@@ -14,9 +14,8 @@ from small_runs import CPU, same
 
 from heedful.config import Config
 from heedful.errors import TrainingError
-from heedful.training import state as state_module
-from heedful.training.run_record import record_run
-from heedful.training.state import (
+from heedful.training import checkpoint as checkpoint_module
+from heedful.training.checkpoint import (
     TrainingState,
     load_state,
     random_tensors,
@@ -24,6 +23,7 @@ from heedful.training.state import (
     save_state,
     saved_steps,
 )
+from heedful.training.run_manifest import record_run
 
 
 class Killed(BaseException):
@@ -79,8 +79,8 @@ OPERATIONS: list[tuple[Any, str]] = [
     (Path, "rename"),
     (os, "fsync"),
     (shutil, "rmtree"),
-    (state_module, "flush_directory"),
-    (state_module, "write_durably"),
+    (checkpoint_module, "flush_directory"),
+    (checkpoint_module, "write_durably"),
 ]
 
 
@@ -205,7 +205,7 @@ def test_random_states_come_back() -> None:
 def test_a_state_is_on_the_disk_before_older_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files, its folder's names, then the name of the folder itself."""
     events: list[str] = []
-    for owner, name in ((state_module, "flush_directory"), (state_module, "write_durably"), (Path, "rename")):
+    for owner, name in ((checkpoint_module, "flush_directory"), (checkpoint_module, "write_durably"), (Path, "rename")):
         original = getattr(owner, name)
 
         def watched(path: Path, *rest: Any, original: Any = original, name: str = name) -> Any:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from heedful.data.arranged import ArrangedRows
 from heedful.data.batch import Batch
-from heedful.data.blocks import BlockRows
-from heedful.data.order import Integers
-from heedful.data.packed import PAIRS_PER_BLOCK, PackedBlock, PackedRows
+from heedful.data.block_shuffle import BlockRows
 from heedful.data.packing import Placement, assemble
+from heedful.data.pair_shuffle import PAIRS_PER_BLOCK, PackedBlock, PackedRows
+from heedful.data.permutation import Integers
+from heedful.data.prepacked import ArrangedRows
 from heedful.data.store import PairStore
 from heedful.errors import ConfigError, CorpusError
 

@@ -17,8 +17,8 @@ from heedful.data.batch import Batch
 from heedful.fused.train_cpu import Dropout
 from heedful.fused.unpack_rows import Grid, groups_of
 from heedful.model.transformer import Transformer
+from heedful.training.cpu_data_parallel import OnCores
 from heedful.training.loss import smoothed_cross_entropy
-from heedful.training.on_cores import OnCores
 from heedful.training.step import TrainingStep
 
 PLAIN = replace(MODEL, dropout=0.0, num_encoder_layers=2, num_decoder_layers=2)

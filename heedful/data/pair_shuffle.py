@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from heedful.data.order import EpochOrder, Integers, combined_key, permuted
 from heedful.data.packing import Packing, Placement, pack
+from heedful.data.permutation import EpochOrder, Integers, combined_key, permuted
 from heedful.data.store import PairStore
 
 PAIRS_PER_BLOCK = 65_536

@@ -11,7 +11,7 @@ from heedful.build_model import build_model
 from heedful.config import Config, ModelConfig
 from heedful.model_dir.weights import put_stored
 from heedful.training.distributed import World, is_divided, own_seed, whole_weights
-from heedful.training.report import Reporter
+from heedful.training.logging import Reporter
 
 
 def place_model(

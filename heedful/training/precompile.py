@@ -1,6 +1,6 @@
 """What is done while the corpora are prepared: the device is started, and the training step compiled beforehand.
 
-Compiling happens in a process of its own, `python -m heedful.training.background`, which makes the same step for a
+Compiling happens in a process of its own, `python -m heedful.training.precompile`, which makes the same step for a
 model of the same shape and lets it work once: torch and Triton keep what they compile on disk, where training finds
 it. The run itself is not touched: neither its random numbers nor its device, whatever becomes of that process.
 """
@@ -25,7 +25,7 @@ from typing import Any
 import heedful.errors
 from heedful.config import Config, TrainingConfig
 from heedful.config_loading import settle, to_mapping
-from heedful.training.caches import is_compiled
+from heedful.training.compile_cache import is_compiled
 
 WORTHWHILE_BYTES = 32 << 20
 """Corpora of less are prepared before another process could have compiled anything."""
@@ -100,7 +100,7 @@ class Compiler:
         package = Path(heedful.errors.__file__).parent.parent
         path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "heedful.training.background"],
+            [sys.executable, "-P", "-m", "heedful.training.precompile"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -158,10 +158,10 @@ def _listen(pipe: Any, lines: queue.SimpleQueue[bytes]) -> None:
 def rehearse(config: Config, rows: int, width: int) -> None:
     """One update of a new model by the step that training will use, on the largest batch there can be."""
     from heedful.build_model import resolve_device
-    from heedful.data.stream import worst_batch
+    from heedful.data.batch_stream import worst_batch
     from heedful.training.distributed import World
-    from heedful.training.placing import place_model
-    from heedful.training.report import Reporters
+    from heedful.training.logging import Reporters
+    from heedful.training.model_setup import place_model
     from heedful.training.step import TrainingStep
 
     world = World(resolve_device(config.training.device))

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from heedful.data.arranged import ArrangedRows
-from heedful.data.order import Integers, combined_key, permuted, require_weights
 from heedful.data.packing import Placement
+from heedful.data.permutation import Integers, combined_key, permuted, require_weights
+from heedful.data.prepacked import ArrangedRows
 from heedful.errors import CorpusError
 
 BLOCKS_PER_WINDOW = 256

@@ -11,7 +11,7 @@ from typing import Any
 from heedful.config import Config
 from heedful.config_loading import to_mapping
 from heedful.errors import TrainingError
-from heedful.training.state import write_durably
+from heedful.training.checkpoint import write_durably
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")
 """Sections that must be the same when a run goes on, causes first; of `training`, `start_from` and the fields below."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from heedful.training.first_step import FirstStep
+from heedful.training.startup_timer import FirstStep
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_stores import BOS, PAD, equal, number_of, pairs_of, random_store, unpacked
 
-from heedful.data import packed
-from heedful.data.arranged import MANIFEST, ArrangedRows, arrange
-from heedful.data.blocks import BlockRows
+from heedful.data import pair_shuffle
+from heedful.data.batch_stream import BatchStream, Position
+from heedful.data.block_shuffle import BlockRows
+from heedful.data.prepacked import MANIFEST, ArrangedRows, arrange
 from heedful.data.store import PairStore, StoreWriter
-from heedful.data.stream import BatchStream, Position
 from heedful.errors import ConfigError, CorpusError
 
 WIDTH = 24
@@ -93,7 +93,7 @@ def test_ranks_share_the_rows_of_each_step(arranged: ArrangedRows, world_size: i
 
 def test_nothing_is_packed_while_training(arranged: ArrangedRows, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a rank's work is its own rows, and going on anywhere costs no more than beginning."""
-    monkeypatch.setattr(packed, "pack", lambda *lengths: pytest.fail("packed"))
+    monkeypatch.setattr(pair_shuffle, "pack", lambda *lengths: pytest.fail("packed"))
     whole = dict(islice(stream(arranged).batches(), 60))
     for start in (Position(0, 9), Position(1, 0), Position(1, 4)):
         for position, batch in islice(stream(arranged).batches(*start), 5):

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from small_stores import BOS, PAD, equal, random_store
 
-from heedful.data import packed
+from heedful.data import pair_shuffle
+from heedful.data.batch_stream import BatchStream, Position
 from heedful.data.store import PairStore
-from heedful.data.stream import BatchStream, Position
 
 FAR = Position(epoch=1, step=50)
 
@@ -38,8 +38,8 @@ def remembered(store: PairStore) -> Any:
 def packings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many pairs each packing since had."""
     sizes: list[int] = []
-    pack = packed.pack
-    monkeypatch.setattr(packed, "pack", lambda *lengths: sizes.append(len(lengths[0])) or pack(*lengths))
+    pack = pair_shuffle.pack
+    monkeypatch.setattr(pair_shuffle, "pack", lambda *lengths: sizes.append(len(lengths[0])) or pack(*lengths))
     return sizes
 
 

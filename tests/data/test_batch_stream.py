@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_stores import BOS, PAD, equal, number_of, pairs_of, random_store, unpacked
 
+from heedful.data.batch_stream import BatchStream, Position, fixed_batches, worst_batch
 from heedful.data.store import PairStore, StoreWriter
-from heedful.data.stream import BatchStream, Position, fixed_batches, worst_batch
 from heedful.errors import ConfigError, CorpusError
 
 
