@@ -27,7 +27,7 @@ COMMANDS = [
 
 COLUMNS, LINE, LEFT, TOP = 98, 22, 20, 62
 STYLE = """
-  text { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Noto Sans Mono CJK SC", monospace;
+  text { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
          font-size: 14px; fill: #e6edf3; white-space: pre }
   .prompt { fill: #7ee787 }
   .line { animation: appear 0.01s backwards }
@@ -70,8 +70,9 @@ def draw(session: list[tuple[str, list[str]]]) -> str:
         second += 1.4
     assert all(columns(text) + 2 * is_command <= COLUMNS for text, is_command, _ in lines), "a line is too long"
     width, height = LEFT * 2 + round(COLUMNS * 8.45), TOP + len(lines) * LINE
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     drawn = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
         "<title>A terminal in which heedful translate is run</title>",
         f"<style>{STYLE}</style>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
@@ -83,10 +84,9 @@ def draw(session: list[tuple[str, list[str]]]) -> str:
     ]
     for row, (text, is_command, appears) in enumerate(lines):
         prompt = '<tspan class="prompt">$ </tspan>' if is_command else ""
-        drawn.append(
-            f'<text class="line" style="animation-delay: {appears:.1f}s" x="{LEFT}" y="{TOP + row * LINE}" xml:space="preserve">'
-            f"{prompt}{escape(text)}</text>"
-        )
+        style, y = f"animation-delay: {appears:.1f}s", TOP + row * LINE
+        words = f"{prompt}{escape(text)}"
+        drawn.append(f'<text class="line" style="{style}" x="{LEFT}" y="{y}" xml:space="preserve">{words}</text>')
     return "\n".join([*drawn, "</svg>\n"])
 
 

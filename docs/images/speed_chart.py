@@ -19,7 +19,7 @@ RESULTS = HERE.parent.parent / "benchmarks" / "results"
 TRAINING = RESULTS / "train_speed_2026-11-16_h200.md"
 DECODING = RESULTS / "translate_speed_2026-11-16_cpu.md"
 
-# Row of the result file -> label of the bar. Each rival is shown in its fastest int8 or float32 setting without a shortlist.
+# Row of the result file -> label of the bar. Each rival runs in its fastest setting without a shortlist.
 TRAINED = {"heedful": "Heedful", "Hugging Face Marian": "Hugging Face", "nn.Transformer": "nn.Transformer"}
 DECODED = {
     "Heedful native int8": "Heedful int8",
@@ -28,13 +28,15 @@ DECODED = {
     "OpenVINO int8 weights": "OpenVINO int8",
     "Hugging Face Marian float32": "Hugging Face fp32",
 }
-TITLES = {
-    "en": (
-        "Training, base model, one H200",
-        "Translating, base model, two CPU cores, batch of 32",
-        "tokens per second",
-    ),
-    "zh": ("训练 base 模型，一块 H200", "翻译，base 模型，两个 CPU 核，每批 32 句", "词元/秒"),
+TITLES = {  # title and subtitle of each panel
+    "en": [
+        ("Training speed", "base model, bf16, one H200; target tokens per second"),
+        ("Translation speed", "base model, batch of 32, two CPU cores; tokens per second"),
+    ],
+    "zh": [
+        ("训练速度", "base 模型，bf16，一块 H200；目标词元/秒"),
+        ("翻译速度", "base 模型，每批 32 句，两个 CPU 核；词元/秒"),
+    ],
 }
 
 WIDTH, BAR, STEP, TOP = 880, 22, 34, 92
@@ -76,21 +78,22 @@ def read_results() -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     return [(TRAINED[name], trained[name]) for name in TRAINED], [(DECODED[name], decoded[name]) for name in DECODED]
 
 
-def panel(left: int, title: str, unit: str, bars: list[tuple[str, int]]) -> list[str]:
+def panel(left: int, title: str, subtitle: str, bars: list[tuple[str, int]]) -> list[str]:
     """One bar chart: title, then a row for each system with its speed and how many times as fast the first one is."""
-    label_width, full = 130, 180
+    label_width, full = 148, 165
     longest = max(speed for _, speed in bars)
     drawn = [
-        f'<text class="title" x="{left}" y="40">{escape(title)}</text>',
-        f'<text class="note" x="{left}" y="62">{escape(unit)}</text>',
+        f'<text class="title" x="{left}" y="38">{escape(title)}</text>',
+        f'<text class="note" x="{left}" y="60">{escape(subtitle)}</text>',
     ]
     for row, (name, speed) in enumerate(bars):
         y, width = TOP + row * STEP, max(2, round(full * speed / longest))
-        shown = f"{speed:,}" if row == 0 else f"{speed:,}  (1/{bars[0][1] / speed:.1f})"
+        ratio = f'  <tspan class="note">Heedful {bars[0][1] / speed:.1f}×</tspan>' if row else ""
+        bar = left + label_width
         drawn += [
             f'<text x="{left}" y="{y + 16}">{escape(name)}</text>',
-            f'<rect class="{"ours" if row == 0 else "bar"}" x="{left + label_width}" y="{y}" width="{width}" height="{BAR}" rx="3"/>',
-            f'<text x="{left + label_width + width + 8}" y="{y + 16}">{shown}</text>',
+            f'<rect class="{"bar" if row else "ours"}" x="{bar}" y="{y}" width="{width}" height="{BAR}" rx="3"/>',
+            f'<text x="{bar + width + 8}" y="{y + 16}" xml:space="preserve">{speed:,}{ratio}</text>',
         ]
     return drawn
 
@@ -98,19 +101,19 @@ def panel(left: int, title: str, unit: str, bars: list[tuple[str, int]]) -> list
 def chart(language: str) -> str:
     """The SVG in English (`en`) or Chinese (`zh`)."""
     training, decoding = read_results()
-    first, second, unit = TITLES[language]
+    (first, first_note), (second, second_note) = TITLES[language]
     height = TOP + max(len(training), len(decoding)) * STEP + 16
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
-            f"<title>{escape(first)}; {escape(second)}</title>",
-            f"<style>{STYLE}</style>",
-            f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
-            *panel(24, first, unit, training),
-            *panel(452, second, unit, decoding),
-            "</svg>\n",
-        ]
-    )
+    size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+        f"<title>{escape(first)}; {escape(second)}</title>",
+        f"<style>{STYLE}</style>",
+        f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
+        *panel(24, first, first_note, training),
+        *panel(456, second, second_note, decoding),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
