@@ -338,10 +338,10 @@ if __name__ == "__main__":
         from typing import Any
 
         from heedful.config import DecodingConfig, ModelConfig
-        from heedful.decoding.special_tokens import SpecialTokens
         from heedful.errors import HeedfulError
         from heedful.model_dir.shortlist import NOT_OURS, Shortlist, parse_lists, parse_shortlist, write_shortlist
         from heedful.native.convert import convert, shape_of
         from heedful.native.engine import NativeEngine
         from heedful.native.weight_file import write_weight_file
+        from heedful.search_types import SpecialTokens
     main()

@@ -30,7 +30,7 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["model_dir"],
     ["build_model", "model_card"],
     ["baselines", "fused"],
-    ["data", "model"],
+    ["data", "model", "search_types"],
     ["text"],
     ["config_loading"],
     ["config", "directory_lock"],

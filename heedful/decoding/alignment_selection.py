@@ -15,10 +15,10 @@ import torch
 
 from heedful.decoding.batching import make_batches, pad
 from heedful.decoding.forced_decoding import force
-from heedful.decoding.special_tokens import SpecialTokens, special_tokens
 from heedful.errors import CorpusError, DecodingError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.model_dir.alignment_source import KEY, AlignmentSource
+from heedful.search_types import SpecialTokens, special_tokens
 from heedful.text.ibm_model1 import Lexicon
 from heedful.text.tokenizer import Tokenizer
 

@@ -13,19 +13,18 @@ import torch
 from torch import Tensor
 
 from heedful.model.batch_invariance import STEADY
+from heedful.search_types import MIN_COUNTED_TOKENS, longest_first
 from heedful.tensor_types import Bool, Int
 
 EVEN_SIZE, EVEN_WIDTH = 16, 16
 """Where mates must have no part: sentences in a batch, and the tokens that its width is a multiple of."""
-LEAST_COUNTED = 16
-"""Shorter sentences count as this many tokens: each row also costs logits over the whole vocabulary."""
 
 
 def make_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per_sentence: int) -> list[list[int]]:
     """Indices of the sentences of each batch, longest first; padding and beams count as tokens."""
     batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        longest = max(lengths[batches[-1][0]], LEAST_COUNTED) if batches else 0
+    for index in longest_first(lengths):
+        longest = max(lengths[batches[-1][0]], MIN_COUNTED_TOKENS) if batches else 0
         if batches and (len(batches[-1]) + 1) * longest * rows_per_sentence <= tokens_per_batch:
             batches[-1].append(index)
         else:
@@ -40,7 +39,7 @@ def make_even_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per
     Where too few are left, the first of a batch stands there again, and its copies are computed for nothing.
     """
     by_width: dict[int, list[int]] = {}
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+    for index in longest_first(lengths):
         by_width.setdefault(even_width(lengths[index]), []).append(index)
     batches: list[list[int]] = []
     for width, members in by_width.items():

@@ -24,10 +24,9 @@ from torch import Tensor
 from heedful.config import DecodingConfig
 from heedful.decoding.constraints import Rule, SpecialTokens, allowed_log_probs, make_constraints
 from heedful.decoding.decode_loop import read_hypothesis
-from heedful.decoding.length_penalty import length_penalty
-from heedful.decoding.translation import Hypothesis
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import Seq2Seq
+from heedful.search_types import Hypothesis, length_penalty
 from heedful.tensor_types import Bool, Float, Int
 
 
@@ -110,7 +109,7 @@ def search(
         keep = (~settled).nonzero()[:, 0]
         if len(keep) == 0:
             break
-        if config.fast and len(keep) < len(open_sentences):
+        if not config.batch_invariant and len(keep) < len(open_sentences):
             open_sentences = [open_sentences[index] for index in keep.tolist()]
             state.select(keep)
             live, finished, parents = live.select(keep), finished.select(keep), parents[keep]

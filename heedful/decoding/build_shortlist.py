@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from heedful.config import CorpusConfig
-from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import CorpusError
 from heedful.model_dir.shortlist import MASKS, Shortlist
+from heedful.search_types import special_tokens
 from heedful.text.corpus import SentencePair, read_pairs
 from heedful.text.ibm_model1 import Lexicon
 from heedful.text.tokenizer import Tokenizer, id_type
@@ -22,7 +22,7 @@ PAIRS_AT_ONCE = 20_000
 PAIRS_OF = "pairs_"
 """Before a target language among the settings of a shortlist: how many pairs into it were seen."""
 LEAST_PAIRS = 10_000
-"""Of a target language: from fewer, words are missing and BLEU falls by more than 1 (benchmarks/shortlist_pairs.py)."""
+"""Of a target language: from fewer, words are missing and BLEU falls by more than 1 (benchmarks/quality/shortlist_corpus_size.py)."""
 LONGEST = 150
 """Longer sentences, in tokens, are left out: they teach little of which word becomes which."""
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.special_tokens import SpecialTokens as SpecialTokens
 from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
+from heedful.search_types import SpecialTokens as SpecialTokens
 from heedful.tensor_types import Float, Int
 
 FREE = -1  # in a table of forced tokens: nothing is forced here
@@ -133,7 +133,7 @@ class Constraints:
     special: SpecialTokens
     forbidden: Int[Tensor, " K"]
     min_length: int
-    no_repeat_ngram: int
+    no_repeat_ngram_size: int
     max_lengths: Int[Tensor, " B"]
     shortest_limit: int
     prefix: Int[Tensor, "B P"]
@@ -156,8 +156,8 @@ class Constraints:
             allowed = self.bytes.that_fit(allowed, room)
         if self.rule is not None:
             allowed = unless_stuck(self.rule.apply(allowed, history), allowed)  # a prefix may have broken the rule
-        if self.no_repeat_ngram:
-            allowed = unless_stuck(forbid_repeats(allowed, history, self.no_repeat_ngram), allowed)
+        if self.no_repeat_ngram_size:
+            allowed = unless_stuck(forbid_repeats(allowed, history, self.no_repeat_ngram_size), allowed)
         if step < self.min_length:
             allowed = forbid_end(allowed, self.special.eos_id)
         if self.bytes is not None and bool(((states := self.bytes.states(history)) != COMPLETE).any()):
@@ -218,7 +218,7 @@ def make_constraints(
         special=special,
         forbidden=torch.tensor(never, device=device),
         min_length=config.min_length,
-        no_repeat_ngram=config.no_repeat_ngram,
+        no_repeat_ngram_size=config.no_repeat_ngram_size,
         max_lengths=torch.tensor(list(max_lengths), device=device),
         shortest_limit=min(max_lengths),
         prefix=torch.tensor(table, dtype=torch.long, device=device).view(len(table), width),

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from heedful.config import DecodingConfig
 from heedful.decoding.constraints import Rule, SpecialTokens, allowed_log_probs, make_constraints
-from heedful.decoding.length_penalty import length_penalty
-from heedful.decoding.translation import Hypothesis
 from heedful.model.seq2seq import Seq2Seq
+from heedful.search_types import Hypothesis, length_penalty
 from heedful.tensor_types import Bool, Int
 
 Choose = Callable[[Tensor, int, Tensor], Tensor]
@@ -35,7 +34,7 @@ def rollout(
 ) -> list[list[Hypothesis]]:
     """`num_rows` independent hypotheses for every sentence, which leaves the batch when all of them have ended.
 
-    Unless `config.fast`, none leaves before the last has ended, so that shapes do not depend on batch mates.
+    With `config.batch_invariant`, none leaves before the last has ended, so that shapes do not depend on batch mates.
     """
     device, num_sentences, num_steps = source.device, source.shape[0], max(max_lengths) + 1
     constraints = make_constraints(
@@ -60,7 +59,7 @@ def rollout(
         remaining = (~ended[open_sentences].all(dim=1)).nonzero()[:, 0]
         if len(remaining) == 0:
             break
-        if config.fast and len(remaining) < len(open_sentences):
+        if not config.batch_invariant and len(remaining) < len(open_sentences):
             state.select(remaining)
             constraints, open_sentences = constraints.select(remaining), open_sentences[remaining]
             newest = newest.view(-1, num_rows)[remaining].flatten()

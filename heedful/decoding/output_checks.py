@@ -18,8 +18,9 @@ from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job, Outcome
 from heedful.decoding.text_splitting import is_visible
 from heedful.decoding.tokenizer_cache import Spelling
-from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATED, Hypothesis
+from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATED
 from heedful.errors import ConfigError
+from heedful.search_types import Hypothesis
 from heedful.text.corpus_language_checks import FREQUENT_WORDS, SCRIPTS_OF
 from heedful.text.language_id import plain_code
 from heedful.text.language_routing import Choice
@@ -110,7 +111,9 @@ class SecondSearch:
         size = max(BEAM_SIZE, config.beam_size)
         harder = replace(config, method="beam", beam_size=size, num_best=size)
         if repetition:
-            harder = replace(harder, no_repeat_ngram=min(config.no_repeat_ngram or NO_REPEAT_NGRAM, NO_REPEAT_NGRAM))
+            harder = replace(
+                harder, no_repeat_ngram_size=min(config.no_repeat_ngram_size or NO_REPEAT_NGRAM, NO_REPEAT_NGRAM)
+            )
         again = {job: self._harder_job(job, problems[job], harder) for job in jobs}
         try:
             found = self.engine.decode(list(again.values()), harder, align=False, make_rule=None)

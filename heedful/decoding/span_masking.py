@@ -24,7 +24,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, Outcome
 from heedful.decoding.text_splitting import LINES, VISIBLE, Segment, SplitRule, split_line
 from heedful.decoding.tokenizer_cache import Spelling
-from heedful.decoding.translation import Hypothesis
+from heedful.search_types import Hypothesis
 from heedful.text.protected_spans import find_spans, has_prose, split_blocks
 
 Search = Callable[[Sequence[Job], DecodingConfig], dict[Job, Outcome]]

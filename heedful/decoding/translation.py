@@ -1,4 +1,4 @@
-"""What a search finds (`Hypothesis`, in ids) and what leaves the translator (`Translation`, in text)."""
+"""`Translation`, the result of translating one text, and `Alternative`, one entry of its n-best list."""
 
 from __future__ import annotations
 
@@ -21,22 +21,6 @@ WARNINGS = {
     UNTRANSLATED: "the translation was empty, so that the text was copied",
 }
 """What the codes among a translation's warnings mean."""
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One way to translate one sentence, in target ids: no start token, the end token last."""
-
-    tokens: list[int]
-    """Target ids, the end token included."""
-    token_log_probs: list[float]
-    """Log-probability of each token after those before it."""
-    log_prob: float
-    """Sum of `token_log_probs`."""
-    score: float
-    """`log_prob` divided by the length penalty: what hypotheses are ranked by."""
-    finished: bool = True
-    """False when the maximum length, not the model, put the end there."""
 
 
 @dataclass(frozen=True)

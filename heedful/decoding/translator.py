@@ -14,7 +14,6 @@ from heedful.config import DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
 from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.output_checks import Languages, SecondSearch, is_checked
-from heedful.decoding.search_settings import SearchSettings
 from heedful.decoding.span_masking import (
     COPIED,
     COPIED_JOB,
@@ -25,15 +24,15 @@ from heedful.decoding.span_masking import (
     restored,
     split_cells,
 )
-from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.text_splitting import Segment, SplitRule, is_visible, join_text, lines_of, split_text
 from heedful.decoding.tokenizer_cache import Spelling
-from heedful.decoding.translation import Alternative, Hypothesis, Translation, empty_translation
+from heedful.decoding.translation import Alternative, Translation, empty_translation
 from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.model_dir.alignment_source import AlignmentSource, recorded_source
 from heedful.model_dir.ctranslate2_record import RECORD
 from heedful.model_dir.registry import default_model, find_model
+from heedful.search_types import Hypothesis, SearchSettings, special_tokens
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 from heedful.text.protected_spans import without_spans

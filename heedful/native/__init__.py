@@ -13,6 +13,6 @@ instruction set: every row is computed by itself, sums of bytes are exact, and s
 """
 
 from heedful.native.bindings import Availability, available
-from heedful.native.engine import Found, NativeEngine
+from heedful.native.engine import NativeEngine
 
-__all__ = ["Availability", "Found", "NativeEngine", "available"]
+__all__ = ["Availability", "NativeEngine", "available"]

@@ -14,10 +14,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_float, c_int32, c_int64
-from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from heedful.config import DecodingConfig
 from heedful.cpu_count import usable_cores
@@ -26,6 +25,14 @@ from heedful.model_dir.shortlist import Lists, Shortlist, read_lists, read_short
 from heedful.native.bindings import Pairs, Results, Sentences, Settings, ShortlistArrays, load_library
 from heedful.native.convert import native_weights
 from heedful.native.weight_file import read_shape
+from heedful.search_types import (
+    MIN_COUNTED_TOKENS,
+    Hypothesis,
+    SpecialTokens,
+    length_penalty,
+    longest_first,
+    rows_per_sentence,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,36 +44,6 @@ MOST_TOGETHER = 16
 """Threads that compute one batch together; more would mostly wait for each other."""
 LEAST_APART = 48
 """Hypotheses for each thread from which on threads compute batches of their own; fewer would read weights too often."""
-LEAST_COUNTED = 16
-"""Shorter sentences count as this many tokens: each row also costs logits over the whole vocabulary."""
-
-
-class SpecialIds(Protocol):
-    """The target ids that a search must know."""
-
-    @property
-    def bos_id(self) -> int: ...
-    @property
-    def eos_id(self) -> int: ...
-    @property
-    def pad_id(self) -> int: ...
-    @property
-    def forbidden(self) -> tuple[int, ...]: ...
-    @property
-    def byte_ids(self) -> tuple[int, ...]: ...
-
-
-@dataclass(frozen=True)
-class Found:
-    """One way to translate one sentence, in target ids: no start token, the end token last."""
-
-    tokens: list[int]
-    token_log_probs: list[float]
-    log_prob: float
-    score: float
-    """`log_prob` divided by the length penalty."""
-    finished: bool
-    """False when the maximum length, not the model, put the end there."""
 
 
 class Handles:
@@ -246,12 +223,12 @@ class NativeEngine:
         self,
         sources: Sequence[Sequence[int]],
         config: DecodingConfig,
-        special: SpecialIds,
+        special: SpecialTokens,
         *,
         max_lengths: Sequence[int],
         prefix: Sequence[Sequence[int]] | None = None,
         forbidden: Sequence[Sequence[int]] | None = None,
-    ) -> list[list[Found]]:
+    ) -> list[list[Hypothesis]]:
         """The best `num_best` hypotheses of every sentence, as `heedful.decoding` would search for them.
 
         What is found for a sentence does not depend on the other sentences. `max_lengths`, `prefix` and `forbidden`
@@ -265,7 +242,7 @@ class NativeEngine:
         closed = forbidden if forbidden is not None else [()] * len(sources)
         if not len(sources) == len(max_lengths) == len(beginnings) == len(closed):
             raise DecodingError("sources, max_lengths, prefix and forbidden must be equally many.")
-        found: list[list[Found]] = [[] for _ in sources]
+        found: list[list[Hypothesis]] = [[] for _ in sources]
         made = batches([len(source) for source in sources], config)
         shares = dealt_out(made, config, self.num_threads)
         waiting = deque(shares or made)
@@ -355,8 +332,8 @@ class NativeEngine:
         max_lengths: Sequence[int],
         closed: Sequence[Sequence[int]],
         config: DecodingConfig,
-        special: SpecialIds,
-    ) -> list[list[Found]]:
+        special: SpecialTokens,
+    ) -> list[list[Hypothesis]]:
         num_best = 1 if config.method == "greedy" else config.num_best
         limits = array("i", max_lengths)
         tokens, starts = joined(sources)
@@ -365,11 +342,11 @@ class NativeEngine:
         byte_ids = array("i", special.byte_ids)
         closed_ids, closed_starts = joined(closed)
         settings = Settings(
-            beam_size=hypotheses_each(config),
+            beam_size=rows_per_sentence(config),
             num_best=num_best,
             length_penalty=PENALTIES[config.length_penalty],
             min_length=config.min_length,
-            no_repeat_ngram=config.no_repeat_ngram,
+            no_repeat_ngram=config.no_repeat_ngram_size,
             bos_id=special.bos_id,
             eos_id=special.eos_id,
             num_forbidden=len(forbidden),
@@ -412,18 +389,13 @@ class NativeEngine:
                 raise DecodingError(f"{_text(message)}.")
 
 
-def hypotheses_each(config: DecodingConfig) -> int:
-    """How many a sentence has at once, at most."""
-    return config.beam_size if config.method == "beam" else 1
-
-
 def batches(lengths: Sequence[int], config: DecodingConfig) -> list[list[int]]:
     """Indices of the sentences that are computed together, longest first, so that like lengths meet."""
-    rows = hypotheses_each(config)
+    rows = rows_per_sentence(config)
     made: list[list[int]] = []
     tokens = 0
-    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
-        counted = max(lengths[index], LEAST_COUNTED) * rows
+    for index in longest_first(lengths):
+        counted = max(lengths[index], MIN_COUNTED_TOKENS) * rows
         full = made and ((len(made[-1]) + 1) * rows > MOST_ROWS or tokens + counted > config.tokens_per_batch)
         if not made or full:
             made.append([])
@@ -435,7 +407,7 @@ def batches(lengths: Sequence[int], config: DecodingConfig) -> list[list[int]]:
 
 def dealt_out(made: list[list[int]], config: DecodingConfig, num_threads: int) -> list[list[int]]:
     """Batches for threads that compute each its own: many as they are, few large ones in shares; small ones: none."""
-    rows = hypotheses_each(config)
+    rows = rows_per_sentence(config)
     if num_threads == 1:
         return []
     if len(made) >= 2 * num_threads:
@@ -454,23 +426,16 @@ def joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
         raise DecodingError("a token id is far outside of any vocabulary.") from None
 
 
-def read_found(ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig) -> Found:
+def read_found(ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig) -> Hypothesis:
     """A hypothesis from its row of results."""
     log_prob = sum(log_probs.tolist())
-    return Found(
+    return Hypothesis(
         tokens=ids.tolist(),
         token_log_probs=log_probs.tolist(),
         log_prob=log_prob,
-        score=log_prob / length_penalty(len(ids), config),
+        score=log_prob / length_penalty(float(len(ids)), config),
         finished=len(ids) <= limit,
     )
-
-
-def length_penalty(length: int, config: DecodingConfig) -> float:
-    """What a log-probability is divided by: the formulas of `heedful.decoding.length_penalty`."""
-    if config.length_penalty == "paper":
-        return float(((length + 5.0) / 6.0) ** config.length_penalty_alpha)
-    return float(length**config.length_penalty_alpha) if config.length_penalty == "average" else 1.0
 
 
 def _library() -> ctypes.CDLL:

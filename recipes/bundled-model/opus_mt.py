@@ -157,7 +157,7 @@ def load_teacher(folder: Path, device: str) -> tuple[Any, Any, list[str]]:
 
     from heedful.build_model import build_model
     from heedful.config import ModelConfig
-    from heedful.decoding.special_tokens import SpecialTokens
+    from heedful.search_types import SpecialTokens
 
     with np.load(folder / "weights.npz") as file:
         stored = {name.replace("|", "/"): file[name] for name in file.files}

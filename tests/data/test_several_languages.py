@@ -14,8 +14,8 @@ from heedful.config import Config, CorpusConfig, DataConfig, TokenizerConfig
 from heedful.config_loading import from_mapping
 from heedful.data.permutation import EpochOrder
 from heedful.data.prepare import Prepared, prepare
-from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import ConfigError
+from heedful.search_types import special_tokens
 from heedful.text.tokenizer import Tokenizer
 
 WORDS = {
@@ -42,10 +42,12 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
 def prepared(corpora: dict[str, tuple[str, str]], folder: Path, *, both: bool = True, **changes: Any) -> Prepared:
     markers = changes.pop("markers", {})
     train = tuple(
-        CorpusConfig(*files, source_language="en", target_language=code, both_directions=both, marker=markers.get(code))
+        CorpusConfig(
+            *files, source_language="en", target_language=code, both_directions=both, source_tag=markers.get(code)
+        )
         for code, files in corpora.items()
     )
-    data = DataConfig(train=train, valid_pairs=10, workers=1, **changes)
+    data = DataConfig(train=train, num_valid_pairs=10, num_workers=1, **changes)
     return prepare(data, TokenizerConfig(vocab_size=380), folder, seed=1)
 
 
@@ -106,7 +108,7 @@ def test_a_marker_stands_before_the_sources_of_its_corpus_alone(
     assert marker in special_tokens(tokenizer).forbidden
     assert Tokenizer.load(tmp_path).markers == tokenizer.markers
     given = TokenizerConfig(path=str(tmp_path))
-    data = DataConfig(train=(CorpusConfig(*corpora["de"], marker="other"),), valid_pairs=5, target_tags=False)
+    data = DataConfig(train=(CorpusConfig(*corpora["de"], source_tag="other"),), num_valid_pairs=5, target_tags=False)
     with pytest.raises(ConfigError, match="no marker other"):
         prepare(data, given, tmp_path / "new", seed=1)
 
@@ -114,9 +116,9 @@ def test_a_marker_stands_before_the_sources_of_its_corpus_alone(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"marker": "Big"}, "small letters"),
-        ({"marker": "pad"}, "is taken"),
-        ({"marker": "old", "both_directions": True}, "name the corpus twice"),
+        ({"source_tag": "Big"}, "small letters"),
+        ({"source_tag": "pad"}, "is taken"),
+        ({"source_tag": "old", "both_directions": True}, "name the corpus twice"),
     ],
 )
 def test_markers_that_cannot_be(settings: dict[str, Any], words: str) -> None:

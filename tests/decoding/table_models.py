@@ -12,8 +12,8 @@ from torch import Tensor
 
 from heedful.config import DecodingConfig
 from heedful.decoding.constraints import SpecialTokens
-from heedful.decoding.length_penalty import length_penalty
 from heedful.model.seq2seq import Memory, StepOutput
+from heedful.search_types import length_penalty
 
 PAD, EOS, BOS = 0, 1, 2
 SPECIAL = SpecialTokens(bos_id=BOS, eos_id=EOS, pad_id=PAD)

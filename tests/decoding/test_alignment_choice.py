@@ -20,15 +20,14 @@ from heedful.decoding.alignment_selection import (
     spread,
     sure_links,
 )
-from heedful.decoding.special_tokens import special_tokens
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
 from heedful.model_dir import load_model
 from heedful.model_dir.alignment_source import AlignmentSource
 from heedful.model_dir.registry import bundled_model
 from heedful.native import available
+from heedful.search_types import special_tokens
 
-pytestmark = pytest.mark.usefixtures("benchmarks")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "data"
 BEFORE = AlignmentSource(layer=0, offset=0)
 """The last decoder layer but one of the bundled model, which has two."""
@@ -37,7 +36,7 @@ BEFORE = AlignmentSource(layer=0, offset=0)
 @pytest.mark.skipif(not available(), reason=available().reason)
 @pytest.mark.parametrize(("direction", "bound"), [("en-de", 9), ("de-en", 10), ("en-zh", 14), ("zh-en", 25)])
 def test_the_bundled_model_aligns_as_people_do(direction: str, bound: float) -> None:
-    script = importlib.import_module("alignment_error_rate")
+    script = importlib.import_module("benchmarks.quality.alignment_error_rate")
     translator = Translator.load(engine="native")
     gold, language = script.read_gold(direction)[::3], direction[-2:]
     assert script.measure_translator(translator, gold, language) < bound

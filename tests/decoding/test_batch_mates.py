@@ -15,7 +15,7 @@ from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.batching import even_width, make_even_batches
 from heedful.decoding.engines.interface import Job, Outcome
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.special_tokens import SpecialTokens
+from heedful.search_types import SpecialTokens
 
 EOS, VOCABULARY = 3, 60
 SPECIAL = SpecialTokens(pad_id=0, bos_id=2, eos_id=EOS, forbidden=(1,))
@@ -110,7 +110,10 @@ def test_no_sentence_is_filled_up_beyond_what_the_model_takes(align: bool) -> No
 def test_fast_finds_the_same_but_for_last_digits() -> None:
     torch.manual_seed(1)
     engine, jobs = TorchEngine(build_model(ModelConfig(**SHAPE)).eval(), SPECIAL), make_jobs(40)
-    slow, fast = (engine.decode(jobs, DecodingConfig(fast=fast), align=False, make_rule=None) for fast in (False, True))
+    slow, fast = (
+        engine.decode(jobs, DecodingConfig(batch_invariant=invariant), align=False, make_rule=None)
+        for invariant in (True, False)
+    )
     for job in jobs:
         assert slow[job].hypotheses[0].tokens == fast[job].hypotheses[0].tokens
         assert slow[job].hypotheses[0].score == pytest.approx(fast[job].hypotheses[0].score, abs=1e-5)

@@ -119,14 +119,14 @@ def test_runs_of_opening_brackets_are_limited():
     num_words=st.lists(st.integers(1, 6), min_size=1, max_size=4),
     room=st.integers(2, 30),
     scale=st.sampled_from([0.5, 3.0, 20.0]),
-    no_repeat_ngram=st.sampled_from([0, 0, 2]),
+    no_repeat_ngram_size=st.sampled_from([0, 0, 2]),
 )
-def test_random_logits_give_whole_trees(method, seed, num_words, room, scale, no_repeat_ngram):
+def test_random_logits_give_whole_trees(method, seed, num_words, room, scale, no_repeat_ngram_size):
     search, config = SEARCHES[method]
     model = TableModel(vocab_size=len(NAMES), seed=seed, scale=scale)
     limits = [words + room for words in num_words]
     source, mask = batch_of([[3 + number] * words for number, words in enumerate(num_words)])
-    changed = DecodingConfig(**{**vars(config), "no_repeat_ngram": no_repeat_ngram})
+    changed = DecodingConfig(**{**vars(config), "no_repeat_ngram_size": no_repeat_ngram_size})
     found = search(model, source, mask, changed, SPECIAL, max_lengths=limits, rule=rule_for(num_words, limits))
     for words, limit, hypotheses in zip(num_words, limits, found, strict=True):
         assert hypotheses
@@ -208,7 +208,7 @@ def test_a_prefix_that_breaks_the_rule_still_ends(method: str, prefix: str) -> N
     changes=st.fixed_dictionaries(
         {
             "min_length": st.sampled_from([0, 5, 60]),
-            "no_repeat_ngram": st.sampled_from([0, 1, 2, 3]),
+            "no_repeat_ngram_size": st.sampled_from([0, 1, 2, 3]),
             "top_k": st.sampled_from([0, 1, 2]),
             "top_p": st.sampled_from([1.0, 0.3, 0.01]),
             "temperature": st.sampled_from([0.01, 1.0, 5.0]),

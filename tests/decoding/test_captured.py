@@ -14,10 +14,9 @@ from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.captured.search import CapturedSearch, by_room, obstacle
 from heedful.decoding.engines.interface import Job, MakeRule
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.special_tokens import SpecialTokens
-from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer
+from heedful.search_types import Hypothesis, SpecialTokens
 
 SPECIAL = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1, 7))
 TINY = ModelConfig(
@@ -165,7 +164,7 @@ def test_alignment_comes_with_it() -> None:
         ({"norm": "batch"}, {}, "model.norm=batch"),
         ({"attention_scoring": "additive"}, {}, "additive"),
         ({}, {"method": "sampling"}, "sampling"),
-        ({}, {"no_repeat_ngram": 2}, "no_repeat_ngram"),
+        ({}, {"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
         ({}, {"beam_size": 9}, "beam_size above 8"),
         ({"target_vocab_size": 10, "source_vocab_size": 10}, {"beam_size": 4}, "vocabulary"),
     ],

@@ -21,7 +21,6 @@ from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job
 from heedful.decoding.engines.native_engine import Native
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.special_tokens import SpecialTokens
 from heedful.decoding.translator import Translator
 from heedful.decoding.utf8_automaton import is_whole
 from heedful.model.transformer import Transformer
@@ -29,6 +28,7 @@ from heedful.model_dir.shortlist import Shortlist
 from heedful.native import NativeEngine, available
 from heedful.native.convert import convert, shape_of
 from heedful.native.weight_file import write_weight_file
+from heedful.search_types import SpecialTokens
 
 FIRST = 8
 BYTES = tuple(range(FIRST, FIRST + 256))
@@ -40,7 +40,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "greedy": {"method": "greedy"},
     "beam 1": {"beam_size": 1},
     "beam 4": {"beam_size": 4, "num_best": 4},
-    "beam 3, no bigram twice, at least 6": {"beam_size": 3, "no_repeat_ngram": 2, "min_length": 6},
+    "beam 3, no bigram twice, at least 6": {"beam_size": 3, "no_repeat_ngram_size": 2, "min_length": 6},
 }
 EMOJI = ["It's hot today. ❤️", "Let's go 🚀🎉 to Łódź!", "naïve ☕ ﷽ 𓀀", "👍🏽 OK", "I ♥ NY 🗽", "ẞ ﬁ Ω ½ ™ 🏳️‍🌈"]
 native_only = pytest.mark.skipif(not available(), reason=available().reason)

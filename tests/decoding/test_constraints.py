@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heedful.config import DecodingConfig
 from heedful.decoding.constraints import FREE, forbid_end, forbid_repeats, force_tokens
-from heedful.decoding.length_penalty import length_penalty
+from heedful.search_types import length_penalty
 
 
 @given(

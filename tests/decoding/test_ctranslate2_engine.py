@@ -285,7 +285,7 @@ def test_an_exported_float32_model_is_ours(theirs: Translator, directory: Path, 
     [
         ({"method": "sampling"}, "method=sampling"),
         ({"min_length": 3}, "min_length=3"),
-        ({"no_repeat_ngram": 2}, "no_repeat_ngram=2"),
+        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size=2"),
         ({"align": True}, "alignment"),
         ({"target_prefix": ["1"]}, "target prefix"),
     ],

@@ -50,7 +50,7 @@ def model_of(path: Path, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"method": "greedy"}, {}, {"num_best": 3}, {"no_repeat_ngram": 2, "min_length": 3}]
+    "settings", [{"method": "greedy"}, {}, {"num_best": 3}, {"no_repeat_ngram_size": 2, "min_length": 3}]
 )
 def test_in_float32_the_translations_are_those_of_torch(directory: Path, settings: dict[str, object]) -> None:
     native = Translator.load(directory, engine="native", quantization="float32")

@@ -136,10 +136,10 @@ def test_greedy_follows_the_best_token_and_ties_go_to_the_lowest_id():
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("batch_invariant", [True, False])
 @given(seed=st.integers(0, 10**6), ids=sources, max_length=st.integers(1, 6))
-def test_batched_equals_alone(method, fast, seed, ids, max_length):
-    model, config = TableModel(seed=seed), replace(SETTINGS[method], fast=fast)
+def test_batched_equals_alone(method, batch_invariant, seed, ids, max_length):
+    model, config = TableModel(seed=seed), replace(SETTINGS[method], batch_invariant=batch_invariant)
     limits = [max_length + index for index in range(len(ids))]
     together = search(model, ids, config, max_lengths=limits)
     alone = [search(model, [one], config, max_lengths=[limit])[0] for one, limit in zip(ids, limits, strict=True)]
@@ -213,7 +213,7 @@ def test_a_prefix_longer_than_the_maximum_is_refused():
 @pytest.mark.parametrize("method", METHODS)
 @given(seed=st.integers(0, 10**6), ngram=st.integers(1, 3))
 def test_no_ngram_is_repeated(method, seed, ngram):
-    config = DecodingConfig(**{**vars(SETTINGS[method]), "no_repeat_ngram": ngram, "min_length": 7})
+    config = DecodingConfig(**{**vars(SETTINGS[method]), "no_repeat_ngram_size": ngram, "min_length": 7})
     for hypothesis in search(TableModel(vocab_size=5, seed=seed), [[3]], config, max_lengths=[12])[0]:
         words = hypothesis.tokens[:-1]
         ngrams = [tuple(words[place : place + ngram]) for place in range(len(words) - ngram + 1)]
@@ -257,9 +257,9 @@ def test_cached_beam_on_the_transformer_equals_naive_uncached_beam(changes, beam
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("fast", [True, False])
-def test_batched_equals_alone_on_the_transformer(method, fast):
-    model, config = tiny_transformer(), replace(SETTINGS[method], fast=fast)
+@pytest.mark.parametrize("batch_invariant", [True, False])
+def test_batched_equals_alone_on_the_transformer(method, batch_invariant):
+    model, config = tiny_transformer(), replace(SETTINGS[method], batch_invariant=batch_invariant)
     ids = [[5, 6, 7, EOS], [9, EOS], [3, 3, 8, 4, 10, EOS], [4, 4, EOS]]
     together = search(model, ids, config, max_lengths=[9, 4, 12, 5])
     for one, limit, hypotheses in zip(ids, [9, 4, 12, 5], together, strict=True):

@@ -11,10 +11,10 @@ from safetensors.numpy import save_file
 
 from heedful.config import CorpusConfig, TokenizerConfig
 from heedful.decoding.build_shortlist import PairsInIds, ShortlistSize, collect_pairs, make_shortlist, merged
-from heedful.decoding.special_tokens import special_tokens
 from heedful.errors import CorpusError, ModelDirectoryError
 from heedful.model_dir.shortlist import Shortlist, parse_lists, parse_shortlist, write_shortlist
 from heedful.model_dir.weights import read_header
+from heedful.search_types import special_tokens
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 
 WORDS = {"cat": ("Katze", "chat"), "dog": ("Hund", "chien"), "house": ("Haus", "maison"), "tree": ("Baum", "arbre")}

@@ -13,7 +13,7 @@ import pytest
 
 import heedful
 from heedful.config import DecodingConfig
-from heedful.decoding.search_settings import SearchSettings
+from heedful.search_types import SearchSettings
 
 ROOT = Path(__file__).parent.parent.parent
 TEXTS = ["Guten Morgen!", "Wo ist der Bahnhof?"]

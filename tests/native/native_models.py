@@ -12,11 +12,11 @@ from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding import beam, greedy
 from heedful.decoding.batching import pad
 from heedful.decoding.constraints import SpecialTokens
-from heedful.decoding.translation import Hypothesis
 from heedful.model.transformer import Transformer
 from heedful.native import NativeEngine
 from heedful.native.convert import convert, shape_of
 from heedful.native.weight_file import write_weight_file
+from heedful.search_types import Hypothesis
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = SpecialTokens(bos_id=BOS, eos_id=EOS, pad_id=PAD, forbidden=(UNK,))

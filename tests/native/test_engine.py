@@ -69,12 +69,12 @@ def test_logits_in_int8_are_close(options: dict[str, object], tmp_path: Path) ->
 
 SEARCHES = [
     DecodingConfig(method="greedy"),
-    DecodingConfig(method="greedy", min_length=6, no_repeat_ngram=2),
+    DecodingConfig(method="greedy", min_length=6, no_repeat_ngram_size=2),
     DecodingConfig(beam_size=1),
     DecodingConfig(beam_size=4),
     DecodingConfig(beam_size=4, num_best=4, length_penalty="average", length_penalty_alpha=1.0),
     DecodingConfig(beam_size=5, num_best=3, length_penalty="none"),
-    DecodingConfig(beam_size=3, num_best=2, min_length=4, no_repeat_ngram=2),
+    DecodingConfig(beam_size=3, num_best=2, min_length=4, no_repeat_ngram_size=2),
     DecodingConfig(beam_size=40, num_best=8, length_penalty_alpha=1.2),
 ]
 
@@ -182,7 +182,7 @@ def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
     "config",
     [
         DecodingConfig(method="greedy"),
-        DecodingConfig(method="greedy", min_length=25, no_repeat_ngram=3),
+        DecodingConfig(method="greedy", min_length=25, no_repeat_ngram_size=3),
         DecodingConfig(beam_size=1, min_length=70),
     ],
     ids=["plain", "constrained", "long"],

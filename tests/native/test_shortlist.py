@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 
 SIZE = 1300
 GREEDY, BEAM = DecodingConfig(method="greedy"), DecodingConfig(beam_size=4, num_best=3)
-ODD = DecodingConfig(beam_size=3, num_best=2, min_length=4, no_repeat_ngram=2, length_penalty="average")
+ODD = DecodingConfig(beam_size=3, num_best=2, min_length=4, no_repeat_ngram_size=2, length_penalty="average")
 
 
 def shortlist_of(lists: list[list[int]], always: list[int]) -> Shortlist:

@@ -231,7 +231,7 @@ def test_what_was_converted_before_is_translated_without_heavy_packages(
     found = here.translate_ids([[9, 8, 7, 3], [5, 3]], DecodingConfig(num_best=2), SPECIAL, max_lengths=[9, 4])
     program = (
         "import sys; from heedful.config import DecodingConfig; from heedful.native import NativeEngine\n"
-        f"from heedful.decoding.special_tokens import SpecialTokens; special = {SPECIAL!r}\n"
+        f"from heedful.search_types import SpecialTokens; special = {SPECIAL!r}\n"
         f"engine = NativeEngine.load({str(directory)!r}, precision={precision!r})\n"
         "config = DecodingConfig(num_best=2)\n"
         "print(engine.translate_ids([[9, 8, 7, 3], [5, 3]], config, special, max_lengths=[9, 4]))\n"

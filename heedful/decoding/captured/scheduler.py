@@ -20,12 +20,10 @@ from heedful.decoding.captured.encode_slots import SIZES, Reader, tensor_of
 from heedful.decoding.captured.packed_weights import Weights
 from heedful.decoding.captured.search_state import Room, make_rows, make_slots
 from heedful.decoding.engines.interface import Job
-from heedful.decoding.length_penalty import length_penalty
-from heedful.decoding.special_tokens import SpecialTokens
-from heedful.decoding.translation import Hypothesis
 from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
 from heedful.fused.kernels.decode_constants import NEAR_LIMIT
+from heedful.search_types import Hypothesis, SpecialTokens, length_penalty
 
 FREED = 8
 """Waiting sentences enter when one of so many slots is free: reading a few at a time costs more than idle slots."""

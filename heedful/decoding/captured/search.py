@@ -18,9 +18,8 @@ from heedful.decoding.captured.packed_weights import collect, tensors_of
 from heedful.decoding.captured.scheduler import Session
 from heedful.decoding.captured.search_state import Room, bytes_of
 from heedful.decoding.engines.interface import Job, MakeRule
-from heedful.decoding.special_tokens import SpecialTokens
-from heedful.decoding.translation import Hypothesis
 from heedful.model.transformer import Transformer
+from heedful.search_types import Hypothesis, SpecialTokens
 
 SLOTS = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
 MOST_BEAMS = 8
@@ -52,8 +51,8 @@ def obstacle(
         return "a rule of the caller's"
     if any(job.forbidden for job in jobs):
         return "tokens that single sentences may not have"
-    if config.no_repeat_ngram:
-        return "decoding.no_repeat_ngram"
+    if config.no_repeat_ngram_size:
+        return "decoding.no_repeat_ngram_size"
     if config.method == "beam" and config.beam_size > MOST_BEAMS:
         return f"decoding.beam_size above {MOST_BEAMS}"
     forbidden = len({special.pad_id, special.bos_id, special.eos_id, *special.forbidden})

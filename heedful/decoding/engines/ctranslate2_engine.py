@@ -21,15 +21,13 @@ from typing import Any
 
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
-from heedful.decoding.length_penalty import length_penalty
-from heedful.decoding.special_tokens import special_tokens
-from heedful.decoding.translation import Hypothesis
 from heedful.decoding.utf8_automaton import is_whole
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
 from heedful.model_dir.ctranslate2_record import RECORD, read_exported
 from heedful.model_dir.numpy_reader import ModelArrays, load_arrays
 from heedful.model_dir.shortlist import read_shortlist
+from heedful.search_types import Hypothesis, length_penalty, special_tokens
 from heedful.text.tokenizer import Tokenizer
 
 PATIENCE, LONG_PATIENCE = 4, 32
@@ -182,7 +180,7 @@ def refuse(jobs: Sequence[Job], config: DecodingConfig, *, align: bool, rule: bo
     wanted = {
         f"decoding.method={config.method}": config.method == "sampling",
         f"decoding.min_length={config.min_length}": config.min_length > 0,
-        f"decoding.no_repeat_ngram={config.no_repeat_ngram}": config.no_repeat_ngram > 0,
+        f"decoding.no_repeat_ngram_size={config.no_repeat_ngram_size}": config.no_repeat_ngram_size > 0,
         "a target prefix": any(job.prefix for job in jobs),
         "alignment": align,
         "a rule over the tokens": rule,

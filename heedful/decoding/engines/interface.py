@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from heedful.config import DecodingConfig
 from heedful.config_loading import nearest
-from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError
+from heedful.search_types import Hypothesis
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
-from heedful.decoding.special_tokens import special_tokens
-from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError
 from heedful.model_dir.alignment_source import AlignmentSource, default_source, recorded_source
 from heedful.model_dir.numpy_reader import ModelArrays, load_arrays
 from heedful.native import NativeEngine, available
 from heedful.native.convert import PRECISIONS
+from heedful.search_types import special_tokens
 from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ class Native:
         )
         attention = self._align(jobs, [hypotheses[0].tokens for hypotheses in found]) if align else [None] * len(jobs)
         return {
-            job: Outcome([Hypothesis(**vars(one)) for one in hypotheses], weights)
-            for job, hypotheses, weights in zip(jobs, found, attention, strict=True)
+            job: Outcome(hypotheses, weights) for job, hypotheses, weights in zip(jobs, found, attention, strict=True)
         }
 
     def _align(self, jobs: Sequence[Job], targets: Sequence[list[int]]) -> list[np.ndarray]:

@@ -16,11 +16,10 @@ from heedful.decoding.batching import even_width, make_batches, make_even_batche
 from heedful.decoding.captured.search import CapturedSearch, obstacle
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.forced_decoding import alignment_weights, force
-from heedful.decoding.special_tokens import SpecialTokens
-from heedful.decoding.translation import Hypothesis
 from heedful.errors import ConfigError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.model_dir.alignment_source import AlignmentSource, default_source
+from heedful.search_types import Hypothesis, SpecialTokens, rows_per_sentence
 
 SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
 
@@ -70,17 +69,16 @@ class TorchEngine:
         if self._is_captured(jobs, config, make_rule):
             with evaluating(self.model):
                 return self._decode_captured(jobs, config, align=align)
-        rows = {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
         outcomes: dict[Job, Outcome] = {}
         lengths = [len(job.source) for job in jobs]
         if self.device.type != "cpu":
-            config = replace(config, fast=True)  # what even batches do for bits is shown for CPUs only
-        sizes = {"tokens_per_batch": config.tokens_per_batch, "rows_per_sentence": rows}
-        batches = make_batches(lengths, **sizes) if config.fast else make_even_batches(lengths, **sizes)
+            config = replace(config, batch_invariant=False)  # what even batches do for bits is shown for CPUs only
+        sizes = {"tokens_per_batch": config.tokens_per_batch, "rows_per_sentence": rows_per_sentence(config)}
+        batches = make_even_batches(lengths, **sizes) if config.batch_invariant else make_batches(lengths, **sizes)
         with evaluating(self.model):
             for batch in batches:
                 members = [jobs[index] for index in batch]
-                width = 0 if config.fast else min(even_width(len(members[0].source)), self.max_length)
+                width = min(even_width(len(members[0].source)), self.max_length) if config.batch_invariant else 0
                 sources = [job.source for job in members]
                 source, source_mask = pad(sources, pad_id=self.special.pad_id, device=self.device, width=width)
                 max_lengths = [job.max_length for job in members]

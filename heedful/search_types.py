@@ -1,0 +1,112 @@
+"""Types that every search engine shares: hypotheses, special tokens, length penalties, batch limits, search settings.
+
+Nothing here imports torch or numpy, so the native engine can use these too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+
+from heedful.config import DecodingConfig
+
+if TYPE_CHECKING:
+    from heedful.text.tokenizer import Tokenizer
+
+Length = TypeVar("Length", float, Any)  # a tensor too, but torch is not imported for its name alone
+
+MIN_COUNTED_TOKENS = 16
+"""Shorter sentences count as this many tokens of a batch: each row also costs logits over the whole vocabulary."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One candidate translation of one sentence, in target ids."""
+
+    tokens: list[int]
+    """Target ids without the start token; the end token is last."""
+    token_log_probs: list[float]
+    """Log-probability of each token given those before it."""
+    log_prob: float
+    """Sum of `token_log_probs`."""
+    score: float
+    """`log_prob` divided by the length penalty; hypotheses are ranked by it."""
+    finished: bool = True
+    """False if the model did not end the translation but the maximum length did."""
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The target ids that a search must know."""
+
+    bos_id: int
+    eos_id: int
+    pad_id: int
+    forbidden: tuple[int, ...] = ()
+    """Further ids that no translation may contain, such as the unknown token and language tags."""
+    byte_ids: tuple[int, ...] = ()
+    """The ids of the 256 byte tokens; empty if the vocabulary has none."""
+
+
+def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
+    """The special tokens of a tokenizer. Unknown tokens, language tags, markers and U+FFFD are forbidden."""
+    tags = tokenizer.control_ids if tokenizer.joint else ()
+    return SpecialTokens(
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        pad_id=tokenizer.pad_id,
+        forbidden=(tokenizer.unk_id, *tags, *tokenizer.broken_ids),
+        byte_ids=tokenizer.byte_ids,
+    )
+
+
+def length_penalty(length: Length, config: DecodingConfig) -> Length:
+    """The divisor of a hypothesis's log-probability: score = log_prob / length_penalty.
+
+    A sum of log-probabilities favours short translations; the penalty corrects for that. It never decreases with the
+    length, which includes the end token.
+
+    paper    ((5 + length) / 6)^α      Wu et al. 2016, used in section 6.1 of the paper
+    average  length^α                  with α = 1 the mean log-probability per token
+    none     1
+    """
+    if config.length_penalty == "paper":
+        return ((length + 5.0) / 6.0) ** config.length_penalty_alpha
+    if config.length_penalty == "average":
+        return length**config.length_penalty_alpha
+    return length**0.0
+
+
+def rows_per_sentence(config: DecodingConfig) -> int:
+    """How many hypotheses of one sentence are computed at the same time."""
+    return {"beam": config.beam_size, "greedy": 1, "sampling": config.num_best}[config.method]
+
+
+def longest_first(lengths: Sequence[int]) -> list[int]:
+    """Indices of the sentences from longest to shortest; equally long ones keep their order."""
+    return sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+
+
+class SearchSettings(TypedDict, total=False):
+    """Settings of one call of `Translator.translate`: the fields of `DecodingConfig`, which explains each."""
+
+    method: Literal["beam", "greedy", "sampling"]
+    beam_size: int
+    length_penalty: Literal["paper", "average", "none"]
+    length_penalty_alpha: float
+    num_best: int
+    min_length: int
+    max_length: int | None
+    max_extra_length: int
+    no_repeat_ngram_size: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    split: Literal["long", "always", "never"]
+    tokens_per_batch: int
+    batch_invariant: bool
+    shortlist: bool | None
+    checks: bool | None
+    protect: bool | None
