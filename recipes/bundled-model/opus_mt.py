@@ -189,7 +189,7 @@ def joined(pieces: list[str]) -> str:
 def translate(folder: Path, source: Path, out: Path, *, num_best: int, beams: int, device: str) -> None:
     """Translate the lines of a file; each line once, the longest first."""
     from heedful.config import DecodingConfig
-    from heedful.decoding.captured.search import CapturedSearch
+    from heedful.decoding.cuda_graph.search import CudaGraphSearch
     from heedful.decoding.engines.interface import Job
 
     lines = source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -204,7 +204,7 @@ def translate(folder: Path, source: Path, out: Path, *, num_best: int, beams: in
         length_penalty="average", length_penalty_alpha=1.0, tokens_per_batch=262_144,
     )  # fmt: skip
     unique = list(dict.fromkeys(jobs))
-    found = dict(zip(unique, CapturedSearch(model, special).search(unique, config), strict=True))
+    found = dict(zip(unique, CudaGraphSearch(model, special).search(unique, config), strict=True))
     unfinished = out.with_name(out.name + ".new")
     with unfinished.open("w", encoding="utf-8", newline="\n") as file:
         for job in jobs:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_captured import TINY, found_by
+from test_cuda_graph import TINY, found_by
 
 from heedful.config import DecodingConfig
 from heedful.decoding.engines.interface import Engine, Job

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.batching import even_width, make_batches, make_even_batches, pad
-from heedful.decoding.captured.search import CapturedSearch, obstacle
+from heedful.decoding.cuda_graph.search import CudaGraphSearch, obstacle
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.errors import ConfigError
@@ -41,11 +41,11 @@ class TorchEngine:
 
         `alignment`: the attention that alignments are read from; None: what suits most models.
 
-        `captured`: search without waiting for the host (`heedful.decoding.captured`); None: on GPUs, where it fits.
+        `captured`: search without waiting for the host (`heedful.decoding.cuda_graph`); None: on GPUs, where it fits.
         """
         self.model, self.special, self.num_tags = model, special, num_tags
         self.device, self.captured, self.alignment = torch.device(device), captured, alignment
-        self._search: CapturedSearch | None = None
+        self._search: CudaGraphSearch | None = None
 
     @property
     def weights(self) -> str:
@@ -108,7 +108,7 @@ class TorchEngine:
 
     def _decode_captured(self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool) -> dict[Job, Outcome]:
         if self._search is None:
-            self._search = CapturedSearch(self.model, self.special)  # type: ignore[arg-type]
+            self._search = CudaGraphSearch(self.model, self.special)  # type: ignore[arg-type]
         found = self._search.search(jobs, config)
         outcomes = {job: Outcome(hypotheses, None) for job, hypotheses in zip(jobs, found, strict=True)}
         if not align:

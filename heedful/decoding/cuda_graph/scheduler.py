@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.captured.cuda_graph import Flags, Replayed
-from heedful.decoding.captured.decoder_step import decode_step
-from heedful.decoding.captured.encode_slots import SIZES, Reader, tensor_of
-from heedful.decoding.captured.packed_weights import Weights
-from heedful.decoding.captured.search_state import Room, make_rows, make_slots
+from heedful.decoding.cuda_graph.graph import Flags, Replayed
+from heedful.decoding.cuda_graph.decoder_step import decode_step
+from heedful.decoding.cuda_graph.encode_slots import SIZES, Reader, tensor_of
+from heedful.decoding.cuda_graph.packed_weights import Weights
+from heedful.decoding.cuda_graph.search_state import Room, make_rows, make_slots
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError

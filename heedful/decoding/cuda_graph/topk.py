@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heedful.decoding.captured import decode_ops
-from heedful.decoding.captured.search_state import Slots
+from heedful.decoding.cuda_graph import decode_ops
+from heedful.decoding.cuda_graph.search_state import Slots
 from heedful.fused.kernels.decode_constants import NEAR_LIMIT
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.decoding.captured.decode_ops import Chunks, Memory, Past
-from heedful.decoding.captured.packed_weights import Weights
+from heedful.decoding.cuda_graph.decode_ops import Chunks, Memory, Past
+from heedful.decoding.cuda_graph.packed_weights import Weights
 from heedful.fused.kernels.decode_constants import NEAR_LIMIT, chunk_size, num_parts
 
 

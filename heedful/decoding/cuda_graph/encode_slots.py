@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.decoding.captured.cuda_graph import Replayed
-from heedful.decoding.captured.decoder_step import encode, remember
-from heedful.decoding.captured.packed_weights import Weights
-from heedful.decoding.captured.search_state import Slots, make_rows
-from heedful.decoding.captured.topk import admit
+from heedful.decoding.cuda_graph.graph import Replayed
+from heedful.decoding.cuda_graph.decoder_step import encode, remember
+from heedful.decoding.cuda_graph.packed_weights import Weights
+from heedful.decoding.cuda_graph.search_state import Slots, make_rows
+from heedful.decoding.cuda_graph.topk import admit
 from heedful.decoding.engines.interface import Job
 from heedful.fused.kernels.decode_constants import QUERIES
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from heedful.decoding.captured import decode_ops as op
-from heedful.decoding.captured.packed_weights import Layer, Linear, Norm, Stack, Weights
-from heedful.decoding.captured.search_state import Rows, Slots
-from heedful.decoding.captured.topk import choose
+from heedful.decoding.cuda_graph import decode_ops as op
+from heedful.decoding.cuda_graph.packed_weights import Layer, Linear, Norm, Stack, Weights
+from heedful.decoding.cuda_graph.search_state import Rows, Slots
+from heedful.decoding.cuda_graph.topk import choose
 
 
 def decode_step(weights: Weights, slots: Slots, rows: Rows, *, end: int) -> None:

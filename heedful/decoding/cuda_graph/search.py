@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.captured.encode_slots import SIZES
-from heedful.decoding.captured.packed_weights import collect, tensors_of
-from heedful.decoding.captured.scheduler import Session
-from heedful.decoding.captured.search_state import Room, bytes_of
+from heedful.decoding.cuda_graph.encode_slots import SIZES
+from heedful.decoding.cuda_graph.packed_weights import collect, tensors_of
+from heedful.decoding.cuda_graph.scheduler import Session
+from heedful.decoding.cuda_graph.search_state import Room, bytes_of
 from heedful.decoding.engines.interface import Job, MakeRule
 from heedful.model.transformer import Transformer
 from heedful.search_types import Hypothesis, SpecialTokens
@@ -90,7 +90,7 @@ def look_through(model: Transformer, parameter: Tensor) -> str | None:
     return None
 
 
-class CapturedSearch:
+class CudaGraphSearch:
     """The sessions of one model. One search runs at a time; other threads wait for it.
 
     It keeps copies of some weights, and before each search follows the model: tensors that were replaced, and changes

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.decoding.captured.packed_weights import Linear, Norm, Shape
+from heedful.decoding.cuda_graph.packed_weights import Linear, Norm, Shape
 from heedful.fused.kernels.decode_constants import QUERIES, chunk_size
 
 

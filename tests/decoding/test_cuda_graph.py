@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.captured.search import CapturedSearch, by_room, obstacle
+from heedful.decoding.cuda_graph.search import CudaGraphSearch, by_room, obstacle
 from heedful.decoding.engines.interface import Job, MakeRule
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError, DecodingError
@@ -193,6 +193,6 @@ def test_jobs_are_grouped_by_the_room_they_need() -> None:
     lengths = [(10, 20), (100, 30), (64, 62), (65, 63), (90, 30)]
     jobs = [Job(tuple([5] * source), (), str(index), target) for index, (source, target) in enumerate(lengths)]
     assert by_room(jobs) == [[1, 4], [3], [2, 0]]
-    search = CapturedSearch(make_model(), SPECIAL)
+    search = CudaGraphSearch(make_model(), SPECIAL)
     room = search._room([jobs[3]], DecodingConfig(tokens_per_batch=1))
     assert (room.slots, room.beams, room.source, room.target) == (1, 4, 128, 128)
