@@ -4,8 +4,8 @@
     python .ci/classical_page.py docs/classical-zh.md # print one of them as it should be
 
 The prose is written by hand; what stands between `<!-- made: NAME -->` and `<!-- end -->` is made of the newest
-benchmarks/results/classical_DATE_cpu.json (benchmarks/figure_pages.py), and is empty before there is one. A test
-compares both pages.
+benchmarks/results/classical_DATE_cpu.json (benchmarks/common/generated_pages.py), and is empty before there is one.
+A test compares both pages.
 """
 
 import sys
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+sys.path.insert(0, str(ROOT))
 
-import classical_tables as tables  # noqa: E402
-from classical import FAMOUS  # noqa: E402
-from figure_pages import fill, machine, newest_figures, source  # noqa: E402
-from figure_tables import engines, signatures  # noqa: E402
+import benchmarks.quality.classical_chinese_tables as tables  # noqa: E402
+from benchmarks.common.generated_pages import fill, machine, newest_figures, source  # noqa: E402
+from benchmarks.common.result_tables import engines, signatures  # noqa: E402
+from benchmarks.quality.classical_chinese import FAMOUS  # noqa: E402
 
 PAGES = {"en": ROOT / "docs" / "classical-zh.md", "zh": ROOT / "docs" / "classical-zh.zh-CN.md"}
 Results = dict[str, Any]

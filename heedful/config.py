@@ -16,7 +16,7 @@ RESERVED_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
 
 MOST_IDS, MOST_WIDTH, MOST_LENGTH = 1 << 24, 1 << 16, 1 << 15
 LARGEST: dict[str, dict[str, float]] = {
-    "data": {"max_characters": 1 << 30, "max_length_ratio": 1e6, "row_width": MOST_LENGTH, "workers": 1024},
+    "data": {"max_characters": 1 << 30, "max_length_ratio": 1e6, "row_width": MOST_LENGTH, "num_workers": 1024},
     "tokenizer": {"vocab_size": MOST_IDS},
     "model": {
         "source_vocab_size": MOST_IDS, "target_vocab_size": MOST_IDS, "d_model": MOST_WIDTH, "d_ff": MOST_WIDTH,
@@ -24,12 +24,13 @@ LARGEST: dict[str, dict[str, float]] = {
         "num_decoder_layers": 256, "norm_epsilon": 1, "max_length": MOST_LENGTH, "kernel_size": 1023,
     },
     "training": {
-        "tokens_per_step": 1 << 31, "tokens_per_microbatch": 1 << 31, "bleu_sentences": 1 << 20, "samples": 1000,
+        "tokens_per_step": 1 << 31, "tokens_per_microbatch": 1 << 31, "num_bleu_sentences": 1 << 20,
+        "num_samples": 1000,
         "average_last": 1000,
     },
     "decoding": {
         "beam_size": 1000, "num_best": 1 << 16, "min_length": MOST_LENGTH, "max_length": MOST_LENGTH,
-        "max_extra_length": MOST_LENGTH, "no_repeat_ngram": MOST_LENGTH, "temperature": 1e6, "top_k": MOST_IDS,
+        "max_extra_length": MOST_LENGTH, "no_repeat_ngram_size": MOST_LENGTH, "temperature": 1e6, "top_k": MOST_IDS,
         "tokens_per_batch": 1 << 30,
     },
 }  # fmt: skip
@@ -58,18 +59,18 @@ class CorpusConfig:
     """Language code of this corpus's target, when it differs from `data.target_language`."""
     both_directions: bool = False
     """Also use every pair the other way round (needs both language codes; the target language becomes a tag)."""
-    marker: str | None = None
+    source_tag: str | None = None
     """Put this word as one token before each source, so that the model can tell, say, back-translated text by it."""
 
     def __post_init__(self) -> None:
         named = self.path or self.source
         if not self.weight > 0:
             raise ConfigError(f"data: the weight of {named} must be above 0, not {self.weight}.")
-        if self.marker is not None and not re.fullmatch(r"[a-z][a-z_-]+", self.marker):
-            raise ConfigError(f"data: the marker of {named} is a word of small letters, not {self.marker!r}.")
-        if self.marker is not None and (f"<{self.marker}>" in RESERVED_SYMBOLS or self.both_directions):
+        if self.source_tag is not None and not re.fullmatch(r"[a-z][a-z_-]+", self.source_tag):
+            raise ConfigError(f"data: the source_tag of {named} is a word of small letters, not {self.source_tag!r}.")
+        if self.source_tag is not None and (f"<{self.source_tag}>" in RESERVED_SYMBOLS or self.both_directions):
             why = "would mark both languages; name the corpus twice" if self.both_directions else "is taken"
-            raise ConfigError(f"data: the marker {self.marker!r} of {named} {why}.")
+            raise ConfigError(f"data: the source_tag {self.source_tag!r} of {named} {why}.")
 
 
 @dataclass(frozen=True)
@@ -100,27 +101,27 @@ class DataConfig:
     """Drop pairs whose target equals their source (switch off for copying, spelling or normalising text)."""
     drop_overlap: bool = True
     """Drop training pairs that also stand in valid or test."""
-    valid_pairs: int | None = None
+    num_valid_pairs: int | None = None
     """How many pairs to hold out when no valid corpus is given; None: two in a hundred, at most 2,000."""
     row_width: int | None = None
     """Tokens in one row of a batch; longer sentences are dropped. None: 128, or more if many sentences need it."""
     prepared: str | None = None
     """Directory written by `heedful prepare`: train from it and skip reading the corpora."""
-    order: Literal["pairs", "blocks"] | None = None
+    shuffle: Literal["pairs", "blocks"] | None = None
     """Each epoch shuffles all "pairs", or "blocks" of rows made once; None: blocks above 16 million pairs."""
-    workers: int | None = None
+    num_workers: int | None = None
     """Processes that read and tokenise the corpora; None: one for each core. The result is always the same."""
 
     def __post_init__(self) -> None:
         require_at_most(self, "data")
-        require_positive(self, "data", ("max_characters", "row_width", "workers"))
+        require_positive(self, "data", ("max_characters", "row_width", "num_workers"))
         require_named(self, "data", "prepared")
         if not 1 <= self.temperature <= 100:
             raise ConfigError(f"data.temperature must be from 1 to 100, not {self.temperature}.")
         if self.max_length_ratio < 1:
             raise ConfigError(f"data.max_length_ratio must be at least 1, not {self.max_length_ratio}.")
-        if self.valid_pairs is not None and self.valid_pairs < 0:
-            raise ConfigError(f"data.valid_pairs may not be negative, got {self.valid_pairs}.")
+        if self.num_valid_pairs is not None and self.num_valid_pairs < 0:
+            raise ConfigError(f"data.num_valid_pairs may not be negative, got {self.num_valid_pairs}.")
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class TokenizerConfig:
     """Spell unknown characters in bytes, so that no input is ever lost."""
     character_coverage: float = 0.9998
     """Share of the corpus's characters that get an id of their own."""
-    symbols: tuple[str, ...] = ()
+    user_defined_symbols: tuple[str, ...] = ()
     """Text that is one token wherever it stands, such as a marker `<name>`; on sides of subwords."""
     max_sentences: int = 500_000
     """Learn the subwords from at most this many sentences, sampled evenly."""
@@ -154,11 +155,13 @@ class TokenizerConfig:
             raise ConfigError("tokenizer.target_kind needs separate vocabularies; set tokenizer.joint=false too.")
         if not 0.98 <= self.character_coverage <= 1:
             raise ConfigError(f"tokenizer.character_coverage must be from 0.98 to 1, not {self.character_coverage}.")
-        for symbol in self.symbols:
+        for symbol in self.user_defined_symbols:
             if not symbol or symbol.split() != [symbol] or "\u2581" in symbol:
-                raise ConfigError(f"tokenizer.symbols: {symbol!r} is empty or holds a space; a symbol has none.")
-            if symbol in RESERVED_SYMBOLS or self.symbols.count(symbol) > 1:
-                raise ConfigError(f"tokenizer.symbols: {symbol!r} is taken; each symbol must be new.")
+                raise ConfigError(
+                    f"tokenizer.user_defined_symbols: {symbol!r} is empty or holds a space; a symbol has none."
+                )
+            if symbol in RESERVED_SYMBOLS or self.user_defined_symbols.count(symbol) > 1:
+                raise ConfigError(f"tokenizer.user_defined_symbols: {symbol!r} is taken; each symbol must be new.")
 
 
 @dataclass(frozen=True)
@@ -284,9 +287,9 @@ class TrainingConfig:
     """Arithmetic of matrix products; auto: bf16 autocast on a GPU that has it, fp32 elsewhere."""
     compile: bool | None = None
     """Compile the training step with torch.compile; None: on a GPU, where Triton is installed."""
-    fast_step: bool | None = None
+    fused_step: bool | None = None
     """One GPU: own kernels, bf16 between layers, updates one CUDA graph; a CPU: by sentences; None: where it fits."""
-    start_from: str | None = None
+    init_from: str | None = None
     """Begin with the weights and the tokenizer of this model directory (or installed name) instead of new ones."""
     sharding: Literal["none", "full"] = "none"
     """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
@@ -316,7 +319,7 @@ class TrainingConfig:
     """Peak learning rate; None: for `paper` what the formula gives, otherwise the preset's, or 0.0005."""
     learning_rate_factor: float | None = None
     """For `paper`, instead of a peak: the factor before d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
-    final_learning_rate: float = 0.0
+    final_learning_rate_ratio: float = 0.0
     """For cosine and linear: the rate at the end, as a share of the peak."""
     warmup_steps: int | None = None
     """Updates over which the rate rises; None: 4,000 as in the paper, or a tenth of a shorter budget."""
@@ -328,9 +331,9 @@ class TrainingConfig:
     """Scale gradients down to this norm when theirs is larger."""
     validate_every: int | None = None
     """Updates between validations; None: twenty over the budget, six over a short one, fewer if over a tenth of it."""
-    bleu_sentences: int = 200
+    num_bleu_sentences: int = 200
     """Translate this many valid sentences at each validation for BLEU (chrF where it is undefined); 0: none."""
-    samples: int = 3
+    num_samples: int = 3
     """Print this many of those translations as the model learns."""
     early_stopping: int | None = None
     """Stop after this many validations without a better `best_metric`."""
@@ -340,7 +343,7 @@ class TrainingConfig:
     """Also average the weights of the last n validations (the paper averages 5 or 20 checkpoints)."""
     ema_decay: float = 0.0
     """Also keep an exponential moving average of the weights with this decay; 0 switches it off."""
-    publish: Literal["auto", "best", "last", "average", "ema"] = "auto"
+    final_weights: Literal["auto", "best", "last", "average", "ema"] = "auto"
     """Which weights go into the model directory at the end; auto: the best on valid of all that exist."""
     save_every: int | None = None
     """Updates between saves of the resume state; None: at each validation."""
@@ -356,14 +359,18 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_at_most(self, "training")
         require_seed(self, "training")
-        require_named(self, "training", "start_from")
+        require_named(self, "training", "init_from")
         require_positive(self, "training", ("steps", "epochs", "tokens", "minutes", "tokens_per_step"))
         require_positive(self, "training", ("tokens_per_microbatch", "learning_rate", "learning_rate_factor"))
         require_positive(self, "training", ("warmup_steps", "clip_norm", "validate_every", "early_stopping"))
         require_positive(self, "training", ("save_every", "shard_mb", "log_every", "max_skipped_steps", "epsilon"))
-        require_not_negative(self, "training", ("weight_decay", "r_drop", "bleu_sentences", "samples", "average_last"))
-        if not 0 <= self.final_learning_rate <= 1:
-            raise ConfigError(f"training.final_learning_rate is a share from 0 to 1, not {self.final_learning_rate}.")
+        require_not_negative(
+            self, "training", ("weight_decay", "r_drop", "num_bleu_sentences", "num_samples", "average_last")
+        )
+        if not 0 <= self.final_learning_rate_ratio <= 1:
+            raise ConfigError(
+                f"training.final_learning_rate_ratio is a share from 0 to 1, not {self.final_learning_rate_ratio}."
+            )
         if not 0 <= self.label_smoothing < 1:
             raise ConfigError(f"training.label_smoothing must be at least 0 and below 1, not {self.label_smoothing}.")
         if not 0 <= self.ema_decay < 1:
@@ -374,17 +381,17 @@ class TrainingConfig:
             raise ConfigError("training.learning_rate and training.learning_rate_factor exclude each other; set one.")
         if self.learning_rate_factor is not None and self.schedule != "paper":
             raise ConfigError("training.learning_rate_factor belongs to schedule=paper; use training.learning_rate.")
-        if self.publish == "average" and not self.average_last:
-            raise ConfigError("training.publish=average needs training.average_last.")
-        if self.publish == "ema" and not self.ema_decay:
-            raise ConfigError("training.publish=ema needs training.ema_decay.")
+        if self.final_weights == "average" and not self.average_last:
+            raise ConfigError("training.final_weights=average needs training.average_last.")
+        if self.final_weights == "ema" and not self.ema_decay:
+            raise ConfigError("training.final_weights=ema needs training.ema_decay.")
         if self.optimizer == "muon" and self.sharding == "full":
             raise ConfigError(
                 "training.optimizer=muon needs whole matrices, and training.sharding=full (FSDP2) divides them among "
                 "the ranks; use optimizer=adam or sharding=none."
             )
-        if self.best_metric == "bleu" and not self.bleu_sentences:
-            raise ConfigError("training.best_metric=bleu needs training.bleu_sentences above 0.")
+        if self.best_metric == "bleu" and not self.num_bleu_sentences:
+            raise ConfigError("training.best_metric=bleu needs training.num_bleu_sentences above 0.")
 
 
 @dataclass(frozen=True)
@@ -407,7 +414,7 @@ class DecodingConfig:
     """Longest translation, in tokens; None: source length + `max_extra_length`."""
     max_extra_length: int = 50
     """Tokens a translation may be longer than its source."""
-    no_repeat_ngram: int = 0
+    no_repeat_ngram_size: int = 0
     """Never produce the same n tokens twice; 0 switches it off."""
     temperature: float = 1.0
     """For sampling: divides the logits; below 1 is safer, above 1 more varied."""
@@ -421,8 +428,8 @@ class DecodingConfig:
     """Split inputs into sentences: those longer than the model was trained on, all, or none."""
     tokens_per_batch: int = 8192
     """Source tokens (times beam) decoded together."""
-    fast: bool = False
-    """With torch on a CPU: quicker, but what is translated beside it may change the last digits of a score."""
+    batch_invariant: bool = True
+    """With torch on a CPU: a translation does not depend on the other sentences of its batch; False is faster."""
     shortlist: bool | None = None
     """Choose from the words that the source's words may become; None: if the model has such a list, with native."""
     checks: bool | None = None
@@ -444,7 +451,7 @@ class DecodingConfig:
             )
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"decoding.top_p must be above 0 and at most 1, not {self.top_p}.")
-        require_not_negative(self, "decoding", ("min_length", "max_extra_length", "no_repeat_ngram", "top_k"))
+        require_not_negative(self, "decoding", ("min_length", "max_extra_length", "no_repeat_ngram_size", "top_k"))
         if self.max_length is not None and self.min_length > self.max_length:
             raise ConfigError(f"decoding.min_length ({self.min_length}) exceeds max_length ({self.max_length}).")
         require_seed(self, "decoding")

@@ -20,7 +20,7 @@ from heedful.errors import ConfigError
 
 T = TypeVar("T")
 
-NEVER_EMPTY = ("training.start_from", "tokenizer.path", "data.prepared")
+NEVER_EMPTY = ("training.init_from", "tokenizer.path", "data.prepared")
 """Keys whose empty text is no None, but a mistake that would silently begin something new."""
 
 

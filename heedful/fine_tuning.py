@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heedful.training.best_tracker import Best
     from heedful.training.distributed import World
 
-KEY = "training.start_from"
+KEY = "training.init_from"
 DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
 """What may differ from the model: it belongs to the training, not to the weights."""
 FOLLOWING = ("source_vocab_size", "target_vocab_size")
@@ -76,7 +76,7 @@ class Start:
         if tokenizer.identity != self.tokenizer:
             raise ConfigError(
                 f"data.prepared: {prepared} was made with another tokenizer than that of {self.name} ({KEY}); prepare "
-                f"it again with `heedful prepare --start-from {self.directory}`."
+                f"it again with `heedful prepare --init-from {self.directory}`."
             )
 
     def with_long(self, lengths: Mapping[str, float]) -> dict[str, float]:
@@ -98,7 +98,7 @@ class Start:
             )
         return (
             f"The model in {config.output} is no better on valid than {self.name} was: {has}, before {had}. "
-            f"training.publish=auto keeps the best, the start included; yours is {config.training.publish}."
+            f"training.final_weights=auto keeps the best, the start included; yours is {config.training.final_weights}."
         )
 
     def details(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Start:
 
 def agree_on_start(plain: Mapping[str, Any], asked: Config, world: World, *, is_whole: bool) -> Start | None:
     """The start that the request names, the same on all ranks; None if it begins from nothing."""
-    if asked.training.start_from is None:
+    if asked.training.init_from is None:
         return None
     from heedful.model_dir.files import steady
 
@@ -136,12 +136,12 @@ def with_start(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = False) -> Start | None:
-    """The model that the request names in `training.start_from`, and what it makes of the request.
+    """The model that the request names in `training.init_from`, and what it makes of the request.
 
     What the request says (`asked`, settled) must not contradict the model. `is_whole`: the request is a full
     configuration, of which all that is as usual counts as not said.
     """
-    named = asked.training.start_from
+    named = asked.training.init_from
     if named is None:
         return None
     from heedful.model_dir import describe
@@ -182,13 +182,13 @@ def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = Fals
 
 
 def known_directions(asked: Config) -> tuple[Direction, ...]:
-    """The directions that the model of `training.start_from` has learned, now or before; none without such a model."""
-    if asked.training.start_from is None:
+    """The directions that the model of `training.init_from` has learned, now or before; none without such a model."""
+    if asked.training.init_from is None:
         return ()
     from heedful.model_dir.fingerprint import read_directions
     from heedful.model_dir.registry import find_model
 
-    known = read_directions(find_model(asked.training.start_from)).known
+    known = read_directions(find_model(asked.training.init_from)).known
     return tuple(pair for pair in known if pair.source and pair.target)
 
 

@@ -75,7 +75,7 @@ def public_config(config: Config) -> dict[str, Any]:
         plain["data"][part] = [{k: v for k, v in corpus.items() if v is not None} for corpus in plain["data"][part]]
     plain["data"]["prepared"] = base_name(plain["data"]["prepared"])
     plain["tokenizer"]["path"] = base_name(plain["tokenizer"]["path"])
-    plain["training"]["start_from"] = base_name(plain["training"]["start_from"])
+    plain["training"]["init_from"] = base_name(plain["training"]["init_from"])
     return plain
 
 

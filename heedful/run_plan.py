@@ -42,10 +42,10 @@ def fitted(plain: Mapping[str, Any], corpora: Corpora, *, on_gpu: bool) -> Confi
     """The request with its preset chosen and the model's sizes set; those of a finished model stay as they are."""
     config = settle(plain, choose_preset(corpora.num_pairs, on_gpu=on_gpu))
     longest = max(config.model.max_length, corpora.row_width)
-    if config.training.start_from is not None:
+    if config.training.init_from is not None:
         if config.model.positions == "learned" and longest > config.model.max_length:
             raise ConfigError(
-                f"data.row_width is {corpora.row_width}, but the model of training.start_from has learned positions up "
+                f"data.row_width is {corpora.row_width}, but the model of training.init_from has learned positions up "
                 f"to {config.model.max_length} (model.max_length); set data.row_width to that or less."
             )
         return replace(config, model=replace(config.model, max_length=longest))

@@ -52,7 +52,7 @@ class TrainingResult:
     first_step: FirstStep | None = None
     """How long the first update took to come, and why; None if there was none to make."""
     is_start: bool = False
-    """Whether the model in `output` is the one of `training.start_from` as it was, because nothing became better."""
+    """Whether the model in `output` is the one of `training.init_from` as it was, because nothing became better."""
 
 
 def train(
@@ -220,7 +220,7 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
 def obtain_data(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
     """Open what was prepared, or look over the corpora, show the table, and prepare them now."""
     prepared = open_or_prepare(asked, directory, console, beside)
-    arrange_rows(asked.data.order, prepared, console)
+    arrange_rows(asked.data.shuffle, prepared, console)
     return prepared
 
 
@@ -312,7 +312,7 @@ def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Con
         data=replace(
             config.data,
             row_width=prepared.row_width,
-            order=chosen_order(config.data.order, num_pairs),
+            shuffle=chosen_order(config.data.shuffle, num_pairs),
             **languages_of(config.data, prepared),
         ),
         tokenizer=replace(config.tokenizer, joint=tokenizer.joint, vocab_size=tokenizer.source_vocab_size),
@@ -387,7 +387,7 @@ def set_up(
     special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
     special.update(rank=world.rank, world_size=world.size)
     rows, watch = rows_per_step(config, width), stopwatch or Stopwatch("building the model")
-    arranged = prepared.arranged() if config.data.order == "blocks" else None
+    arranged = prepared.arranged() if config.data.shuffle == "blocks" else None
     order: dict[str, Any] = {"seed": config.training.seed, "arranged": arranged}
     weights = start.weights() if start is not None and state is None else None
     loop = TrainingLoop(
@@ -426,7 +426,7 @@ def validation_work(config: Config, prepared: Prepared) -> ValidationWork:
     from heedful.training.validation import ValidationWork
 
     tokens = prepared.valid.target.num_tokens
-    share = min(1.0, config.training.bleu_sentences / max(1, len(prepared.valid)))
+    share = min(1.0, config.training.num_bleu_sentences / max(1, len(prepared.valid)))
     return ValidationWork(tokens, round(tokens * share))
 
 
@@ -463,7 +463,7 @@ def finish(
     if interrupted:
         console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")
     else:
-        float32 = loop.best.published_bleu if is_usual and config.training.bleu_sentences else None
+        float32 = loop.best.published_bleu if is_usual and config.training.num_bleu_sentences else None
         try:
             found = examine(
                 config,

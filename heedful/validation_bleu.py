@@ -40,7 +40,7 @@ MOST_AT_ONCE, MOST_AT_ONCE_ON_CPU = 2048, 128
 
 def evaluator(config: Config, prepared: Prepared, device: torch.device | str) -> LookWithEngine | None:
     """A function that translates part of valid (greedily, for speed) and scores it; None if that is switched off."""
-    wanted = config.training.bleu_sentences
+    wanted = config.training.num_bleu_sentences
     if not wanted or not prepared.valid_pairs:
         return None
     stride = max(1, len(prepared.valid_pairs) // wanted)
@@ -57,8 +57,8 @@ def evaluator(config: Config, prepared: Prepared, device: torch.device | str) ->
             texts, references, metrics=("bleu", "chrf"), target_language=config.data.target_language, bootstrap=0
         )
         found = next(one for one in scores if one.is_defined)  # BLEU, unless no reference has four tokens
-        chosen = range(0, len(pairs), max(1, len(pairs) // max(1, config.training.samples)))
-        samples = [Sample(pairs[i].source, references[i], texts[i]) for i in chosen][: config.training.samples]
+        chosen = range(0, len(pairs), max(1, len(pairs) // max(1, config.training.num_samples)))
+        samples = [Sample(pairs[i].source, references[i], texts[i]) for i in chosen][: config.training.num_samples]
         return Evaluation(found.value, found.signature, tuple(samples), name=found.name)
 
     return look
@@ -88,7 +88,7 @@ def translate_pairs(
     """What a model, with nothing around it, makes of the pairs' sources; `device` is where it computes."""
     from heedful.decoding.translator import Translator
 
-    translator = Translator(model, tokenizer, replace(decoding, fast=True, shortlist=None), device=device)
+    translator = Translator(model, tokenizer, replace(decoding, batch_invariant=False, shortlist=None), device=device)
     return translate_with(translator, pairs, device=device)
 
 
@@ -110,7 +110,7 @@ def translate_with(
                 [pairs[place].source for place in some],
                 target_language=language,
                 source_language=source_language,
-                fast=True,
+                batch_invariant=False,
             )
             for place, translation in zip(some, found, strict=True):
                 texts[place] = translation.text

@@ -110,12 +110,3 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     line = {"nodeid": report.nodeid, "when": report.when, "outcome": report.outcome, "details": str(details or "")}
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
-
-
-@pytest.fixture(scope="module")
-def benchmarks() -> Any:
-    """The scripts of the benchmarks can be imported."""
-    place = str(Path(__file__).resolve().parents[1] / "benchmarks")
-    sys.path.insert(0, place)
-    yield
-    sys.path.remove(place)

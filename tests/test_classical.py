@@ -30,7 +30,6 @@ DETAILS = {
 }
 native_only = pytest.mark.skipif(not available(), reason=available().reason)
 Results = dict[str, Any]
-pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ def measure(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
         monkeypatch.setenv("OUT", str(tmp_path))
         command = ["classical.py", str(place / "model"), str(place / "data"), "--write", "2026-01-01", "--rounds", "1"]
         monkeypatch.setattr(sys, "argv", [*command, *flags])
-        importlib.import_module("classical").main()
+        importlib.import_module("benchmarks.quality.classical_chinese").main()
         return json.loads((tmp_path / "classical_2026-01-01_cpu.json").read_text(encoding="utf-8"))
 
     return run
@@ -125,7 +124,7 @@ def test_twenty_samples_half_by_rule_half_famous(measure: Any) -> None:
 
 
 def test_the_rule_takes_the_middle_of_every_tenth() -> None:
-    classical = importlib.import_module("classical")
+    classical = importlib.import_module("benchmarks.quality.classical_chinese")
     assert classical.middles(2588) == [129, 388, 647, 905, 1164, 1423, 1682, 1941, 2199, 2458]
     assert classical.middles(10) == list(range(10))
 
@@ -139,7 +138,7 @@ def test_a_famous_sentence_of_the_corpus_is_refused(place: Path, tmp_path: Path)
             "子曰：师者所以传道、受业、解惑也！人非生而知之者孰能无惑。\n", encoding="utf-8"
         )
     with pytest.raises(SystemExit, match=r"师者，所以传道受业解惑也.* stands in the corpus"):
-        importlib.import_module("classical").known_clauses(tmp_path)
+        importlib.import_module("benchmarks.quality.classical_chinese").known_clauses(tmp_path)
 
 
 # ---- the pages -------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ex
 TRANSLATED = [
     (f"{page}.md", f"{page}.zh-CN.md")
     for page in (
-        *("README", "docs/tour", "docs/guide", "docs/box", "docs/classical-zh"),
+        *("README", "docs/tour", "docs/guide", "docs/bundled-model", "docs/classical-zh"),
         *("docs/protected-spans", "docs/documents", "docs/reliability"),
     )
 ]

@@ -50,11 +50,11 @@ def write_corpus(folder: Path, name: str, words: list[str], num_pairs: int) -> d
 
 
 def request_for(corpus: dict[str, str], output: Path, **training: Any) -> dict[str, Any]:
-    usual = {"steps": 6, "tokens_per_step": 256, "validate_every": 3, "log_every": 1, "bleu_sentences": 0}
+    usual = {"steps": 6, "tokens_per_step": 256, "validate_every": 3, "log_every": 1, "num_bleu_sentences": 0}
     usual |= {"learning_rate": 0.003, "schedule": "constant", "warmup_steps": 2, "device": "cpu", "tensorboard": False}
     return {
         "output": str(output),
-        "data": {"train": [corpus], "row_width": 64, "valid_pairs": 8},
+        "data": {"train": [corpus], "row_width": 64, "num_valid_pairs": 8},
         "training": {**usual, **training},
     }
 
@@ -86,7 +86,7 @@ def tagged(folder: Path) -> Path:
     codes = {"source_language": "xx", "target_language": "yy"}
     request = request_for(corpus, folder / "tagged-model", steps=1)
     request["data"]["train"] = [{**corpus, **codes, "both_directions": True}]
-    request["data"]["train"].append({**corpus, **codes, "marker": "noisy"})
+    request["data"]["train"].append({**corpus, **codes, "source_tag": "noisy"})
     request |= {"preset": "tiny", "model": dict(SHAPE), "tokenizer": {"vocab_size": 300}}
     request["data"]["deduplicate"] = False
     training_pipeline.train(request, quiet=True)
@@ -131,7 +131,7 @@ def test_the_weights_at_step_0_are_the_models(
     old: Path, new: dict[str, str], tmp_path: Path, kind: Callable[[Path, Path], Path]
 ) -> None:
     model = kind(old, tmp_path)
-    config, loop = begun(request_for(new, tmp_path / "out", start_from=str(model), ema_decay=0.9))
+    config, loop = begun(request_for(new, tmp_path / "out", init_from=str(model), ema_decay=0.9))
     expected = load_model(model)
     weights = loop.model.state_dict()
     for name, tensor in expected.model.state_dict().items():
@@ -144,7 +144,7 @@ def test_the_weights_at_step_0_are_the_models(
 
 
 def test_dropout_and_training_may_differ(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    request = request_for(new, tmp_path / "out", start_from=str(old))
+    request = request_for(new, tmp_path / "out", init_from=str(old))
     request |= {"preset": "small", "model": {"dropout": 0.25, "d_model": "32"}, "tokenizer": {"vocab_size": None}}
     config, loop = begun(request)
     assert (config.model.dropout, config.model.d_model, config.preset) == (0.25, 32, "small")
@@ -155,7 +155,7 @@ def test_dropout_and_training_may_differ(old: Path, new: dict[str, str], tmp_pat
 
 
 def test_a_full_configuration_says_only_what_is_unusual_in_it(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    plain = request_for(new, tmp_path / "out", start_from=str(old), steps=1)
+    plain = request_for(new, tmp_path / "out", init_from=str(old), steps=1)
     assert training_pipeline.train(from_mapping(Config, plain), quiet=True).steps == 1
     assert load_model(tmp_path / "out").config.model == load_model(old).config.model
     other = from_mapping(Config, {**plain, "output": str(tmp_path / "other"), "model": {"d_model": 64}})
@@ -179,7 +179,7 @@ def test_a_model_with_more_rows_than_its_tokenizer_has_ids_keeps_them(
         config=replace(loaded.config, model=model),
         tokenizer=loaded.tokenizer,
     )
-    config, loop = begun(request_for(new, tmp_path / "out", start_from=str(tmp_path / "padded")))
+    config, loop = begun(request_for(new, tmp_path / "out", init_from=str(tmp_path / "padded")))
     assert config.model.source_vocab_size == 320
     assert len(loop.model.state_dict()["source_embedding.weight"]) == 320
 
@@ -189,7 +189,7 @@ def test_an_installed_model_is_found_by_its_name(
 ) -> None:
     monkeypatch.setenv("HEEDFUL_MODELS", str(old.parent))
     monkeypatch.chdir(tmp_path)
-    start = find_start(*both(request_for(new, tmp_path / "out", start_from="old")))
+    start = find_start(*both(request_for(new, tmp_path / "out", init_from="old")))
     assert start is not None
     assert (start.directory, start.name) == (str(old), "old")
     assert start.identity == sha256(old / "model.safetensors")
@@ -205,14 +205,14 @@ def both(request: dict[str, Any]) -> tuple[dict[str, Any], Config]:
 @pytest.fixture(scope="module")
 def tuned(old: Path, new: dict[str, str], folder: Path) -> tuple[Path, training_pipeline.TrainingResult]:
     """A run that went on from the old model."""
-    request = request_for(new, folder / "tuned", start_from=str(old), steps=40)
+    request = request_for(new, folder / "tuned", init_from=str(old), steps=40)
     return folder / "tuned", training_pipeline.train(request, quiet=True)
 
 
 def test_it_is_better_on_the_new_corpus_than_before_and_than_a_new_model(
     old: Path, new: dict[str, str], tuned: tuple[Path, training_pipeline.TrainingResult], tmp_path: Path
 ) -> None:
-    _, loop = begun(request_for(new, tmp_path / "before", start_from=str(old)))
+    _, loop = begun(request_for(new, tmp_path / "before", init_from=str(old)))
     before, _ = loop.look("last")
     request = request_for(new, tmp_path / "scratch", steps=40)
     request |= {"preset": "tiny", "model": dict(SHAPE), "tokenizer": {"path": str(old)}}
@@ -234,7 +234,7 @@ def test_a_run_that_only_makes_it_worse_publishes_the_start_and_says_so(
 ) -> None:
     model = kind(old, tmp_path)
     result = training_pipeline.train(
-        request_for(new, tmp_path / "out", start_from=str(model), learning_rate=1.0, ema_decay=0.5)
+        request_for(new, tmp_path / "out", init_from=str(model), learning_rate=1.0, ema_decay=0.5)
     )
     assert result.is_start
     assert result.steps == 6
@@ -258,7 +258,7 @@ def test_a_run_that_only_makes_it_worse_publishes_the_start_and_says_so(
 def test_the_last_weights_are_published_as_asked_but_not_in_silence(
     old: Path, new: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings: dict[str, Any] = {"start_from": str(old), "steps": 3, "publish": "last"}
+    settings: dict[str, Any] = {"init_from": str(old), "steps": 3, "final_weights": "last"}
     result = training_pipeline.train(request_for(new, tmp_path / "worse", learning_rate=1.0, **settings))
     assert not result.is_start
     assert f"worse is no better on valid than old was: loss {result.valid_loss:.3f}, before" in capsys.readouterr().err
@@ -293,7 +293,7 @@ def test_int8_keeps_what_a_short_fine_tuning_of_a_compact_model_learned(tmp_path
 
     def request(name: str, output: str, **training: Any) -> dict[str, Any]:
         paths = {"source": str(tmp_path / f"{name}.low"), "target": str(tmp_path / f"{name}.up")}
-        return request_for(paths, tmp_path / output, tokens_per_step=512, publish="last", **training)
+        return request_for(paths, tmp_path / output, tokens_per_step=512, final_weights="last", **training)
 
     write_spellings(tmp_path, "undecided", 600, fixed=False)
     write_spellings(tmp_path, "decided", 300, fixed=True)
@@ -304,7 +304,7 @@ def test_int8_keeps_what_a_short_fine_tuning_of_a_compact_model_learned(tmp_path
     export_own(tmp_path / "first", tmp_path / "compact", compact=True)
     start = str(tmp_path / "compact")
     settings: dict[str, Any] = {"learning_rate": 1e-4, "steps": 12, "validate_every": 12}
-    training_pipeline.train(request("decided", "tuned", start_from=start, **settings), quiet=True)
+    training_pipeline.train(request("decided", "tuned", init_from=start, **settings), quiet=True)
 
     def translated(model: str, quantization: str) -> list[str]:
         engine = Translator.load(tmp_path / model, device="cpu", engine="native", quantization=quantization)
@@ -323,7 +323,9 @@ def test_weights_that_were_int8_are_dithered_within_their_steps_and_no_others(
     old: Path, new: dict[str, str], tmp_path: Path, kind: Callable[[Path, Path], Path]
 ) -> None:
     model = kind(old, tmp_path)
-    request = request_for(new, tmp_path / "out", start_from=str(model), steps=1, learning_rate=1e-12, publish="last")
+    request = request_for(
+        new, tmp_path / "out", init_from=str(model), steps=1, learning_rate=1e-12, final_weights="last"
+    )
     request["training"]["ema_decay"] = 0.5
     config, loop = begun(request)
     loop.run()
@@ -338,11 +340,11 @@ def test_weights_that_were_int8_are_dithered_within_their_steps_and_no_others(
         else:
             assert torch.allclose(tensor, start[name], atol=1e-7), name
     assert all(changed) if kind is in_int8 else not any(changed)
-    assert config.training.start_from == str(model)
+    assert config.training.init_from == str(model)
 
 
 def test_what_is_told_about_the_start_by_score_and_on_the_way(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    request = request_for(new, tmp_path, start_from=str(old), best_metric="bleu", bleu_sentences=5)
+    request = request_for(new, tmp_path, init_from=str(old), best_metric="bleu", num_bleu_sentences=5)
     start = find_start(*both(request))
     assert start is not None
     config = settle(request, "base")
@@ -368,7 +370,7 @@ def test_the_card_and_the_details_tell_where_it_began(
 def test_resumed_equals_unbroken_and_never_begins_again(
     old: Path, new: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"start_from": str(old), "ema_decay": 0.9}
+    settings = {"init_from": str(old), "ema_decay": 0.9}
     training_pipeline.train(request_for(new, tmp_path / "whole", **settings), quiet=True)
     training_pipeline.train(request_for(new, tmp_path / "parts", **settings, steps=3), quiet=True)
     monkeypatch.setattr(Start, "weights", lambda self: pytest.fail("a resumed run has weights of its own"))
@@ -379,13 +381,13 @@ def test_resumed_equals_unbroken_and_never_begins_again(
 
 def test_a_run_goes_on_with_the_start_it_had(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     start = shutil.copytree(old, tmp_path / "start", ignore=shutil.ignore_patterns("training"))
-    request = request_for(new, tmp_path / "out", start_from=str(start), steps=3)
+    request = request_for(new, tmp_path / "out", init_from=str(start), steps=3)
     training_pipeline.train(request, quiet=True)
-    with pytest.raises(TrainingError, match=r"training\.start_from was .* and is None now"):
+    with pytest.raises(TrainingError, match=r"training\.init_from was .* and is None now"):
         training_pipeline.train({**request_for(new, tmp_path / "out"), "preset": "tiny"}, resume=True, quiet=True)
-    with pytest.raises(TrainingError, match=r"training\.start_from was .*start' .* and is '.*old' now"):
-        training_pipeline.train(request_for(new, tmp_path / "out", start_from=str(old)), resume=True, quiet=True)
-    training_pipeline.train(request_for(new, tmp_path / "second", start_from=str(old), steps=1), quiet=True)
+    with pytest.raises(TrainingError, match=r"training\.init_from was .*start' .* and is '.*old' now"):
+        training_pipeline.train(request_for(new, tmp_path / "out", init_from=str(old)), resume=True, quiet=True)
+    training_pipeline.train(request_for(new, tmp_path / "second", init_from=str(old), steps=1), quiet=True)
     for name in ("model.safetensors", "checksums.json", "config.json", "README.md"):
         shutil.copy2(tmp_path / "second" / name, start / name)
     with pytest.raises(TrainingError, match="start is not the model this run began with"):
@@ -396,7 +398,7 @@ def test_long_sentences_of_the_start_are_not_split_after_short_ones(old: Path, f
     corpus = write_corpus(folder, "longer", [f"{word} {word} {word}" for word in NEW_WORDS], 60)
     lengths = []
     for start, output in ((old, "longer"), (tmp_path / "longer", "shorter")):
-        training_pipeline.train(request_for(corpus, tmp_path / output, start_from=str(start), steps=1), quiet=True)
+        training_pipeline.train(request_for(corpus, tmp_path / output, init_from=str(start), steps=1), quiet=True)
         lengths.append(describe(tmp_path / output)["details"]["lengths"])
         corpus = write_corpus(folder, "shorter", NEW_WORDS, 60)
     longer, shorter = lengths
@@ -409,8 +411,8 @@ def test_from_prepared_data_of_the_same_tokenizer(old: Path, new: dict[str, str]
     for name, tokenizer in (("same", {"path": str(old)}), ("other", {"vocab_size": 290})):
         asked = settle({"data": request_for(new, tmp_path)["data"], "tokenizer": tokenizer})
         prepare(asked.data, asked.tokenizer, tmp_path / name, seed=1)
-    request = request_for(new, tmp_path / "out", start_from=str(old), steps=1)
-    with pytest.raises(ConfigError, match=r"other was made with another tokenizer than that of old .*--start-from"):
+    request = request_for(new, tmp_path / "out", init_from=str(old), steps=1)
+    with pytest.raises(ConfigError, match=r"other was made with another tokenizer than that of old .*--init-from"):
         training_pipeline.train({**request, "data": {"prepared": str(tmp_path / "other")}}, quiet=True)
     assert training_pipeline.train({**request, "data": {"prepared": str(tmp_path / "same")}}, quiet=True).steps == 1
 
@@ -419,16 +421,14 @@ def test_a_model_with_tags_and_markers_keeps_them(tagged: Path, folder: Path, tm
     """Also where the new corpora have but one target language and no marker."""
     corpus = {**write_corpus(folder, "one-way", NEW_WORDS, 60), "source_language": "xx", "target_language": "yy"}
     assert (
-        training_pipeline.train(
-            request_for(corpus, tmp_path / "out", start_from=str(tagged), steps=1), quiet=True
-        ).steps
+        training_pipeline.train(request_for(corpus, tmp_path / "out", init_from=str(tagged), steps=1), quiet=True).steps
         == 1
     )
     tokenizer = load_model(tmp_path / "out").tokenizer
     assert (tokenizer.tags, tokenizer.markers) == (("xx", "yy"), ("noisy",))
     assert json.loads((tmp_path / "out" / "training" / "run.json").read_text())["data"]["target_tags"] is True
     assert "| Direction | xx → yy (before: yy → xx) |" in (tmp_path / "out" / "README.md").read_text("utf-8")
-    again = request_for(corpus, tmp_path / "again", start_from=str(tmp_path / "out"), steps=1)
+    again = request_for(corpus, tmp_path / "again", init_from=str(tmp_path / "out"), steps=1)
     training_pipeline.train(again, quiet=True)
     directions = read_directions(tmp_path / "again")
     assert directions.learned == (Direction("xx", "yy"),)
@@ -451,7 +451,7 @@ def test_what_the_start_knew_can_be_watched_although_it_is_no_longer_trained(
 ) -> None:
     kept = write_corpus(folder, "kept", OLD_WORDS, 12)
     back = turned(kept, source_language="yy", target_language="xx")
-    request = request_for(one_way, tmp_path / "out", start_from=str(tagged), steps=1, bleu_sentences=4)
+    request = request_for(one_way, tmp_path / "out", init_from=str(tagged), steps=1, num_bleu_sentences=4)
     request["data"] |= {"valid": [{**one_way, **kept}, back], "test": [back]}
     result = training_pipeline.train(request, quiet=True)
     lines = (tmp_path / "out" / "training" / "data" / "valid.jsonl").read_text("utf-8").splitlines()
@@ -459,7 +459,7 @@ def test_what_the_start_knew_can_be_watched_although_it_is_no_longer_trained(
     assert len(result.scores) == 5  # of the one test corpus
     assert read_directions(tmp_path / "out").learned == (Direction("xx", "yy"),)
     both_ways = {**one_way, **kept, "both_directions": True}
-    again = request_for(one_way, tmp_path / "again", start_from=str(tmp_path / "out"), steps=1)
+    again = request_for(one_way, tmp_path / "again", init_from=str(tmp_path / "out"), steps=1)
     again["data"]["valid"] = [both_ways]  # known through two generations, too
     assert training_pipeline.train(again, quiet=True).steps == 1
 
@@ -468,8 +468,8 @@ def test_what_the_start_knew_can_be_watched_although_it_is_no_longer_trained(
 def test_what_neither_the_corpora_nor_the_start_know_is_refused(
     tagged: Path, one_way: dict[str, str], tmp_path: Path, role: str
 ) -> None:
-    told = r"no training corpus has the target language 'xx', nor does the model of training\.start_from know ww → xx"
-    request = request_for(one_way, tmp_path / "out", start_from=str(tagged))
+    told = r"no training corpus has the target language 'xx', nor does the model of training\.init_from know ww → xx"
+    request = request_for(one_way, tmp_path / "out", init_from=str(tagged))
     request["data"][role] = [turned(one_way, source_language="ww", target_language="xx")]
     with pytest.raises(ConfigError, match=told + "; it knows xx → yy, yy → xx"):
         training_pipeline.train(request, quiet=True)
@@ -480,7 +480,7 @@ def test_what_neither_the_corpora_nor_the_start_know_is_refused(
 
 
 def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    settings = {"start_from": str(old), "steps": 1, "learning_rate": 1e-9, "sharding": "full"}
+    settings = {"init_from": str(old), "steps": 1, "learning_rate": 1e-9, "sharding": "full"}
     (tmp_path / "run.yaml").write_text(json.dumps(request_for(new, tmp_path / "out", **settings)))
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "heedful", "train"]
     done = subprocess.run(
@@ -508,26 +508,29 @@ def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: 
         ({"model": {"head_dim": 8}}, r"model\.head_dim is 8, but .* has 16"),
         ({"tokenizer": {"vocab_size": 1000}}, r"tokenizer\.vocab_size is 1000, but .* has \d+"),
         ({"tokenizer": {"kind": "unigram"}}, r"tokenizer\.kind is 'unigram', but .* has 'bpe'"),
-        ({"tokenizer": {"symbols": ["<x>"]}}, r"tokenizer\.symbols is \['<x>'\], but .* has \[\]"),
+        (
+            {"tokenizer": {"user_defined_symbols": ["<x>"]}},
+            r"tokenizer\.user_defined_symbols is \['<x>'\], but .* has \[\]",
+        ),
     ],
 )
 def test_a_contradiction_names_the_key_and_both_values(
     old: Path, new: dict[str, str], tmp_path: Path, section: dict[str, Any], message: str
 ) -> None:
-    request = {**request_for(new, tmp_path / "out", start_from=str(old)), **section}
+    request = {**request_for(new, tmp_path / "out", init_from=str(old)), **section}
     with pytest.raises(ConfigError, match=message):
         training_pipeline.train(request, quiet=True)
     assert not (tmp_path / "out").exists()
 
 
 def test_what_is_as_the_model_has_it_is_no_contradiction(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    request = request_for(new, tmp_path / "out", start_from=str(old))
+    request = request_for(new, tmp_path / "out", init_from=str(old))
     request |= {"model": {**SHAPE, "head_dim": 16}, "tokenizer": {"path": str(old), "kind": "bpe", "joint": True}}
     assert find_start(*both(request)) is not None
 
 
 def test_another_tokenizer_is_refused(old: Path, tagged: Path, new: dict[str, str], tmp_path: Path) -> None:
-    request = request_for(new, tmp_path / "out", start_from=str(old))
+    request = request_for(new, tmp_path / "out", init_from=str(old))
     with pytest.raises(ConfigError, match=r"tokenizer\.path is .*tagged-model', but"):
         find_start(*both({**request, "tokenizer": {"path": str(tagged)}}))
 
@@ -535,34 +538,34 @@ def test_another_tokenizer_is_refused(old: Path, tagged: Path, new: dict[str, st
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target_language": "zz"}, r"training\.start_from.* has no tag for zz \(it has xx, yy\)"),
-        ({"target_language": "yy", "marker": "loud"}, r"has no marker loud \(it has noisy\)"),
+        ({"target_language": "zz"}, r"training\.init_from.* has no tag for zz \(it has xx, yy\)"),
+        ({"target_language": "yy", "source_tag": "loud"}, r"has no marker loud \(it has noisy\)"),
         ({}, "the model has target tags; set its target_language"),
     ],
 )
 def test_a_language_or_marker_that_the_model_has_not(
     tagged: Path, new: dict[str, str], tmp_path: Path, changes: dict[str, str], message: str
 ) -> None:
-    request = request_for({**new, **changes}, tmp_path / "out", start_from=str(tagged))
+    request = request_for({**new, **changes}, tmp_path / "out", init_from=str(tagged))
     with pytest.raises(ConfigError, match=message):
         training_pipeline.train(request, quiet=True)
 
 
 def test_tags_cannot_be_left_out_or_added(old: Path, tagged: Path, new: dict[str, str], tmp_path: Path) -> None:
-    request = request_for(new, tmp_path / "out", start_from=str(tagged))
+    request = request_for(new, tmp_path / "out", init_from=str(tagged))
     request["data"]["target_tags"] = False
     with pytest.raises(ConfigError, match=r"data\.target_tags is false, but the model in .* has tags"):
         training_pipeline.train(request, quiet=True)
     corpus = {**new, "source_language": "xx", "target_language": "yy", "both_directions": True}
     with pytest.raises(ConfigError, match=r"has no tag for xx, yy \(it has none\)"):
-        training_pipeline.train(request_for(corpus, tmp_path / "out", start_from=str(old)), quiet=True)
+        training_pipeline.train(request_for(corpus, tmp_path / "out", init_from=str(old)), quiet=True)
 
 
 def test_rows_longer_than_learned_positions(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path / "learned", steps=1)
     request |= {"preset": "tiny", "model": {**SHAPE, "positions": "learned", "max_length": 64}}
     training_pipeline.train({**request, "tokenizer": {"path": str(old)}}, quiet=True)
-    longer = request_for(new, tmp_path / "out", start_from=str(tmp_path / "learned"))
+    longer = request_for(new, tmp_path / "out", init_from=str(tmp_path / "learned"))
     longer["data"]["row_width"] = 128
     with pytest.raises(ConfigError, match=r"data\.row_width is 128, but .* learned positions up to 64"):
         training_pipeline.train(longer, quiet=True)
@@ -574,19 +577,19 @@ def test_what_is_no_model_or_is_the_output(old: Path, new: dict[str, str], tmp_p
     exported.mkdir()
     (exported / "heedful.json").write_text("{}")
     for name, message in (
-        ("nothing", r"training\.start_from: nothing: there is no such model directory, and no model of this name"),
-        (str(tmp_path / "no" / "where"), r"training\.start_from: .*where: there is no such model directory"),
+        ("nothing", r"training\.init_from: nothing: there is no such model directory, and no model of this name"),
+        (str(tmp_path / "no" / "where"), r"training\.init_from: .*where: there is no such model directory"),
         (str(tmp_path / "empty"), "empty is empty"),
         (str(exported), "was exported for CTranslate2; name the model directory"),
     ):
         with pytest.raises(HeedfulError, match=message):
-            training_pipeline.train(request_for(new, tmp_path / "out", start_from=name), quiet=True)
+            training_pipeline.train(request_for(new, tmp_path / "out", init_from=name), quiet=True)
     with pytest.raises(ConfigError, match="is also the output; choose another"):
-        training_pipeline.train(request_for(new, old, start_from=str(old)), overwrite=True, quiet=True)
+        training_pipeline.train(request_for(new, old, init_from=str(old)), overwrite=True, quiet=True)
 
 
 @pytest.mark.parametrize("empty", ["", "  "])
-@pytest.mark.parametrize("key", ["training.start_from", "tokenizer.path", "data.prepared"])
+@pytest.mark.parametrize("key", ["training.init_from", "tokenizer.path", "data.prepared"])
 def test_an_empty_name_is_not_the_same_as_none(new: dict[str, str], tmp_path: Path, key: str, empty: str) -> None:
     request = request_for(new, tmp_path / "out")
     section, name = key.split(".")
@@ -603,22 +606,22 @@ def test_damaged_weights_are_refused_before_anything_is_done(old: Path, new: dic
     damaged = shutil.copytree(old, tmp_path / "damaged", ignore=shutil.ignore_patterns("training"))
     weights = (damaged / "model.safetensors").read_bytes()
     (damaged / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
-    training_pipeline.train(request_for(new, tmp_path / "out", start_from=str(old), steps=1), quiet=True)
+    training_pipeline.train(request_for(new, tmp_path / "out", init_from=str(old), steps=1), quiet=True)
     states = list((tmp_path / "out" / "training" / "states").iterdir())
-    request = request_for(new, tmp_path / "out", start_from=str(damaged))
+    request = request_for(new, tmp_path / "out", init_from=str(damaged))
     with pytest.raises(HeedfulError, match=r"damaged.model\.safetensors: the contents are not what was saved"):
         training_pipeline.train(request, overwrite=True, quiet=True)
     assert states and list((tmp_path / "out" / "training" / "states").iterdir()) == states
 
 
 def test_experiments_begin_from_nothing(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"training\.start_from: the models of an experiment begin from nothing"):
-        compare(request_for(new, tmp_path / "out", start_from=str(old)), plots=False, quiet=True)
+    with pytest.raises(ConfigError, match=r"training\.init_from: the models of an experiment begin from nothing"):
+        compare(request_for(new, tmp_path / "out", init_from=str(old)), plots=False, quiet=True)
     assert not (tmp_path / "out").exists()
 
 
 def test_preparing_and_a_dry_run_know_the_start(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    config = settle(with_start(request_for(new, old, start_from=str(old))), "base")
+    config = settle(with_start(request_for(new, old, init_from=str(old))), "base")
     assert (config.tokenizer.path, config.preset) == (str(old), "tiny")
     assert config.model.d_model == 32
     assert with_start({"output": "x"}) == {"output": "x"}
@@ -627,7 +630,7 @@ def test_preparing_and_a_dry_run_know_the_start(old: Path, new: dict[str, str], 
 def test_a_look_at_the_corpora_knows_the_directions_of_the_start(
     tagged: Path, one_way: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    request = request_for(one_way, tmp_path / "out", start_from=str(tagged))
+    request = request_for(one_way, tmp_path / "out", init_from=str(tagged))
     request["data"]["test"] = [turned(one_way, source_language="yy", target_language="xx")]
     show_corpora(settle(with_start(request), "base"), ConsoleReporter(quiet=True))
     assert "forward.up + forward.low" in capsys.readouterr().out

@@ -148,10 +148,10 @@ def test_a_run_can_be_stopped_and_resumed(tmp_path: Path) -> None:
         "output": str(tmp_path / "model"),
         "preset": "tiny",
         "data": {"train": [{"source": str(tmp_path / "a.txt"), "target": str(tmp_path / "b.txt")}]},
-        "training": {"steps": 10, "bleu_sentences": 10, "tensorboard": False},
+        "training": {"steps": 10, "num_bleu_sentences": 10, "tensorboard": False},
     }
     assert training_pipeline.train(request, quiet=True).steps == 10
-    request["training"] = {"steps": 20, "bleu_sentences": 10, "tensorboard": False}
+    request["training"] = {"steps": 20, "num_bleu_sentences": 10, "tensorboard": False}
     assert training_pipeline.train(request, resume=True, quiet=True).steps == 20
 
 
@@ -338,7 +338,7 @@ def test_a_recorded_step_learns_as_the_plain_one(optimizer: Any) -> None:
     for fast in (False, True):
         torch.manual_seed(1)
         model = Transformer(SMALL).to(CUDA)
-        step = TrainingStep(model, TrainingConfig(fast_step=fast, optimizer=optimizer, clip_norm=1.0), CUDA)
+        step = TrainingStep(model, TrainingConfig(fused_step=fast, optimizer=optimizer, clip_norm=1.0), CUDA)
         torch.manual_seed(2)
         batches = [random_batch(8, 64) for _ in range(4)]
         course = []
@@ -371,7 +371,7 @@ def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
         "preset": "tiny",
         "data": {"train": [{"source": str(tmp_path / "one"), "target": str(tmp_path / "other")}]},
         "tokenizer": {"vocab_size": 400},
-        "training": {"steps": 3, "bleu_sentences": 0, "tensorboard": False, "device": "cuda", "fast_step": False},
+        "training": {"steps": 3, "num_bleu_sentences": 0, "tensorboard": False, "device": "cuda", "fused_step": False},
     }
     counted = counters["inductor"]
     before = {name: counted[name] for name in ("fxgraph_cache_hit", "fxgraph_cache_miss")}
@@ -395,7 +395,7 @@ def test_a_recorded_update_of_muon_is_skipped_on_the_device() -> None:
     """Weights and momentum are as before a step whose gradients are not finite, and nothing waited to find out."""
     torch.manual_seed(1)
     model = Transformer(SMALL).to(CUDA)
-    step = TrainingStep(model, TrainingConfig(fast_step=True, optimizer="muon"), CUDA)
+    step = TrainingStep(model, TrainingConfig(fused_step=True, optimizer="muon"), CUDA)
     batch = random_batch(8, 64)
     for _ in range(6):  # plainly, then recorded
         assert not step(batch, batch.num_tokens, 1e-3).skipped
@@ -414,9 +414,9 @@ def test_a_recorded_update_of_muon_is_skipped_on_the_device() -> None:
 DROPPING = replace(SMALL, dropout=0.2)
 
 
-def fast_step(shape: ModelConfig = SMALL, **training: Any) -> TrainingStep:
+def fused_step(shape: ModelConfig = SMALL, **training: Any) -> TrainingStep:
     torch.manual_seed(1)
-    step = TrainingStep(Transformer(shape).to(CUDA), TrainingConfig(fast_step=True, **training), CUDA)
+    step = TrainingStep(Transformer(shape).to(CUDA), TrainingConfig(fused_step=True, **training), CUDA)
     assert step.is_fast
     return step
 
@@ -430,7 +430,7 @@ def courses_agree(one: TrainingStep, other: TrainingStep, batches: list[Batch], 
 
 def test_a_recorded_step_in_microbatches_is_the_whole_one() -> None:
     """Seven rows in parts of three, the last of them empty, as at the end of an epoch."""
-    whole, parts = fast_step(clip_norm=1.0), fast_step(clip_norm=1.0)
+    whole, parts = fused_step(clip_norm=1.0), fused_step(clip_norm=1.0)
     parts.rows_per_microbatch = 3
     batch = random_batch(7, 64)
     for tensor in vars(batch).values():
@@ -440,7 +440,7 @@ def test_a_recorded_step_in_microbatches_is_the_whole_one() -> None:
 
 def test_a_batch_of_another_shape_between_recorded_ones_is_learned_from() -> None:
     usual = TrainingStep(copy_of(SMALL), TrainingConfig(compile=False), CUDA)
-    courses_agree(usual, fast_step(), [random_batch(8, 64), random_batch(8, 64), random_batch(5, 32)], tolerance=0.05)
+    courses_agree(usual, fused_step(), [random_batch(8, 64), random_batch(8, 64), random_batch(5, 32)], tolerance=0.05)
 
 
 def copy_of(shape: ModelConfig) -> Transformer:
@@ -461,11 +461,11 @@ def copy_of(shape: ModelConfig) -> Transformer:
 def test_a_recorded_step_learns_as_the_plain_one_in_other_shapes(changes: dict[str, Any]) -> None:
     shape = replace(SMALL, **changes)
     usual = TrainingStep(copy_of(shape), TrainingConfig(compile=False), CUDA)
-    courses_agree(usual, fast_step(shape), [random_batch(8, 64)], tolerance=0.05)
+    courses_agree(usual, fused_step(shape), [random_batch(8, 64)], tolerance=0.05)
 
 
 def test_each_replay_draws_its_own_dropout_and_a_restored_state_draws_it_again() -> None:
-    step, batch = fast_step(DROPPING), random_batch(8, 64)
+    step, batch = fused_step(DROPPING), random_batch(8, 64)
     losses = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(8)]  # nothing is learned
     assert len(set(losses)) == 8
     state = random_tensors(CUDA)
@@ -473,7 +473,7 @@ def test_each_replay_draws_its_own_dropout_and_a_restored_state_draws_it_again()
     torch.rand(11, device=CUDA)  # as looking at valid may
     restore_random(state, CUDA)
     assert [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)] == expected
-    other = fast_step(DROPPING)  # as a resumed run: its first steps are not replayed
+    other = fused_step(DROPPING)  # as a resumed run: its first steps are not replayed
     other.model.load_state_dict(step.model.state_dict())
     restore_random(state, CUDA)
     assert [float(other(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)] == pytest.approx(expected, rel=1e-5)
@@ -481,7 +481,7 @@ def test_each_replay_draws_its_own_dropout_and_a_restored_state_draws_it_again()
 
 def test_weights_that_were_changed_between_replays_are_seen() -> None:
     """As by a moving average that stands in for them while valid is looked at, and by a restored state."""
-    step, batch = fast_step(), random_batch(8, 64)
+    step, batch = fused_step(), random_batch(8, 64)
     for _ in range(6):
         before = float(step(batch, batch.num_tokens, 0.0).loss_sum)
     own = copy_weights(step.model)
@@ -511,7 +511,7 @@ def test_where_there_is_no_room_for_a_recording_the_work_goes_on_without_it() ->
 
 
 def test_a_recorded_step_gives_its_memory_back_and_goes_on() -> None:
-    usual, step = fast_step(), fast_step()
+    usual, step = fused_step(), fused_step()
     batch = random_batch(256, 64)
     for _ in range(6):
         for each in (usual, step):
@@ -545,7 +545,7 @@ def test_single_precision_is_not_given_to_kernels_that_round() -> None:
 def test_the_fast_step_runs_on_another_gpu_than_the_first() -> None:
     torch.manual_seed(1)
     device = torch.device("cuda:1")
-    step = TrainingStep(Transformer(SMALL).to(device), TrainingConfig(fast_step=True), device)
+    step = TrainingStep(Transformer(SMALL).to(device), TrainingConfig(fused_step=True), device)
     batch = random_batch(8, 64)
     assert step.try_largest(worst_batch(8, 64, 64, 64)) is None
     losses = [float(step(batch, batch.num_tokens, 1e-3).loss_sum) for _ in range(6)]

@@ -36,9 +36,9 @@ def test_a_generated_page_is_what_its_script_prints(script: str, page: str) -> N
 @pytest.mark.parametrize(
     ("script", "page"),
     [
-        ("box_page", "docs/box.md"),
-        ("box_page", "docs/box.zh-CN.md"),
-        ("box_page", "heedful/bundled/en-de-zh/README.md"),
+        ("bundled_model_page", "docs/bundled-model.md"),
+        ("bundled_model_page", "docs/bundled-model.zh-CN.md"),
+        ("bundled_model_page", "heedful/bundled/en-de-zh/README.md"),
         ("classical_page", "docs/classical-zh.md"),
         ("classical_page", "docs/classical-zh.zh-CN.md"),
     ],

@@ -49,7 +49,7 @@ def request_for(folder: Path, output: Path, **changes: Any) -> dict[str, Any]:
     request: dict[str, Any] = {
         "output": str(output),
         "preset": "tiny",
-        "data": {"train": [write_or_keep(folder)], "row_width": 64, "valid_pairs": 8},
+        "data": {"train": [write_or_keep(folder)], "row_width": 64, "num_valid_pairs": 8},
         "tokenizer": {"vocab_size": 300},
         "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1},
         "training": {
@@ -58,7 +58,7 @@ def request_for(folder: Path, output: Path, **changes: Any) -> dict[str, Any]:
             "tokens_per_microbatch": 128,
             "validate_every": 4,
             "log_every": 3,
-            "bleu_sentences": 2,
+            "num_bleu_sentences": 2,
             "average_last": 2,
             "ema_decay": 0.9,
             "device": "cpu",
@@ -481,8 +481,8 @@ def begun(folder: Path, tmp_path: Path) -> Path:
         ("training__tokens_per_step", 512),
         ("training__ema_decay", 0.5),
         ("training__optimizer", "muon"),
-        ("data__valid_pairs", 9),
-        ("data__order", "blocks"),
+        ("data__num_valid_pairs", 9),
+        ("data__shuffle", "blocks"),
     ],
 )
 def test_what_may_not_change_on_resume_is_named(folder: Path, stopped: Path, key: str, value: Any) -> None:
@@ -520,10 +520,10 @@ def test_a_run_that_began_before_there_were_orders_goes_on(folder: Path, stopped
     run = shutil.copytree(stopped, tmp_path / "run")
     path = run / "training" / "run.json"
     record = json.loads(path.read_text())
-    del record["data"]["order"]
+    del record["data"]["shuffle"]
     path.write_text(json.dumps(record))
     with pytest.raises(TrainingError, match=r"data\.order was 'pairs' when this run began and is 'blocks' now"):
-        training_pipeline.train(request_for(folder, run, data__order="blocks"), resume=True, quiet=True)
+        training_pipeline.train(request_for(folder, run, data__shuffle="blocks"), resume=True, quiet=True)
     assert training_pipeline.train(request_for(folder, run, training__steps=3), resume=True, quiet=True).steps == 3
 
 
@@ -539,7 +539,7 @@ def test_the_order_of_blocks(
     outputs = tmp_path / "whole", tmp_path / "parts"
     requests = [request_for(folder, output, training__steps=6, training__log_every=1) for output in outputs]
     for request in requests:
-        request["data"] = {"prepared": str(prepared), "order": "blocks"}
+        request["data"] = {"prepared": str(prepared), "shuffle": "blocks"}
     training_pipeline.train(requests[0], quiet=True)
     arranged = Prepared.open(prepared).arranged()
     assert arranged.members.size == len(arranged.store)

@@ -10,8 +10,8 @@ rounds.
 On a GPU (bf16, Heedful's captured search in float32 too) all run in this process. Start-up is a system's first call
 of a task: compiling and recording included.
 
-On a CPU (under Linux) every system that is installed runs in a separate process (`translate_cpu_systems.py`), with as many threads
-as torch takes (`OMP_NUM_THREADS` says how many). All models are made by the script (`translate_cpu_models.py`),
+On a CPU (under Linux) every system that is installed runs in a separate process (`translate_cpu_systems.py`), with as
+many threads as torch takes (`OMP_NUM_THREADS` says how many). `translate_cpu_models.py` makes all models,
 those of CTranslate2 by our own export; `--keep` keeps them for the next time. Precisions stand in the systems' names.
 Ratios are against our native engine in int8, with a shortlist where the other has a vocabulary map. The first
 translation is timed from the start of a fresh process, the model on disk, its files read and the packages compiled to
@@ -47,9 +47,9 @@ from benchmarks.speed.translate_cpu_systems import SOURCE, TARGET, Task
 from heedful.build_model import build_model, resolve_device
 from heedful.config import Config, DecodingConfig
 from heedful.config_loading import settle
-from heedful.decoding.cuda_graph.scheduler import Session
+from heedful.decoding.cuda_graph.scheduler import Scheduler
 from heedful.decoding.cuda_graph.search import CudaGraphSearch
-from heedful.decoding.cuda_graph.search_state import Room
+from heedful.decoding.cuda_graph.search_state import Capacity
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.model.transformer import Transformer
@@ -217,7 +217,7 @@ def steps_alone(config: Config, device: torch.device, tasks: list[Task], dtype: 
     tables = []
     for task in tasks:
         with torch.inference_mode():
-            session = Session(search.weights, Room(task.batch, task.beam, 128, 64, 1), SPECIAL)
+            session = Scheduler(search.weights, Capacity(task.batch, task.beam, 128, 64, 1), SPECIAL)
             jobs = [Job((*range(4, 3 + SOURCE), SPECIAL.eos_id), (), "", 120)] * task.batch
             chosen = replace(settings(task.beam), min_length=120)
             session._admit(jobs, list(range(task.batch)), chosen)

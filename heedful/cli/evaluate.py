@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from heedful.validation_bleu import Evaluated
 
 SEARCH_FLAGS = (
-    "method beam_size length_penalty length_penalty_alpha max_length min_length no_repeat_ngram split fast shortlist "
-    "protect"
+    "method beam_size length_penalty length_penalty_alpha max_length min_length no_repeat_ngram_size split "
+    "batch_invariant shortlist protect"
 ).split()
 """Flags that are keys of the section decoding."""
 
@@ -37,9 +37,9 @@ def evaluate(
     length_penalty_alpha: options.LengthPenaltyAlpha = None,
     max_length: options.MaxLength = None,
     min_length: options.MinLength = None,
-    no_repeat_ngram: options.NoRepeatNgram = None,
+    no_repeat_ngram_size: options.NoRepeatNgram = None,
     split: options.Split = None,
-    fast: options.Fast = None,
+    batch_invariant: options.BatchInvariant = None,
     shortlist: options.Shortlist = None,
     protect: options.Protect = None,
     device: options.Device = None,

@@ -56,7 +56,7 @@ Prepared = Annotated[
     str | None,
     typer.Option(metavar="DIRECTORY", rich_help_panel=DATA, help="What `heedful prepare` wrote, instead of files."),
 ]
-StartFrom = Annotated[
+InitFrom = Annotated[
     str | None,
     typer.Option(metavar="MODEL", help="Begin with this finished model (directory or name) instead of a new one."),
 ]
@@ -171,12 +171,12 @@ Split = Annotated[
     str | None,
     typer.Option(metavar="WHEN", rich_help_panel=SEARCH, help="Split inputs into sentences: long, always or never."),
 ]
-Fast = Annotated[
+BatchInvariant = Annotated[
     bool | None,
     typer.Option(
-        "--fast",
+        "--batch-invariant/--no-batch-invariant",
         rich_help_panel=SEARCH,
-        help="With torch on a CPU: quicker, but last digits may depend on what else is translated.",
+        help="With torch on a CPU: results independent of the batch, or faster with last digits that may depend on it.",
     ),
 ]
 Shortlist = Annotated[
@@ -225,7 +225,7 @@ NumWorkers = Annotated[
 PortionLines = Annotated[
     int | None,
     typer.Option(
-        "--portion",
+        "--chunk-lines",
         metavar="LINES",
         min=1,
         rich_help_panel=BULK,

@@ -148,7 +148,7 @@ def settings_of(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
 FLAG_KEYS = {
     **{name: name for name in ("preset", "output", "name", "licence")},
     **{name: f"data.{name}" for name in ("prepared", "source_language", "target_language")},
-    **{name: f"training.{name}" for name in ("steps", "epochs", "tokens", "minutes", "seed", "device", "start_from")},
+    **{name: f"training.{name}" for name in ("steps", "epochs", "tokens", "minutes", "seed", "device", "init_from")},
     "vocab_size": "tokenizer.vocab_size",
 }
 """Flags of the verbs that train, and the keys of the configuration that they set."""

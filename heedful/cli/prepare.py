@@ -39,7 +39,7 @@ def prepare(
     test_target: options.TestTargets = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
-    start_from: Annotated[
+    init_from: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="Prepare for going on from this finished model, as it reads text."),
     ] = None,
@@ -63,7 +63,7 @@ def prepare(
     heedful prepare --source train.en --target train.de --dry-run
     heedful prepare --source train.en --target train.de -o prepared
     heedful train --prepared prepared -o model
-    heedful prepare --source own.en --target own.de --start-from model -o prepared
+    heedful prepare --source own.en --target own.de --init-from model -o prepared
     heedful prepare --join part1 --join part2 -o prepared
 
     Every key of the sections data and tokenizer is also a flag: --data.max_characters=500.
@@ -109,11 +109,11 @@ def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: b
     from heedful.data.prepare import Prepared, fingerprint
 
     if stands_there(output, fingerprint(asked.data, asked.tokenizer, asked.training.seed), overwrite=overwrite):
-        training_pipeline.arrange_rows(asked.data.order, Prepared.open(output), console)
+        training_pipeline.arrange_rows(asked.data.shuffle, Prepared.open(output), console)
         console.note(f"{output} is prepared already, from the same files and settings.")
         return
     prepared = training_pipeline.prepare(asked, output, console)
-    tell_what_is_next(prepared, console, asked.training.start_from)
+    tell_what_is_next(prepared, console, asked.training.init_from)
 
 
 def join_parts(asked: Config, parts: list[Path], output: Path, *, quiet: bool, overwrite: bool) -> None:
@@ -132,7 +132,7 @@ def join_parts(asked: Config, parts: list[Path], output: Path, *, quiet: bool, o
         return
     with console.stages() as tell:
         prepared = join(parts, output, progress=tell)
-    training_pipeline.arrange_rows(asked.data.order, prepared, console)
+    training_pipeline.arrange_rows(asked.data.shuffle, prepared, console)
     tell_what_is_next(prepared, console)
 
 
@@ -154,9 +154,9 @@ def stands_there(output: Path, mark: str, *, overwrite: bool) -> bool:
     return False
 
 
-def tell_what_is_next(prepared: Prepared, console: ConsoleReporter, start_from: str | None = None) -> None:
+def tell_what_is_next(prepared: Prepared, console: ConsoleReporter, init_from: str | None = None) -> None:
     """One line about what was written."""
-    start = "" if start_from is None else f" --start-from {start_from}"
+    start = "" if init_from is None else f" --init-from {init_from}"
     console.note(
         f"{len(prepared.train):,} pairs in rows of {prepared.row_width} tokens, "
         f"{prepared.tokenizer.target_vocab_size:,} subwords. "

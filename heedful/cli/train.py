@@ -24,7 +24,7 @@ def train(
     test_source: options.TestSources = None,
     test_target: options.TestTargets = None,
     prepared: options.Prepared = None,
-    start_from: options.StartFrom = None,
+    init_from: options.InitFrom = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
     steps: options.Steps = None,
@@ -50,7 +50,7 @@ def train(
     heedful train --data pairs.tsv.gz --preset tiny --minutes 5 -o model
     heedful train config.yaml --training.steps=1000 --model.dropout 0.2
     heedful train config.yaml --resume
-    heedful train --source own.en --target own.de --start-from model -o tuned
+    heedful train --source own.en --target own.de --init-from model -o tuned
 
     Every key of the configuration is also a flag: --section.key=value.
     """

@@ -27,8 +27,8 @@ LINES_AT_ONCE = Sizes(1024, first=8)
 STANDARD = "-"
 """Standard input or output, where a file is named."""
 SEARCH_FLAGS = (
-    "method beam_size num_best length_penalty length_penalty_alpha max_length min_length no_repeat_ngram "
-    "temperature top_k top_p seed split fast shortlist protect"
+    "method beam_size num_best length_penalty length_penalty_alpha max_length min_length no_repeat_ngram_size "
+    "temperature top_k top_p seed split batch_invariant shortlist protect"
 ).split()
 """Flags that are keys of the section decoding."""
 
@@ -51,13 +51,13 @@ def translate(
     length_penalty_alpha: options.LengthPenaltyAlpha = None,
     max_length: options.MaxLength = None,
     min_length: options.MinLength = None,
-    no_repeat_ngram: options.NoRepeatNgram = None,
+    no_repeat_ngram_size: options.NoRepeatNgram = None,
     temperature: options.Temperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
     seed: options.SamplingSeed = None,
     split: options.Split = None,
-    fast: options.Fast = None,
+    batch_invariant: options.BatchInvariant = None,
     shortlist: options.Shortlist = None,
     protect: options.Protect = None,
     prefix: options.Prefix = None,

@@ -39,7 +39,7 @@ class WholeFile:
     def refuse_without_files(self, input_file: str | None, output: Path | None) -> None:
         """What is for whole files needs a file on both sides: a pipe can be neither divided nor gone on with."""
         named = (self.num_workers, self.portion_lines, self.shard, self.overwrite or None)
-        for flag, value in zip(("--workers", "--portion", "--shard", "--overwrite"), named, strict=True):
+        for flag, value in zip(("--workers", "--chunk-lines", "--shard", "--overwrite"), named, strict=True):
             if value is not None and not is_bulk(input_file, output):
                 raise ConfigError(
                     f"{flag} is for whole files; give one -i FILE and -o FILE each, no pipe, device or words."
@@ -48,7 +48,7 @@ class WholeFile:
     def refuse_document(self, format: str) -> None:
         """A document is translated as a whole."""
         named = (self.num_workers, self.portion_lines, self.shard)
-        for flag, value in zip(("--workers", "--portion", "--shard"), named, strict=True):
+        for flag, value in zip(("--workers", "--chunk-lines", "--shard"), named, strict=True):
             if value is not None:
                 raise ConfigError(f"{flag} is for lines of text, and this is a document ({format}); add --format text.")
 

@@ -163,8 +163,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CorpusError(f"{path}: cannot be read ({error}); {REMEDY}, or set data.order=pairs.") from None
+        raise CorpusError(f"{path}: cannot be read ({error}); {REMEDY}, or set data.shuffle=pairs.") from None
     counts = [manifest.get(name) for name in ("num_blocks", "num_rows")] if isinstance(manifest, dict) else [None]
     if not all(isinstance(count, int) and count >= 0 for count in counts):
-        raise CorpusError(f"{path}: damaged; {REMEDY}, or set data.order=pairs.")
+        raise CorpusError(f"{path}: damaged; {REMEDY}, or set data.shuffle=pairs.")
     return manifest

@@ -94,7 +94,9 @@ class Prepared:
         try:
             return arrange(folder, self.train, self.row_width, tell=lambda done: tell("arranging rows", done, total))
         except CorpusError as error:
-            raise CorpusError(f"{error} These rows are for data.order=blocks; data.order=pairs needs none.") from None
+            raise CorpusError(
+                f"{error} These rows are for data.shuffle=blocks; data.shuffle=pairs needs none."
+            ) from None
 
     def arranged(self) -> ArrangedRows:
         """The rows that `arrange` has made."""
@@ -120,7 +122,7 @@ def prepare(
         if not is_prepared(folder, mark):
             _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, settled=settled, mark=mark)
         prepared = Prepared.open(folder)
-        if chosen_order(data.order, len(prepared.train)) == "blocks":
+        if chosen_order(data.shuffle, len(prepared.train)) == "blocks":
             prepared.arrange(tell)
     return prepared
 
@@ -141,7 +143,7 @@ def _prepare_anew(
     if not found.valid_pairs:
         raise ConfigError(
             "there are no pairs to validate on: give a valid corpus (data.valid, --valid-source and --valid-target), "
-            "or let some be held out (data.valid_pairs above 0, and more than a handful of training pairs)."
+            "or let some be held out (data.num_valid_pairs above 0, and more than a handful of training pairs)."
         )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
@@ -188,7 +190,7 @@ def fingerprint(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> str:
         except OSError as error:
             raise CorpusError(f"{path}: cannot read this corpus: {error.strerror}.") from None
         stamps.append([path, status.st_size, status.st_mtime_ns])
-    harmless = ("workers", "order")  # they change no id
+    harmless = ("num_workers", "shuffle")  # they change no id
     settings = {name: value for name, value in to_mapping(data).items() if name not in harmless}
     plain = [FORMAT_VERSION, settings, to_mapping(tokenizer), seed, stamps]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
@@ -299,7 +301,7 @@ def _obtain_tokenizer(
     found: Preflight, config: TokenizerConfig, seed: int, tell: Progress
 ) -> tuple[Tokenizer, list[TrainingPair]]:
     """The tokenizer, and an even sample of the pairs."""
-    markers = sorted({corpus.marker for corpus in found.data.train if corpus.marker})
+    markers = sorted({corpus.source_tag for corpus in found.data.train if corpus.source_tag})
     even = np.arange(0, found.num_pairs, max(1, found.num_pairs // PAIRS_PER_SAMPLE))
     if config.path is not None:
         return _given_tokenizer(config.path, found.tags, markers), list(found.chosen(even))
@@ -324,7 +326,7 @@ def _given_tokenizer(path: str, tags: Sequence[str], markers: Sequence[str]) -> 
             missing = ", ".join(sorted(set(wanted) - set(known)))
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise ConfigError(
-                f"tokenizer.path (or training.start_from): the tokenizer in {path} has no {what} {missing} ({has}) "
+                f"tokenizer.path (or training.init_from): the tokenizer in {path} has no {what} {missing} ({has}) "
                 f"that these corpora need; leave such corpora out, or train a new tokenizer and model."
             )
     if len(tokenizer.tags) > 1 and not tags:  # a source without its tag would be nothing that the model knows

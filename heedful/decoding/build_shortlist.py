@@ -22,7 +22,8 @@ PAIRS_AT_ONCE = 20_000
 PAIRS_OF = "pairs_"
 """Before a target language among the settings of a shortlist: how many pairs into it were seen."""
 LEAST_PAIRS = 10_000
-"""Of a target language: from fewer, words are missing and BLEU falls by more than 1 (benchmarks/quality/shortlist_corpus_size.py)."""
+"""For one target language. With fewer pairs, words are missing and BLEU falls by more than 1
+(benchmarks/quality/shortlist_corpus_size.py)."""
 LONGEST = 150
 """Longer sentences, in tokens, are left out: they teach little of which word becomes which."""
 

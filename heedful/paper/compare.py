@@ -175,7 +175,7 @@ def make_plan(plain: Mapping[str, Any], names: Sequence[str] | None, equal: str 
         if "d_model" in system.own.get("model", {}):
             raise ConfigError(f"systems.{system.name}.model.d_model: --equal parameters sets the width; leave it out.")
     # Only the Transformer has kernels of its own; beside rivals without, the usual compiled step is the same for all.
-    training = {"fast_step": False, **(shared.get("training") or {})}
+    training = {"fused_step": False, **(shared.get("training") or {})}
     if asked.training.steps and "log_every" not in training:
         training["log_every"] = min(asked.training.log_every, max(1, asked.training.steps // LINES_OF_LOG))
     shared["training"] = training
@@ -248,8 +248,8 @@ def rehearse(config: Config, prepared: Prepared) -> None:
     from heedful.training.logging import ConsoleReporter
 
     no_budget = dict.fromkeys(BUDGETS)
-    sentences = min(config.training.bleu_sentences, REHEARSED_SENTENCES)
-    changes: dict[str, Any] = {**no_budget, "steps": 1, "bleu_sentences": sentences, "samples": 0}
+    sentences = min(config.training.num_bleu_sentences, REHEARSED_SENTENCES)
+    changes: dict[str, Any] = {**no_budget, "steps": 1, "num_bleu_sentences": sentences, "num_samples": 0}
     with TemporaryDirectory() as folder:
         short = replace(config, output=folder, training=replace(config.training, **changes))
         _, reporter = open_run(short, prepared, ConsoleReporter(quiet=True), resume=False)
@@ -270,7 +270,7 @@ def measure(config: Config, ended: TrainingResult, prepared: Prepared, memory: M
 
     loaded = load_model(config.output, device=plan.device)
     pairs, sets = scored_sets(prepared)
-    fast = replace(config.decoding, fast=True, shortlist=None, checks=False)
+    fast = replace(config.decoding, batch_invariant=False, shortlist=None, checks=False)
     translator = Translator(loaded.model, loaded.tokenizer, fast, device=plan.device)
     decoded = decode(translator, pairs)
     scores = []

@@ -88,8 +88,8 @@ def refuse_ranks(what: str) -> None:
 
 def refuse_start(asked: Config) -> None:
     """An experiment's models begin from nothing: what they cost and reach would else be partly another's."""
-    if asked.training.start_from is not None:
-        raise ConfigError("training.start_from: the models of an experiment begin from nothing; leave it out.")
+    if asked.training.init_from is not None:
+        raise ConfigError("training.init_from: the models of an experiment begin from nothing; leave it out.")
 
 
 def shared_data(asked: Config, directory: Path, console: ConsoleReporter, *, resume: bool) -> Prepared:

@@ -49,7 +49,7 @@ OWN_SECTIONS: dict[str, type] = {"model": ModelConfig, "training": TrainingConfi
 SHARED_KEYS = {
     "model": ("architecture", "source_vocab_size", "target_vocab_size"),
     "training": (
-        *("seed", "device", "precision", "start_from"),
+        *("seed", "device", "precision", "init_from"),
         *("steps", "epochs", "tokens", "minutes", "tokens_per_step"),
     ),
 }

@@ -49,7 +49,7 @@ NOT_THE_RECIPE = {
     *("model.source_vocab_size", "model.target_vocab_size", "model.max_length"),
     *("training.steps", "training.epochs", "training.tokens", "training.minutes"),  # told as a share of the recipe
     *("training.seed", "training.device", "training.precision", "training.compile", "training.tokens_per_microbatch"),
-    *("training.bleu_sentences", "training.samples", "training.save_every", "training.log_every"),
+    *("training.num_bleu_sentences", "training.num_samples", "training.save_every", "training.log_every"),
     *("training.tensorboard", "training.max_skipped_steps", "decoding.tokens_per_batch"),
 }
 """Keys that follow from the corpus or the machine, or that change nothing in the result."""

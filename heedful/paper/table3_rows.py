@@ -125,7 +125,13 @@ CHEAP: dict[str, Any] = {
 """A base of half the widths and depth: every proportion of the table comes out in whole numbers."""
 PAPER: dict[str, Any] = {"training": {"steps": 100_000, "validate_every": 5000}}
 RECIPE: dict[str, Any] = {
-    "training": {"bleu_sentences": 0, "samples": 0, "tensorboard": False, "publish": "last", "average_last": 0}
+    "training": {
+        "num_bleu_sentences": 0,
+        "num_samples": 0,
+        "tensorboard": False,
+        "final_weights": "last",
+        "average_last": 0,
+    }
 }
 """Of every run: the last weights count, without averaging (section 6.2); BLEU is measured once, at the end."""
 BUDGETS = ("steps", "epochs", "tokens", "minutes")
@@ -154,8 +160,10 @@ def base_request(request: Mapping[str, Any], scale: str) -> dict[str, Any]:
         for key in keys:
             if (request.get(section) or {}).get(key) is not None:
                 raise ConfigError(f"{section}.{key}: leave it out, for the rows of the table set it.")
-    if training.get("publish") not in (None, "last"):
-        raise ConfigError("training.publish: the last weights of every row are compared (section 6.2); leave it out.")
+    if training.get("final_weights") not in (None, "last"):
+        raise ConfigError(
+            "training.final_weights: the last weights of every row are compared (section 6.2); leave it out."
+        )
     recipe = merge(PAPER if scale == "paper" else CHEAP, RECIPE)
     if any(training.get(name) for name in BUDGETS):
         recipe["training"].pop("steps")

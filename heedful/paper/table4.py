@@ -66,7 +66,7 @@ SHARED: dict[str, Any] = {
         "row_width": 512,
     },
     "tokenizer": {"joint": False, "target_kind": "word"},
-    "training": {"bleu_sentences": 0},
+    "training": {"num_bleu_sentences": 0},
     "decoding": {"length_penalty_alpha": 0.3, "max_extra_length": 300, "split": "never"},
 }
 """What parsing needs, whatever the size of the model; the search but for its beam is the paper's."""
@@ -91,9 +91,9 @@ GPU_SIZE: dict[str, Any] = {  # as configs/multi30k.yaml, but for dropout; measu
         "r_drop": 1.0,
         "ema_decay": 0.998,
         "average_last": 5,
-        "bleu_sentences": 400,
+        "num_bleu_sentences": 400,
         "best_metric": "bleu",
-        "samples": 0,
+        "num_samples": 0,
     },
 }
 CPU_SIZE: dict[str, Any] = {
@@ -189,7 +189,7 @@ def parsing_request(
         raise ConfigError("--paper and --preset exclude each other: the paper's parser is a size of its own.")
     size = PAPER_SIZE if paper else CPU_SIZE if device.type == "cpu" else GPU_SIZE
     base = merge(SHARED, {} if plain.get("preset") else size)
-    asked = merge(merge(base, {"tokenizer": {"symbols": word_symbols.markers}}), plain)
+    asked = merge(merge(base, {"tokenizer": {"user_defined_symbols": word_symbols.markers}}), plain)
     if not any(asked["training"].get(name) for name in BUDGETS):
         asked["training"]["epochs"] = DEFAULT_EPOCHS.get(device.type, DEFAULT_EPOCHS["cuda"])
     return asked
@@ -238,7 +238,7 @@ def score_set(
     parser = Parser.load(output / "model", device=str(device), forced=way == "forced")
     roomy = device.type == "cuda" and _gpu_memory(device) > ROOMY_GPU
     config = parser.translator.config
-    settings = {"tokens_per_batch": (4 if roomy else 1) * config.tokens_per_batch, "fast": True}
+    settings = {"tokens_per_batch": (4 if roomy else 1) * config.tokens_per_batch, "batch_invariant": False}
     with console.stages() as tell:
         stage = f"parsing {name} ({way} brackets)"
         guesses = parser.parse(

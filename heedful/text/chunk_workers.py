@@ -139,7 +139,7 @@ class _Process:
         if not answer:
             raise CorpusError(
                 f"a worker process ended early (exit code {process.wait()}): its message stands above; if there "
-                f"is none, memory may be short. Use fewer with data.workers."
+                f"is none, memory may be short. Use fewer with data.num_workers."
             )
         said = json.loads(answer[0])
         if "error" in said:

@@ -84,7 +84,7 @@ class Judge:
         self._scored = {role: pairs for role, pairs in scored.items() if pairs}
         self._overlap: Counter[str] = Counter()
         self._shared_sources: Counter[str] = Counter()
-        limit = _MOST_HELD_OUT if data.valid_pairs is None else data.valid_pairs
+        limit = _MOST_HELD_OUT if data.num_valid_pairs is None else data.num_valid_pairs
         self._choice = HeldOutChoice(limit=limit, seed=seed) if not data.valid and limit else None
 
     def read(self, index: int, corpus: CorpusConfig, report: PreflightReport, workers: Workers) -> Profile:
@@ -189,14 +189,14 @@ class Judge:
         )
 
     def hold_out(self) -> list[HeldOutPair]:
-        """Take pairs for validation out of training: `data.valid_pairs`, or two in a hundred but at most 2,000."""
+        """Take pairs for validation out of training: `data.num_valid_pairs`, or two in a hundred but at most 2,000."""
         if self._choice is None:
             return []
         available = sum(int((verdicts == KEPT).sum()) for verdicts in self.verdicts)
-        wanted = self.data.valid_pairs or min(_MOST_HELD_OUT, max(1, round(0.02 * available)))
-        if wanted >= available and self.data.valid_pairs is not None:
+        wanted = self.data.num_valid_pairs or min(_MOST_HELD_OUT, max(1, round(0.02 * available)))
+        if wanted >= available and self.data.num_valid_pairs is not None:
             raise ConfigError(
-                f"data.valid_pairs={wanted} would leave nothing to train on: only {available:,} pairs are usable."
+                f"data.num_valid_pairs={wanted} would leave nothing to train on: only {available:,} pairs are usable."
             )
         groups = [
             [pair for pair in group if self.verdicts[pair.corpus_index][pair.line_index] == KEPT]

@@ -44,7 +44,7 @@ class Encoding:
         pairs: list[TrainingPair] = []
         for pair in chunk.pairs(self.corpus):
             assert isinstance(pair, SentencePair), "a line that was kept"
-            pairs.append(TrainingPair(pair.source, pair.target, 0, self.languages[0], self.corpus.marker))
+            pairs.append(TrainingPair(pair.source, pair.target, 0, self.languages[0], self.corpus.source_tag))
             pairs += [TrainingPair(pair.target, pair.source, 0, language) for language in self.languages[1:]]
         return list(flat_ids(self._loaded, pairs, self.width))
 

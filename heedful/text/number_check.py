@@ -3,7 +3,7 @@
 A number that one side writes in digits must stand on the other side, in digits or in words: 1,234.5 is 1.234,5,
 1.5 billion is 1,5 Milliarden and 15 亿, 3 pm is 15 Uhr, May 5 is 5月5日, the 1990s are 20 世纪 90 年代. Numbers in
 words need no counterpart, and how often a number stands there does not matter. What is uncertain counts as equal;
-`benchmarks/number_checks.py` measures how often correct translations are called different, and wrong ones equal.
+`benchmarks/robustness/number_checks.py` measures how often correct translations are flagged and wrong ones missed.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def preflight(
 
 def workers_for(data: DataConfig) -> int:
     """How many processes work on these corpora."""
-    return num_workers(data.workers, sum(size for corpus in data.train for size, _ in _stamp(corpus)))
+    return num_workers(data.num_workers, sum(size for corpus in data.train for size, _ in _stamp(corpus)))
 
 
 def target_languages(data: DataConfig, known: Collection[Direction] = ()) -> tuple[str, ...]:
@@ -192,9 +192,7 @@ def _unknown(way: Direction, known: Collection[Direction]) -> str:
     if not known:
         return told
     has = ", ".join(f"{pair.source} → {pair.target}" for pair in known)
-    return (
-        f"{told}, nor does the model of training.start_from know {way.source or 'any'} → {way.target}; it knows {has}"
-    )
+    return f"{told}, nor does the model of training.init_from know {way.source or 'any'} → {way.target}; it knows {has}"
 
 
 def check_files(data: DataConfig) -> None:

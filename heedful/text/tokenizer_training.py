@@ -49,7 +49,7 @@ def learn_subwords(
     chosen here and an error when wanted.
     """
     characters = _num_characters(sentences, config.character_coverage)
-    size = wanted or choose_vocab_size(num_pairs, characters) + len(config.symbols)
+    size = wanted or choose_vocab_size(num_pairs, characters) + len(config.user_defined_symbols)
     prepared = counted_words(_chunks(sentences)) if _learns_from_words(config) else list(_chunks(sentences))
     for _ in range(4):
         try:
@@ -92,7 +92,7 @@ def _other_size(message: str, size: int, wanted: int | None) -> int:
 
 def _learns_from_words(config: TokenizerConfig) -> bool:
     """Whether words and their counts are all that the trainer looks at: BPE, and no symbol that may hold a space."""
-    return config.kind == "bpe" and not config.symbols
+    return config.kind == "bpe" and not config.user_defined_symbols
 
 
 def _run_trainer(sentences: Iterable[str], config: TokenizerConfig, size: int, control_symbols: list[str]) -> bytes:
@@ -106,7 +106,7 @@ def _run_trainer(sentences: Iterable[str], config: TokenizerConfig, size: int, c
         byte_fallback=config.byte_fallback,
         character_coverage=config.character_coverage,
         control_symbols=control_symbols,
-        user_defined_symbols=list(config.symbols),
+        user_defined_symbols=list(config.user_defined_symbols),
         train_extremely_large_corpus=False,
         **_SHARED_OPTIONS,
     )

@@ -97,7 +97,7 @@ class TrainingLoop:
     def run(self) -> None:
         """Train until the budget is used, patience is lost or a signal comes; the state is saved in every case."""
         with caught(self._stop, alone=self.world.size == 1):
-            if self.config.start_from is not None and not self.spent.steps and self.validated_step < 0:
+            if self.config.init_from is not None and not self.spent.steps and self.validated_step < 0:
                 self._look_at_start()
             self._update_until_stopped()
         if self.stopped_by is None and self.window.steps:
@@ -214,7 +214,7 @@ class TrainingLoop:
         if updates is None:
             return usual
         affordable = self.validation_work.affordable(updates, tokens, self.device.type, self.world.size)
-        at_start = 0 if self.config.start_from is None else 1
+        at_start = 0 if self.config.init_from is None else 1
         return int(max(1, min(usual, affordable - at_start)))
 
     @property
@@ -338,7 +338,7 @@ class TrainingLoop:
         if not self.config.average_last:
             return None
         names = self.world.tell(self._whole_snapshots() if self.world.is_first else [])
-        if len(names) < (1 if self.config.publish == "average" else 2):
+        if len(names) < (1 if self.config.final_weights == "average" else 2):
             return None
         num_rows = self._num_rows()
         snapshots = (StoredTensors([self.directory / "snapshots" / name]) for name in names)
@@ -355,11 +355,11 @@ class TrainingLoop:
             yield "average", average
 
     def choose(self) -> None:
-        """At the end of the budget: publish what `training.publish` names; auto compares all candidates on valid.
+        """At the end of the budget: publish what `training.final_weights` names; auto compares all candidates on valid.
 
         If that is something new, the state is saved once more: a run that goes on knows what stands published.
         """
-        wanted = self.config.publish
+        wanted = self.config.final_weights
         if wanted == "best":
             return
         chosen: tuple[ValidRecord, Weights] | None = None

@@ -22,14 +22,14 @@ def place_model(
     `weights` are those of a finished model, as it stores them; without them the model is new.
     """
     training, several = config.training, world.size > 1
-    if training.fast_step and several:
-        reporter.note("training.fast_step is made for one GPU; with several ranks the usual compiled step is used.")
+    if training.fused_step and several:
+        reporter.note("training.fused_step is made for one GPU; with several ranks the usual compiled step is used.")
     if training.sharding == "full" and not several:
         reporter.note("training.sharding=full divides the model among several ranks; this one holds all of it.")
     torch.manual_seed(training.seed)
     model = build_model(config.model)
     if weights is not None:
-        put_stored(model, weights, f"training.start_from: {training.start_from}")
+        put_stored(model, weights, f"training.init_from: {training.init_from}")
     if training.sharding == "full" and several:  # layer by layer from the host, so that it is never whole on a device
         on_gpu = world.device.type == "cuda"
         world.divide(model, compile_layers=on_gpu if training.compile is None else training.compile)

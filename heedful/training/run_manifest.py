@@ -14,10 +14,10 @@ from heedful.errors import TrainingError
 from heedful.training.checkpoint import write_durably
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")
-"""Sections that must be the same when a run goes on, causes first; of `training`, `start_from` and the fields below."""
+"""Sections that must be the same when a run goes on, causes first; of `training`, `init_from` and the fields below."""
 FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon", "label_smoothing", "r_drop")
 
-BEFORE_IT_WAS_A_KEY = {"data.order": "pairs", "training.optimizer": "adam"}
+BEFORE_IT_WAS_A_KEY = {"data.shuffle": "pairs", "training.optimizer": "adam"}
 """How runs began whose record does not know the key yet."""
 
 
@@ -40,7 +40,7 @@ def record_run(
                 f"--resume: {key} was {old!r} when this run began and is {new!r} now. Put it back, or start anew."
             )
         if before.get("start") != start:
-            named = config.training.start_from
+            named = config.training.init_from
             raise TrainingError(f"--resume: {named} is not the model this run began with. Put it back, or start anew.")
         for name in (name for name, digest in before.get("files", {}).items() if files.get(name) != digest):
             raise TrainingError(f"--resume: {name} is not the file this run began with. Put it back, or start anew.")
@@ -57,7 +57,7 @@ def forget_run(directory: Path) -> None:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Keys that a resumed run may not change, with their old and new values."""
-    keys = [("training", "start_from")]  # from which shape and tokenizer follow, so that it is named before them
+    keys = [("training", "init_from")]  # from which shape and tokenizer follow, so that it is named before them
     keys += [(section, name) for section in FIXED_SECTIONS for name in now[section]]
     keys += [("training", name) for name in FIXED_TRAINING]
     found = []

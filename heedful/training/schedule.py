@@ -102,4 +102,6 @@ class Schedule:
         remaining = max(0.0, 1.0 - progress) / max(1e-9, 1.0 - self.warmup_progress)
         if self.config.schedule == "cosine":
             remaining = 0.5 * (1 - math.cos(math.pi * remaining))
-        return self.peak * (self.config.final_learning_rate + (1 - self.config.final_learning_rate) * remaining)
+        return self.peak * (
+            self.config.final_learning_rate_ratio + (1 - self.config.final_learning_rate_ratio) * remaining
+        )

@@ -59,7 +59,7 @@ class TrainingStep:
         self.is_compiled = getattr(model, "compiles", True) and is_compiled(config, on_gpu=on_gpu) and not too_old
         self.on_cores: OnCores | None = None
         plain_cpu = device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop)
-        wanted = plain_cpu and config.fast_step is not False
+        wanted = plain_cpu and config.fused_step is not False
         if wanted and isinstance(model, Transformer) and can_run_on_cpu(model.config):
             self.on_cores = OnCores(model, smoothing=config.label_smoothing)
         self.rows_per_microbatch: int | None = None
@@ -211,7 +211,7 @@ class TrainingStep:
         """
         width = batch.target_input.shape[1]
         wanted, self.remarks = self.config.tokens_per_microbatch, []
-        model, by_default = self.model, self.is_fast and self.config.fast_step is None
+        model, by_default = self.model, self.is_fast and self.config.fused_step is None
         if by_default and isinstance(model, Transformer) and not can_be_fast(model.config, width):
             self._compute(fast=False)
         self.rows_per_microbatch = batch.num_rows if wanted is None else min(batch.num_rows, max(1, wanted // width))
@@ -282,9 +282,9 @@ class TrainingStep:
     def _leave_fast(self, error: Exception) -> None:
         """Go on without the fast step, whose kernels not every GPU can run; but not if the user insists on it."""
         what = f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0]}"
-        if self.config.fast_step:
+        if self.config.fused_step:
             raise TrainingError(
-                f"training.fast_step=true: the fast step does not work on {self.device} ({what}). Leave it out."
+                f"training.fused_step=true: the fast step does not work on {self.device} ({what}). Leave it out."
             ) from error
         self._compute(fast=False)
         self.remarks.append(f"The fast step does not work on {self.device} ({what}); the usual compiled one is used.")
@@ -303,8 +303,8 @@ def wants_fast(model: nn.Module, config: TrainingConfig, *, bf16: bool) -> bool:
 
     In fp32 it is no default: its kernels then multiply in TF32, which nobody asked for.
     """
-    if config.fast_step is not None:
-        return config.fast_step
+    if config.fused_step is not None:
+        return config.fused_step
     return bf16 and isinstance(model, Transformer) and can_be_fast(model.config, width=1) and not config.r_drop
 
 

@@ -64,7 +64,7 @@ translate() { # translate FROM TO NAME [SETTING…]: all at once; they share the
   local made=$out/$3.${ending:-$2}
   if [ -e "$made" ]; then return; fi
   python3 -m heedful translate -m "$teacher" -i "$out/$3.$1" -o "$made" --from "$1" --to "$2" \
-    --portion 20000 --decoding.tokens_per_batch=262144 "${@:4}" ${DEVICE:---device cuda --quantization bfloat16} &
+    --chunk-lines 20000 --decoding.tokens_per_batch=262144 "${@:4}" ${DEVICE:---device cuda --quantization bfloat16} &
   jobs+=($!)
 }
 four() { ending=json translate "$@" --json --num-best 4; }

@@ -32,7 +32,7 @@ own() { # own FROM TO NAME ENDING [SETTING…]: the model's own translations
   if [ -e "$out/$3.$4" ]; then return; fi
   local where=(--device cuda --quantization bfloat16)
   if [ "$device" = cpu ]; then where=(); fi
-  $python -m heedful translate -m "$student" -i "$out/$3.$1" -o "$out/$3.$4" --from "$1" --to "$2" --portion 20000 \
+  $python -m heedful translate -m "$student" -i "$out/$3.$1" -o "$out/$3.$4" --from "$1" --to "$2" --chunk-lines 20000 \
     --no-protect --decoding.checks=false --decoding.tokens_per_batch=131072 "${where[@]}" "${@:5}"
 }
 four=(--json --num-best 4)

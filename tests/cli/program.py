@@ -16,7 +16,7 @@ COMMAND = [sys.executable, "-m", "heedful"]
 TINY = (
     "--preset tiny --device cpu --model.d_model=32 --model.d_ff 64 --model.num_heads 2 --model.num_encoder_layers 1 "
     "--model.num_decoder_layers 1 --training.tokens_per_step=512 --training.learning_rate 0.01 "
-    "--training.warmup_steps 10 --training.bleu_sentences=0 --training.tensorboard=false"
+    "--training.warmup_steps 10 --training.num_bleu_sentences=0 --training.tensorboard=false"
 ).split()
 """Flags of a model so small that a hundred steps take two seconds."""
 

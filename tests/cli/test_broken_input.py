@@ -134,7 +134,11 @@ def test_broken_models(inside: Inside, tmp_path: Path, model: Path, how: str) ->
 
 
 def test_numbers_out_of_bounds_are_refused_before_anything_is_loaded(inside: Inside, model: Path) -> None:
-    for flag, value in (("--no-repeat-ngram", 2147483648), ("--beam-size", 4294967300), ("--min-length", 2147483648)):
+    for flag, value in (
+        ("--no-repeat-ngram-size", 2147483648),
+        ("--beam-size", 4294967300),
+        ("--min-length", 2147483648),
+    ):
         inside("translate", "-m", model, flag, value, "7").refused("must be at most")
 
 

@@ -31,7 +31,7 @@ def test_several_inputs_are_translated_one_after_another(inside: Inside, model: 
     assert inside(*flags, *files, "-o", "-").out == "".join(apart) and not Path("-").exists()
     assert inside(*flags, *files, "-o", "both").out == ""
     assert Path("both").read_text() == "".join(apart)
-    assert inside(*flags, *files, "-o", "a", "-o", "b", "--portion", 2).out == ""
+    assert inside(*flags, *files, "-o", "a", "-o", "b", "--chunk-lines", 2).out == ""
     assert [Path("a").read_text(), Path("b").read_text()] == apart
     assert inside(*flags, *files, "-o", "a", "-o", "-").out == apart[1]
     assert inside(*flags, "-i", "one", "-i", "-", given=b"3 2 1\n5 4\n").out == "".join(apart)
@@ -65,7 +65,7 @@ def test_an_output_is_compressed_by_its_name(inside: Inside, model: Path, files:
     flags = ["translate", "-m", model]
     expected = inside(*flags, "-i", "one").out.encode()
     for portion in (1, 1024):
-        assert inside(*flags, "-i", "one", "-o", f"out{suffix}", "--portion", portion, "--overwrite").code == 0
+        assert inside(*flags, "-i", "one", "-o", f"out{suffix}", "--chunk-lines", portion, "--overwrite").code == 0
         assert READ[suffix](Path(f"out{suffix}").read_bytes()) == expected
     assert inside(*flags, "-o", f"piped{suffix}", given=Path("one").read_bytes()).code == 0
     assert READ[suffix](Path(f"piped{suffix}").read_bytes()) == expected
@@ -80,12 +80,12 @@ def test_a_compressed_output_that_was_stopped_is_finished(inside: Inside, model:
     text = tmp_path / "in"
     good = [b"%d 2 3\r\n" % number for number in range(9)]
     text.write_bytes(b"".join([*good[:7], b"\xff\r\n", *good[8:]]))
-    flags = ["translate", "-m", model, "-i", "in", "-o", "out.gz", "--portion", 3]
+    flags = ["translate", "-m", model, "-i", "in", "-o", "out.gz", "--chunk-lines", 3]
     inside(*flags).refused("in:8", "out.gz.partial")
     text.write_bytes(b"".join(good))
     assert "goes on after 6 lines" in inside(*flags).error
     found = gzip.decompress((tmp_path / "out.gz").read_bytes())
-    assert inside(*flags[:-4], "-o", "plain", "--portion", 3).code == 0
+    assert inside(*flags[:-4], "-o", "plain", "--chunk-lines", 3).code == 0
     assert found == (tmp_path / "plain").read_bytes() and found.count(b"\r\n") == found.count(b"\n") == 9
     assert inside(*flags[:-4]).out.encode() == found  # not only whole files keep CR LF
 

@@ -65,15 +65,15 @@ def test_shards_portions_and_resumed_runs_agree_on_the_language(inside: Inside, 
     whole = inside(*BUNDLED, "-i", mail).out
     (tmp_path / "mail.gz").write_bytes(gzip.compress(mail.read_bytes()))
     for index in (2, 3, 1):
-        assert inside(*BUNDLED, "-i", "mail.gz", "-o", "out", "--portion", 1, "--shard", f"{index}/3").code == 0
+        assert inside(*BUNDLED, "-i", "mail.gz", "-o", "out", "--chunk-lines", 1, "--shard", f"{index}/3").code == 0
     assert inside("merge", "out", "-i", mail).code == 0
     assert (tmp_path / "out").read_text(encoding="utf-8") == whole
-    many = [*BUNDLED, "-i", mail, "-o", "parts", "--portion", 2, "--workers", 2]
+    many = [*BUNDLED, "-i", mail, "-o", "parts", "--chunk-lines", 2, "--workers", 2]
     assert run(*many, cwd=tmp_path).code == 0
     assert (tmp_path / "parts").read_text(encoding="utf-8") == whole
     lines = MAIL.encode().splitlines(keepends=True)
     mail.write_bytes(b"".join([*lines[:2], b"\xff\n"]))
-    stopped = [*BUNDLED, "-i", mail, "-o", "again", "--portion", 1]
+    stopped = [*BUNDLED, "-i", mail, "-o", "again", "--chunk-lines", 1]
     inside(*stopped).refused("mail.de:3", "UTF-8")
     assert json.loads((tmp_path / "again.record.json").read_bytes())["made"]["identity"]["likely_language"] == "de"
     mail.write_bytes(b"".join([*lines[:2], *[b"This is a long sentence in English, and not the last one.\n"] * 9]))
@@ -140,7 +140,7 @@ def test_the_program_accepts_them_too(inside: Inside, tmp_path: Path) -> None:
     inside("translate", "--to", "zh-TW", "Good morning.").refused("traditional characters", "'zh'")
     inside("translate", "--to", "Klingon", "Good morning.").refused("'Klingon'", "de, en, zh")
     (tmp_path / "in").write_text("Good morning.\n" * 3)
-    whole = ["translate", "-i", "in", "-o", "out", "--portion", 1, "--shard", "1/2", "--to"]
+    whole = ["translate", "-i", "in", "-o", "out", "--chunk-lines", 1, "--shard", "1/2", "--to"]
     assert inside(*whole, "zh-Hans").code == 0
     assert "finished already" in inside(*whole, "zh").error
     (tmp_path / "reference").write_text(expected * 3, encoding="utf-8")

@@ -196,15 +196,15 @@ def test_whole_files_of_mixed_languages(box: Path, inside: Inside, tmp_path: Pat
     expected = inside("translate", *SHORT, given=mixed.read_bytes()).out
     for workers in (1, 2):
         output = tmp_path / f"out{workers}"
-        ended = inside("translate", *SHORT, "-i", mixed, "-o", output, "--workers", workers, "--portion", 7)
+        ended = inside("translate", *SHORT, "-i", mixed, "-o", output, "--workers", workers, "--chunk-lines", 7)
         assert ended.code == 0
         assert output.read_text(encoding="utf-8") == expected
-    warned = inside("translate", *SHORT, "-i", mixed, "-o", "de", "--to", "de", "--workers", 2, "--portion", 7)
+    warned = inside("translate", *SHORT, "-i", mixed, "-o", "de", "--to", "de", "--workers", 2, "--chunk-lines", 7)
     assert "warning: line 1 looks" in warned.error and "19 more lines" in warned.error
     mixed.write_text("Guten Morgen\nGood morning\n")
     inside("translate", "-i", mixed, "-o", "out").refused("'en'", "--to", f"{mixed}:2 is in")
     mixed.write_text("Guten Morgen\n" * 8 + "Guten Morgen " * 900 + "\nGuten Tag\n")
-    flags = ["translate", *SHORT, "-i", mixed, "-o", "kept", "--portion", 4, "--split", "never"]
+    flags = ["translate", *SHORT, "-i", mixed, "-o", "kept", "--chunk-lines", 4, "--split", "never"]
     for workers in (1, 2):
         ended = inside(*flags, "--workers", workers)
         ended.refused(f"{mixed}:9 has a line of", "8 lines before", "kept.partial", "--from, --to", "--overwrite")

@@ -51,13 +51,13 @@ def test_a_device_that_is_not_there_is_told_before_the_corpora_are_read(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("flag", ["--start-from", "--training.start_from"])
+@pytest.mark.parametrize("flag", ["--init-from", "--training.init_from"])
 @pytest.mark.parametrize("verb", ["train", "prepare"])
 def test_an_empty_start_is_no_start_from_nothing(
     inside: Inside, corpus: Corpus, tmp_path: Path, verb: str, flag: str
 ) -> None:
-    inside(verb, *corpus.flags, f"{flag}=", "-o", "out").refused("training.start_from is empty", "leave it out")
-    inside(verb, *corpus.flags, flag, "", "-o", "out", "--dry-run").refused("training.start_from is empty")
+    inside(verb, *corpus.flags, f"{flag}=", "-o", "out").refused("training.init_from is empty", "leave it out")
+    inside(verb, *corpus.flags, flag, "", "-o", "out", "--dry-run").refused("training.init_from is empty")
     assert not (tmp_path / "out").exists()
 
 
@@ -143,20 +143,20 @@ def test_resume_refuses_another_model(inside: Inside, corpus: Corpus, model: Pat
 
 def test_going_on_from_a_finished_model(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
     """By flag, with the shape and tokenizer of the model, from files and from data prepared with its tokenizer."""
-    going_on = ["--start-from", model, "--device", "cpu", "--steps", 2, "--training.tokens_per_step=512"]
-    going_on += ["--training.bleu_sentences=0", "--training.tensorboard=false"]
+    going_on = ["--init-from", model, "--device", "cpu", "--steps", 2, "--training.tokens_per_step=512"]
+    going_on += ["--training.num_bleu_sentences=0", "--training.tensorboard=false"]
     shown = inside("train", *corpus.flags, *going_on, "-o", "tuned", "--dry-run")
     assert "d_model: 32" in shown.out and f"path: {model}" in shown.out and "preset: tiny" in shown.out
     ended = inside("train", *corpus.flags, *going_on, "-o", "tuned")
     assert ended.code == 0 and "Going on from model, training on" in ended.error, ended.error
     assert "| started from | model |" in (tmp_path / "tuned" / "README.md").read_text()
-    for name, flags in (("one", [f"--tokenizer.path={model}"]), ("two", ["--start-from", model])):
+    for name, flags in (("one", [f"--tokenizer.path={model}"]), ("two", ["--init-from", model])):
         prepared = inside("prepare", *corpus.flags, *flags, "-o", name)
         assert prepared.code == 0, prepared.error
-        assert (f"--prepared two --start-from {model}" in prepared.error) is (name == "two"), prepared.error
+        assert (f"--prepared two --init-from {model}" in prepared.error) is (name == "two"), prepared.error
         assert inside("train", "--prepared", name, *going_on, "-o", f"from-{name}").code == 0
     inside("train", *corpus.flags, *going_on, "--model.d_ff", 128, "-o", "out").refused("model.d_ff", "128", "64")
-    inside("train", *corpus.flags, *going_on[2:], "--start-from", "modle", "-o", "out").refused("start_from", "modle")
+    inside("train", *corpus.flags, *going_on[2:], "--init-from", "modle", "-o", "out").refused("init_from", "modle")
     assert not (tmp_path / "out").exists()
 
 

@@ -177,7 +177,7 @@ def test_the_flags_of_the_search_reach_it(inside: Inside, model: Path) -> None:
     assert len(tokens("--max-length", 2)) <= 2
     assert len(tokens("--decoding.max_length=2", "--max-length", 9)) <= 2
     assert len(tokens("--min-length", 8, "--max-length", 9)) >= 8
-    long = tokens("--min-length", 8, "--max-length", 9, "--no-repeat-ngram", 1)
+    long = tokens("--min-length", 8, "--max-length", 9, "--no-repeat-ngram-size", 1)
     assert len(set(long)) == len(long) >= 8
     assert tokens("--prefix", "9 9")[:2] == ["▁9", "▁9"]
     assert tokens("--method", "greedy") == tokens("--beam-size", 1)

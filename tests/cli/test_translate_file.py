@@ -33,7 +33,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def command(model: Path, text: Path, output: Path, *flags: object) -> list[str]:
-    named = ["-m", model, "-i", text, "-o", output, "--portion", 4, *GREEDY, *flags]
+    named = ["-m", model, "-i", text, "-o", output, "--chunk-lines", 4, *GREEDY, *flags]
     return [*COMMAND, "translate", *map(str, named)]
 
 
@@ -145,7 +145,7 @@ def test_a_small_file_is_as_simple_as_ever(inside: Inside, model: Path, tmp_path
 
 
 def test_shards_merged_are_the_whole(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
-    flags = ["-m", model, *GREEDY, "--portion", 20, "--json"]
+    flags = ["-m", model, *GREEDY, "--chunk-lines", 20, "--json"]
     (tmp_path / "in.gz").write_bytes(gzip.compress(text.read_bytes()))
     inside("translate", *flags, "-i", text, "-o", "whole")
     for index in (3, 1):
@@ -181,7 +181,7 @@ def test_text_from_a_pipe_does_not_write_over_what_can_be_gone_on_with(
 ) -> None:
     text, flags = tmp_path / "in", ["translate", "-m", model, *GREEDY, "-o", "out"]
     text.write_bytes(b"1 2\n3 4\n\xff\n")
-    inside(*flags, "-i", text, "--portion", 1).refused("in:3")
+    inside(*flags, "-i", text, "--chunk-lines", 1).refused("in:3")
     done = (tmp_path / "out.partial").read_bytes()
     inside(*flags, given=b"5 6\n" * 9).refused("out.partial", "its own command")
     assert (tmp_path / "out.partial").read_bytes() == done and done.count(b"\n") == 2
@@ -196,7 +196,7 @@ def test_text_from_a_pipe_does_not_write_over_what_can_be_gone_on_with(
 def test_what_has_changed_since_is_named(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
     good = text.read_bytes().split(b"\n")
     text.write_bytes(b"\n".join([*good[:240], b"\xff", *good[241:]]))
-    flags = ["-m", model, "-i", text, *GREEDY, "--portion", 100]
+    flags = ["-m", model, "-i", text, *GREEDY, "--chunk-lines", 100]
     inside("translate", *flags, "-o", "out").refused("text.aa:241", "UTF-8", "out.partial", "goes on")
     partial = (tmp_path / "out.partial").read_bytes()
     assert partial.count(b"\n") == 240 and lines_of(tmp_path / "out.record.json") == 200
@@ -219,10 +219,10 @@ def test_what_has_changed_since_is_named(inside: Inside, model: Path, text: Path
         (["--shard", "1/2", "1 2"], ["--shard", "-i FILE and -o FILE"]),
         (["--workers", 2], ["--workers", "-i FILE and -o FILE"]),
         (["-i", "-", "-o", "out", "--overwrite"], ["--overwrite", "pipe"]),
-        (["-i", "in", "--portion", 5], ["--portion"]),
+        (["-i", "in", "--chunk-lines", 5], ["--chunk-lines"]),
         (["-i", "in", "-o", "/dev/null", "--shard", "1/2"], ["--shard", "device"]),
         (["-i", "in", "-o", "out", "--shard", "3/2"], ["--shard 3/2", "3/16"]),
-        (["-i", "in", "-o", "out", "--portion", 0], ["--portion"]),
+        (["-i", "in", "-o", "out", "--chunk-lines", 0], ["--chunk-lines"]),
         (["-i", "in", "-o", "out", "--workers", -1], ["--workers -1"]),
         (["-i", "in", "-o", "out", "--engine", "native", "--device", "cuda"], ["native runs on CPUs, not on 'cuda'"]),
         (["-i", "missing", "-o", "out"], ["missing", "no such file"]),
@@ -255,7 +255,7 @@ def test_a_disk_that_is_full_loses_nothing(inside: Inside, model: Path, text: Pa
 
 def test_an_error_about_a_text_names_its_line(inside: Inside, model: Path, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("1 2\n" * 9 + "1 2 3 " * 900 + "\n1\n")
-    flags = ["-i", "in", "-o", "out", "--portion", 4, "--split", "never"]
+    flags = ["-i", "in", "-o", "out", "--chunk-lines", 4, "--split", "never"]
     message = inside("translate", "-m", model, *flags).refused("in:10 has a line", "8 lines before", "out.partial")
     assert "once that line is changed, the same command goes on" in message
     (tmp_path / "in").write_text("1 2\n" * 9 + "1 2 3\n1\n")
@@ -276,7 +276,7 @@ def test_progress_is_lines_a_second_and_the_time_left(
     inside: Inside, model: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heedful.cli.translate_file.SECONDS_BETWEEN_LINES", 0.0)
-    said = inside("translate", "-m", model, "-i", text, "-o", "out", *GREEDY, "--portion", 100).error.splitlines()
+    said = inside("translate", "-m", model, "-i", text, "-o", "out", *GREEDY, "--chunk-lines", 100).error.splitlines()
     assert len(said) == 4 and said[0].startswith("3") and "  100 lines  " in said[0]
     assert said[2].startswith("100%  299 lines") and " lines/s" in said[2] and said[2].endswith("0:00 left")
     assert said[3].startswith("out: 299 lines; ")
@@ -284,7 +284,7 @@ def test_progress_is_lines_a_second_and_the_time_left(
 
 @pytest.mark.gpu
 def test_two_workers_share_a_gpu(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
-    flags = ["--method", "greedy", "--device", "cuda", "--portion", 50]
+    flags = ["--method", "greedy", "--device", "cuda", "--chunk-lines", 50]
     for workers in (1, 2):
         ended = inside("translate", "-m", model, "-i", text, "-o", f"out{workers}", "--workers", workers, *flags)
         assert ended.code == 0, ended.error

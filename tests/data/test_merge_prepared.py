@@ -36,7 +36,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory, corpora: list[CorpusConfi
     """What all parts share."""
     folder = tmp_path_factory.mktemp("shared")
     valid = tuple(write_corpus(folder, 12, seed=9, name=name) for name in ("valid", "test"))
-    given = prepare(DataConfig(train=(corpora[0],), valid_pairs=5), TOKENIZER, folder / "tokenizer", seed=1)
+    given = prepare(DataConfig(train=(corpora[0],), num_valid_pairs=5), TOKENIZER, folder / "tokenizer", seed=1)
     return {
         "data": {"valid": valid[:1], "test": valid[1:], "row_width": 64},
         "tokenizer": TokenizerConfig(path=str(given.directory)),

@@ -38,7 +38,7 @@ def stamps(directory: Path) -> dict[str, int]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataConfig:
-    return DataConfig(train=(write_corpus(tmp_path),), valid_pairs=10)
+    return DataConfig(train=(write_corpus(tmp_path),), num_valid_pairs=10)
 
 
 def test_everything_stands_in_the_directory(tmp_path: Path, data: DataConfig) -> None:
@@ -88,7 +88,7 @@ def test_any_change_prepares_anew(tmp_path: Path, data: DataConfig, change: str)
     elif change == "tokenizer":
         tokenizer = TokenizerConfig(vocab_size=310)
     elif change == "data":
-        data = DataConfig(train=data.train, valid_pairs=20)
+        data = DataConfig(train=data.train, num_valid_pairs=20)
     else:
         seed = 2
     assert not is_prepared(tmp_path / "out", fingerprint(data, tokenizer, seed))
@@ -123,7 +123,7 @@ def test_the_number_of_workers_changes_no_byte(tmp_path: Path) -> None:
     )
     test = write_corpus(tmp_path, 20, name="test")
     for workers in (1, 3):
-        data = DataConfig(train=corpora, test=(test,), workers=workers, **languages)
+        data = DataConfig(train=corpora, test=(test,), num_workers=workers, **languages)
         prepared = prepare(data, TokenizerConfig(vocab_size=320, max_sentences=900), tmp_path / str(workers), seed=1)
         assert prepared.report["corpora"][1]["dropped"]["wrong encoding"] == 3
     assert is_prepared(tmp_path / "1", fingerprint(data, TokenizerConfig(vocab_size=320, max_sentences=900), 1))
@@ -150,7 +150,7 @@ def test_both_directions_with_tags(tmp_path: Path) -> None:
     both = CorpusConfig(
         source=corpus.source, target=corpus.target, source_language="xx", target_language="yy", both_directions=True
     )
-    prepared = prepare(DataConfig(train=(both,), valid_pairs=6), TOKENIZER, tmp_path / "out", seed=1)
+    prepared = prepare(DataConfig(train=(both,), num_valid_pairs=6), TOKENIZER, tmp_path / "out", seed=1)
     tokenizer = prepared.tokenizer
     assert tokenizer.tags == ("xx", "yy")
     tags = {language: tokenizer.encode_source("cat", language)[0] for language in ("xx", "yy")}
@@ -196,7 +196,7 @@ def test_pairs_longer_than_a_row_are_counted_and_left_out(tmp_path: Path) -> Non
 def test_weights_and_corpora_reach_the_store(tmp_path: Path) -> None:
     first, second = write_corpus(tmp_path, 40), write_corpus(tmp_path, 30, seed=5, name="more")
     doubled = CorpusConfig(source=second.source, target=second.target, weight=2.5)
-    prepared = prepare(DataConfig(train=(first, doubled), valid_pairs=5), TOKENIZER, tmp_path / "out", seed=1)
+    prepared = prepare(DataConfig(train=(first, doubled), num_valid_pairs=5), TOKENIZER, tmp_path / "out", seed=1)
     assert tuple(prepared.train.corpus_weights) == (1.0, 2.5)
 
 
@@ -263,7 +263,7 @@ def test_an_interrupted_preparation_is_not_taken_for_a_finished_one(
 
 def test_an_existing_tokenizer_is_used(tmp_path: Path, data: DataConfig) -> None:
     first = prepare(data, TOKENIZER, tmp_path / "one", seed=1)
-    other = DataConfig(train=(write_corpus(tmp_path, 50, seed=9, name="other"),), valid_pairs=5)
+    other = DataConfig(train=(write_corpus(tmp_path, 50, seed=9, name="other"),), num_valid_pairs=5)
     second = prepare(other, TokenizerConfig(path=str(tmp_path / "one")), tmp_path / "two", seed=1)
     assert (tmp_path / "one" / "tokenizer.model").read_bytes() == (tmp_path / "two" / "tokenizer.model").read_bytes()
     assert second.tokenizer.encode_source("red cat") == first.tokenizer.encode_source("red cat")
@@ -297,7 +297,7 @@ def test_a_tokenizer_with_tags_is_not_used_without_them(tmp_path: Path, data: Da
 
 def test_without_anything_to_validate_on_there_is_an_error(tmp_path: Path, data: DataConfig) -> None:
     with pytest.raises(ConfigError, match="no pairs to validate on"):
-        prepare(DataConfig(train=data.train, valid_pairs=0), TOKENIZER, tmp_path / "out", seed=1)
+        prepare(DataConfig(train=data.train, num_valid_pairs=0), TOKENIZER, tmp_path / "out", seed=1)
 
 
 def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_rows_are_arranged_where_the_order_needs_them(
     assert (first.directory / "train" / "store.json").stat().st_mtime_ns == written
     (first.directory / "train" / "rows.json").unlink()
     (first.directory / "train" / "rows.offsets.partial").mkdir()
-    with pytest.raises(CorpusError, match=r"cannot write.*data\.order=pairs needs none"):
+    with pytest.raises(CorpusError, match=r"cannot write.*data\.shuffle=pairs needs none"):
         prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     assert not (first.directory / "train" / "rows.blocks.partial").exists()
     assert chosen_order("pairs", 1 << 40) == "pairs"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.cuda_graph.search import CudaGraphSearch, by_room, obstacle
+from heedful.decoding.cuda_graph.search import CudaGraphSearch, group_by_capacity, unsupported_reason
 from heedful.decoding.engines.interface import Job, MakeRule
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError, DecodingError
@@ -87,7 +87,7 @@ def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 def why_not(
     model: object, config: DecodingConfig, *, jobs: Sequence[Job] = (), make_rule: MakeRule | None = None
 ) -> str:
-    return obstacle(model, jobs, config, make_rule=make_rule, special=SPECIAL) or ""
+    return unsupported_reason(model, jobs, config, make_rule=make_rule, special=SPECIAL) or ""
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
@@ -192,7 +192,7 @@ def test_a_rule_and_other_models_go_to_the_readable_search() -> None:
 def test_jobs_are_grouped_by_the_room_they_need() -> None:
     lengths = [(10, 20), (100, 30), (64, 62), (65, 63), (90, 30)]
     jobs = [Job(tuple([5] * source), (), str(index), target) for index, (source, target) in enumerate(lengths)]
-    assert by_room(jobs) == [[1, 4], [3], [2, 0]]
+    assert group_by_capacity(jobs) == [[1, 4], [3], [2, 0]]
     search = CudaGraphSearch(make_model(), SPECIAL)
     room = search._room([jobs[3]], DecodingConfig(tokens_per_batch=1))
     assert (room.slots, room.beams, room.source, room.target) == (1, 4, 128, 128)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from test_cuda_graph import MODELS, SPECIAL, assert_equal, found_by, make_jobs, make_model
 from test_characters import SPECIAL as WITH_BYTES
 from test_characters import byte_jobs, byte_model
+from test_cuda_graph import MODELS, SPECIAL, assert_equal, found_by, make_jobs, make_model
 
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.engines.interface import Job

@@ -56,7 +56,7 @@ def changes(reference: Path) -> Iterator[Callable[[Path], Any]]:
 def _config_changes() -> Iterator[Callable[[Path], Any]]:
     model = "d_model d_ff num_heads head_dim num_encoder_layers num_decoder_layers source_vocab_size max_length".split()
     decoding = (
-        "beam_size num_best max_length min_length no_repeat_ngram max_extra_length tokens_per_batch top_k".split()
+        "beam_size num_best max_length min_length no_repeat_ngram_size max_extra_length tokens_per_batch top_k".split()
     )
     for section, names in (("model", model), ("decoding", decoding)):
         for name in names:

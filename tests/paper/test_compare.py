@@ -31,7 +31,7 @@ from heedful.text.preflight import TrainingPair
 STEPS = 8
 TINY = (
     "--preset tiny --device cpu --model.d_model=64 --model.d_ff=96 --model.num_heads=2 --model.num_encoder_layers=1 "
-    "--model.num_decoder_layers=1 --training.tokens_per_step=512 --training.bleu_sentences=0 "
+    "--model.num_decoder_layers=1 --training.tokens_per_step=512 --training.num_bleu_sentences=0 "
     "--training.tensorboard=false --training.validate_every=4 --decoding.max_length=12"
 ).split()
 
@@ -548,9 +548,9 @@ def test_a_chart_leaves_out_the_steep_beginning_of_faint_curves_and_nothing_else
     assert visible([]) == []
 
 
-@pytest.mark.parametrize(("given", "expected"), [({}, False), ({"fast_step": True}, True)])
+@pytest.mark.parametrize(("given", "expected"), [({}, False), ({"fused_step": True}, True)])
 def test_no_system_has_a_faster_step_than_the_others_unless_asked(given: dict[str, Any], expected: bool) -> None:
     plan = make_plan({"training": {"steps": 3, **given}}, None, None)
-    assert [settle(system.request(plan.shared), "base").training.fast_step for system in plan.systems] == [
+    assert [settle(system.request(plan.shared), "base").training.fused_step for system in plan.systems] == [
         expected for _ in plan.systems
     ]

@@ -161,7 +161,7 @@ def test_a_number_in_the_source_is_one_token():
     trees = [plain(read_tree(text)) for text in toy_trees(60, 1)]
     word_symbols = WordSymbols("index")
     pairs = [(word_symbols.source_text(tree.words), " ".join(linearise(tree, word_symbols))) for tree in trees]
-    settings = TokenizerConfig(joint=False, target_kind="word", symbols=tuple(word_symbols.markers))
+    settings = TokenizerConfig(joint=False, target_kind="word", user_defined_symbols=tuple(word_symbols.markers))
     tokenizer = train_tokenizer(pairs, settings)
     for (source, _), tree in zip(pairs, trees, strict=True):
         ids = tokenizer.encode_source(source)
@@ -177,8 +177,8 @@ def test_a_number_in_the_source_is_one_token():
 
 @pytest.mark.parametrize("symbols", [("",), ("a b",), ("<s>",), ("<a>", "<a>")])
 def test_symbols_that_cannot_be_are_refused(symbols: tuple[str, ...]):
-    with pytest.raises(ConfigError, match=r"tokenizer\.symbols"):
-        TokenizerConfig(symbols=symbols)
+    with pytest.raises(ConfigError, match=r"tokenizer\.user_defined_symbols"):
+        TokenizerConfig(user_defined_symbols=symbols)
 
 
 def test_whole_words_need_a_vocabulary_of_their_own():
@@ -327,7 +327,7 @@ def test_the_other_symbols_for_words_are_learned_too(
     words: str, steps: int, least: float, files: dict[str, Path], tmp_path: Path
 ):
     """Trained with F1 on valid as what chooses the weights; held-out sentences are looked up by their words."""
-    chosen_by = {"bleu_sentences": 10, "best_metric": "bleu", "samples": 1, "validate_every": steps // 2}
+    chosen_by = {"num_bleu_sentences": 10, "best_metric": "bleu", "num_samples": 1, "validate_every": steps // 2}
     training = {**SMALL["training"], "steps": steps, **chosen_by}
     request = {**SMALL, "training": training, "output": str(tmp_path / "out")}
     banks = Treebanks(train=[files["train"]], test=[files["test"]], sentences=20)
@@ -375,8 +375,8 @@ def test_a_gpu_has_a_recipe_of_its_own():
     config = settle(request)
     assert (config.training.r_drop, config.training.best_metric) == (1.0, "bleu")
     assert config.training.epochs == 60
-    assert config.tokenizer.symbols[:2] == ("<w0>", "<w1>")
-    assert settle(parsing_request({}, device=torch.device("cuda"), paper=False)).tokenizer.symbols == ()
+    assert config.tokenizer.user_defined_symbols[:2] == ("<w0>", "<w1>")
+    assert settle(parsing_request({}, device=torch.device("cuda"), paper=False)).tokenizer.user_defined_symbols == ()
 
 
 def test_names_of_test_sets():

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 TINY = (
     "--device cpu --model.d_model=32 --model.d_ff=64 --model.num_heads=2 --model.num_encoder_layers=1 "
     "--model.num_decoder_layers=1 --training.tokens_per_step=512 --training.validate_every=2 --decoding.max_length=8 "
-    "--training.bleu_sentences=0 --training.tensorboard=false"
+    "--training.num_bleu_sentences=0 --training.tensorboard=false"
 ).split()
 
 
@@ -81,7 +81,7 @@ def test_the_base_recipe_is_the_papers() -> None:
     assert (training.label_smoothing, training.steps, training.ema_decay) == (0.1, 100_000, 0)
     assert (training.epochs, training.tokens, training.minutes, training.early_stopping) == (None,) * 4
     assert training.tokens_per_step == pytest.approx(25_000, rel=0.03)
-    assert (training.average_last, training.publish) == (5, "average")
+    assert (training.average_last, training.final_weights) == (5, "average")
     assert training.validate_every == pytest.approx(training.steps / (12 * 6), rel=0.02)  # ten minutes of twelve hours
     assert (decoding.method, decoding.beam_size, decoding.max_length) == ("beam", 4, None)
     assert (decoding.length_penalty, decoding.length_penalty_alpha, decoding.max_extra_length) == ("paper", 0.6, 50)

@@ -107,7 +107,7 @@ def test_every_row_is_a_request_that_settles(row: Row, scale: str) -> None:
     assert config.model.positions == values.positions and config.model.norm_placement == "post"
     training = config.training
     assert training.seed == 7 and training.schedule == "paper" and training.betas == (0.9, 0.98)
-    assert training.publish == "last" and training.bleu_sentences == 0
+    assert training.final_weights == "last" and training.num_bleu_sentences == 0
     assert config.decoding.beam_size == 4 and config.decoding.length_penalty_alpha == 0.6
     if scale == "paper":
         assert values == row.values
@@ -145,7 +145,7 @@ def test_rows_are_chosen_by_group_or_name_and_the_base_is_always_there() -> None
         ({"model": {"d_model": 64}}, {"scale": "paper"}, "--scale paper has the paper's sizes"),
         ({"model": {"dropout": 0.2}}, {}, "model.dropout: leave it out"),
         ({"training": {"label_smoothing": 0.2}}, {}, "training.label_smoothing: leave it out"),
-        ({"training": {"publish": "best", "device": "cpu"}}, {}, "training.publish: the last weights"),
+        ({"training": {"final_weights": "best", "device": "cpu"}}, {}, "training.final_weights: the last weights"),
         ({"preset": "tiny"}, {}, "leave --preset out"),
         ({"model": {"num_encoder_layers": 2, "num_decoder_layers": 2}}, {}, "layers = 0.666667"),
         ({"model": {"num_encoder_layers": 6}}, {}, "alike"),

@@ -331,7 +331,6 @@ def test_a_wrong_lesson_or_folder_is_told_in_one_line(folder: Path, arguments: t
     assert not (folder / "dis tilled").exists()
 
 
-@pytest.mark.usefixtures("benchmarks")
 def test_the_steps_of_the_recipe_make_every_text_that_a_recipe_names(folder: Path) -> None:
     """All steps of the header of stage4.yaml but those of the program, in their order; made-up pairs are few here."""
     shutil.copytree(RECIPE, folder / "recipes/bundled-model")
@@ -347,6 +346,10 @@ def test_the_steps_of_the_recipe_make_every_text_that_a_recipe_names(folder: Pat
     for step in steps:
         done = run(folder, "bash", "-c", step)
         assert done.returncode == 0, (step, done.stderr)
-    named = [name for name in importlib.import_module("box_sets").named_files() if not name.startswith("data/")]
+    named = [
+        name
+        for name in importlib.import_module("benchmarks.quality.bundled_model_sets").named_files()
+        if not name.startswith("data/")
+    ]
     assert {name.partition("/")[0] for name in named} == {"distilled", "text"}
     assert [name for name in named if not (folder / name).exists()] == []

@@ -42,7 +42,7 @@ def test_a_list_has_no_empty_cells_and_no_row_twice(name: str, columns: int) -> 
 
 
 def test_no_sentence_of_the_test_set_is_in_the_lists() -> None:
-    rows = table(ROOT / "benchmarks/first_sentences.tsv")
+    rows = table(ROOT / "benchmarks/quality/bundled_model_first_sentences.tsv")
     assert [len(row) for row in rows] == [3] * 200 and {row[0] for row in rows} == {"everyday", "machine learning"}
     assert all(re.search(r"[\u4e00-\u9fff]", chinese) and re.search(r"[a-z]", english) for _, chinese, english in rows)
     tested = {re.sub(r"\W", "", text.lower()) for _, *texts in rows for text in texts}
@@ -65,7 +65,9 @@ def test_the_generated_pairs_are_not_in_the_test_set_either(tmp_path: Path) -> N
         "terms.en": len(files["terms.zh"]),
         "terms-german.en": len(files["terms-german.de"]),
     }
-    tested = {text for _, *texts in table(ROOT / "benchmarks/first_sentences.tsv") for text in texts}
+    tested = {
+        text for _, *texts in table(ROOT / "benchmarks/quality/bundled_model_first_sentences.tsv") for text in texts
+    }
     assert not any(line in tested or "{" in line for lines in files.values() for line in lines)
     terms = set(zip(files["terms.en"], files["terms.zh"], strict=True))
     assert {

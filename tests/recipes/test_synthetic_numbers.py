@@ -70,9 +70,10 @@ def test_there_are_as_many_different_pairs_as_the_script_says(pairs: list[tuple[
     assert not [pair for pair in pairs if re.search("[{}]", "".join(pair)) or " " in pair[1]]
 
 
-@pytest.mark.usefixtures("benchmarks")
 def test_they_are_those_that_the_model_learned_from(pairs: list[tuple[str, str]]) -> None:
-    listed = {name: checksum for checksum, name in importlib.import_module("box_sets").stated()}
+    listed = {
+        name: checksum for checksum, name in importlib.import_module("benchmarks.quality.bundled_model_sets").stated()
+    }
     for side, name in enumerate(("text/numbers.en", "text/numbers.zh")):
         written = "".join(f"{pair[side]}\n" for pair in pairs)
         assert hashlib.sha256(written.encode()).hexdigest() == listed[name]

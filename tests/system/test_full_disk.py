@@ -14,8 +14,8 @@ import pytest
 from heedful.model_dir import verify
 
 ROOT = Path(__file__).parents[2]
-SHAPE = ["--preset", "tiny", "--model.d_model=16", "--model.num_heads=2", "--data.workers=1", "--steps", "6"]
-SHAPE += ["--training.validate_every=2", "--training.bleu_sentences=4", "--training.average_last=2"]
+SHAPE = ["--preset", "tiny", "--model.d_model=16", "--model.num_heads=2", "--data.num_workers=1", "--steps", "6"]
+SHAPE += ["--training.validate_every=2", "--training.num_bleu_sentences=4", "--training.average_last=2"]
 
 
 def heedful(*arguments: object) -> subprocess.CompletedProcess[str]:

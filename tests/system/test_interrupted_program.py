@@ -40,7 +40,7 @@ def write_request(folder: Path, output: Path) -> Path:
             "validate_every": 17,
             "save_every": 5,
             "log_every": 1,
-            "bleu_sentences": 2,
+            "num_bleu_sentences": 2,
             "average_last": 3,
             "ema_decay": 0.9,
             "tensorboard": False,

@@ -40,7 +40,7 @@ def request_for(folder: Path, kind: str) -> dict[str, Any]:
             "tokens_per_step": 512,
             "learning_rate": 3e-3,
             "validate_every": 150,
-            "bleu_sentences": 0,
+            "num_bleu_sentences": 0,
             "tensorboard": False,
             "device": "cpu",
         },

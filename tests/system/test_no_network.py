@@ -32,7 +32,7 @@ def test_no_verb_opens_a_socket(tmp_path: Path, verb: str) -> None:
     arguments = {
         "translate": ["translate", "--to", "de", "Where is the train station?"],
         "score": ["score", str(tmp_path / "a"), "-r", str(tmp_path / "b")],
-        "train": ["train", *files, "--preset", "tiny", "--steps", "2", "--model.d_model=16", "--data.workers=1"],
+        "train": ["train", *files, "--preset", "tiny", "--steps", "2", "--model.d_model=16", "--data.num_workers=1"],
     }[verb]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

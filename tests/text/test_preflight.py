@@ -22,7 +22,7 @@ from heedful.text.corpus import Direction
 from heedful.text.corpus_filter import first_occurrences
 from heedful.text.preflight import Preflight, plain_table, preflight, table, target_languages
 
-NO_VALID: dict[str, Any] = {"valid_pairs": 0}
+NO_VALID: dict[str, Any] = {"num_valid_pairs": 0}
 ENGLISH = "the house and the old tree that you have not seen is here with all of them".split()
 GERMAN = "das Haus und der alte Baum den du nicht gesehen hast ist hier mit allen von ihnen".split()
 
@@ -151,7 +151,7 @@ def test_broken_descriptions_and_files_are_refused(tmp_path: Path) -> None:
             preflight(DataConfig(train=(wrong,)))
     with pytest.raises(CorpusError, match="no usable pair"):
         preflight(DataConfig(train=(train,), valid=(corpus(tmp_path, "valid", [("", "")]),)))
-    for data in (DataConfig(), DataConfig(train=(train,), valid_pairs=2)):
+    for data in (DataConfig(), DataConfig(train=(train,), num_valid_pairs=2)):
         with pytest.raises(ConfigError):
             preflight(data)
 
@@ -236,7 +236,7 @@ def test_held_out_sources_never_stand_on_both_sides(
 ) -> None:
     pairs = [(f"source {number}", f"target {index}") for index, number in enumerate(sources)]
     train = corpus(tmp_path_factory.mktemp("held"), "train", pairs)
-    data = DataConfig(train=(train,), valid_pairs=wanted if wanted and wanted < len(pairs) else None)
+    data = DataConfig(train=(train,), num_valid_pairs=wanted if wanted and wanted < len(pairs) else None)
     result, again = preflight(data, seed=seed), preflight(data, seed=seed)
     kept, held = texts(result), [(pair.source, pair.target) for pair in result.valid_pairs]
     assert sorted(kept + held) == sorted(pairs)
@@ -250,7 +250,8 @@ def test_held_out_sources_never_stand_on_both_sides(
 def test_how_many_are_held_out(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", many(1000))
     sizes = {
-        wanted: len(preflight(DataConfig(train=(train,), valid_pairs=wanted)).valid_pairs) for wanted in (None, 7, 0)
+        wanted: len(preflight(DataConfig(train=(train,), num_valid_pairs=wanted)).valid_pairs)
+        for wanted in (None, 7, 0)
     }
     assert sizes == {None: 20, 7: 7, 0: 0}
     choices = {tuple(preflight(DataConfig(train=(train,)), seed=seed).valid_pairs) for seed in range(3)}
@@ -282,7 +283,7 @@ def test_both_directions_double_the_corpus_with_tags(tmp_path: Path) -> None:
 
 def test_held_out_pairs_of_both_directions_leave_training_both_ways(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", many(300), both_directions=True)
-    data = DataConfig(train=(train,), source_language="en", target_language="de", valid_pairs=30)
+    data = DataConfig(train=(train,), source_language="en", target_language="de", num_valid_pairs=30)
     result = preflight(data)
     held = {frozenset((pair.source, pair.target)) for pair in result.valid_pairs}
     assert {pair.target_language for pair in result.valid_pairs} == {"de", "en"}
@@ -332,7 +333,7 @@ def test_chosen_pairs_are_those_of_all(tmp_path: Path) -> None:
     both = {"source_language": "en", "target_language": "de"}
     one = corpus(tmp_path, "one", [*many(1300), ("", "x"), *many(40, seed=3)], **both, both_directions=True)
     other = corpus(tmp_path, "other", many(30, seed=9), **both)
-    result = preflight(DataConfig(train=(one, other), valid_pairs=50))
+    result = preflight(DataConfig(train=(one, other), num_valid_pairs=50))
     everything = list(result.pairs())
     assert len(everything) == result.num_pairs
     assert everything[0][:2] == everything[1][:2][::-1]

@@ -27,7 +27,7 @@ from heedful.training.loop import TrainingLoop
 
 PLAIN = replace(MODEL, dropout=0.0)
 USUAL: dict[str, Any] = {"steps": 6, "validate_every": 3, "clip_norm": 0.5, "label_smoothing": 0.1}
-KEPT: dict[str, Any] = {"ema_decay": 0.9, "average_last": 2, "publish": "average", "weight_decay": 0.1}
+KEPT: dict[str, Any] = {"ema_decay": 0.9, "average_last": 2, "final_weights": "average", "weight_decay": 0.1}
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},
     "microbatches": {"tokens_per_microbatch": 16, "r_drop": 0.5, **KEPT},

@@ -120,13 +120,13 @@ def write_request(folder: Path, output: Path) -> Path:
     request = {
         "output": str(output),
         "preset": "tiny",
-        "data": {"train": [{"source": str(folder / "a"), "target": str(folder / "b")}], "valid_pairs": 8},
+        "data": {"train": [{"source": str(folder / "a"), "target": str(folder / "b")}], "num_valid_pairs": 8},
         "tokenizer": {"vocab_size": 300},
         "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1},
         "training": {"steps": 8, "tokens_per_step": 384, "log_every": 1, "save_every": 2, "tensorboard": False},
     }
     request["model"] |= {"dropout": 0.0}
-    request["training"] |= {"validate_every": 4, "bleu_sentences": 2, "device": "cpu"}
+    request["training"] |= {"validate_every": 4, "num_bleu_sentences": 2, "device": "cpu"}
     path = folder / f"{output.name}.yaml"
     path.write_text(json.dumps(request))
     return path

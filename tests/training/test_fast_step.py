@@ -35,7 +35,7 @@ class NotRecorded:
         return self.work(batch)
 
 
-def fast_step(monkeypatch: pytest.MonkeyPatch, shape: Any = SHAPE, **training: Any) -> TrainingStep:
+def fused_step(monkeypatch: pytest.MonkeyPatch, shape: Any = SHAPE, **training: Any) -> TrainingStep:
     """As on a GPU, but for the device."""
     monkeypatch.setattr(steps, "Recorded", NotRecorded)
     step = TrainingStep(build(shape), TrainingConfig(device="cpu", **training), CPU)
@@ -86,7 +86,7 @@ def test_updates_are_those_of_the_usual_step(
 
 
 def flat_step(monkeypatch: pytest.MonkeyPatch, **training: Any) -> TrainingStep:
-    step = fast_step(monkeypatch, epsilon=1e-4, **training)
+    step = fused_step(monkeypatch, epsilon=1e-4, **training)
     step.twin = Twin(step.model, torch.float32)
     step.computing, step.adam = step.twin.model, FlatAdam(step.optimizer, step.twin)
     step.gradients.expect(step.twin.parameters, step.adam.rooms)
@@ -96,7 +96,7 @@ def flat_step(monkeypatch: pytest.MonkeyPatch, **training: Any) -> TrainingStep:
 def test_moments_that_lie_side_by_side_are_saved_and_taken_up_again_like_any_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, other, plain = (flat_step(monkeypatch), flat_step(monkeypatch), fast_step(monkeypatch, epsilon=1e-4))
+    one, other, plain = (flat_step(monkeypatch), flat_step(monkeypatch), fused_step(monkeypatch, epsilon=1e-4))
     batches = [random_batch(4, width=12, seed=seed) for seed in range(4)]
     for batch in batches[:2]:
         one(batch, batch.num_tokens, 1e-3)
@@ -127,7 +127,7 @@ def test_an_update_that_is_not_finite_changes_no_weight_and_no_moment(monkeypatc
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_after_an_update_that_is_not_finite_come_finite_ones(monkeypatch: pytest.MonkeyPatch, flat: bool) -> None:
-    step, batch = (flat_step if flat else fast_step)(monkeypatch, clip_norm=1.0), random_batch(4, width=12)
+    step, batch = (flat_step if flat else fused_step)(monkeypatch, clip_norm=1.0), random_batch(4, width=12)
     weight = step.model.encoder.layers[0].feed_forward.inner.weight
     before = weight.detach().clone()
     for values, skipped in ((torch.full_like(before, torch.nan), True), (before, False)):
@@ -142,7 +142,7 @@ def test_after_an_update_that_is_not_finite_come_finite_ones(monkeypatch: pytest
 def test_what_a_step_left_that_failed_is_in_no_update(
     monkeypatch: pytest.MonkeyPatch, flat: bool, rows: int | None, broken_at: str
 ) -> None:
-    one, other = ((flat_step if flat else fast_step)(monkeypatch) for _ in range(2))
+    one, other = ((flat_step if flat else fused_step)(monkeypatch) for _ in range(2))
     one.rows_per_microbatch = other.rows_per_microbatch = rows
     batch = random_batch(4, width=12)
 
@@ -183,13 +183,13 @@ def test_it_is_the_default_in_bf16_where_its_operations_are_made_for_model_and_l
     assert not wants_fast(model, TrainingConfig(), bf16=False)  # its kernels would multiply in TF32
     assert not wants_fast(model, TrainingConfig(r_drop=1.0), bf16=True)
     assert not wants_fast(build(replace(SHAPE, norm="rms")), TrainingConfig(), bf16=True)
-    assert wants_fast(model, TrainingConfig(fast_step=True), bf16=False)
-    assert not wants_fast(model, TrainingConfig(fast_step=False), bf16=True)
+    assert wants_fast(model, TrainingConfig(fused_step=True), bf16=False)
+    assert not wants_fast(model, TrainingConfig(fused_step=False), bf16=True)
 
 
 def test_rows_that_its_kernels_do_not_hold_are_not_its_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for setting, width, expected in ((None, 128, True), (None, 130, False), (True, 130, True)):
-        step = fast_step(monkeypatch, fast_step=setting)
+        step = fused_step(monkeypatch, fused_step=setting)
         assert step.try_largest(worst_batch(2, width, VOCAB, VOCAB)) is None
         assert step.is_fast is expected
 
@@ -207,10 +207,10 @@ def test_where_its_kernels_cannot_run_the_usual_step_is_used_and_a_line_says_so(
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    step = fast_step(monkeypatch)
+    step = fused_step(monkeypatch)
     step.twin = Twin(step.model, torch.float32)
     step.computing = step.twin.model
-    insisting = fast_step(monkeypatch, fast_step=True)
+    insisting = fused_step(monkeypatch, fused_step=True)
     monkeypatch.setattr(steps, "fast_losses", broken)
     remark = step.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
     assert remark is not None and str(error) in remark and "usual" in remark
@@ -218,12 +218,12 @@ def test_where_its_kernels_cannot_run_the_usual_step_is_used_and_a_line_says_so(
     assert step.rows_per_microbatch == 4
     batch = random_batch()
     assert not step(batch, batch.num_tokens, 1e-3).skipped
-    with pytest.raises(TrainingError, match=r"training\.fast_step=true: .* does not work on cpu .*Leave it out"):
+    with pytest.raises(TrainingError, match=r"training\.fused_step=true: .* does not work on cpu .*Leave it out"):
         insisting.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
 
 
 def test_an_error_of_the_usual_step_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = fast_step(monkeypatch)
+    step = fused_step(monkeypatch)
     step._compute(fast=False)
     for message in ("a bug", "CUDA error: an illegal memory access was encountered"):  # no lack of memory
         error = RuntimeError(message)
@@ -237,7 +237,7 @@ def test_an_error_of_the_usual_step_is_told_as_it_is(monkeypatch: pytest.MonkeyP
 
 
 def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    step, hand_over = fast_step(monkeypatch), steps.Gradients.hand_over
+    step, hand_over = fused_step(monkeypatch), steps.Gradients.hand_over
     held: list[int] = []
 
     def short_of_memory(gradients: steps.Gradients) -> None:
@@ -263,5 +263,5 @@ def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytes
 
 def test_on_a_cpu_it_can_be_switched_off_too() -> None:
     for setting, expected in ((None, True), (True, True), (False, False)):
-        step = TrainingStep(build(SHAPE), TrainingConfig(device="cpu", fast_step=setting), CPU)
+        step = TrainingStep(build(SHAPE), TrainingConfig(device="cpu", fused_step=setting), CPU)
         assert (step.on_cores is not None) is expected

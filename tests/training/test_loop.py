@@ -41,7 +41,7 @@ def pretend_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None
 
 def test_the_loss_falls_and_the_best_is_published(tmp_path: Path, store: PairStore) -> None:
     shelf, recorder = Shelf(), Recorder()
-    loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=20, validate_every=5, publish="best")
+    loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=20, validate_every=5, final_weights="best")
     loop.run()
     losses = [record.loss for record in recorder.valid]
     assert [record.step for record in recorder.valid] == [5, 10, 15, 20]
@@ -229,20 +229,20 @@ def chosen_of(tmp_path: Path, store: PairStore, **training: Any) -> tuple[Any, S
 
 
 def test_publish_best_changes_nothing_at_the_end(tmp_path: Path, store: PairStore) -> None:
-    _, shelf, recorder = chosen_of(tmp_path, store, publish="best")
+    _, shelf, recorder = chosen_of(tmp_path, store, final_weights="best")
     assert set(shelf.kinds) == {"best"}
     assert not recorder.valid
 
 
 def test_publish_last(tmp_path: Path, store: PairStore) -> None:
-    loop, shelf, recorder = chosen_of(tmp_path, store, publish="last", ema_decay=0.9)
+    loop, shelf, recorder = chosen_of(tmp_path, store, final_weights="last", ema_decay=0.9)
     assert shelf.kinds[-1] == "last"
     assert same(shelf.weights, loop.model.state_dict())
     assert shelf.numbers["valid_loss"] == recorder.valid[0].loss  # the card tells the numbers of these very weights
 
 
 def test_publish_ema(tmp_path: Path, store: PairStore) -> None:
-    loop, shelf, _ = chosen_of(tmp_path, store, publish="ema", ema_decay=0.9)
+    loop, shelf, _ = chosen_of(tmp_path, store, final_weights="ema", ema_decay=0.9)
     assert shelf.kinds[-1] == "ema"
     assert same(shelf.weights, loop.average.weights)
     assert not same(shelf.weights, loop.model.state_dict())
@@ -251,7 +251,7 @@ def test_publish_ema(tmp_path: Path, store: PairStore) -> None:
 def test_publish_average_is_the_mean_of_the_last_validations(tmp_path: Path, store: PairStore) -> None:
     kept = []
     shelf = Shelf()
-    loop = make_loop(tmp_path, store, shelf=shelf, steps=12, validate_every=3, publish="average", average_last=3)
+    loop = make_loop(tmp_path, store, shelf=shelf, steps=12, validate_every=3, final_weights="average", average_last=3)
     original = loop._snapshot
     loop._snapshot = lambda: (kept.append(copy_weights(loop.model)), original())  # type: ignore[method-assign]
     loop.run()
@@ -264,7 +264,7 @@ def test_publish_average_is_the_mean_of_the_last_validations(tmp_path: Path, sto
 
 def test_publish_average_of_a_single_validation_is_that_one(tmp_path: Path, store: PairStore) -> None:
     shelf = Shelf()
-    loop = make_loop(tmp_path, store, shelf=shelf, steps=3, validate_every=3, publish="average", average_last=5)
+    loop = make_loop(tmp_path, store, shelf=shelf, steps=3, validate_every=3, final_weights="average", average_last=5)
     loop.run()
     loop.choose()
     assert shelf.kinds[-1] == "average"
@@ -426,7 +426,7 @@ def gone_on(
 ) -> tuple[Any, dict[str, Any], Shelf, Recorder]:
     """A whole run that went on from a model: the loop, the weights it began with, what it published and told."""
     shelf, recorder = Shelf(), Recorder()
-    usual: dict[str, Any] = {"steps": 2, "validate_every": 1, "start_from": "a-model", **training}
+    usual: dict[str, Any] = {"steps": 2, "validate_every": 1, "init_from": "a-model", **training}
     loop = make_loop(directory, store, shelf=shelf, reporter=recorder, evaluate=evaluate, **usual)
     began = copy_weights(loop.model)
     loop.run()
@@ -440,7 +440,7 @@ def test_what_is_never_better_than_its_start_leaves_the_start(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, averages: dict[str, Any], publish: str
 ) -> None:
     pretend_losses(monkeypatch, [2.0, 3.0, 2.0, 2.5, 2.5])
-    loop, began, shelf, recorder = gone_on(tmp_path, store, publish=publish, **averages)
+    loop, began, shelf, recorder = gone_on(tmp_path, store, final_weights=publish, **averages)
     first = recorder.valid[0]
     assert (first.step, first.weights, first.loss, first.is_best) == (0, "start", 2.0, True)
     assert not any(record.is_best for record in recorder.valid[1:])
@@ -466,7 +466,7 @@ def test_the_last_weights_are_published_if_wanted_however_bad(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_losses(monkeypatch, [2.0, 3.0, 3.5, 3.5])
-    loop, _, shelf, _ = gone_on(tmp_path, store, publish="last")
+    loop, _, shelf, _ = gone_on(tmp_path, store, final_weights="last")
     assert shelf.kinds == ["start", "last"]
     assert (loop.best.start, loop.best.published, loop.best.is_start) == (2.0, 3.5, False)
 
@@ -503,9 +503,9 @@ def test_the_look_at_the_start_leaves_no_trace_and_costs_no_budget(
         return Evaluation(float(torch.rand(())), "signature", ())
 
     ended = []
-    for name, start_from in (("with", "a-model"), ("without", None)):
+    for name, init_from in (("with", "a-model"), ("without", None)):
         model = replace(MODEL, dropout=0.3)
-        loop = make_loop(tmp_path / name, store, model=model, evaluate=evaluate, steps=4, start_from=start_from)
+        loop = make_loop(tmp_path / name, store, model=model, evaluate=evaluate, steps=4, init_from=init_from)
         loop.run()
         ended.append(copy_weights(loop.model))
         assert loop.spent.seconds < 1800

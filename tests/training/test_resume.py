@@ -240,7 +240,7 @@ def test_with_a_raised_budget_a_finished_run_goes_on(tmp_path: Path, store: Pair
 @pytest.mark.parametrize("stops", [[0], [1], [0, 7]], ids=str)
 def test_a_run_that_went_on_from_a_model_looks_at_it_once(tmp_path: Path, store: PairStore, stops: list[int]) -> None:
     """Also one that is stopped while it looks, before its first update."""
-    settings: dict[str, Any] = {"start_from": "a-model", "steps": 12}
+    settings: dict[str, Any] = {"init_from": "a-model", "steps": 12}
     whole = run(tmp_path / "whole", store, **settings)
     for step in stops:
         run(tmp_path / "parts", store, stop_at=step, **settings)

@@ -52,7 +52,7 @@ def test_without_any_setting_a_long_run_is_the_papers() -> None:
 @pytest.mark.parametrize("final", [0.0, 0.1])
 def test_cosine_and_linear_fall_to_the_final_share_at_the_end_of_the_budget(schedule: str, final: float) -> None:
     config = TrainingConfig(
-        steps=1000, warmup_steps=50, schedule=schedule, learning_rate=1e-3, final_learning_rate=final
+        steps=1000, warmup_steps=50, schedule=schedule, learning_rate=1e-3, final_learning_rate_ratio=final
     )
     found = rates(config, 1000)
     assert found[:50] == pytest.approx([1e-3 * step / 50 for step in range(1, 51)])

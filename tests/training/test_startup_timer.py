@@ -37,13 +37,16 @@ def request_for(folder: Path, output: Path, **training: Any) -> dict[str, Any]:
     return {
         "output": str(output),
         "preset": "tiny",
-        "data": {"train": [{"source": str(folder / "low.txt"), "target": str(folder / "up.txt")}], "valid_pairs": 4},
+        "data": {
+            "train": [{"source": str(folder / "low.txt"), "target": str(folder / "up.txt")}],
+            "num_valid_pairs": 4,
+        },
         "tokenizer": {"vocab_size": 290},
         "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1},
         "training": {
             "steps": 3,
             "tokens_per_step": 256,
-            "bleu_sentences": 0,
+            "num_bleu_sentences": 0,
             "average_last": 0,
             "ema_decay": 0.0,
             "device": "cpu",

@@ -94,8 +94,8 @@ def join(streams: tuple[Tensor, Tensor], parts: Tensor | None, bias: Tensor | No
     output.copy_(y)
 
 
-def turned(x: Tensor, positions: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
-    """Vectors (T, H, Dk), turned by the angles of their positions (T,)."""
+def rotate(x: Tensor, positions: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Vectors (T, H, Dk), rotate by the angles of their positions (T,)."""
     if turns is None:
         return x.float()
     cosine, sine = turns[0][positions][:, None], turns[1][positions][:, None]
@@ -109,7 +109,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     return torch.einsum("hqk,khd->qhd", weights, values.float()).flatten(1)
 
 
-class Past(NamedTuple):
+class BeamHistory(NamedTuple):
     """What self-attention finds of earlier steps."""
 
     ancestry: Tensor
@@ -120,7 +120,7 @@ class Past(NamedTuple):
 
 
 def attend_past(
-    joined: Tensor, cache: Tensor, past: Past, turns: tuple[Tensor, Tensor] | None, output: Tensor, shape: Shape
+    joined: Tensor, cache: Tensor, past: BeamHistory, turns: tuple[Tensor, Tensor] | None, output: Tensor, shape: Shape
 ) -> None:
     """Put each row's newest key and value into the cache (rows, room, kept), then attend to all it descends from."""
     beams = joined.shape[0] // past.steps.shape[0]
@@ -140,7 +140,7 @@ def attend_past(
         step = int(past.steps[slot])
         here = torch.tensor([step])
         query, key, value = joined[row][None].split([keys_width, keys_width, heads * shape.value_dim], dim=1)
-        query, key = (turned(side.unflatten(1, (heads, -1)), here, turns) for side in (query, key))
+        query, key = (rotate(side.unflatten(1, (heads, -1)), here, turns) for side in (query, key))
         cache[row, step, :keys_width], cache[row, step, keys_width:] = key.flatten(), value[0]
         writers = torch.full((step + 1,), row)
         if beams > 1:
@@ -150,7 +150,7 @@ def attend_past(
         output[row] = attend(query, keys, values, shape.scale)[0]
 
 
-class Memory(NamedTuple):
+class CrossAttentionCache(NamedTuple):
     """What cross-attention finds of the sources."""
 
     values: Tensor
@@ -159,7 +159,7 @@ class Memory(NamedTuple):
     done: Tensor
 
 
-def attend_memory(queries: Tensor, memory: Memory, output: Tensor, *, offset: int, shape: Shape) -> None:
+def attend_memory(queries: Tensor, memory: CrossAttentionCache, output: Tensor, *, offset: int, shape: Shape) -> None:
     """Let the beams of each sentence attend to its memory, whose keys and values of a layer begin at `offset`."""
     beams = queries.shape[0] // memory.values.shape[0]
     if has_kernels(queries):
@@ -196,7 +196,7 @@ def attend_source(
         places = torch.arange(length)
         sides = joined[begin : begin + length].split([keys_width, keys_width, shape.num_heads * shape.value_dim], dim=1)
         query, key, value = (side.unflatten(1, (shape.num_heads, -1)) for side in sides)
-        query, key = turned(query, places, turns), turned(key, places, turns)
+        query, key = rotate(query, places, turns), rotate(key, places, turns)
         chosen = slice(first, min(first + QUERIES, length))
         if length:
             output[begin + chosen.start : begin + chosen.stop] = attend(query[chosen], key, value, shape.scale).type_as(
@@ -204,7 +204,7 @@ def attend_source(
             )
 
 
-class Chunks(NamedTuple):
+class ChunkTopK(NamedTuple):
     """Of every row and chunk of the vocabulary, what the choice needs."""
 
     largest: Tensor
@@ -215,7 +215,7 @@ class Chunks(NamedTuple):
     tokens: Tensor
 
 
-def chunk_best(logits: Tensor, follows: Tensor, states: Tensor, chunks: Chunks) -> None:
+def chunk_best(logits: Tensor, follows: Tensor, states: Tensor, chunks: ChunkTopK) -> None:
     """Look through the logits once. Tokens that may not follow a row's state count in the sum and are no candidates."""
     if has_kernels(logits):
         from heedful.fused.kernels import decode_topk

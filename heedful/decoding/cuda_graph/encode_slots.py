@@ -9,45 +9,46 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.decoding.cuda_graph.graph import Replayed
-from heedful.decoding.cuda_graph.decoder_step import encode, remember
-from heedful.decoding.cuda_graph.packed_weights import Weights
-from heedful.decoding.cuda_graph.search_state import Slots, make_rows
+from heedful.decoding.cuda_graph.decoder_step import encode, fill_cross_cache
+from heedful.decoding.cuda_graph.graph import GraphedCallable
+from heedful.decoding.cuda_graph.packed_weights import PackedWeights
+from heedful.decoding.cuda_graph.search_state import SearchState, make_activations
 from heedful.decoding.cuda_graph.topk import admit
 from heedful.decoding.engines.interface import Job
 from heedful.fused.kernels.decode_constants import QUERIES
 
-SIZES = (64, 256, 1024, 4096, 16_384)
+TOKEN_BUCKETS = (64, 256, 1024, 4096, 16_384)
 """Tokens that are read together: as few of these as hold them."""
 
-NOTHING = (0, 0, -1, 0, -1, 0)
+PADDING_VALUES = (0, 0, -1, 0, -1, 0)
 """What the sections that are staged hold where there is no token, sentence or tile."""
 
 
-class Reader:
+class SlotEncoder:
     """The encoder for one number of tokens, recorded."""
 
-    def __init__(self, weights: Weights, slots: Slots, size: int, *, start: int) -> None:
+    def __init__(self, weights: PackedWeights, slots: SearchState, size: int, *, start: int) -> None:
         """Read up to `size` tokens at a time; every translation begins with the token `start`."""
         self.slots, self.size, device = slots, size, weights.output.device
         self.num_sentences = min(slots.room.slots, size)
         num_tiles = size // QUERIES + self.num_sentences
         widths = [size, size, size, 3 * num_tiles, self.num_sentences, 4 * self.num_sentences]
         self.begins = np.cumsum([0, *widths[:-1]])
-        self.nothing = np.concatenate([np.full(width, fill) for width, fill in zip(widths, NOTHING, strict=True)])
+        padding = zip(widths, PADDING_VALUES, strict=True)
+        self.nothing = np.concatenate([np.full(width, fill) for width, fill in padding])
         self.nothing = self.nothing.astype(np.int32)
         self.staged = torch.from_numpy(self.nothing.copy()).to(device)
         self.sending = torch.empty_like(self.staged, device="cpu", pin_memory=device.type == "cuda")
         self.sent = torch.cuda.Event() if device.type == "cuda" else None
         tokens, positions, places, tiles, numbers, settings = self.staged.split(widths)
-        rows = make_rows(weights, size)
+        rows = make_activations(weights, size)
 
         def work() -> None:
             encode(weights, rows, tokens, positions, tiles.view(-1, 3))
-            remember(weights, rows, places, slots)
+            fill_cross_cache(weights, rows, places, slots)
             admit(slots, numbers, settings, start=start)
 
-        self.replayed = Replayed(work, device)
+        self.replayed = GraphedCallable(work, device)
 
     def read(self, jobs: Sequence[Job], numbers: Sequence[int], *, min_length: int) -> None:
         """Let these jobs begin in the slots of these numbers."""
@@ -85,7 +86,7 @@ class Reader:
                 self.slots.forced[number, : len(prefix)] = prefix.to(self.slots.forced.device)
 
 
-def tensor_of(numbers: Sequence[int] | Sequence[float], device: torch.device) -> Tensor:
+def to_device(numbers: Sequence[int] | Sequence[float], device: torch.device) -> Tensor:
     """Numbers on the device, sent without waiting."""
     made = torch.tensor(numbers)
     return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 
-class Replayed:
+class GraphedCallable:
     """`work()`, which neither waits for the device nor allocates, nor does anything when there is nothing to do."""
 
     def __init__(self, work: Callable[[], None], device: torch.device) -> None:
@@ -32,8 +32,8 @@ class Replayed:
             self.work()
 
 
-class Flags:
-    """Flags that the device sets, seen by the host some steps later without stopping the device."""
+class AsyncFlags:
+    """AsyncFlags that the device sets, seen by the host some steps later without stopping the device."""
 
     def __init__(self, flags: torch.Tensor, depth: int = 4) -> None:
         self.flags, self.on_device = flags, flags.is_cuda

@@ -86,7 +86,7 @@ class Shape(NamedTuple):
         return self.num_heads * (self.key_dim + self.value_dim)
 
 
-class Weights(NamedTuple):
+class PackedWeights(NamedTuple):
     """All that a step computes with."""
 
     shape: Shape
@@ -100,7 +100,7 @@ class Weights(NamedTuple):
 
 
 @torch.no_grad()
-def collect(model: Transformer) -> Weights:
+def pack_weights(model: Transformer) -> PackedWeights:
     """The weights as they are now. Those that need no joining stay the model's own tensors."""
     config = model.config
     first: MultiHeadAttention = model.decoder.layers[0].self_attention  # type: ignore[assignment]
@@ -119,23 +119,23 @@ def collect(model: Transformer) -> Weights:
     target = model.source_embedding if model.target_embedding is None else model.target_embedding
     decoders: list[DecoderLayer] = list(model.decoder.layers)  # type: ignore[arg-type]
     sides = [side for layer in decoders for side in (layer.cross_attention.key, layer.cross_attention.value)]
-    return Weights(
+    return PackedWeights(
         shape=shape,
-        encoder=collect_stack(model, model.source_embedding, model.source_positions, list(model.encoder.layers)),
-        decoder=collect_stack(model, target, model.target_positions, list(model.decoder.layers)),
+        encoder=pack_stack(model, model.source_embedding, model.source_positions, list(model.encoder.layers)),
+        decoder=pack_stack(model, target, model.target_positions, list(model.decoder.layers)),
         memory=joined(sides),
         output=(target if model.output is None else model.output).weight.detach(),
         turns=turns(config.max_length, shape.key_dim, target.weight.device) if config.positions == "rotary" else None,
     )
 
 
-def collect_stack(
+def pack_stack(
     model: Transformer, table: nn.Embedding, learned: LearnedPositions | None, layers: list[nn.Module]
 ) -> Stack:
     """One of the two stacks, its norms in the order in which they are computed."""
-    own = [norm for layer in layers for norm in norms_of(layer)]
+    own = [norm for layer in layers for norm in iter_norms(layer)]
     last = model.encoder.norm if isinstance(layers[0], EncoderLayer) else model.decoder.norm
-    final, after = read_norm(last), model.config.norm_placement == "post"
+    final, after = pack_norm(last), model.config.norm_placement == "post"
     order = own if after else [*own[1:], final]
     per_layer = len(own) // len(layers)
     places = None
@@ -149,14 +149,14 @@ def collect_stack(
         places=places,
         first=None if after else own[0],
         layers=[
-            collect_layer(layer, tuple(order[number * per_layer : (number + 1) * per_layer]))
+            pack_layer(layer, tuple(order[number * per_layer : (number + 1) * per_layer]))
             for number, layer in enumerate(layers)
         ],
         last=final if after and last is not None else None,
     )
 
 
-def collect_layer(layer: nn.Module, norms: tuple[Norm, ...]) -> Layer:
+def pack_layer(layer: nn.Module, norms: tuple[Norm, ...]) -> Layer:
     """One layer, with the norms that follow its sublayers."""
     assert isinstance(layer, (EncoderLayer, DecoderLayer))
     attention, forward = layer.self_attention, layer.feed_forward
@@ -164,7 +164,7 @@ def collect_layer(layer: nn.Module, norms: tuple[Norm, ...]) -> Layer:
     return Layer(
         joined=joined([attention.query, attention.key, attention.value]),
         self_output=linear(attention.output),
-        inner=inner_of(forward),
+        inner=pack_feed_forward(forward),
         outer=linear(forward.output),
         norms=norms,
         memory_query=linear(crossing.query) if crossing is not None else None,
@@ -172,16 +172,16 @@ def collect_layer(layer: nn.Module, norms: tuple[Norm, ...]) -> Layer:
     )
 
 
-def norms_of(layer: nn.Module) -> Iterator[Norm]:
+def iter_norms(layer: nn.Module) -> Iterator[Norm]:
     """The norms of a layer, in the order of its sublayers."""
     assert isinstance(layer, (EncoderLayer, DecoderLayer))
-    yield read_norm(layer.self_attention_norm)
+    yield pack_norm(layer.self_attention_norm)
     if isinstance(layer, DecoderLayer):
-        yield read_norm(layer.cross_attention_norm)
-    yield read_norm(layer.feed_forward_norm)
+        yield pack_norm(layer.cross_attention_norm)
+    yield pack_norm(layer.feed_forward_norm)
 
 
-def read_norm(norm: nn.Module | None) -> Norm:
+def pack_norm(norm: nn.Module | None) -> Norm:
     """A norm as the kernels take it."""
     if isinstance(norm, RMSNorm):
         return Norm("rms", norm.weight.detach(), None, float(norm.eps or 0.0))
@@ -202,7 +202,7 @@ def joined(modules: Sequence[nn.Linear]) -> Linear:
     return Linear(weight, torch.cat(biases) if biases else None)
 
 
-def inner_of(forward: FeedForward) -> Linear:
+def pack_feed_forward(forward: FeedForward) -> Linear:
     """What a feed-forward layer computes first."""
     return linear(forward.inner) if forward.gate is None else joined([forward.inner, forward.gate])
 
@@ -213,10 +213,10 @@ def turns(length: int, key_dim: int, device: torch.device) -> tuple[Tensor, Tens
     return angles.cos().contiguous(), angles.sin().contiguous()
 
 
-def tensors_of(part: object) -> Iterator[Tensor]:
+def iter_tensors(part: object) -> Iterator[Tensor]:
     """All tensors inside, in one fixed order."""
     if isinstance(part, Tensor):
         yield part
     elif isinstance(part, (tuple, list)):
         for item in part:
-            yield from tensors_of(item)
+            yield from iter_tensors(item)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.cuda_graph.graph import Flags, Replayed
 from heedful.decoding.cuda_graph.decoder_step import decode_step
-from heedful.decoding.cuda_graph.encode_slots import SIZES, Reader, tensor_of
-from heedful.decoding.cuda_graph.packed_weights import Weights
-from heedful.decoding.cuda_graph.search_state import Room, make_rows, make_slots
+from heedful.decoding.cuda_graph.encode_slots import TOKEN_BUCKETS, SlotEncoder, to_device
+from heedful.decoding.cuda_graph.graph import AsyncFlags, GraphedCallable
+from heedful.decoding.cuda_graph.packed_weights import PackedWeights
+from heedful.decoding.cuda_graph.search_state import Capacity, make_activations, make_search_state
 from heedful.decoding.engines.interface import Job
 from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
@@ -29,22 +29,22 @@ FREED = 8
 """Waiting sentences enter when one of so many slots is free: reading a few at a time costs more than idle slots."""
 
 
-class Session:
-    """Slots, the recorded step, and recorded readers for several numbers of tokens."""
+class Scheduler:
+    """SearchState, the recorded step, and recorded encoders for several numbers of tokens."""
 
-    def __init__(self, weights: Weights, room: Room, special: SpecialTokens) -> None:
+    def __init__(self, weights: PackedWeights, room: Capacity, special: SpecialTokens) -> None:
         self.weights, self.room, self.special = weights, room, special
-        self.slots = slots = make_slots(weights, room, what_follows(weights, special))
-        self.device, rows = weights.output.device, make_rows(weights, room.rows)
-        self.flags = Flags(slots.done)
-        self.step = Replayed(lambda: decode_step(weights, slots, rows, end=special.eos_id), self.device)
-        self.readers: dict[int, Reader] = {}
+        self.slots = slots = make_search_state(weights, room, make_transitions(weights, special))
+        self.device, rows = weights.output.device, make_activations(weights, room.rows)
+        self.flags = AsyncFlags(slots.done)
+        self.step = GraphedCallable(lambda: decode_step(weights, slots, rows, end=special.eos_id), self.device)
+        self.encoders: dict[int, SlotEncoder] = {}
         self.launched = 0
 
     def run(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
         """The best hypotheses of every job."""
         penalties = [length_penalty(float(max(length, 1)), config) for length in range(self.room.target + 1)]
-        self.slots.penalties.copy_(tensor_of(penalties, self.device))
+        self.slots.penalties.copy_(to_device(penalties, self.device))
         results: list[list[Hypothesis]] = [[] for _ in jobs]
         waiting = deque(range(len(jobs)))
         job_of = np.full(self.room.slots, -1)
@@ -70,14 +70,14 @@ class Session:
         first = 0
         while first < len(jobs):
             count, tokens = 0, 0
-            while first + count < len(jobs) and tokens + len(jobs[first + count].source) <= SIZES[-1]:
+            while first + count < len(jobs) and tokens + len(jobs[first + count].source) <= TOKEN_BUCKETS[-1]:
                 tokens += len(jobs[first + count].source)
                 count += 1
-            size = next(size for size in SIZES if tokens <= size)
-            if size not in self.readers:
-                self.readers[size] = Reader(self.weights, self.slots, size, start=self.special.bos_id)
+            size = next(size for size in TOKEN_BUCKETS if tokens <= size)
+            if size not in self.encoders:
+                self.encoders[size] = SlotEncoder(self.weights, self.slots, size, start=self.special.bos_id)
             last = first + count
-            self.readers[size].read(jobs[first:last], numbers[first:last], min_length=config.min_length)
+            self.encoders[size].read(jobs[first:last], numbers[first:last], min_length=config.min_length)
             first = last
 
     def _go_on(self, taken: np.ndarray, begun: np.ndarray, steps: np.ndarray, *, whole: bool) -> np.ndarray:
@@ -100,14 +100,14 @@ class Session:
         """Tokens and their log-probabilities of the n-best lists of these slots, none of which went further."""
         rows = self.slots.record[:, : self.room.words_after(done_steps)]
         if len(numbers) < self.room.slots:
-            rows = rows.index_select(0, tensor_of(numbers.tolist(), self.device))
-        lists = trace_back(rows.cpu().numpy(), self.room, self.special.eos_id)
+            rows = rows.index_select(0, to_device(numbers.tolist(), self.device))
+        lists = backtrace(rows.cpu().numpy(), self.room, self.special.eos_id)
         if not all(lists):
             raise DecodingError("the model's log-probabilities are not numbers (NaN): its weights are damaged.")
         return lists
 
 
-def trace_back(record: np.ndarray, room: Room, end: int) -> list[list[tuple[list[int], list[float]]]]:
+def backtrace(record: np.ndarray, room: Capacity, end: int) -> list[list[tuple[list[int], list[float]]]]:
     """From the records of some sentences the hypotheses of each, followed from their ends to their beginnings."""
     finished = record[:, : 4 * room.num_best].reshape(-1, room.num_best, 4)
     scores, end_log_probs = (np.ascontiguousarray(finished[:, :, part]).view(np.float32) for part in (0, 3))
@@ -140,8 +140,8 @@ def hypothesis(
     return Hypothesis(tokens, token_log_probs, log_prob, score, finished=len(tokens) <= limit)
 
 
-def what_follows(weights: Weights, special: SpecialTokens) -> Tensor:
-    """`Slots.follows`: in each state the state after every token, -1 for those that may not come, as the end."""
+def make_transitions(weights: PackedWeights, special: SpecialTokens) -> Tensor:
+    """`SearchState.follows`: in each state the state after every token, -1 for those that may not come, as the end."""
     follows = torch.full((len(NEEDED) + NEAR_LIMIT, weights.shape.vocabulary), -1, dtype=torch.int8)
     follows[COMPLETE] = COMPLETE
     if special.byte_ids:

@@ -13,26 +13,26 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.cuda_graph.encode_slots import SIZES
-from heedful.decoding.cuda_graph.packed_weights import collect, tensors_of
-from heedful.decoding.cuda_graph.scheduler import Session
-from heedful.decoding.cuda_graph.search_state import Room, bytes_of
+from heedful.decoding.cuda_graph.encode_slots import TOKEN_BUCKETS
+from heedful.decoding.cuda_graph.packed_weights import iter_tensors, pack_weights
+from heedful.decoding.cuda_graph.scheduler import Scheduler
+from heedful.decoding.cuda_graph.search_state import Capacity, estimate_bytes
 from heedful.decoding.engines.interface import Job, MakeRule
 from heedful.model.transformer import Transformer
 from heedful.search_types import Hypothesis, SpecialTokens
 
-SLOTS = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
-MOST_BEAMS = 8
-SHORTEST_ROOM = 64
-SESSIONS = 4
+SLOT_COUNTS = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
+MAX_BEAMS = 8
+MIN_CAPACITY = 64
+MAX_SCHEDULERS = 4
 """Sessions that are kept: each holds memory of its own."""
-SHARE = 0.5
+MEMORY_FRACTION = 0.5
 """Of the free memory that one session may take."""
 known: WeakKeyDictionary[Transformer, tuple[tuple[torch.dtype, torch.device], str | None]] = WeakKeyDictionary()
 """Obstacles in models, as they were when last looked for: with weights of this type, on this device."""
 
 
-def obstacle(
+def unsupported_reason(
     model: object,
     jobs: Sequence[Job],
     config: DecodingConfig,
@@ -43,7 +43,7 @@ def obstacle(
     """Why the captured search cannot do this, or None if it can."""
     if type(model) is not Transformer:
         return f"{type(model).__name__} is no Transformer of ours"
-    if reason := obstacle_in_model(model):
+    if reason := unsupported_model_reason(model):
         return reason
     if config.method == "sampling":
         return "decoding.method=sampling"
@@ -53,8 +53,8 @@ def obstacle(
         return "tokens that single sentences may not have"
     if config.no_repeat_ngram_size:
         return "decoding.no_repeat_ngram_size"
-    if config.method == "beam" and config.beam_size > MOST_BEAMS:
-        return f"decoding.beam_size above {MOST_BEAMS}"
+    if config.method == "beam" and config.beam_size > MAX_BEAMS:
+        return f"decoding.beam_size above {MAX_BEAMS}"
     forbidden = len({special.pad_id, special.bos_id, special.eos_id, *special.forbidden})
     if model.config.target_vocab_size - forbidden < 2 * config.beam_size:
         return "a vocabulary smaller than the candidates of a step"
@@ -63,16 +63,16 @@ def obstacle(
     return None
 
 
-def obstacle_in_model(model: Transformer) -> str | None:
+def unsupported_model_reason(model: Transformer) -> str | None:
     """What of the model has no kernel. Asked before every search, so that the answer is kept."""
     parameter = next(model.parameters())
     kind = (parameter.dtype, parameter.device)
     if known.get(model, (None, None))[0] != kind:
-        known[model] = kind, look_through(model, parameter)
+        known[model] = kind, check_model(model, parameter)
     return known[model][1]
 
 
-def look_through(model: Transformer, parameter: Tensor) -> str | None:
+def check_model(model: Transformer, parameter: Tensor) -> str | None:
     """The same, found out."""
     config = model.config
     if config.norm == "batch":
@@ -81,8 +81,8 @@ def look_through(model: Transformer, parameter: Tensor) -> str | None:
         return "model.attention_scoring=additive"
     if {one.dtype for one in model.parameters()} not in ({torch.float32}, {torch.bfloat16}):
         return "weights that are neither all float32 nor all bfloat16"
-    if config.max_length > SIZES[-1]:
-        return f"model.max_length above {SIZES[-1]}"
+    if config.max_length > TOKEN_BUCKETS[-1]:
+        return f"model.max_length above {TOKEN_BUCKETS[-1]}"
     if parameter.is_cuda and importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     if parameter.is_cuda and torch.cuda.get_device_capability(parameter.device) < (8, 0):
@@ -101,9 +101,9 @@ class CudaGraphSearch:
 
     def __init__(self, model: Transformer, special: SpecialTokens) -> None:
         self.model, self.special, self.parameters = model, special, list(model.parameters())
-        self.weights, self.versions = collect(model), versions_of(self.parameters)
-        self.sessions: OrderedDict[Room, Session] = OrderedDict()
-        self.most_slots = SLOTS[-1]
+        self.weights, self.versions = pack_weights(model), weight_versions(self.parameters)
+        self.sessions: OrderedDict[Capacity, Scheduler] = OrderedDict()
+        self.most_slots = SLOT_COUNTS[-1]
         self.lock = Lock()
 
     @torch.inference_mode()
@@ -113,7 +113,7 @@ class CudaGraphSearch:
         device = self.weights.output.device
         with self.lock, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             self._refresh()
-            for members in by_room(jobs):
+            for members in group_by_capacity(jobs):
                 chosen = [jobs[index] for index in members]
                 for index, hypotheses in zip(members, self._run(chosen, config), strict=True):
                     found[index] = hypotheses
@@ -128,70 +128,70 @@ class CudaGraphSearch:
                 slots = self._room(jobs, config).slots
                 if slots == 1:
                     raise
-                self.most_slots = SLOTS[SLOTS.index(slots) - 1]
+                self.most_slots = SLOT_COUNTS[SLOT_COUNTS.index(slots) - 1]
             self.sessions.clear()
             torch.cuda.empty_cache()
 
     def _refresh(self) -> None:
         """Follow the model's weights where they were changed since; recordings read the same tensors as before."""
-        if (versions := versions_of(self.parameters)) == self.versions:
+        if (versions := weight_versions(self.parameters)) == self.versions:
             return
-        fresh = collect(self.model)
+        fresh = pack_weights(self.model)
         if versions[1::2] != self.versions[1::2]:  # other tensors than before
             self.weights = fresh
             self.sessions.clear()
-        for old, new in zip(tensors_of(self.weights), tensors_of(fresh), strict=True):
+        for old, new in zip(iter_tensors(self.weights), iter_tensors(fresh), strict=True):
             if old.data_ptr() != new.data_ptr():
                 old.copy_(new)
         self.versions = versions
 
-    def _session(self, jobs: Sequence[Job], config: DecodingConfig) -> Session:
+    def _session(self, jobs: Sequence[Job], config: DecodingConfig) -> Scheduler:
         room = self._room(jobs, config)
         if room not in self.sessions:
-            while len(self.sessions) >= SESSIONS:
+            while len(self.sessions) >= MAX_SCHEDULERS:
                 self.sessions.popitem(last=False)
-            self.sessions[room] = Session(self.weights, room, self.special)
+            self.sessions[room] = Scheduler(self.weights, room, self.special)
         self.sessions.move_to_end(room)
         return self.sessions[room]
 
-    def _room(self, jobs: Sequence[Job], config: DecodingConfig) -> Room:
+    def _room(self, jobs: Sequence[Job], config: DecodingConfig) -> Capacity:
         """A session's size: as many slots as there are jobs, as far as tokens_per_batch and the memory allow."""
         beams = config.beam_size if config.method == "beam" else 1
         mean = sum(len(job.source) for job in jobs) / len(jobs)
         allowed = max(1, int(config.tokens_per_batch / (max(mean, 16) * beams)))
-        fitting = [count for count in SLOTS if count <= min(allowed, self.most_slots)]
+        fitting = [count for count in SLOT_COUNTS if count <= min(allowed, self.most_slots)]
         count = next((count for count in fitting if count >= len(jobs)), fitting[-1])
-        target, source = target_room(jobs[0]), source_room(jobs[0])
+        target, source = target_capacity(jobs[0]), source_capacity(jobs[0])
         while True:
-            room = Room(count, beams, target, source, config.num_best)
-            if count == 1 or bytes_of(self.weights, room) <= self._memory():
+            room = Capacity(count, beams, target, source, config.num_best)
+            if count == 1 or estimate_bytes(self.weights, room) <= self._memory():
                 return room
-            count = SLOTS[SLOTS.index(count) - 1]
+            count = SLOT_COUNTS[SLOT_COUNTS.index(count) - 1]
 
     def _memory(self) -> float:
         device = self.weights.output.device
-        return SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
+        return MEMORY_FRACTION * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
 
 
-def by_room(jobs: Sequence[Job]) -> list[list[int]]:
+def group_by_capacity(jobs: Sequence[Job]) -> list[list[int]]:
     """Indices of jobs that one session holds, the longest first."""
     rooms: dict[tuple[int, int], list[int]] = {}
     lengths = [len(job.source) for job in jobs]
     for index in sorted(range(len(jobs)), key=lengths.__getitem__, reverse=True):  # of equals the first first
-        rooms.setdefault((source_room(jobs[index]), target_room(jobs[index])), []).append(index)
+        rooms.setdefault((source_capacity(jobs[index]), target_capacity(jobs[index])), []).append(index)
     return list(rooms.values())
 
 
-def source_room(job: Job) -> int:
-    """Room for the job's source: a power of two."""
-    return max(SHORTEST_ROOM, 1 << (len(job.source) - 1).bit_length())
+def source_capacity(job: Job) -> int:
+    """Capacity for the job's source: a power of two."""
+    return max(MIN_CAPACITY, 1 << (len(job.source) - 1).bit_length())
 
 
-def target_room(job: Job) -> int:
-    """Room for the job's translation, its end and one more: a power of two."""
-    return max(SHORTEST_ROOM, 1 << (job.max_length + 1).bit_length())
+def target_capacity(job: Job) -> int:
+    """Capacity for the job's translation, its end and one more: a power of two."""
+    return max(MIN_CAPACITY, 1 << (job.max_length + 1).bit_length())
 
 
-def versions_of(parameters: Sequence[Tensor]) -> tuple[int, ...]:
+def weight_versions(parameters: Sequence[Tensor]) -> tuple[int, ...]:
     """Numbers that change when the weights do: of each tensor how often it was changed, and where it is."""
     return tuple(number for one in parameters for number in (0 if one.is_inference() else one._version, one.data_ptr()))

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.decoding.cuda_graph.decode_ops import Chunks, Memory, Past
-from heedful.decoding.cuda_graph.packed_weights import Weights
+from heedful.decoding.cuda_graph.decode_ops import BeamHistory, ChunkTopK, CrossAttentionCache
+from heedful.decoding.cuda_graph.packed_weights import PackedWeights
 from heedful.fused.kernels.decode_constants import NEAR_LIMIT, chunk_size, num_parts
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """How much fits in: what a recorded step is made for."""
 
     slots: int
@@ -29,7 +29,7 @@ class Room(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows of a step: slots times beams."""
+        """Activations of a step: slots times beams."""
         return self.slots * self.beams
 
     @property
@@ -43,10 +43,10 @@ class Room(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Slots:
+class SearchState:
     """All tensors of a search. Nothing is allocated while it runs."""
 
-    room: Room
+    room: Capacity
     caches: list[Tensor]
     """Of every decoder layer (rows, target room, kept)."""
     memory: Tensor
@@ -71,7 +71,7 @@ class Slots:
     """(rows,): where each beam is among them."""
     penalties: Tensor
     logits: Tensor
-    chunks: Chunks
+    chunks: ChunkTopK
 
     @property
     def num_states(self) -> int:
@@ -79,17 +79,17 @@ class Slots:
         return self.follows.shape[0] - NEAR_LIMIT
 
     @property
-    def past(self) -> Past:
+    def past(self) -> BeamHistory:
         """What self-attention needs."""
-        return Past(self.ancestry, self.steps, self.done)
+        return BeamHistory(self.ancestry, self.steps, self.done)
 
     @property
-    def sources(self) -> Memory:
+    def sources(self) -> CrossAttentionCache:
         """What cross-attention needs."""
-        return Memory(self.memory, self.limits, self.done)
+        return CrossAttentionCache(self.memory, self.limits, self.done)
 
 
-class Rows(NamedTuple):
+class Activations(NamedTuple):
     """What flows through a stack, for a number of rows."""
 
     stream: Tensor
@@ -101,7 +101,7 @@ class Rows(NamedTuple):
     attended: Tensor
     inner: Tensor
     parts: Tensor
-    """Room for sums that `join` adds up."""
+    """Capacity for sums that `join` adds up."""
 
     def parts_of(self, depth: int) -> Tensor:
         """Where a product of this depth leaves its sums: (parts, rows, d_model)."""
@@ -109,7 +109,7 @@ class Rows(NamedTuple):
         return self.parts[: count * self.stream.numel()].view(count, *self.stream.shape)
 
 
-def make_slots(weights: Weights, room: Room, follows: Tensor) -> Slots:
+def make_search_state(weights: PackedWeights, room: Capacity, follows: Tensor) -> SearchState:
     """Empty slots: all done, none begun."""
     shape, like = weights.shape, weights.output
     device, layers = like.device, len(weights.decoder.layers)
@@ -124,7 +124,7 @@ def make_slots(weights: Weights, room: Room, follows: Tensor) -> Slots:
     def numbers(*size: int) -> Tensor:
         return torch.zeros(size, dtype=torch.float32, device=device)
 
-    return Slots(
+    return SearchState(
         room=room,
         caches=[like.new_zeros(room.rows, room.target, shape.kept) for _ in range(layers)],
         memory=like.new_zeros(room.slots, room.source, layers * shape.kept),
@@ -140,7 +140,7 @@ def make_slots(weights: Weights, room: Room, follows: Tensor) -> Slots:
         states=integers(room.rows),
         penalties=numbers(room.target + 1) + 1,
         logits=numbers(room.rows, shape.vocabulary),
-        chunks=Chunks(
+        chunks=ChunkTopK(
             numbers(room.rows, num_chunks),
             numbers(room.rows, num_chunks),
             numbers(room.rows, num_chunks, candidates),
@@ -149,12 +149,12 @@ def make_slots(weights: Weights, room: Room, follows: Tensor) -> Slots:
     )
 
 
-def make_rows(weights: Weights, num_rows: int) -> Rows:
-    """Room for what flows through a stack."""
+def make_activations(weights: PackedWeights, num_rows: int) -> Activations:
+    """Capacity for what flows through a stack."""
     shape, like = weights.shape, weights.output
     most = max(num_parts(num_rows, depth) for depth in (shape.d_ff, shape.num_heads * shape.value_dim))
     stream = torch.zeros(num_rows, shape.d_model, dtype=torch.float32, device=like.device)
-    return Rows(
+    return Activations(
         stream=stream,
         x=like.new_zeros(num_rows, shape.d_model),
         joined=like.new_zeros(num_rows, shape.joined),
@@ -165,8 +165,8 @@ def make_rows(weights: Weights, num_rows: int) -> Rows:
     )
 
 
-def bytes_of(weights: Weights, room: Room) -> int:
-    """Memory that such slots take, roughly."""
+def estimate_bytes(weights: PackedWeights, room: Capacity) -> int:
+    """CrossAttentionCache that such slots take, roughly."""
     shape, layers = weights.shape, len(weights.decoder.layers)
     kept = (room.rows * room.target + room.slots * room.source) * layers * shape.kept * weights.output.element_size()
     return kept + room.rows * (4 * shape.vocabulary + 4 * room.target * 4 + 32 * shape.d_model)

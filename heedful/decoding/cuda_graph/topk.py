@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.cuda_graph import decode_ops
-from heedful.decoding.cuda_graph.search_state import Slots
+from heedful.decoding.cuda_graph.search_state import SearchState
 from heedful.fused.kernels.decode_constants import NEAR_LIMIT
 
 
-def admit(slots: Slots, numbers: Tensor, settings: Tensor, *, start: int) -> None:
+def admit(slots: SearchState, numbers: Tensor, settings: Tensor, *, start: int) -> None:
     """Begin new sentences in the slots of these numbers (-1: none), each with its row of limits."""
     if decode_ops.has_kernels(slots.steps):
         from heedful.fused.kernels import decode_topk
@@ -31,7 +31,7 @@ def admit(slots: Slots, numbers: Tensor, settings: Tensor, *, start: int) -> Non
     slots.record.view(torch.float32)[chosen, : 4 * slots.room.num_best : 4] = -torch.inf
 
 
-def choose(slots: Slots, *, end: int) -> None:
+def choose(slots: SearchState, *, end: int) -> None:
     """Go one step on with every sentence that is not done."""
     if decode_ops.has_kernels(slots.steps):
         from heedful.fused.kernels import decode_topk
@@ -44,10 +44,10 @@ def choose(slots: Slots, *, end: int) -> None:
         return
     for slot in range(slots.room.slots):
         if not slots.done[slot]:
-            choose_plainly(slots, slot, end)
+            select_reference(slots, slot, end)
 
 
-def choose_plainly(slots: Slots, slot: int, end: int) -> None:
+def select_reference(slots: SearchState, slot: int, end: int) -> None:
     """One step of one sentence."""
     beams, step = slots.room.beams, int(slots.steps[slot])
     longest = int(slots.limits[slot, 0])
@@ -68,7 +68,7 @@ def choose_plainly(slots: Slots, slot: int, end: int) -> None:
         slots.ancestry[rows, :step] = slots.ancestry[rows][list(parents), :step]
         slots.ancestry[rows, step] = torch.tensor(parents, dtype=torch.int32)
     before, room = slots.states[rows].tolist(), longest - step - 2
-    afterwards = [state_after(slots, before[p], token, room) for p, token in zip(parents, tokens, strict=True)]
+    afterwards = [next_state(slots, before[p], token, room) for p, token in zip(parents, tokens, strict=True)]
     slots.states[rows] = torch.tensor(afterwards, dtype=torch.int32)
     slots.newest[rows] = torch.tensor(tokens, dtype=torch.int32)
     slots.scores[slot] = torch.tensor(scores)
@@ -78,7 +78,7 @@ def choose_plainly(slots: Slots, slot: int, end: int) -> None:
     slots.done[slot], slots.steps[slot] = done, step if done else step + 1
 
 
-def state_after(slots: Slots, state: int, token: int, room: int) -> int:
+def next_state(slots: SearchState, state: int, token: int, room: int) -> int:
     """The state after a token; one that may not come, as in a prefix, starts from COMPLETE.
 
     `room`: tokens after the next one.
@@ -88,7 +88,7 @@ def state_after(slots: Slots, state: int, token: int, room: int) -> int:
     return slots.num_states + max(room, 0) if after == 0 and room < NEAR_LIMIT else after
 
 
-def candidates(slots: Slots, slot: int, end: int) -> list[tuple[float, int, int, float]]:
+def candidates(slots: SearchState, slot: int, end: int) -> list[tuple[float, int, int, float]]:
     """The best 2N (score, beam, token, log-probability); of equal scores the earlier beam, then the lower token."""
     beams, step = slots.room.beams, int(slots.steps[slot])
     longest, shortest, _, prefix = slots.limits[slot].tolist()
@@ -112,7 +112,7 @@ def candidates(slots: Slots, slot: int, end: int) -> list[tuple[float, int, int,
     return sorted(possible, key=lambda one: (-one[0], one[1], one[2]))[: 2 * beams if beams > 1 else 1]
 
 
-def finish(slots: Slots, slot: int, score: float, parent: int, log_prob: float) -> None:
+def finish(slots: SearchState, slot: int, score: float, parent: int, log_prob: float) -> None:
     """Put a hypothesis that ends now into the n-best list, after those as good; the worst falls out."""
     count = slots.room.num_best
     record, numbers = slots.record[slot, : 4 * count].view(count, 4), slots.record.view(torch.float32)[slot]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.batching import even_width, make_batches, make_even_batches, pad
-from heedful.decoding.cuda_graph.search import CudaGraphSearch, obstacle
+from heedful.decoding.cuda_graph.search import CudaGraphSearch, unsupported_reason
 from heedful.decoding.engines.interface import Job, MakeRule, Outcome
 from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.errors import ConfigError
@@ -101,7 +101,9 @@ class TorchEngine:
     def _is_captured(self, jobs: Sequence[Job], config: DecodingConfig, make_rule: MakeRule | None) -> bool:
         """Whether the captured search is wanted and fits; asked for by name, it is refused with the reason."""
         wanted = self.device.type == "cuda" if self.captured is None else self.captured
-        reason = obstacle(self.model, jobs, config, make_rule=make_rule, special=self.special) if wanted else None
+        reason = (
+            unsupported_reason(self.model, jobs, config, make_rule=make_rule, special=self.special) if wanted else None
+        )
         if reason is not None and self.captured:
             raise ConfigError(f"the captured search cannot do {reason}; leave the choice of search to the engine.")
         return wanted and reason is None

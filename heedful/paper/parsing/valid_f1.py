@@ -31,17 +31,17 @@ def evenly(items: Sequence[T], count: int | None) -> list[T]:
 
 
 def f1_on_valid(trees: Mapping[str, Tree]) -> MakeEvaluate:
-    """What `train` asks for: makes the function that parses `training.bleu_sentences` of valid and scores them.
+    """What `train` asks for: makes the function that parses `training.num_bleu_sentences` of valid and scores them.
 
     `trees` are gold trees by the source text of their sentence, those of valid among them.
     """
 
     def make(config: Config, prepared: Prepared, device: torch.device) -> Look | None:
         known = [trees[pair.source] for pair in prepared.valid_pairs if pair.source in trees]
-        gold = evenly(known, config.training.bleu_sentences)
+        gold = evenly(known, config.training.num_bleu_sentences)
         if not gold:
             return None
-        decoding = replace(config.decoding, method="greedy", num_best=1, fast=True, shortlist=None)
+        decoding = replace(config.decoding, method="greedy", num_best=1, batch_invariant=False, shortlist=None)
 
         def evaluate(model: nn.Module) -> Evaluation:
             from heedful.decoding.translator import Translator
@@ -50,7 +50,7 @@ def f1_on_valid(trees: Mapping[str, Tree]) -> MakeEvaluate:
             parser = Parser(Translator(model, prepared.tokenizer, decoding, device=device))
             guesses = parser.parse([tree.words for tree in gold], tokens_per_batch=4 * decoding.tokens_per_batch)
             score = summarise(score_trees(gold, [guess.tree for guess in guesses]))
-            shown = evenly(list(zip(gold, guesses, strict=True)), config.training.samples)
+            shown = evenly(list(zip(gold, guesses, strict=True)), config.training.num_samples)
             samples = [Sample(" ".join(tree.words), written(tree), written(guess.tree)) for tree, guess in shown]
             return Evaluation(score.f1, SIGNATURE, tuple(samples), name="F1")
 

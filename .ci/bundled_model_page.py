@@ -1,0 +1,144 @@
+"""Fill the figures and examples into the card of the model in the box: docs/bundled-model.md, its Chinese twin, and its README.
+
+    python .ci/bundled_model_page.py              # write all of them
+    python .ci/bundled_model_page.py docs/bundled-model.md  # print one of them as it should be
+
+The prose is written by hand; what stands between `<!-- made: NAME -->` and `<!-- end -->` is made of the newest
+benchmarks/results/bundled_model_DATE_cpu.json (benchmarks/common/generated_pages.py). The README of heedful/bundled/en-de-zh holds both languages one after the other, because
+licences and figures must travel with the model. The scores also go into its config.json, for `heedful info` and `heedful models`. The checksums in
+checksums.json are set again. A test compares them all.
+"""
+# ruff: noqa: E501
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+import benchmarks.quality.bundled_model_tables as tables  # noqa: E402
+from benchmarks.common.generated_pages import fill, machine, newest_figures, shape, source, two_columns  # noqa: E402
+from benchmarks.common.result_tables import engines, signatures  # noqa: E402
+from heedful.model_card import model_card  # noqa: E402
+from heedful.model_dir import files as model_files  # noqa: E402
+from heedful.model_dir.files import CARD, CHECKSUMS, sha256  # noqa: E402
+from heedful.model_dir.save_load import read_record  # noqa: E402
+
+PAGES = {"en": ROOT / "docs" / "box.md", "zh": ROOT / "docs" / "box.zh-CN.md"}
+BOX = ROOT / "heedful" / "bundled" / "en-de-zh"
+Results = dict[str, Any]
+
+
+def sections(path: Path, results: Results, lang: str) -> dict[str, str]:
+    """Every section that can be made of these figures."""
+    made = {"facts": facts(results, lang)}
+    if results["scores"]:
+        parts = [tables.score_tables(results, lang), tables.rounding(results, lang), signatures(results, lang)]
+        made["scores"] = "\n\n".join(part for part in [*parts, engines(results, lang), source(path, lang)] if part)
+        made["aims"] = tables.aims(results, lang)
+    if "speed" in results:
+        made["speed"] = (
+            f"{tables.speeds(results, lang)}\n\n{tables.start_and_size(results, lang)}\n\n{machine(results, lang)}"
+        )
+    if "overlap" in results:
+        made["overlap"] = tables.overlap(results, lang)
+    if "examples" in results:
+        made["examples"] = tables.examples(results, lang)
+    return made
+
+
+def facts(results: Results, lang: str) -> str:
+    """What the model is, as a table of two columns."""
+    model = results["model"]
+    names = {
+        "en": ("Parameters", "Model", "Vocabulary", "Size in the wheel", "Licence"),
+        "zh": ("参数量", "模型", "词表", "在 wheel 里的大小", "许可证"),
+    }[lang]
+    subwords = {"en": "subwords for all three languages", "zh": "个子词，三种语言共用"}[lang]
+    size = f"{results['size']['found']['zipped'] / 1e6:.1f} MB" if "size" in results else "–"
+    cells = (
+        f"{model['num_parameters']:,}",
+        shape(model, lang),
+        f"{model['vocabulary']:,} {subwords}",
+        size,
+        model["licence"] or "–",
+    )
+    return two_columns(dict(zip(names, cells, strict=True)))
+
+
+def filled(lang: str) -> str:
+    """A page with its sections made anew; a section without figures is empty."""
+    found = newest_figures("bundled_model")
+    return fill(PAGES[lang].read_text(encoding="utf-8"), sections(*found, lang) if found else {})
+
+
+def card() -> str:
+    """The README of the model: front matter, the English page, the Chinese one, without links that lead nowhere there."""
+    config, details, _ = model_files.steady(BOX, read_record)
+    front = model_card(config, details, details.get("scores") or []).split("---\n")[1]
+    pages = []
+    for lang in PAGES:
+        page = re.sub(r"<!-- .*? -->\n", "", filled(lang))
+        page = re.sub(r"^\[(?:中文|English)\]\([^)]*\)\n\n", "", page, flags=re.MULTILINE)
+        pages.append(re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", page).strip())
+    return f"---\n{front}---\n\n(中文说明在后半部分。)\n\n" + "\n\n---\n\n".join(pages) + "\n"
+
+
+def scores(results: Results, weights: str) -> list[dict[str, Any]]:
+    """The scores that `heedful info` and `heedful models` show: news and FLORES-200 in the learned directions.
+
+    Nothing of figures that were measured with other weights than those of the bundled model.
+    """
+    if results["model"]["weights_sha256"].get("int8") != weights:
+        return []
+    found = []
+    for one in results["scores"].values():
+        is_general = one["set"].startswith(("newstest", "flores")) and "en" in one["direction"].split("-")
+        if is_general and (one["precision"], one["search"]) == ("int8", "beam 4") and one["cut"] is None:
+            found += [{**score, "data": f"{one['set']} {one['direction']}"} for score in one["scores"]]
+    return found
+
+
+def write_scores() -> None:
+    """Put the scores into the configuration of the bundled model."""
+    if (newest := newest_figures("bundled_model")) is None:
+        return
+    path = BOX / model_files.CONFIG
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["details"]["scores"] = scores(newest[1], sha256(BOX / "model.safetensors"))
+    path.write_text(model_files.to_json(record), encoding="utf-8")
+    list_file(model_files.CONFIG)
+
+
+def write_card() -> None:
+    """Put the card in its place."""
+    (BOX / CARD).write_text(card(), encoding="utf-8")
+    list_file(CARD)
+
+
+def list_file(name: str) -> None:
+    """Put the size and the checksum of a file into the list of checksums."""
+    listed = json.loads((BOX / CHECKSUMS).read_text(encoding="utf-8"))
+    listed["files"][name] = {"size": (BOX / name).stat().st_size, "sha256": sha256(BOX / name)}
+    (BOX / CHECKSUMS).write_text(model_files.to_json(listed), encoding="utf-8")
+
+
+def main() -> None:
+    """Print what is asked for, or write everything."""
+    if len(sys.argv) > 1:
+        asked = (ROOT / sys.argv[1]).resolve()
+        lang = next((lang for lang, page in PAGES.items() if page.resolve() == asked), None)
+        sys.stdout.write(card() if lang is None else filled(lang))
+        return
+    for lang, page in PAGES.items():
+        page.write_text(filled(lang), encoding="utf-8")
+    if BOX.is_dir():
+        write_scores()
+        write_card()
+
+
+if __name__ == "__main__":
+    main()

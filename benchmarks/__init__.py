@@ -1,0 +1,1 @@
+"""Benchmarks, by what they measure: speed, quality, invariance, robustness. Not part of the installed package."""

@@ -1,0 +1,58 @@
+"""The files of corpora and test sets: where they lie, plain or compressed, and the checksum of their text."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from heedful.text.corpus import open_file, read_lines
+
+
+class TestSet(NamedTuple):
+    """Sentences and their translations, in one direction."""
+
+    name: str
+    path: str
+    """In the folder of the corpora, without the language at its end."""
+    source: str
+    target: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.name} {self.source}-{self.target}"
+
+    @property
+    def files(self) -> tuple[str, str]:
+        return f"{self.path}.{self.source}", f"{self.path}.{self.target}"
+
+
+def places_of(folder: Path, name: str) -> list[Path]:
+    """Where a file of the folder may be, plain or compressed."""
+    return [folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz")]
+
+
+def found(folder: Path, name: str) -> Path:
+    """A file of the folder, or its compressed form."""
+    places = places_of(folder, name)
+    place = next((place for place in places if place.exists()), None)
+    if place is None:
+        sys.exit(f"{places[0]}: there is no such file, nor one with .xz or .gz behind its name")
+    return place
+
+
+def lines_of(folder: Path, name: str) -> list[str]:
+    """The lines of a file, plain or compressed."""
+    return [line.decode("utf-8") for line in read_lines(found(folder, name))]
+
+
+def text_sha256(path: Path) -> str:
+    """The SHA-256 of a file's text, whether it is compressed or not."""
+    digest = hashlib.sha256()
+    with open_file(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

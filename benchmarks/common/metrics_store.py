@@ -1,0 +1,246 @@
+"""All figures of one model in one JSON file, every measure kept at once: what the benchmarks of whole models share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.common.corpus_files import TestSet, found, lines_of, text_sha256
+from benchmarks.common.cpu_speed import SEARCHES
+from benchmarks.common.run_metadata import now, this_run
+from heedful.decoding.translator import Translator
+from heedful.errors import HeedfulError
+from heedful.evaluation.score import score
+from heedful.model_dir import files as model_files
+from heedful.model_dir.save_load import read_record
+from heedful.paper.experiment_io import write_json
+
+ROOT = Path(__file__).resolve().parents[2]
+PRECISIONS = ("int8", "float32")
+Results = dict[str, Any]
+
+
+class Bench(ABC):
+    """One model in the directories of its precisions, what was measured of it before, and where that is kept.
+
+    `arguments` are those of `parser_of`. Subclasses name the figures, their parts, and what else a part depends on.
+    """
+
+    name: str
+    """The file is NAME_DATE_cpu.json, and says heedful-NAME-figures."""
+    parts: tuple[str, ...]
+    """All that can be measured; the last one, the scores, is kept set by set."""
+
+    def __init__(self, arguments: argparse.Namespace, directories: dict[str, Path]) -> None:
+        self.arguments, self.directories = arguments, directories
+        self.marks = {name: model_files.locate(path).weights_mark for name, path in directories.items()}
+        self.translators: dict[str, Translator] = {}
+        self.digests: dict[Path, str] = {}
+        self.format = f"heedful-{self.name}-figures"
+        self.place = results_folder() / f"{self.name}_{arguments.write}_cpu.json" if arguments.write else None
+        self.results: Results = {"format": self.format, "format_version": 1, "scores": {}, "runs": []}
+        for path in [*arguments.take, *self.known_before()]:
+            self.take(json.loads(path.read_text(encoding="utf-8")), path)
+        self.results["model"] = facts(directories["float32"], self.marks)
+        self.run = this_run(arguments.device)
+
+    def known_before(self) -> list[Path]:
+        """The file of an earlier run of the same date: where this one writes, or else among the results."""
+        if self.place is None:
+            return []
+        places = [self.place, ROOT / "benchmarks" / "results" / self.place.name]
+        return [place for place in places if place.exists()][:1]
+
+    def mark_of(self, part: str) -> str:
+        """What a part was measured of, apart from the scores."""
+        return self.marks["int8"]
+
+    def take(self, other: Results, path: Path) -> None:
+        """Take over all that was measured of this very model; what belongs to another is left out."""
+        if other.get("format") != self.format:
+            sys.exit(f"{path}: these are no figures of this benchmark")
+        for key, one in other["scores"].items():
+            if one["model"] == self.marks[one["precision"]]:
+                self.results["scores"][key] = one
+        for part in self.parts[:-1]:
+            if other.get(part, {}).get("of") == self.mark_of(part):
+                self.results[part] = other[part]
+        self.results["runs"] += [run for run in other["runs"] if run not in self.results["runs"]]
+
+    def keep(self) -> None:
+        """Write all that is known, so that a kill loses one measure at most; runs that left nothing are forgotten."""
+        self.run["ended"] = now()
+        if self.run not in self.results["runs"]:
+            self.results["runs"].append(self.run)
+        parts = [self.results[part] for part in self.parts[:-1] if part in self.results]
+        used = {one["run"] for one in [*self.results["scores"].values(), *parts]}
+        self.results["runs"] = [run for run in self.results["runs"] if run["began"] in used]
+        if self.place is not None:
+            write_json(self.place, self.results)
+
+    def translator(self, precision: str) -> Translator:
+        """The translator for a precision, loaded once."""
+        if precision not in self.translators:
+            device = self.arguments.device if precision == "float32" else "cpu"
+            engine = "native" if device == "cpu" else "torch"
+            self.translators[precision] = Translator.load(
+                self.directories[precision], device=device, engine=engine, quantization=precision
+            )
+        return self.translators[precision]
+
+    def digest(self, name: str) -> str:
+        """The checksum of a file's text."""
+        path = found(self.arguments.data, name)
+        if path not in self.digests:
+            self.digests[path] = text_sha256(path)
+        return self.digests[path]
+
+    def lines(self, one: TestSet) -> tuple[list[str], list[str]]:
+        """The sentences of a test set and their references, as many as were asked for."""
+        texts, references = (lines_of(self.arguments.data, name)[: self.arguments.lines] for name in one.files)
+        return texts, references
+
+    def measure_score(self, one: TestSet, precision: str, search: str) -> Results:
+        """BLEU and chrF of one test set in one precision and search."""
+        texts, references = self.lines(one)
+        translator = self.translator(precision)
+        began = time.perf_counter()
+        languages: Results = {"source_language": one.source, "target_language": one.target}
+        made = [done.text for done in translator.translate(texts, **languages, **SEARCHES[search])]
+        seconds = time.perf_counter() - began
+        scores = score(made, references, metrics=("bleu", "chrf"), target_language=one.target)
+        return {
+            "set": one.name,
+            "direction": f"{one.source}-{one.target}",
+            "precision": precision,
+            "search": search,
+            "num_sentences": len(texts),
+            "engine": " ".join(translator.engine_for(**SEARCHES[search])),
+            "device": self.arguments.device if precision == "float32" else "cpu",
+            "seconds": seconds,
+            "scores": [one_score.to_dict() for one_score in scores],
+            "files": {name: self.digest(name) for name in one.files},
+            "model": self.marks[precision],
+            "cut": self.arguments.lines,
+            "run": self.run["began"],
+        }
+
+    def is_done(self, key: str, one: TestSet) -> bool:
+        """Whether this was measured before on the same lines."""
+        known = self.results["scores"].get(key)
+        return (
+            known is not None
+            and known["files"] == {name: self.digest(name) for name in one.files}
+            and known["cut"] == self.arguments.lines
+        )
+
+    def measure_scores(self, sets: Sequence[TestSet]) -> None:
+        """All scores of these sets that are asked for and not yet known."""
+        tasks = [
+            (f"{one.key}, {precision}, {search}", one, precision, search)
+            for precision in self.arguments.precisions
+            for one in sets
+            for search in SEARCHES
+        ]
+        for number, (key, one, precision, search) in enumerate(tasks, start=1):
+            if not self.is_done(key, one):
+                self.results["scores"][key] = self.measure_score(one, precision, search)
+                self.keep()
+            known = self.results["scores"][key]
+            shown = ", ".join(
+                f"{one['name']} {'undefined' if one['value'] is None else format(one['value'], '.2f')}"
+                for one in known["scores"]
+            )
+            say(f"[{number}/{len(tasks)}] {key}: {shown} ({known['seconds']:.0f} s)")
+
+    def measure_part(self, name: str, measure: Callable[[], Any]) -> None:
+        """A part that is measured as a whole, unless it is known of the same model."""
+        if name in self.results and name not in self.arguments.again:
+            return say(f"{name}: known")
+        known: Results = {"of": self.mark_of(name), "run": self.run["began"], "machine": self.run["machine"]}
+        self.results[name] = {**known, "found": measure()}
+        self.keep()
+        return say(f"{name}: done")
+
+    @abstractmethod
+    def measure(self) -> None:
+        """Every part that is asked for."""
+
+    def finish(self, page: Callable[[Results], str]) -> None:
+        """Measure, keep all of it, and print the page that is made of it, which lies beside the figures."""
+        self.measure()
+        self.keep()
+        text = page(self.results)
+        sys.stdout.write(text)
+        if self.place is not None:
+            self.place.with_suffix(".md").write_text(text, encoding="utf-8")
+
+
+def parser_of(
+    name: str, parts: Sequence[str], *, description: str | None, directories: dict[str, str]
+) -> argparse.ArgumentParser:
+    """The flags that all figures of models have; `directories` are the first arguments, name and help."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for given, told in directories.items():
+        parser.add_argument(given, type=Path, help=told)
+    parser.add_argument("data", type=Path, help="the folder of the corpora")
+    parser.add_argument(
+        "--write", metavar="DATE", help=f"keep everything in benchmarks/results/{name}_DATE_cpu.json and .md"
+    )
+    parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
+    parser.add_argument("--device", default="cpu", help="where float32 is computed: cpu, or cuda with torch")
+    parser.add_argument(
+        "--take", nargs="+", type=Path, default=[], metavar="JSON", help="also take what was measured elsewhere"
+    )
+    parser.add_argument("--again", nargs="+", default=[], choices=parts[:-1], help="measure these anew")
+    parser.add_argument("--cores", type=int, default=2, help="for what is timed")
+    parser.add_argument("--lines", type=int, help="only so many lines of every text: to try it out")
+    return parser
+
+
+def facts(full: Path, marks: dict[str, str]) -> Results:
+    """What the model is."""
+    config, details, _ = model_files.steady(full, read_record)
+    shape = config.model
+    return {
+        "name": config.name,
+        "licence": config.licence,
+        "num_parameters": details.get("num_parameters"),
+        "num_encoder_layers": shape.num_encoder_layers,
+        "num_decoder_layers": shape.num_decoder_layers,
+        "d_model": shape.d_model,
+        "d_ff": shape.d_ff,
+        "num_heads": shape.num_heads,
+        "vocabulary": shape.target_vocab_size,
+        "num_pairs": details.get("data", {}).get("num_pairs"),
+        "training": {k: v for k, v in details.get("training", {}).items() if isinstance(v, (int, float, str))},
+        "weights_sha256": marks,
+    }
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a benchmark as a program: errors of its input, and Ctrl-C, end it with a line."""
+    try:
+        main()
+    except HeedfulError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit("stopped; with --write the same command goes on from here")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def results_folder() -> Path:
+    return Path(os.environ.get("OUT") or ROOT / "benchmarks" / "results")

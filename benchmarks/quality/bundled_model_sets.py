@@ -1,0 +1,148 @@
+"""Test sets and training corpora of the bundled model: where they are, and whether their checksums match the recipe.
+
+    python benchmarks/quality/bundled_model_sets.py data          # compare the files, plain or .xz, with the list
+    python benchmarks/quality/bundled_model_sets.py data --write  # update the list
+
+The list is recipes/bundled-model/corpora.sha256.
+
+Checksums are of the text, so that a compressed file has that of the plain one; `sha256sum -c` understands the list.
+What the teachers wrote lies beside that folder, in distilled/, and what was made of that and of the corpora in text/
+(see recipes/bundled-model/stage4.yaml). These may be missing: a comparison reports them; with --write the list keeps
+the checksum that it has for such a file. A corpus may not be missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.common.corpus_files import TestSet, found, lines_of, places_of, text_sha256
+from heedful.errors import HeedfulError
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECKSUMS = ROOT / "recipes/bundled-model/corpora.sha256"
+STEPS = ("stage1", "stage2", "teacher2", "stage3", "teacher3", "stage4")
+RECIPES = [ROOT / "recipes/bundled-model" / f"{name}.yaml" for name in STEPS]
+LEARNED = (("en", "de"), ("de", "en"), ("en", "zh"), ("zh", "en"))
+UNSEEN = (("de", "zh"), ("zh", "de"))
+
+
+def both(name: str, path: str, languages: str) -> list[TestSet]:
+    """A pair of languages, both ways."""
+    one, other = languages.split("-")
+    return [TestSet(name, path, one, other), TestSet(name, path, other, one)]
+
+
+SETS = [
+    *both("newstest2014", "newstest/newstest2014.en-de", "en-de"),
+    *(TestSet("flores200-devtest", "newstest/flores200-devtest", *pair) for pair in (*LEARNED, *UNSEEN)),
+    TestSet("newstest2017", "newstest/newstest2017.zh-en", "zh", "en"),
+    *both("tatoeba", "tatoeba-en-de/test", "en-de"),
+    *both("tatoeba", "tatoeba-en-zh/test", "en-zh"),
+    *both("msdocs", "msdocs-en-de/test", "en-de"),
+    *both("msdocs", "msdocs-en-zh/test", "en-zh"),
+    *both("multi30k-test2016", "multi30k/test2016", "en-de"),
+]
+
+
+def chosen_sets(patterns: Sequence[str]) -> list[TestSet]:
+    """The sets whose key begins with one of the patterns, or is matched by it; all if there are none."""
+    for pattern in patterns:
+        if not any(matches(one, pattern) for one in SETS):
+            sys.exit(f"--sets: {pattern!r} is none of {', '.join(one.key for one in SETS)}")
+    return [one for one in SETS if not patterns or any(matches(one, pattern) for pattern in patterns)]
+
+
+def matches(one: TestSet, pattern: str) -> bool:
+    return one.key.startswith(pattern) or fnmatch(one.key, pattern)
+
+
+def seen_in_training(data: Path) -> dict[str, dict[str, int]]:
+    """Of every file of a test set: its lines, and how many of them are also a line of the training texts.
+
+    Such a line has another partner there: the trainer drops whole pairs of valid and test, not single sentences.
+    Of the texts that a step makes, those that are there are counted; the corpora have to be there.
+    """
+    tests = {name: lines_of(data, name) for one in SETS for name in one.files}
+    wanted: dict[str, set[str]] = {}
+    for name, lines in tests.items():
+        wanted.setdefault(name.rpartition(".")[2], set()).update(lines)
+    seen: dict[str, set[str]] = {language: set() for language in wanted}
+    for name in named_files(("train",)):
+        language = name.rpartition(".")[2]
+        if language in wanted and not is_left_out(data, name):
+            seen[language].update(line for line in lines_of(*place_of(data, name)) if line in wanted[language])
+    return {
+        name: {"lines": len(lines), "seen": sum(line in seen[name.rpartition(".")[2]] for line in lines)}
+        for name, lines in tests.items()
+    }
+
+
+def named_files(parts: Sequence[str] = ("train", "valid", "test")) -> list[str]:
+    """Every file that the recipes name, as they name them, in the order of the steps."""
+    texts = [yaml.safe_load(recipe.read_text(encoding="utf-8"))["data"] for recipe in RECIPES]
+    corpora = [corpus for text in texts for part in parts for corpus in text.get(part, ())]
+    return list(
+        dict.fromkeys(corpus[side] for corpus in corpora for side in ("source", "target", "path") if side in corpus)
+    )
+
+
+def stated() -> Iterator[tuple[str, str]]:
+    """Checksum and name of every file in the list."""
+    for line in CHECKSUMS.read_text(encoding="utf-8").splitlines():
+        checksum, _, name = line.partition("  ")
+        yield checksum, name
+
+
+def place_of(data: Path, name: str) -> tuple[Path, str]:
+    """Folder and name of a file: the recipes say data/…, which may be elsewhere, and all else lies beside that."""
+    folder, _, file = name.partition("/")
+    return (data if folder == "data" else data.parent / folder), file
+
+
+def is_left_out(data: Path, name: str) -> bool:
+    """Whether a step makes this file and has not: a corpus, which no step makes, is never left out."""
+    folder, file = place_of(data, name)
+    return folder != data and not any(place.exists() for place in places_of(folder, file))
+
+
+def checksum_lines(data: Path) -> Iterator[str]:
+    """Every line of the list made anew; a file that a step makes and that is not there keeps its stated checksum."""
+    known = {name: checksum for checksum, name in stated()} if CHECKSUMS.exists() else {}
+    for name in named_files():
+        kept = known.get(name) if is_left_out(data, name) else None
+        yield f"{kept or text_sha256(found(*place_of(data, name)))}  {name}\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="the folder of the corpora")
+    parser.add_argument("--write", action="store_true", help="make the list anew instead of comparing with it")
+    arguments = parser.parse_args()
+    if arguments.write:
+        CHECKSUMS.write_text("".join(checksum_lines(arguments.data)), encoding="utf-8")
+        return
+    others = 0
+    for checksum, name in stated():
+        if is_left_out(arguments.data, name):
+            print(f"{name}: not there; recipes/bundled-model/stage4.yaml says which step makes it", flush=True)
+            continue
+        same = text_sha256(found(*place_of(arguments.data, name))) == checksum
+        others += not same
+        print(f"{name}: {'the same' if same else 'ANOTHER TEXT'}", flush=True)
+    if others:
+        sys.exit(f"{others} files are not those of the recipe")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except HeedfulError as error:
+        sys.exit(str(error))

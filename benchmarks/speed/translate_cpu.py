@@ -1,0 +1,267 @@
+"""Translating on a CPU: every system in a process of its own, the processes taking turns. See `translate_speed.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.speed.translate_cpu_models import make_models
+from benchmarks.speed.translate_cpu_systems import TARGET, Peer, Task, all_peers, installed
+from heedful.config import Config
+
+TASKS = [Task(1, 1), Task(1, 4), Task(32, 1), Task(32, 4), Task(512, 1), Task(512, 4)]
+QUIET = 0.2
+"""Seconds between two turns, until the threads of the one before no longer wait in a loop for more."""
+STARTS = 5
+"""How often a system's process is started for the time to its first translation, after once that does not count."""
+SHORT, LONG, VERY_LONG = 0.5, 2.0, 4.0
+"""Seconds of a call: below the first each turn begins with one that does not count, since the caches hold what the one
+before left there; above the second a call is made twice, above the third once."""
+
+
+class Chosen(NamedTuple):
+    """What is compared."""
+
+    systems: list[str]
+    """By their names in `translate_cpu_systems.py`, or all."""
+    threads: int
+    bergamot: str | None
+    """A Python in which Bergamot is installed, if not this one."""
+
+
+class Limits(NamedTuple):
+    """How long all may take."""
+
+    rounds: int
+    seconds: float
+    """Of a turn."""
+    longest: float
+    """Of a call; a task that would take longer is skipped, and the page says so."""
+
+
+@dataclass
+class Worker:
+    """A system's process, and what was measured of it."""
+
+    peer: Peer
+    process: subprocess.Popen[str]
+    start_up: float = 0.0
+    memory: int = 0
+    seconds: dict[Task, list[float]] = field(default_factory=dict)
+    skipped: dict[Task, str] = field(default_factory=dict)
+
+    def ask(self, task: Task, *, seconds: float, warm: bool) -> dict[str, Any]:
+        """One turn: the seconds of its calls, or an error."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps({**task._asdict(), "seconds": seconds, "warm": warm}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        return json.loads(line) if line else {"error": "its process ended"}
+
+    def median(self, task: Task) -> float:
+        return statistics.median(self.seconds[task])
+
+    def expected(self, task: Task) -> float:
+        """Seconds that a call may take, from a smaller batch or fewer beams; 0 where neither is known."""
+        smaller = [one for one in self.seconds if one.beam == task.beam and 1 < one.batch < task.batch]
+        if smaller:
+            return self.median(max(smaller)) * task.batch / max(smaller).batch
+        greedy = Task(task.batch, 1)
+        return self.median(greedy) * 2.5 if greedy in self.seconds else 0.0
+
+
+@contextmanager
+def workers_of(folder: Path, peers: dict[str, Peer], threads: int, bergamot: str) -> Iterator[list[Worker]]:
+    """A process for each system, started one after the other; those that cannot start are left out and told of."""
+    workers: list[Worker] = []
+    try:
+        for name, peer in peers.items():
+            tell(f"opening {peer.title}")
+            python = bergamot if name == "bergamot" else sys.executable
+            script = Path(__file__).with_name("translate_cpu_systems.py")
+            worker = start([python, str(script), name, str(folder), str(threads)], peer, threads)
+            if worker is not None:
+                workers.append(worker)
+        yield workers
+    finally:
+        for worker in workers:
+            worker.process.kill()
+            worker.process.wait()
+
+
+def start(command: list[str], peer: Peer, threads: int) -> Worker | None:
+    """A system's process after its first translation, and the memory it had after a batch of 32."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else ours would be compiled anew each time, the others not
+    times: list[float] = []
+    with tempfile.TemporaryFile("w+") as complaints:
+        while True:
+            begin = time.perf_counter()
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, text=True, env=environment
+            )
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            times.append(time.perf_counter() - begin)
+            if not line or len(times) > STARTS:
+                break
+            process.kill()
+            process.wait()
+            time.sleep(QUIET)
+        worker = Worker(peer, process, start_up=statistics.median(times[1:] or times))
+        found = worker.ask(Task(32, 1), seconds=0, warm=False) if line else {}
+        if "seconds" in found:
+            worker.memory = found["memory"]
+            return worker
+        process.kill()
+        process.wait()
+        complaints.seek(0)
+        tell(f"{peer.title} does not start: {found.get('error', '')} {complaints.read()[-500:]}")
+        return None
+
+
+def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
+    """Every task with every system, the systems taking turns."""
+    for task in tasks:
+        tell(f"{task}")
+        present = [worker for worker in workers if fits(worker, task, limits)]
+        for _ in range(limits.rounds):
+            for worker in present:
+                spent = worker.seconds.get(task, [])
+                if task in worker.skipped or enough(spent):
+                    continue
+                time.sleep(QUIET)
+                warm = min(spent) < SHORT if spent else worker.expected(task) < LONG
+                found = worker.ask(task, seconds=limits.seconds, warm=warm)
+                if "error" in found:
+                    worker.skipped[task] = found["error"]
+                    continue
+                worker.seconds.setdefault(task, []).extend(found["seconds"])
+
+
+def enough(spent: list[float]) -> bool:
+    """Whether no more calls are wanted, because they are long."""
+    return bool(spent) and (min(spent) > VERY_LONG or (min(spent) > LONG and len(spent) > 1))
+
+
+def fits(worker: Worker, task: Task, limits: Limits) -> bool:
+    """Whether a system shall do a task; if not, why is noted."""
+    expected = worker.expected(task)
+    if task.beam > worker.peer.most_beams:
+        worker.skipped[task] = "it has no beam search"
+    elif expected > limits.longest:
+        worker.skipped[task] = f"a call would take about {expected:.0f} s"
+    return task not in worker.skipped
+
+
+def tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+# ---------------------------------------------------------------------- telling
+
+
+def ours(workers: list[Worker], peer: Peer) -> Worker | None:
+    """The system that another is compared with: our native engine, with a shortlist where the other has one."""
+    native = {worker.peer.listed: worker for worker in workers if worker.peer.family.startswith("Heedful native")}
+    return native.get(peer.listed, native.get(False))
+
+
+def table(workers: list[Worker], tasks: list[Task]) -> str:
+    """One row a task and system; ratios last."""
+    lines = [
+        "| task | system | tokens/s | ms a call, median | 99th of 100 | calls | first translation, s | memory, MiB "
+        "| Heedful is |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for task in tasks:
+        for worker in (worker for worker in workers if worker.seconds.get(task)):
+            times, median = sorted(worker.seconds[task]), worker.median(task)
+            slow = times[min(len(times) - 1, int(0.99 * len(times)))]
+            lines.append(
+                f"| {task} | {worker.peer.title} | {task.batch * TARGET / median:,.0f} | {median * 1e3:,.1f} "
+                f"| {slow * 1e3:,.1f} | {len(times)} | {worker.start_up:.2f} | {worker.memory / 2**20:,.0f} "
+                f"| {ratio(median, ours(workers, worker.peer), task)} |"
+            )
+    return "\n".join(lines)
+
+
+def comparison(workers: list[Worker], tasks: list[Task]) -> str:
+    """How many times as fast ours is as each family of systems, at the best of its settings."""
+    others = {worker.peer.family: worker.peer for worker in workers if ours(workers, worker.peer) is not worker}
+    lines = [f"| task | {' | '.join(others)} |", "|---|" + "---:|" * len(others)]
+    for task in tasks:
+        cells = []
+        for family, peer in others.items():
+            best = min((w.median(task) for w in workers if w.peer.family == family and w.seconds.get(task)), default=0)
+            cells.append(ratio(best, ours(workers, peer), task))
+        lines.append(f"| {task} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def ratio(seconds: float, ours: Worker | None, task: Task) -> str:
+    return f"{seconds / ours.median(task):.2f}×" if seconds and ours and ours.seconds.get(task) else "–"
+
+
+def left_out(workers: list[Worker], tasks: list[Task]) -> str:
+    """What was not measured, and why."""
+    lines = []
+    for task in tasks:
+        reasons = [f"{worker.peer.title} ({worker.skipped[task]})" for worker in workers if task in worker.skipped]
+        if reasons:
+            lines.append(f"- {task}, not measured: {', '.join(reasons)}")
+    return "\n".join(lines)
+
+
+def read_all(folder: Path) -> None:
+    """Read every file once, so that all processes find them in memory."""
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        path.read_bytes()
+
+
+def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits: Limits) -> str:
+    """Make the models, measure all systems that were asked for and are installed, and tell."""
+    known, threads = all_peers(chosen.threads), chosen.threads
+    if unknown := set(chosen.systems) - {*known, "all"}:
+        raise SystemExit(f"there is no {', '.join(sorted(unknown))}; choose from all, {', '.join(known)}")
+    asked = {name: peer for name, peer in known.items() if name in chosen.systems or chosen.systems == ["all"]}
+    peers = {name: peer for name, peer in asked.items() if installed(peer) or (name == "bergamot" and chosen.bergamot)}
+    absent = [asked[name].title for name in asked if name not in peers]
+    before = os.getloadavg()[0]
+    make_models(folder, config, peers)
+    read_all(folder)
+    with workers_of(folder, peers, threads, chosen.bergamot or sys.executable) as workers:
+        measure(workers, tasks, limits)
+        told = [
+            f"- peers: {', '.join(packages())}\n- {threads} threads for each system; load {before:.1f} before\n"
+            f"- {limits.rounds} turns of {limits.seconds} s; two calls where one takes over {LONG:.0f} s, "
+            f"one where it takes over {VERY_LONG:.0f} s",
+            table(workers, tasks),
+            "How many times as fast Heedful is as the best setting of each, with a shortlist where the other has its "
+            "map:",
+            comparison(workers, tasks),
+            left_out(workers, tasks),
+            f"Not installed: {'; '.join(absent)}." if absent else "",
+        ]
+    return "\n\n".join(part for part in told if part)
+
+
+def packages() -> Iterator[str]:
+    """The versions of the peers that are installed."""
+    for name in ("ctranslate2", "transformers", "openvino", "optimum-intel"):
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"

@@ -1,0 +1,158 @@
+"""The models that `translate_cpu.py` compares: one shape with random weights, in the format of every system.
+
+Sentences and shortlist are drawn by Zipf's law, so that there are as many candidates as newstest2014 had with one that
+was learned from 1.2 million pairs: 3,100 of 32,000 words for a sentence of 28 tokens (there 3,170), 10,000 for 16
+together (10,800), 12,500 for 32 (14,500). Our engine looks at the candidates of each sentence, CTranslate2 at those of
+a whole batch. Its vocabulary map is the same list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.speed.bergamot_model import make_bergamot
+from benchmarks.speed.train_speed import TorchTransformer, marian
+from benchmarks.speed.translate_cpu_systems import BOS, EOS, FIRST, PAD, SOURCE
+from heedful.build_model import build_model
+from heedful.config import Config, TokenizerConfig
+from heedful.config_loading import to_mapping
+from heedful.errors import ConfigError
+from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.model_dir import save_model
+from heedful.model_dir.shortlist import Shortlist, save_shortlist
+from heedful.native import NativeEngine
+from heedful.text.tokenizer import train_tokenizer
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "data"
+FREQUENT, PER_TOKEN = 1000, 100
+
+
+def make_models(folder: Path, config: Config, systems: Iterable[str]) -> None:
+    """All files that these systems need, except those that are there."""
+    vocabulary = config.model.source_vocab_size
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sources.json").write_text(json.dumps(sentences(512, vocabulary)), encoding="utf-8")
+    shape = json.dumps(to_mapping(config))
+    if (folder / "config.json").exists() and (folder / "config.json").read_text(encoding="utf-8") != shape:
+        raise SystemExit(f"{folder} holds models of another shape; name another directory")
+    (folder / "config.json").write_text(shape, encoding="utf-8")
+    makers: dict[str, Callable[[Path], None]] = {
+        "model": lambda place: ours(place, config),
+        "listed": lambda place: with_shortlist(folder / "model", place, random_shortlist(vocabulary)),
+        "ctranslate2-int8": lambda place: for_ctranslate2(folder / "listed", place, "int8"),
+        "ctranslate2-float32": lambda place: for_ctranslate2(folder / "listed", place, "float32"),
+        "marian": lambda place: for_transformers(place, config),
+        "openvino-int8": lambda place: for_openvino(folder / "marian", place, eight_bits=True),
+        "openvino-float32": lambda place: for_openvino(folder / "marian", place, eight_bits=False),
+        "bergamot": lambda place: make_bergamot(place, config),
+        "torch.safetensors": lambda place: for_torch(place, config),
+    }
+    needed = {"model", "listed"}
+    for name in systems:
+        needed |= {made for made in makers if name.startswith(made)}
+        needed |= {"marian"} if name.startswith("openvino") else set()
+        needed |= {"torch.safetensors"} if name == "naive" else set()
+    for name, make in makers.items():
+        if name in needed and not (folder / name).exists():
+            make(folder / name)
+
+
+def zipf(count: int, *, offset: float, power: float) -> np.ndarray:
+    """Shares of words by their rank."""
+    shares = 1 / (np.arange(count) + offset) ** power
+    return np.asarray(shares / shares.sum())
+
+
+def sentences(count: int, vocabulary: int) -> list[list[int]]:
+    """Sentences of SOURCE tokens, the end included; frequent words come often."""
+    random = np.random.default_rng(1)
+    shares = zipf(vocabulary - FIRST, offset=2, power=1)
+    words = FIRST + random.choice(vocabulary - FIRST, (count, SOURCE - 1), p=shares)
+    return [[*row, EOS] for row in words.tolist()]
+
+
+def random_shortlist(vocabulary: int) -> Shortlist:
+    """FREQUENT words always, and PER_TOKEN of the others for every source token, the more frequent more often."""
+    random = np.random.default_rng(2)
+    shares = zipf(vocabulary - FIRST, offset=6000, power=4)[FREQUENT:]
+    bounds = np.cumsum(shares / shares.sum())[:-1]
+    targets = FIRST + FREQUENT + np.searchsorted(bounds, random.random((vocabulary, PER_TOKEN)))
+    lists = [np.unique(row) for row in targets]
+    return Shortlist(
+        starts=np.append(0, np.cumsum([len(row) for row in lists])).astype(np.int64),
+        targets=np.concatenate(lists).astype(np.int32),
+        always=np.arange(EOS, FIRST + FREQUENT, dtype=np.int32),
+        settings={"per_token": PER_TOKEN, "frequent": FREQUENT},
+    )
+
+
+# ---------------------------------------------------------------------- one format each
+
+
+def ours(place: Path, config: Config) -> None:
+    """A model directory, and beside its weights those of the native engine."""
+    sides = [(EXAMPLES / name).read_text(encoding="utf-8").splitlines()[:3000] for name in ("tatoeba.en", "tatoeba.de")]
+    tokenizer = train_tokenizer(zip(*sides, strict=True), TokenizerConfig(vocab_size=1000))
+    torch.manual_seed(1)
+    save_model(place, weights=build_model(config.model), config=config, tokenizer=tokenizer)
+    convert(place)
+
+
+def with_shortlist(model: Path, place: Path, shortlist: Shortlist) -> None:
+    """The same model with a shortlist."""
+    shutil.copytree(model, place)
+    save_shortlist(place, shortlist)
+    convert(place)
+
+
+def convert(place: Path) -> None:
+    """Put the native engine's weights beside the others, as its first use does; where it is not compiled, nothing."""
+    with contextlib.suppress(ConfigError):
+        NativeEngine.load(place).close()
+
+
+def for_ctranslate2(model: Path, place: Path, quantization: str) -> None:
+    """Our export; its map is written anew, since the tokenizer here knows few of the words."""
+    export_ctranslate2(model, place, quantization=quantization)
+    names = json.loads((place / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    shortlist = random_shortlist(len(names))
+
+    def joined(tokens: np.ndarray) -> str:
+        return " ".join(names[token] for token in tokens.tolist())
+
+    lines = ["\t" + joined(shortlist.always)]
+    lines += [f"{names[token]}\t{joined(shortlist.of(token))}" for token in range(FIRST, len(names))]
+    (place / "vmap.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def for_transformers(place: Path, config: Config) -> None:
+    """Marian of the same shape."""
+    torch.manual_seed(1)
+    model = marian(config, PAD)
+    model.generation_config.forced_eos_token_id = None  # type: ignore[union-attr]
+    model.config.eos_token_id, model.config.bos_token_id = EOS, BOS  # type: ignore[union-attr]
+    model.save_pretrained(place)  # type: ignore[operator]
+
+
+def for_openvino(model: Path, place: Path, *, eight_bits: bool) -> None:
+    """What OpenVINO reads, made by optimum-intel; it tells a lot while it works."""
+    from optimum.intel import OVModelForSeq2SeqLM
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        OVModelForSeq2SeqLM.from_pretrained(model, export=True, load_in_8bit=eight_bits).save_pretrained(place)
+
+
+def for_torch(place: Path, config: Config) -> None:
+    """`nn.Transformer` of the same shape."""
+    from safetensors.torch import save_model as save_weights
+
+    torch.manual_seed(1)
+    save_weights(TorchTransformer(config), str(place))
