@@ -31,6 +31,7 @@ from heedful.paper.figures import (
 )
 from heedful.paper.figures.registry import WORDS, Runs, choose_figures, draw_figures
 from heedful.paper.plot_style import new_figure, save, styled
+from heedful.paper.synthetic_tasks import FIRST_DIGIT, small_config
 from heedful.text.tokenizer import train_tokenizer
 
 # ---- fonts and words -------------------------------------------------------------------------------------------------
@@ -172,19 +173,6 @@ def test_only_batch_norm_mixes_sentences_and_only_careless_ones_see_padding() ->
     assert min(mixed) > 0
 
 
-def test_batches_of_like_length_are_padded_and_sorted() -> None:
-    batch = norm_training.sorting_batch(random.Random(3))
-    lengths = (batch.source_segments > 0).sum(dim=1)
-    assert 0 < int(lengths.max() - lengths.min()) <= norm_training.SPREAD
-    for source, wanted, given, length in zip(
-        batch.source, batch.target_output, batch.target_input, lengths.tolist(), strict=True
-    ):
-        digits = source[: length - 1].tolist()
-        assert wanted.tolist()[:length] == [*sorted(digits), norm_training.EOS_ID]
-        assert given.tolist()[:length] == [norm_training.BOS_ID, *sorted(digits)]
-        assert not wanted[length:].any() and not source[length:].any()
-
-
 def test_only_batch_norm_differs_between_training_and_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(norm_training, "VALID_BATCHES", 1)
     told: list[str] = []
@@ -210,10 +198,10 @@ def test_only_batch_norm_differs_between_training_and_evaluation(monkeypatch: py
 def test_only_batch_norm_in_training_mode_is_told_of_later_tokens(norm: str) -> None:
     """Why its training loss is no fair comparison: statistics of whole targets go past the causal mask."""
     torch.manual_seed(1)
-    model = build_model(norm_training.model_config(norm))
+    model = build_model(small_config(norm=norm))
     batch = norm_training.sorting_batch(random.Random(1))
     later = batch.target_input.clone()
-    later[0, 2] = norm_training.FIRST_DIGIT + (later[0, 2] - norm_training.FIRST_DIGIT + 1) % 10
+    later[0, 2] = FIRST_DIGIT + (later[0, 2] - FIRST_DIGIT + 1) % 10
     for is_training in (True, False):
         model.train(is_training)
         first, other = (
@@ -224,7 +212,7 @@ def test_only_batch_norm_in_training_mode_is_told_of_later_tokens(norm: str) -> 
 
 
 def test_looking_at_valid_leaves_running_statistics_alone() -> None:
-    model = build_model(norm_training.model_config("batch"))
+    model = build_model(small_config(norm="batch"))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     norm_training.valid_loss(model, [norm_training.sorting_batch(random.Random(1))], training_mode=True)
     assert before

@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from heedful.build_model import build_model
-from heedful.config import ModelConfig, TrainingConfig
-from heedful.config_loading import from_mapping
+from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.paper.plot_style import in_language, new_figure
+from heedful.paper.synthetic_tasks import SyntheticTraining, draw_digits, make_batch, small_config
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.schedule import Schedule
 from heedful.training.step import TrainingStep
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 NORMS = ("layer", "rms", "batch")
 STEPS, LOOKS, SEED = 500, 25, 1
 PAIRS_PER_BATCH, VALID_BATCHES = 12, 8
-SHORTEST, LONGEST, SPREAD = 2, 20, 3
-PAD_ID, BOS_ID, EOS_ID, FIRST_DIGIT = 0, 1, 2, 3
-VOCAB_SIZE, D_MODEL = 13, 64
+D_MODEL = 64
+TASK = SyntheticTraining(task="sort", min_length=2, max_length=20, length_spread=3, pairs_per_batch=PAIRS_PER_BATCH)
 
 WORDS = {
     "layer": ("LayerNorm", "LayerNorm"),
@@ -69,29 +68,9 @@ class Curves:
     """In evaluation mode: what a user of the model would get."""
 
 
-def sorting_batch(drawn: random.Random, num_pairs: int = PAIRS_PER_BATCH) -> Batch:
-    """Digits and the same digits in order, one pair a row, of like length, padded to the longest."""
-    most = drawn.randint(SHORTEST, LONGEST)
-    lengths = [drawn.randint(max(SHORTEST, most - SPREAD), most) for _ in range(num_pairs)]
-    sources = [[drawn.randrange(10) for _ in range(length)] for length in lengths]
-    width = max(map(len, sources)) + 1
-
-    def rows(sentences: list[list[int]]) -> torch.Tensor:
-        return torch.tensor([[*ids, *[PAD_ID] * (width - len(ids))] for ids in sentences])
-
-    digits = [[FIRST_DIGIT + digit for digit in source] for source in sources]
-    source = rows([[*ids, EOS_ID] for ids in digits])
-    target_output = rows([[*sorted(ids), EOS_ID] for ids in digits])
-    target_input = rows([[BOS_ID, *sorted(ids)] for ids in digits])
-    segments, positions = (source != PAD_ID).long(), torch.arange(width).expand_as(source).contiguous()
-    return Batch(source, segments, positions, target_input, target_output, segments, positions)
-
-
-def model_config(norm: str) -> ModelConfig:
-    """The small model, with this norm where the paper has LayerNorm."""
-    sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE, "d_model": D_MODEL, "d_ff": 2 * D_MODEL}
-    depth = {"num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
-    return from_mapping(ModelConfig, {**sizes, **depth, "dropout": 0.0, "norm": norm})
+def sorting_batch(generator: random.Random) -> Batch:
+    """Digits and the same digits in order, one pair a row, of similar length, padded to the longest."""
+    return make_batch(TASK.task, draw_digits(generator, TASK))
 
 
 @torch.no_grad()
@@ -113,7 +92,7 @@ def valid_loss(model: nn.Module, batches: list[Batch], *, training_mode: bool) -
 def train_norm(norm: str, *, steps: int, device: torch.device, seed: int = SEED, tell: Tell | None = None) -> Curves:
     """Train the small model with one norm; data and initial weights depend on the seed alone."""
     torch.manual_seed(seed)
-    model = build_model(model_config(norm)).to(device)
+    model = build_model(small_config(norm=norm)).to(device)
     config = TrainingConfig(
         steps=steps, warmup_steps=max(1, steps // 6), learning_rate=2e-3, schedule="cosine", label_smoothing=0.0,
         clip_norm=1.0, compile=False, precision="fp32",

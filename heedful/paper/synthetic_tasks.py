@@ -1,0 +1,177 @@
+"""Synthetic tasks on digits (copy, reverse, sort): batches, a short training loop, and accuracy by length."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.build_model import Model, build_model
+from heedful.config import DecodingConfig, ModelConfig, TrainingConfig
+from heedful.config_loading import from_mapping
+from heedful.data.batch import Batch
+from heedful.decoding.constraints import SpecialTokens
+from heedful.decoding.greedy import search
+from heedful.training.schedule import Schedule
+from heedful.training.step import TrainingStep
+
+PAD_ID, BOS_ID, EOS_ID, FIRST_DIGIT = 0, 1, 2, 3
+VOCAB_SIZE = FIRST_DIGIT + 10
+SPECIAL = SpecialTokens(bos_id=BOS_ID, eos_id=EOS_ID, pad_id=PAD_ID)
+
+TASKS: dict[str, Callable[[Sequence[int]], list[int]]] = {
+    "copy": lambda digits: list(digits),
+    "reverse": lambda digits: list(reversed(digits)),
+    "sort": sorted,
+}
+"""Name of a task -> the target of a source of digits."""
+
+ReportProgress = Callable[[str, int, int | None], None]
+"""(what is being trained, updates done since the last call, all updates)."""
+
+
+@dataclass(frozen=True)
+class SyntheticTraining:
+    """How a small model is trained on a task. Everything depends on the seed alone."""
+
+    task: str = "copy"
+    steps: int = 500
+    seed: int = 1
+    min_length: int = 1
+    max_length: int = 20
+    length_spread: int = 3
+    """The pairs of a batch differ in length by at most this."""
+    pairs_per_batch: int = 32
+    learning_rate: float = 2e-3
+
+
+@dataclass
+class TrainedModel:
+    """A trained model and its training losses (nats a token), one for each update."""
+
+    model: Model
+    losses: list[float] = field(default_factory=list)
+
+
+def small_config(**changes: Any) -> ModelConfig:
+    """A Transformer of two layers with d_model 64 over digits, with the given fields changed."""
+    defaults = {
+        "source_vocab_size": VOCAB_SIZE,
+        "target_vocab_size": VOCAB_SIZE,
+        "d_model": 64,
+        "d_ff": 128,
+        "num_heads": 4,
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "dropout": 0.0,
+    }
+    return from_mapping(ModelConfig, {**defaults, **changes})
+
+
+def draw_digits(generator: random.Random, settings: SyntheticTraining) -> list[list[int]]:
+    """The sources of one batch: digits, all of similar length."""
+    longest = generator.randint(settings.min_length, settings.max_length)
+    shortest = max(settings.min_length, longest - settings.length_spread)
+    lengths = [generator.randint(shortest, longest) for _ in range(settings.pairs_per_batch)]
+    return [[generator.randrange(10) for _ in range(length)] for length in lengths]
+
+
+def make_batch(task: str, sources: Sequence[Sequence[int]]) -> Batch:
+    """One pair a row, padded to the longest source, each side with its special tokens."""
+    width = max(map(len, sources)) + 1
+    targets = [TASKS[task](source) for source in sources]
+
+    def rows(digits: Sequence[Sequence[int]], before: list[int], after: list[int]) -> Tensor:
+        ids = [[*before, *(FIRST_DIGIT + digit for digit in row), *after] for row in digits]
+        return torch.tensor([[*row, *[PAD_ID] * (width - len(row))] for row in ids])
+
+    source = rows(sources, [], [EOS_ID])
+    segments = (source != PAD_ID).long()
+    positions = torch.arange(width).expand_as(source).contiguous()
+    target_input, target_output = rows(targets, [BOS_ID], []), rows(targets, [], [EOS_ID])
+    return Batch(source, segments, positions, target_input, target_output, segments, positions)
+
+
+def train_on_task(
+    config: ModelConfig,
+    settings: SyntheticTraining,
+    *,
+    device: torch.device | None = None,
+    report: ReportProgress | None = None,
+    name: str = "",
+) -> TrainedModel:
+    """Train a new model; initial weights and data depend on the seed alone."""
+    device = device or torch.device("cpu")
+    torch.manual_seed(settings.seed)
+    model = build_model(config).to(device)
+    training = TrainingConfig(
+        steps=settings.steps,
+        warmup_steps=max(1, settings.steps // 6),
+        learning_rate=settings.learning_rate,
+        schedule="cosine",
+        label_smoothing=0.0,
+        clip_norm=1.0,
+        compile=False,
+        precision="fp32",
+    )
+    update, schedule = TrainingStep(model, training, device), Schedule(training, config.d_model)
+    generator = random.Random(settings.seed)
+    trained = TrainedModel(model)
+    model.train()
+    for step in range(1, settings.steps + 1):
+        batch = make_batch(settings.task, draw_digits(generator, settings))
+        result = update(batch, batch.num_tokens, schedule.rate(step, (step - 1) / settings.steps))
+        trained.losses.append(result.loss_sum.item() / batch.num_tokens)
+        if report is not None:
+            report(name or settings.task, 1, settings.steps)
+    model.eval()
+    return trained
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Greedy search on sources of one length."""
+
+    length: int
+    exact: float
+    """Share of outputs that are right from the first to the last token."""
+    tokens: float
+    """Share of target tokens, the end token included, that are right at their place."""
+
+
+@torch.inference_mode()
+def accuracy(
+    model: Model, task: str, length: int, *, num_pairs: int = 100, seed: int = 0, device: torch.device | None = None
+) -> Accuracy:
+    """Translate new sources of one length by greedy search and compare with the right targets."""
+    generator = random.Random(f"{seed} {length}")
+    sources = [[generator.randrange(10) for _ in range(length)] for _ in range(num_pairs)]
+    batch = make_batch(task, sources).to(device or torch.device("cpu"))
+    hypotheses = search(
+        model,
+        batch.source,
+        batch.source_segments > 0,
+        DecodingConfig(method="greedy"),
+        SPECIAL,
+        max_lengths=[length + 5] * num_pairs,
+    )
+    right_tokens = right_rows = 0
+    for (best, *_), target in zip(hypotheses, batch.target_output.tolist(), strict=True):
+        right_rows += best.tokens == target
+        right_tokens += sum(ours == theirs for ours, theirs in zip(best.tokens, target, strict=False))
+    return Accuracy(length, right_rows / num_pairs, right_tokens / (num_pairs * (length + 1)))
+
+
+def token_loss(model: nn.Module, task: str, sources: Sequence[Sequence[int]]) -> float:
+    """Mean negative log-likelihood of a target token (nats) under teacher forcing."""
+    from heedful.training.loss import smoothed_cross_entropy
+
+    batch = make_batch(task, sources)
+    with torch.inference_mode():
+        logits = model(*batch.inputs)
+        loss = smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=0.0)
+    return float(loss.loss_sum / loss.num_tokens)
