@@ -1,4 +1,4 @@
-"""Fill the figures and examples into the card of the model in the box: docs/bundled-model.md, its Chinese twin, and its README.
+"""Fill the figures and examples into the card of the bundled model: docs/bundled-model.md, its Chinese twin, and its README.
 
     python .ci/bundled_model_page.py              # write all of them
     python .ci/bundled_model_page.py docs/bundled-model.md  # print one of them as it should be
@@ -27,8 +27,8 @@ from heedful.model_dir import files as model_files  # noqa: E402
 from heedful.model_dir.files import CARD, CHECKSUMS, sha256  # noqa: E402
 from heedful.model_dir.save_load import read_record  # noqa: E402
 
-PAGES = {"en": ROOT / "docs" / "box.md", "zh": ROOT / "docs" / "box.zh-CN.md"}
-BOX = ROOT / "heedful" / "bundled" / "en-de-zh"
+PAGES = {"en": ROOT / "docs" / "bundled-model.md", "zh": ROOT / "docs" / "bundled-model.zh-CN.md"}
+BUNDLED = ROOT / "heedful" / "bundled" / "en-de-zh"
 Results = dict[str, Any]
 
 
@@ -77,7 +77,7 @@ def filled(lang: str) -> str:
 
 def card() -> str:
     """The README of the model: front matter, the English page, the Chinese one, without links that lead nowhere there."""
-    config, details, _ = model_files.steady(BOX, read_record)
+    config, details, _ = model_files.steady(BUNDLED, read_record)
     front = model_card(config, details, details.get("scores") or []).split("---\n")[1]
     pages = []
     for lang in PAGES:
@@ -106,24 +106,24 @@ def write_scores() -> None:
     """Put the scores into the configuration of the bundled model."""
     if (newest := newest_figures("bundled_model")) is None:
         return
-    path = BOX / model_files.CONFIG
+    path = BUNDLED / model_files.CONFIG
     record = json.loads(path.read_text(encoding="utf-8"))
-    record["details"]["scores"] = scores(newest[1], sha256(BOX / "model.safetensors"))
+    record["details"]["scores"] = scores(newest[1], sha256(BUNDLED / "model.safetensors"))
     path.write_text(model_files.to_json(record), encoding="utf-8")
     list_file(model_files.CONFIG)
 
 
 def write_card() -> None:
     """Put the card in its place."""
-    (BOX / CARD).write_text(card(), encoding="utf-8")
+    (BUNDLED / CARD).write_text(card(), encoding="utf-8")
     list_file(CARD)
 
 
 def list_file(name: str) -> None:
     """Put the size and the checksum of a file into the list of checksums."""
-    listed = json.loads((BOX / CHECKSUMS).read_text(encoding="utf-8"))
-    listed["files"][name] = {"size": (BOX / name).stat().st_size, "sha256": sha256(BOX / name)}
-    (BOX / CHECKSUMS).write_text(model_files.to_json(listed), encoding="utf-8")
+    listed = json.loads((BUNDLED / CHECKSUMS).read_text(encoding="utf-8"))
+    listed["files"][name] = {"size": (BUNDLED / name).stat().st_size, "sha256": sha256(BUNDLED / name)}
+    (BUNDLED / CHECKSUMS).write_text(model_files.to_json(listed), encoding="utf-8")
 
 
 def main() -> None:
@@ -135,7 +135,7 @@ def main() -> None:
         return
     for lang, page in PAGES.items():
         page.write_text(filled(lang), encoding="utf-8")
-    if BOX.is_dir():
+    if BUNDLED.is_dir():
         write_scores()
         write_card()
 

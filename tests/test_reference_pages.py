@@ -95,4 +95,4 @@ def test_the_python_of_the_page_runs() -> None:
 def test_the_page_of_the_model_directory_names_every_file_and_key() -> None:
     for name in (*files.KNOWN, files.CHECKSUMS, files.SAVING, files.SAVED, *KEYS, files.FORMAT):
         assert re.search(rf"`{re.escape(name)}/?`", MODEL_DIRECTORY), name
-    assert f"a whole number, now {files.FORMAT_VERSION}" in MODEL_DIRECTORY
+    assert f"an integer, currently {files.FORMAT_VERSION}" in MODEL_DIRECTORY
