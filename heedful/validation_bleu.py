@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from heedful.data.prepare import Prepared
-    from heedful.decoding.engines.interface import Engine
+    from heedful.decoding.engines import Engine
     from heedful.decoding.translator import Translator
     from heedful.evaluation.score import Score
     from heedful.text.preflight import TrainingPair
@@ -240,7 +240,7 @@ def compare_with_int8(
 
     A warning says so if int8 loses.
     """
-    from heedful.decoding.engines.auto import is_native
+    from heedful.decoding.engines.loading import is_native
     from heedful.decoding.engines.native_engine import load_native
     from heedful.native import available
 

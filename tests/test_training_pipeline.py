@@ -195,7 +195,7 @@ def test_without_the_native_engine_torch_is_scored_and_named(
 ) -> None:
     missing = Availability("the native engine was not compiled", usable=False)
     monkeypatch.setattr("heedful.native.available", lambda: missing)
-    monkeypatch.setattr("heedful.decoding.engines.auto.available", lambda: missing)
+    monkeypatch.setattr("heedful.decoding.engines.loading.available", lambda: missing)
     test = write_pairs(folder, "test", 12, seed=7)
     result = training_pipeline.train(request_for(folder, tmp_path / "out", data__test=[test], training__steps=4))
     told = capsys.readouterr().err

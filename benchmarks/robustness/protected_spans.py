@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.common.run_metadata import public, run_metadata
 from heedful import Translator
-from heedful.decoding.engines.interface import Job, Outcome
+from heedful.decoding.engines import Job, Outcome
 from heedful.decoding.span_masking import FORMS
 from heedful.evaluation.score import score
 from heedful.text.protected_spans import find_spans

@@ -101,7 +101,7 @@ def readable(*, fast: bool) -> Callable[[Path, int], Run]:
     """Our engine that does everything; not fast, a sentence is computed in a batch of sixteen whatever its mates."""
 
     def load(folder: Path, threads: int) -> Run:
-        from heedful.decoding.engines.interface import Job
+        from heedful.decoding.engines import Job
         from heedful.decoding.engines.torch_engine import TorchEngine
         from heedful.model_dir import load_model
 

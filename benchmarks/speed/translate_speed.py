@@ -50,7 +50,7 @@ from heedful.config_loading import settle
 from heedful.decoding.cuda_graph.scheduler import Scheduler
 from heedful.decoding.cuda_graph.search import CudaGraphSearch
 from heedful.decoding.cuda_graph.search_state import Capacity
-from heedful.decoding.engines.interface import Job
+from heedful.decoding.engines import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.model.transformer import Transformer
 from heedful.model_card import versions

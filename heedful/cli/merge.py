@@ -30,7 +30,7 @@ def merge(
     """
     refuse_no_place(output)
     refuse_same_file(output, input_file)
-    from heedful.decoding.files.merge_shards import merge_shards
+    from heedful.decoding.files.shards import merge_shards
     from heedful.training.logging import ConsoleReporter
 
     console = ConsoleReporter()

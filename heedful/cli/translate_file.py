@@ -16,7 +16,7 @@ from heedful.text.compression import is_compressed
 
 if TYPE_CHECKING:
     from heedful.decoding.files.job import Task
-    from heedful.decoding.files.manifest import Record
+    from heedful.decoding.files.resumable_output import Record
     from heedful.decoding.files.translate_file import Step
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -63,8 +63,7 @@ def is_bulk(input_file: str | None, output: Path | None) -> bool:
 def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) -> None:
     """Translate a file, or one shard of it, into a file; go on where an earlier run of the same was stopped."""
     from heedful.decoding.files.devices import choose_places, device_kind, most_of_use
-    from heedful.decoding.files.manifest import Made, load_record
-    from heedful.decoding.files.resumable_output import partial_of, record_of
+    from heedful.decoding.files.resumable_output import Made, load_record, partial_of, record_of
     from heedful.decoding.files.shards import parse_shard
     from heedful.decoding.files.translate_file import portion_sizes, translate_file
 

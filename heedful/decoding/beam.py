@@ -23,7 +23,7 @@ from torch import Tensor
 
 from heedful.config import DecodingConfig
 from heedful.decoding.constraints import Rule, SpecialTokens, allowed_log_probs, make_constraints
-from heedful.decoding.decode_loop import read_hypothesis
+from heedful.decoding.greedy import read_hypothesis
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search_types import Hypothesis, length_penalty

@@ -1,17 +1,88 @@
-"""Greedy search: always the most likely next token."""
+"""Greedy search, and the loop it shares with sampling: extend every row by one chosen token a step until it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.constraints import Rule, SpecialTokens
-from heedful.decoding.decode_loop import rollout
+from heedful.decoding.constraints import Rule, SpecialTokens, allowed_log_probs, make_constraints
 from heedful.model.seq2seq import Seq2Seq
-from heedful.search_types import Hypothesis
+from heedful.search_types import Hypothesis, length_penalty
 from heedful.tensor_types import Bool, Float, Int
+
+Choose = Callable[[Tensor, int, Tensor], Tensor]
+"""(log-probabilities (R, V), step, numbers of the sentences still open (b,)) -> the next token of each row (R,)."""
+
+
+@torch.inference_mode()
+def rollout(
+    model: Seq2Seq,
+    source: Int[Tensor, "B S"],
+    source_mask: Bool[Tensor, "B S"],
+    config: DecodingConfig,
+    special: SpecialTokens,
+    *,
+    max_lengths: Sequence[int],
+    prefix: Sequence[Sequence[int]] | None,
+    forbidden: Sequence[Sequence[int]] | None,
+    rule: Rule | None,
+    num_rows: int,
+    choose: Choose,
+) -> list[list[Hypothesis]]:
+    """`num_rows` independent hypotheses for every sentence, which leaves the batch when all of them have ended.
+
+    With `config.batch_invariant`, none leaves before the last has ended, so that shapes do not depend on batch mates.
+    """
+    device, num_sentences, num_steps = source.device, source.shape[0], max(max_lengths) + 1
+    constraints = make_constraints(
+        config, special, max_lengths=max_lengths, prefix=prefix, forbidden=forbidden, rule=rule, device=device
+    )
+    state = model.start(model.encode(source, source_mask), num_beams=num_rows, max_length=num_steps)
+
+    tokens = torch.full((num_sentences, num_rows, num_steps), special.eos_id, device=device)
+    token_log_probs = torch.zeros(num_sentences, num_rows, num_steps, device=device)
+    ended = torch.zeros(num_sentences, num_rows, dtype=torch.bool, device=device)
+    open_sentences = torch.arange(num_sentences, device=device)
+    newest = torch.full((num_sentences * num_rows,), special.bos_id, device=device)
+    for step in range(num_steps):
+        output = model.step(newest, state)
+        history = tokens[open_sentences, :, :step].flatten(0, 1)
+        log_probs = allowed_log_probs(output.logits, history, constraints)
+        newest = choose(log_probs, step, open_sentences)
+        tokens[open_sentences, :, step] = newest.view(-1, num_rows)
+        token_log_probs[open_sentences, :, step] = log_probs.gather(1, newest[:, None]).view(-1, num_rows)
+        ended[open_sentences] |= (newest == special.eos_id).view(-1, num_rows)
+
+        remaining = (~ended[open_sentences].all(dim=1)).nonzero()[:, 0]
+        if len(remaining) == 0:
+            break
+        if not config.batch_invariant and len(remaining) < len(open_sentences):
+            state.select(remaining)
+            constraints, open_sentences = constraints.select(remaining), open_sentences[remaining]
+            newest = newest.view(-1, num_rows)[remaining].flatten()
+
+    return [
+        [read_hypothesis(*row, limit, config, special) for row in zip(ids, values, strict=True)]
+        for ids, values, limit in zip(tokens.tolist(), token_log_probs.tolist(), max_lengths, strict=True)
+    ]
+
+
+def read_hypothesis(
+    tokens: list[int], token_log_probs: list[float], limit: int, config: DecodingConfig, special: SpecialTokens
+) -> Hypothesis:
+    """A hypothesis from one row of tensors: all up to and including the first end token."""
+    length = tokens.index(special.eos_id) + 1
+    log_prob = sum(token_log_probs[:length])
+    return Hypothesis(
+        tokens=tokens[:length],
+        token_log_probs=token_log_probs[:length],
+        log_prob=log_prob,
+        score=log_prob / length_penalty(float(length), config),
+        finished=length <= limit,
+    )
 
 
 def search(

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines.interface import Engine, Job, Outcome
+from heedful.decoding.engines import Engine, Job, Outcome
 from heedful.decoding.text_splitting import is_visible
 from heedful.decoding.tokenizer_cache import Spelling
 from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATED

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heedful.config import DecodingConfig
 from heedful.decoding.constraints import Rule, SpecialTokens
-from heedful.decoding.decode_loop import rollout
+from heedful.decoding.greedy import rollout
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search_types import Hypothesis
 from heedful.tensor_types import Bool, Float, Int

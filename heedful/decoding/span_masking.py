@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines.interface import Job, Outcome
+from heedful.decoding.engines import Job, Outcome
 from heedful.decoding.text_splitting import LINES, VISIBLE, Segment, SplitRule, split_line
 from heedful.decoding.tokenizer_cache import Spelling
 from heedful.search_types import Hypothesis

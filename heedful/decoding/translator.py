@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from heedful.config import DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
-from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome, choose_engine
+from heedful.decoding.engines import Engine, Job, MakeRule, Outcome, choose_engine
 from heedful.decoding.output_checks import Languages, SecondSearch, is_checked
 from heedful.decoding.span_masking import (
     COPIED,
@@ -129,7 +129,7 @@ class Translator:
         where: Any = None
         model: object
         if chosen == "auto":
-            from heedful.decoding.engines.auto import load_auto
+            from heedful.decoding.engines.loading import load_auto
 
             found = load_auto(path, device=device, quantization=quantization, load_torch=partial(torch_engine_of, path))
             if found is not None:
@@ -189,7 +189,7 @@ class Translator:
         return bool(engine.uses_shortlist(config)) if hasattr(engine, "uses_shortlist") else False
 
     def _engine_for(self, config: DecodingConfig) -> Any:
-        from heedful.decoding.engines.auto import Auto
+        from heedful.decoding.engines.loading import Auto
 
         return self.engine.engine_for(config, self.make_rule) if isinstance(self.engine, Auto) else self.engine
 

@@ -190,7 +190,7 @@ def translate(folder: Path, source: Path, out: Path, *, num_best: int, beams: in
     """Translate the lines of a file; each line once, the longest first."""
     from heedful.config import DecodingConfig
     from heedful.decoding.cuda_graph.search import CudaGraphSearch
-    from heedful.decoding.engines.interface import Job
+    from heedful.decoding.engines import Job
 
     lines = source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     model, special, pieces = load_teacher(folder, device)

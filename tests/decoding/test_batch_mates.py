@@ -13,7 +13,7 @@ import torch
 from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.batching import even_width, make_even_batches
-from heedful.decoding.engines.interface import Job, Outcome
+from heedful.decoding.engines import Job, Outcome
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.search_types import SpecialTokens
 

@@ -13,8 +13,7 @@ from table_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of
 
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
-from heedful.decoding.bracket_constraint import LONGEST_RUN, BracketSymbols, make_bracket_rule
-from heedful.decoding.constraints import make_constraints
+from heedful.decoding.constraints import LONGEST_RUN, BracketSymbols, make_bracket_rule, make_constraints
 from heedful.errors import DecodingError
 from heedful.paper.parsing.linearize import WordSymbols, linearise, rebuild
 

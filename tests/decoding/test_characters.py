@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from test_cuda_graph import TINY, found_by
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines.interface import Engine, Job
+from heedful.decoding.engines import Engine, Job
 from heedful.decoding.engines.native_engine import Native
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.translator import Translator

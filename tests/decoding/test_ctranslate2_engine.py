@@ -14,9 +14,8 @@ import torch
 from heedful.config import Config, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.decoding import beam
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.engines import ctranslate2_engine
+from heedful.decoding.engines import Job, ctranslate2_engine
 from heedful.decoding.engines.ctranslate2_engine import CTranslate2Engine, load_engine
-from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.decoding.translator import Translator

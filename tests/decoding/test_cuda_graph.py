@@ -12,7 +12,7 @@ import torch
 
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.cuda_graph.search import CudaGraphSearch, group_by_capacity, unsupported_reason
-from heedful.decoding.engines.interface import Job, MakeRule
+from heedful.decoding.engines import Job, MakeRule
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer

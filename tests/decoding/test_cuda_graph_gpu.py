@@ -14,7 +14,7 @@ from test_characters import byte_jobs, byte_model
 from test_cuda_graph import MODELS, SPECIAL, assert_equal, found_by, make_jobs, make_model
 
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.engines.interface import Job
+from heedful.decoding.engines import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.forced_decoding import force
 from heedful.model.transformer import Transformer

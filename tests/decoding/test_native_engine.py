@@ -133,12 +133,12 @@ def test_auto_is_torch_where_native_cannot_be(tmp_path: Path, monkeypatch: pytes
         Translator.load(tmp_path / "additive", device="cpu", quantization="int8")
     assert not list(tmp_path.glob("additive/native*"))
     model_of(tmp_path / "plain")
-    monkeypatch.setattr("heedful.decoding.engines.auto.has_gpu", lambda: True)
+    monkeypatch.setattr("heedful.decoding.engines.loading.has_gpu", lambda: True)
     assert Translator.load(tmp_path / "plain", device="cpu").engine_for()[0] == "native"
     assert Translator.load(tmp_path / "plain").engine_for()[0] == "torch"
     monkeypatch.undo()
     missing = Availability("it was not compiled", usable=False)
-    for place in ("auto", "native_engine"):
+    for place in ("loading", "native_engine"):
         monkeypatch.setattr(f"heedful.decoding.engines.{place}.available", lambda: missing)
     assert Translator.load(tmp_path / "plain", device="cpu").engine_for()[0] == "torch"
     with pytest.raises(ConfigError, match="not compiled"):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines.interface import Outcome
+from heedful.decoding.engines import Outcome
 from heedful.decoding.span_masking import cells_of, keeps_spans, pieces_of, remasked, restored, split_cells
 from heedful.decoding.text_splitting import Segment, SplitRule, join_text
 from heedful.decoding.translator import Translator

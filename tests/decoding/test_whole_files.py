@@ -21,10 +21,17 @@ from heedful.decoding.files import resumable_output as output_module
 from heedful.decoding.files.devices import Place, choose_places, most_of_use, usable_cores, visible_gpus
 from heedful.decoding.files.job import Task
 from heedful.decoding.files.line_chunks import Sizes, read_portions
-from heedful.decoding.files.manifest import Made, Record, differences, load_record
-from heedful.decoding.files.merge_shards import merge_shards
-from heedful.decoding.files.resumable_output import locked, open_output, partial_of, record_of
-from heedful.decoding.files.shards import WHOLE, Shard, find_shards, parse_shard
+from heedful.decoding.files.resumable_output import (
+    Made,
+    Record,
+    differences,
+    load_record,
+    locked,
+    open_output,
+    partial_of,
+    record_of,
+)
+from heedful.decoding.files.shards import WHOLE, Shard, find_shards, merge_shards, parse_shard
 from heedful.decoding.files.translate_file import Step, portion_sizes, translate_file
 from heedful.decoding.translation import Translation, empty_translation
 from heedful.errors import ConfigError, CorpusError, DecodingError, HeedfulError

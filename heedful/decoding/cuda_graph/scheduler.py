@@ -1,29 +1,150 @@
-"""A search over any number of sentences in a fixed number of slots: who is done leaves, who waits enters.
+"""Continuous batching over a fixed number of slots: finished sentences leave, waiting ones enter.
 
-The host sends step after step and looks at flags that are one step old, so that the device always has work. A sentence
-is computed by itself, whatever stands in the other slots, so none of this has a part in its translation.
+The host launches step after step and reads flags that are one step old, so that the device always has work. Each
+sentence is computed by itself, so its translation does not depend on the other slots.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.cuda_graph.decoder_step import decode_step
-from heedful.decoding.cuda_graph.encode_slots import TOKEN_BUCKETS, SlotEncoder, to_device
-from heedful.decoding.cuda_graph.graph import AsyncFlags, GraphedCallable
+from heedful.decoding.cuda_graph.decoder_step import decode_step, encode, fill_cross_cache
 from heedful.decoding.cuda_graph.packed_weights import PackedWeights
-from heedful.decoding.cuda_graph.search_state import Capacity, make_activations, make_search_state
-from heedful.decoding.engines.interface import Job
+from heedful.decoding.cuda_graph.search_state import Capacity, SearchState, admit, make_activations, make_search_state
+from heedful.decoding.engines import Job
 from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
-from heedful.fused.kernels.decode_constants import NEAR_LIMIT
+from heedful.fused.kernels.decode_constants import NEAR_LIMIT, QUERIES
 from heedful.search_types import Hypothesis, SpecialTokens, length_penalty
+
+
+class GraphedCallable:
+    """`work()`, which neither waits for the device nor allocates, nor does anything when there is nothing to do."""
+
+    def __init__(self, work: Callable[[], None], device: torch.device) -> None:
+        """Record the work, first done once so that its kernels are compiled: let there be nothing to do just now."""
+        self.work, self.graph = work, None
+        if device.type != "cuda":
+            return
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            work()
+        torch.cuda.synchronize(device)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
+            work()
+
+    def __call__(self) -> None:
+        """Do it again."""
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.work()
+
+
+class AsyncFlags:
+    """AsyncFlags that the device sets, seen by the host some steps later without stopping the device."""
+
+    def __init__(self, flags: torch.Tensor, depth: int = 4) -> None:
+        self.flags, self.on_device = flags, flags.is_cuda
+        self.seen = torch.zeros_like(flags, device="cpu", pin_memory=self.on_device)
+        self.events = [torch.cuda.Event() for _ in range(depth)] if self.on_device else []
+
+    def send(self, number: int) -> None:
+        """Start to fetch them as they are after step `number`."""
+        self.seen.copy_(self.flags, non_blocking=True)
+        if self.on_device:
+            self.events[number % len(self.events)].record()
+
+    def after(self, number: int) -> torch.Tensor:
+        """The flags after step `number` or a later one."""
+        if self.on_device:
+            self.events[number % len(self.events)].synchronize()
+        return self.seen
+
+
+TOKEN_BUCKETS = (64, 256, 1024, 4096, 16_384)
+"""Tokens that are read together: as few of these as hold them."""
+
+PADDING_VALUES = (0, 0, -1, 0, -1, 0)
+"""What the sections that are staged hold where there is no token, sentence or tile."""
+
+
+class SlotEncoder:
+    """The encoder for one number of tokens, recorded."""
+
+    def __init__(self, weights: PackedWeights, slots: SearchState, size: int, *, start: int) -> None:
+        """Read up to `size` tokens at a time; every translation begins with the token `start`."""
+        self.slots, self.size, device = slots, size, weights.output.device
+        self.num_sentences = min(slots.room.slots, size)
+        num_tiles = size // QUERIES + self.num_sentences
+        widths = [size, size, size, 3 * num_tiles, self.num_sentences, 4 * self.num_sentences]
+        self.begins = np.cumsum([0, *widths[:-1]])
+        padding = zip(widths, PADDING_VALUES, strict=True)
+        self.nothing = np.concatenate([np.full(width, fill) for width, fill in padding])
+        self.nothing = self.nothing.astype(np.int32)
+        self.staged = torch.from_numpy(self.nothing.copy()).to(device)
+        self.sending = torch.empty_like(self.staged, device="cpu", pin_memory=device.type == "cuda")
+        self.sent = torch.cuda.Event() if device.type == "cuda" else None
+        tokens, positions, places, tiles, numbers, settings = self.staged.split(widths)
+        rows = make_activations(weights, size)
+
+        def work() -> None:
+            encode(weights, rows, tokens, positions, tiles.view(-1, 3))
+            fill_cross_cache(weights, rows, places, slots)
+            admit(slots, numbers, settings, start=start)
+
+        self.replayed = GraphedCallable(work, device)
+
+    def read(self, jobs: Sequence[Job], numbers: Sequence[int], *, min_length: int) -> None:
+        """Let these jobs begin in the slots of these numbers."""
+        if self.sent is not None:
+            self.sent.synchronize()  # what was sent before may still be on its way
+        packed, room = self.sending.numpy(), self.slots.room
+        packed[:] = self.nothing
+        lengths = np.array([len(job.source) for job in jobs])
+        begins, total = np.cumsum(lengths) - lengths, int(lengths.sum())
+        positions = np.arange(total) - np.repeat(begins, lengths)
+        parts = -(-lengths // QUERIES)
+        firsts = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)) * QUERIES
+        tiles = np.stack([np.repeat(begins, parts), np.repeat(lengths, parts), firsts], axis=1)
+        limits = [(job.max_length, min_length, len(job.source), len(job.prefix)) for job in jobs]
+        filled = (
+            np.fromiter(chain.from_iterable(job.source for job in jobs), np.int32, total),
+            positions,
+            np.repeat(np.array(numbers) * room.source, lengths) + positions,
+            tiles.ravel(),
+            np.array(numbers),
+            np.array(limits).ravel(),
+        )
+        for begin, values in zip(self.begins, filled, strict=True):
+            packed[begin : begin + len(values)] = values
+        self.staged.copy_(self.sending, non_blocking=True)
+        if self.sent is not None:
+            self.sent.record()
+        self._force(jobs, numbers)
+        self.replayed()
+
+    def _force(self, jobs: Sequence[Job], numbers: Sequence[int]) -> None:
+        for job, number in zip(jobs, numbers, strict=True):
+            if job.prefix:
+                prefix = torch.tensor(job.prefix, dtype=torch.int32)
+                self.slots.forced[number, : len(prefix)] = prefix.to(self.slots.forced.device)
+
+
+def to_device(numbers: Sequence[int] | Sequence[float], device: torch.device) -> Tensor:
+    """Numbers on the device, sent without waiting."""
+    made = torch.tensor(numbers)
+    return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
+
 
 FREED = 8
 """Waiting sentences enter when one of so many slots is free: reading a few at a time costs more than idle slots."""

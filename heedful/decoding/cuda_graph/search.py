@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.cuda_graph.encode_slots import TOKEN_BUCKETS
 from heedful.decoding.cuda_graph.packed_weights import iter_tensors, pack_weights
-from heedful.decoding.cuda_graph.scheduler import Scheduler
+from heedful.decoding.cuda_graph.scheduler import TOKEN_BUCKETS, Scheduler
 from heedful.decoding.cuda_graph.search_state import Capacity, estimate_bytes
-from heedful.decoding.engines.interface import Job, MakeRule
+from heedful.decoding.engines import Job, MakeRule
 from heedful.model.transformer import Transformer
 from heedful.search_types import Hypothesis, SpecialTokens
 

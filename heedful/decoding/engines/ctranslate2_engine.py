@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines.interface import Job, MakeRule, Outcome
+from heedful.decoding.engines import Job, MakeRule, Outcome
 from heedful.decoding.utf8_automaton import is_whole
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines.interface import Job, MakeRule, Outcome
+from heedful.decoding.engines import Job, MakeRule, Outcome
 from heedful.errors import ConfigError
 from heedful.model_dir.alignment_source import AlignmentSource, default_source, recorded_source
 from heedful.model_dir.numpy_reader import ModelArrays, load_arrays

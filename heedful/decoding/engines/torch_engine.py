@@ -14,7 +14,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.batching import even_width, make_batches, make_even_batches, pad
 from heedful.decoding.cuda_graph.search import CudaGraphSearch, unsupported_reason
-from heedful.decoding.engines.interface import Job, MakeRule, Outcome
+from heedful.decoding.engines import Job, MakeRule, Outcome
 from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.errors import ConfigError
 from heedful.model.seq2seq import Seq2Seq

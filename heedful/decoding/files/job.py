@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.config import DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
-from heedful.decoding.engines.interface import choose_engine
+from heedful.decoding.engines import choose_engine
 from heedful.decoding.files.line_chunks import Sizes, read_portions
 from heedful.decoding.translation import Translation
 from heedful.model_dir.ctranslate2_record import RECORD
@@ -89,7 +89,7 @@ class Task:
         chosen = choose_engine(self.engine, exported=(Path(self.model) / RECORD).is_file())
         if chosen != "auto":
             return chosen
-        from heedful.decoding.engines.auto import is_native
+        from heedful.decoding.engines.loading import is_native
 
         method = self.search.get("method", identify_model(self.model)[0].method)
         is_one = method != "sampling" and is_native(self.model, device=device, quantization=self.quantization)
@@ -97,7 +97,7 @@ class Task:
 
     def lacks_native(self, device: str) -> str | None:
         """Why the engine that would be the fastest by far is not there; None where it is, or is not wanted."""
-        from heedful.decoding.engines.auto import suits_native
+        from heedful.decoding.engines.loading import suits_native
         from heedful.native import available
 
         found = available()

@@ -11,9 +11,8 @@ from typing import Protocol, runtime_checkable
 from heedful.decoding.files.devices import Place
 from heedful.decoding.files.job import Task
 from heedful.decoding.files.line_chunks import Portion, Sizes, read_portions
-from heedful.decoding.files.manifest import Made, Record, load_record
 from heedful.decoding.files.pool import Workers
-from heedful.decoding.files.resumable_output import open_output, record_of
+from heedful.decoding.files.resumable_output import Made, Record, load_record, open_output, record_of
 from heedful.decoding.files.shards import Shard
 from heedful.errors import CorpusError
 

@@ -14,7 +14,7 @@ from heedful.text.parse_trees import Tree
 if TYPE_CHECKING:
     import torch
 
-    from heedful.decoding.bracket_constraint import BracketRule, BracketSymbols
+    from heedful.decoding.constraints import BracketRule, BracketSymbols
     from heedful.decoding.translator import Translator
     from heedful.text.tokenizer import Tokenizer
 
@@ -74,7 +74,7 @@ class Parser:
 
     def make_rule(self, texts: Sequence[str], max_lengths: Sequence[int], device: torch.device) -> BracketRule:
         """The rule that lets only trees over the words of these texts out."""
-        from heedful.decoding.bracket_constraint import make_bracket_rule
+        from heedful.decoding.constraints import make_bracket_rule
 
         num_words = [len(text.split(" ")) for text in texts]
         return make_bracket_rule(self.symbols, num_words=num_words, max_lengths=max_lengths, device=device)
@@ -99,7 +99,7 @@ def read_guess(
 
 def bracket_symbols(tokenizer: Tokenizer) -> tuple[BracketSymbols, WordSymbols]:
     """What the target ids of a parsing model mean, and what stands for a word: all is read off its vocabulary."""
-    from heedful.decoding.bracket_constraint import BracketSymbols
+    from heedful.decoding.constraints import BracketSymbols
 
     special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id)
     numbers = [number for number in range(tokenizer.target_vocab_size) if number not in special]

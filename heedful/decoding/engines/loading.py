@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines.interface import Engine, Job, MakeRule, Outcome
+from heedful.decoding.engines import Engine, Job, MakeRule, Outcome
 from heedful.decoding.engines.native_engine import Native, load_native
 from heedful.errors import ConfigError
 from heedful.model_dir import files as model_files
