@@ -11,11 +11,12 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from heedful.config import PRESETS, Config, CorpusConfig
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ def settle(request: Mapping[str, Any], preset: str | None = None) -> Config:
     chosen = (preset or "auto") if named == "auto" else named
     if chosen != "auto" and chosen not in PRESETS:
         raise ConfigError(
-            f"preset: there is no {chosen!r}{nearest(chosen, PRESETS)}; choose one of auto, {', '.join(PRESETS)}."
+            f"preset: there is no {chosen!r}{did_you_mean(chosen, PRESETS)}; choose one of auto, {', '.join(PRESETS)}."
         )
     if "systems" in request:
         raise ConfigError("systems: this section is for `heedful compare`, which trains several; leave it out here.")
@@ -122,7 +123,7 @@ def from_mapping(cls: type[T], mapping: Any, where: str = "") -> T:
     for key, value in mapping.items():
         full = f"{where}.{key}" if where else str(key)
         if key not in names:
-            raise ConfigError(f"{full}: unknown key{elsewhere(str(key), cls) or nearest(str(key), names)}.")
+            raise ConfigError(f"{full}: unknown key{elsewhere(str(key), cls) or did_you_mean(str(key), names)}.")
         values[key] = convert(value, hints[key], full)
     return cls(**values)
 
@@ -141,14 +142,6 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return to_mapping(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint " (did you mean 'x'?)" when a known word is close."""
-    import difflib
-
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def elsewhere(key: str, cls: type) -> str:
@@ -178,7 +171,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return convert(value, next(a for a in arguments if a is not type(None)), where)
     if origin is Literal:
         if value not in arguments:
-            choices = f"{', '.join(arguments)}{nearest(str(value), arguments)}"
+            choices = f"{', '.join(arguments)}{did_you_mean(str(value), arguments)}"
             raise ConfigError(f"{where}: {value!r} is not one of {choices}.")
         return value
     if origin is tuple:

@@ -23,6 +23,7 @@ from heedful.validation_bleu import Examined, evaluator, examine, on_whole_model
 if TYPE_CHECKING:
     import torch
 
+    from heedful.console import Console
     from heedful.data.prepare import Order, Prepared
     from heedful.evaluation.score import Score
     from heedful.training.checkpoint import TrainingState
@@ -115,7 +116,7 @@ def begin(
     plain: Mapping[str, Any],
     asked: Config,
     world: World,
-    console: ConsoleReporter,
+    console: Console,
     stopwatch: Stopwatch,
     start: Start | None = None,
     *,
@@ -217,14 +218,14 @@ def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
         prepare_directory(output)
 
 
-def obtain_data(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
+def obtain_data(asked: Config, directory: Path, console: Console, beside: Beside | None = None) -> Prepared:
     """Open what was prepared, or look over the corpora, show the table, and prepare them now."""
     prepared = open_or_prepare(asked, directory, console, beside)
     arrange_rows(asked.data.shuffle, prepared, console)
     return prepared
 
 
-def open_or_prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
+def open_or_prepare(asked: Config, directory: Path, console: Console, beside: Beside | None = None) -> Prepared:
     """What was prepared before, here or in `data.prepared`, or else is prepared now."""
     from heedful.data.prepare import Prepared, fingerprint, is_prepared
 
@@ -247,7 +248,7 @@ def describe_data(config: Config, prepared: Prepared) -> str:
     return json.dumps([to_mapping(config), len(prepared.train), prepared.row_width, prepared.lengths, models])
 
 
-def prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Beside | None = None) -> Prepared:
+def prepare(asked: Config, directory: Path, console: Console, beside: Beside | None = None) -> Prepared:
     """Preflight with its table, tokenizer, ids on disk; `beside` is told what becomes known on the way."""
     from heedful.data.prepare import prepare as prepare_data
     from heedful.text.preflight import plain_table, preflight, table
@@ -281,7 +282,7 @@ def prepare(asked: Config, directory: Path, console: ConsoleReporter, beside: Be
     return prepared
 
 
-def arrange_rows(order: Order | None, prepared: Prepared, console: ConsoleReporter) -> None:
+def arrange_rows(order: Order | None, prepared: Prepared, console: Console) -> None:
     """Make the rows that the order `blocks` needs, if it is this one and preparing has not made them."""
     from heedful.data.prepare import chosen_order
 
@@ -449,9 +450,7 @@ def publisher(
     return publish
 
 
-def finish(
-    config: Config, prepared: Prepared, loop: TrainingLoop, console: ConsoleReporter, *, is_usual: bool
-) -> Examined:
+def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: Console, *, is_usual: bool) -> Examined:
     """Choose what aligns the published model, score it with the engine that translates, write both into it.
 
     `is_usual`: valid was scored as usual, so that the engine can be compared by that score.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from heedful.console import Console
     from heedful.data.prepare import Prepared
     from heedful.decoding.engines import Engine
     from heedful.decoding.translator import Translator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from heedful.text.preflight import TrainingPair
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.distributed import World
-    from heedful.training.logging import ConsoleReporter, Evaluation
+    from heedful.training.logging import Evaluation
     from heedful.training.loop import Evaluate
 
     Look = Callable[[nn.Module], Evaluation]
@@ -146,7 +147,7 @@ def examine(
     config: Config,
     prepared: Prepared,
     device: torch.device,
-    console: ConsoleReporter,
+    console: Console,
     *,
     valid_score: float | None,
     score_name: str = "BLEU",
@@ -189,7 +190,7 @@ def score_test(
     prepared: Prepared,
     translator: Translator,
     engine: str,
-    console: ConsoleReporter,
+    console: Console,
     *,
     device: torch.device,
 ) -> list[tuple[str, Score]]:
@@ -204,7 +205,7 @@ def score_test(
     for (index, tag), pairs in groups.items():
         name = names[index] if tag is None else f"{names[index]} into {tag}"
         console.note(f"Translating the {len(pairs):,} sentences of {name} with {engine} …")
-        with console.counted(f"translating {name}", len(pairs)) as tell:
+        with console.progress_bar(f"translating {name}", len(pairs)) as tell:
             source = source_of(config.data, index, tag)
             texts = translate_with(translator, pairs, device=device, source_language=source, tell=tell)
         references = [pair.target for pair in pairs]
@@ -231,7 +232,7 @@ def compare_with_int8(
     prepared: Prepared,
     translator: Translator,
     engine: str,
-    console: ConsoleReporter,
+    console: Console,
     *,
     float32: float,
     name: str,

@@ -34,7 +34,7 @@ LAYERS = [  # highest first; a name imports only from lines below its own, never
     ["text"],
     ["config_loading"],
     ["config", "directory_lock"],
-    ["cpu_count", "errors", "tensor_types"],
+    ["console", "cpu_count", "did_you_mean", "errors", "tensor_types"],
 ]
 WITHOUT_TORCH = ["cli", "config", "config_loading", "errors", "text", "evaluation", "native"]
 

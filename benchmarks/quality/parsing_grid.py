@@ -129,9 +129,9 @@ def table(found: dict[str, dict[str, Any]], failed: dict[str, str]) -> str:
 
 def run(arguments: argparse.Namespace) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Train all variants, several at once; their results, and how the logs end of those that failed."""
-    from heedful.training.logging import ConsoleReporter
+    from heedful.console import Console
 
-    console, jobs = ConsoleReporter(), []
+    console, jobs = Console(), []
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     for name, order in orders(arguments).items():
         directory = arguments.output / name

@@ -18,8 +18,8 @@ import typer
 
 from heedful.cli.exit_codes import tell_error
 from heedful.cli.overrides import TEXTS, Verb, similar_flag
-from heedful.config_loading import nearest
 from heedful.cpu_count import suit_busy_machines
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import HeedfulError
 
 VERBS = (
@@ -93,7 +93,7 @@ def told(error: Exception) -> str:
     message = str(getattr(error, "message", error))
     if unknown := re.match(r"No such command '(.*?)'", message):
         verb, known = unknown[1], list(context.command.commands) if context else []
-        return f"there is no verb {verb!r}{nearest(verb, known)}; choose one of {', '.join(known)}."
+        return f"there is no verb {verb!r}{did_you_mean(verb, known)}; choose one of {', '.join(known)}."
     if name and message.startswith("No such option"):
         flags = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
         takes_texts = any(parameter.name == TEXTS for parameter in context.command.params) if context else False

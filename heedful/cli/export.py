@@ -10,7 +10,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.overrides import model_directory
-from heedful.config_loading import nearest
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 
 FORMATS = ("ctranslate2", "compact", "shards")
@@ -44,7 +44,9 @@ def export(
     averaging want the full one.
     """
     if to not in FORMATS:
-        raise ConfigError(f"--to: {to!r} is not a format{nearest(to, FORMATS)}; choose one of {', '.join(FORMATS)}.")
+        raise ConfigError(
+            f"--to: {to!r} is not a format{did_you_mean(to, FORMATS)}; choose one of {', '.join(FORMATS)}."
+        )
     if to != "ctranslate2" and quantization is not None:
         raise ConfigError(f"--quantization is for --to ctranslate2; --to {to} has no such choice.")
     if to == "ctranslate2" and shard_mb is not None:

@@ -30,10 +30,10 @@ def merge(
     """
     refuse_no_place(output)
     refuse_same_file(output, input_file)
+    from heedful.console import Console
     from heedful.decoding.files.shards import merge_shards
-    from heedful.training.logging import ConsoleReporter
 
-    console = ConsoleReporter()
+    console = Console()
     before = 0
 
     with naming(output), console.stages() as tell:

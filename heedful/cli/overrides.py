@@ -16,7 +16,8 @@ from typer.core import TyperCommand
 
 from heedful.cli.exit_codes import handled
 from heedful.config import Config
-from heedful.config_loading import is_section, merge, nearest, read_request, set_key
+from heedful.config_loading import is_section, merge, read_request, set_key
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 
 _DOTTED = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
@@ -105,7 +106,7 @@ def _hint_of(key: str) -> Any:
     known = _keys()
     if key not in known:
         same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
-        hint = f" (did you mean '--{same[0]}'?)" if same else nearest(f"--{key}", (f"--{name}" for name in known))
+        hint = f" (did you mean '--{same[0]}'?)" if same else did_you_mean(f"--{key}", (f"--{name}" for name in known))
         raise ConfigError(f"--{key}: unknown key{hint}.")
     return known[key]
 
@@ -127,7 +128,7 @@ def similar_flag(name: str, known: Iterable[str]) -> str:
     same = [f"--{dotted}" for dotted in _keys() if dotted.rpartition(".")[2] == key]
     if same and "--set" in known:
         return f" (did you mean {same[0]!r}?)"
-    return nearest(name, flags)
+    return did_you_mean(name, flags)
 
 
 def settings_of(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from heedful.errors import ConfigError
 from heedful.fine_tuning import known_directions, with_start
 
 if TYPE_CHECKING:
+    from heedful.console import Console
     from heedful.data.prepare import Prepared
-    from heedful.training.logging import ConsoleReporter
 
 OWN_NAMES = (
     "prepared.json prepared.json.incomplete tokenizer.json tokenizer.model source.model target.model "
@@ -75,18 +75,18 @@ def prepare(
         return
     if not asked.data.train:
         raise ConfigError("no corpus to prepare: give --source and --target, or data.train in the configuration.")
-    from heedful.training.logging import ConsoleReporter
+    from heedful.console import Console
 
-    console = ConsoleReporter(quiet=quiet)
+    console = Console(quiet=quiet)
     if dry_run:
         show_corpora(asked, console)
     else:
         write(asked, output, console, overwrite=overwrite)
 
 
-def show_corpora(asked: Config, console: ConsoleReporter) -> None:
+def show_corpora(asked: Config, console: Console) -> None:
     """Print the table of the preflight on stdout."""
-    from rich.console import Console
+    from rich.console import Console as RichConsole
 
     from heedful.text.preflight import plain_table, preflight, table
 
@@ -98,12 +98,12 @@ def show_corpora(asked: Config, console: ConsoleReporter) -> None:
             known=known_directions(asked),
         ).report
     if sys.stdout.isatty():
-        Console().print(table(report))
+        RichConsole().print(table(report))
     else:
         print(plain_table(report))
 
 
-def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: bool) -> None:
+def write(asked: Config, output: Path, console: Console, *, overwrite: bool) -> None:
     """Prepare into a directory of its own."""
     from heedful import training_pipeline
     from heedful.data.prepare import Prepared, fingerprint
@@ -119,14 +119,14 @@ def write(asked: Config, output: Path, console: ConsoleReporter, *, overwrite: b
 def join_parts(asked: Config, parts: list[Path], output: Path, *, quiet: bool, overwrite: bool) -> None:
     """Make one prepared directory of several."""
     from heedful import training_pipeline
+    from heedful.console import Console
     from heedful.data.merge_prepared import join, joined_fingerprint
-    from heedful.training.logging import ConsoleReporter
 
     if asked.data.train:
         raise ConfigError("--join takes parts that are prepared already: prepare the other corpora as a part first.")
     if output.resolve() in [part.resolve() for part in parts]:
         raise ConfigError(f"-o {output} is one of the parts; choose another directory.")
-    console = ConsoleReporter(quiet=quiet)
+    console = Console(quiet=quiet)
     if stands_there(output, joined_fingerprint(parts), overwrite=overwrite):
         console.note(f"{output} is joined already, from the same parts.")
         return
@@ -154,7 +154,7 @@ def stands_there(output: Path, mark: str, *, overwrite: bool) -> bool:
     return False
 
 
-def tell_what_is_next(prepared: Prepared, console: ConsoleReporter, init_from: str | None = None) -> None:
+def tell_what_is_next(prepared: Prepared, console: Console, init_from: str | None = None) -> None:
     """One line about what was written."""
     start = "" if init_from is None else f" --init-from {init_from}"
     console.note(

@@ -17,10 +17,10 @@ from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.text.language_names import target_code
 
 if TYPE_CHECKING:
+    from heedful.console import Console
     from heedful.decoding.build_shortlist import PairsInIds
     from heedful.model_dir.shortlist import Shortlist
     from heedful.text.tokenizer import Tokenizer
-    from heedful.training.logging import ConsoleReporter
 
 
 def shortlist(
@@ -51,17 +51,17 @@ def shortlist(
         raise ConfigError("no pairs to learn from: give --source and --target, or --data.")
     directory = own_model_directory(model, "that the shortlist is for")
     refuse_in_box(directory)
+    from heedful.console import Console
     from heedful.decoding.build_shortlist import ShortlistSize, collect_pairs, make_shortlist
     from heedful.model_dir.files import prepare_directory
     from heedful.model_dir.numpy_reader import load_arrays
     from heedful.model_dir.shortlist import save_shortlist
-    from heedful.training.logging import ConsoleReporter
 
     arrays = load_arrays(directory, with_weights=False)
     prepare_directory(directory)  # that it can be written is better known before the work than after
     corpora = [from_mapping(CorpusConfig, corpus, "corpus") for corpus in found]
     named = [(corpus, language_for(corpus, target_language, arrays.tokenizer.tags)) for corpus in corpora]
-    console = ConsoleReporter(quiet=quiet)
+    console = Console(quiet=quiet)
     sizes = (arrays.config.model.source_vocab_size, arrays.config.model.target_vocab_size)
     with console.stages() as tell:
         collected = collect_pairs(
@@ -82,7 +82,7 @@ def shortlist(
         console.note(f"What was learned before for {', '.join(kept)} is kept.")
 
 
-def check_enough(collected: PairsInIds, console: ConsoleReporter, *, force: bool) -> None:
+def check_enough(collected: PairsInIds, console: Console, *, force: bool) -> None:
     """Refuse pairs from which many words would not be learned; with `force` a warning."""
     from heedful.decoding.build_shortlist import LEAST_PAIRS
 
@@ -112,7 +112,7 @@ def refuse_in_box(directory: Path) -> None:
 
 
 def with_earlier(
-    directory: Path, made: Shortlist, tokenizer: Tokenizer, console: ConsoleReporter
+    directory: Path, made: Shortlist, tokenizer: Tokenizer, console: Console
 ) -> tuple[Shortlist, list[str]]:
     """A new shortlist with what the model's present one has learned for other target languages; and these."""
     from heedful.decoding.build_shortlist import merged

@@ -157,7 +157,7 @@ class BulkProgress:
 
     def wrote(self, step: Step) -> None:
         """Show how far it is."""
-        from heedful.training.logging import clock
+        from heedful.console import clock
 
         self.remarks.add(step.remarks, self.say)
         now, (since, lines, position) = time.monotonic(), self.before
@@ -174,7 +174,7 @@ class BulkProgress:
 
     def ended(self, record: Record) -> None:
         """Tell what was done, if it took a while."""
-        from heedful.training.logging import clock
+        from heedful.console import clock
 
         self.remarks.end(self.say)
         seconds = time.monotonic() - self.started

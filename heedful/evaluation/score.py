@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from heedful.config_loading import nearest
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def build_metric(name: str, *, target_language: str | None, tokenize: str | None
     from sacrebleu.metrics.ter import TER
 
     if name not in METRICS:
-        raise ConfigError(f"metric {name!r} is not known{nearest(name, METRICS)}; choose of {', '.join(METRICS)}.")
+        raise ConfigError(f"metric {name!r} is not known{did_you_mean(name, METRICS)}; choose of {', '.join(METRICS)}.")
     if name == "ter":  # TER ignores case unless told otherwise; without spaces it must be told to find the words
         asian = base_language(target_language) is not None
         return plain_numbers(TER(normalized=asian, asian_support=asian))
@@ -185,7 +185,7 @@ def build_metric(name: str, *, target_language: str | None, tokenize: str | None
     chosen = tokenize or choose_tokenizer(target_language)
     if chosen not in BLEU.TOKENIZERS:
         raise ConfigError(
-            f"tokenizer {chosen!r} is not known{nearest(chosen, BLEU.TOKENIZERS)}; "
+            f"tokenizer {chosen!r} is not known{did_you_mean(chosen, BLEU.TOKENIZERS)}; "
             f"choose of {', '.join(BLEU.TOKENIZERS)}."
         )
     try:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from heedful.config import ModelConfig
-from heedful.config_loading import nearest
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir.alignment_source import default_source, recorded_source
 from heedful.model_dir.numpy_reader import ModelArrays
@@ -129,7 +129,7 @@ def ctranslate2_files(
     """The files that CTranslate2 reads, by name; a shortlist becomes its vocabulary map."""
     if quantization not in QUANTIZATIONS:
         known = ", ".join(QUANTIZATIONS)
-        hint = nearest(quantization, QUANTIZATIONS)
+        hint = did_you_mean(quantization, QUANTIZATIONS)
         raise ConfigError(f"quantization: {quantization!r} is not known{hint}; choose one of {known}.")
     config = arrays.config.model
     refuse_what_ctranslate2_lacks(config)

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.config_loading import nearest
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 from heedful.model_dir.ctranslate2_record import RECORD
 from heedful.model_dir.files import CHECKSUMS, SAVED
@@ -79,7 +79,7 @@ def find_model(named: str | Path, remedy: str = REMEDY) -> Path:
     known = f"installed are {', '.join(names)}" if names else "none is installed"
     folders = ", ".join(str(folder) for folder in model_folders())
     raise ConfigError(
-        f"{path}: there is no such model directory, and no model of this name{nearest(path.name, names)}; {known} "
+        f"{path}: there is no such model directory, and no model of this name{did_you_mean(path.name, names)}; {known} "
         f"(looked in {folders}); give {remedy}"
     )
 

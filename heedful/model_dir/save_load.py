@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config
-from heedful.config_loading import from_mapping, nearest, to_mapping
+from heedful.config_loading import from_mapping, to_mapping
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
 from heedful.model_dir import files as model_files
 from heedful.model_dir.files import CARD, CONFIG, FORMAT, FORMAT_VERSION, NEWEST_VERSION, Files
@@ -210,7 +211,7 @@ def read_record(files: Files) -> tuple[Config, dict[str, Any], str]:
     model_files.check_version(path, record)
     for key in record:
         if key not in KEYS:
-            raise ModelDirectoryError(f"{path}: unknown key {key!r}{nearest(key, KEYS)}; {model_files.AGAIN}.")
+            raise ModelDirectoryError(f"{path}: unknown key {key!r}{did_you_mean(key, KEYS)}; {model_files.AGAIN}.")
     for key in KEYS:
         if key not in record:
             raise ModelDirectoryError(f"{path}: the key {key!r} is missing; {model_files.AGAIN}.")

@@ -106,7 +106,7 @@ def compare(
     budget is minutes alone) or "minutes" (presets as they are). `resume` takes finished systems over and goes on with
     an interrupted one. Of an interrupted comparison `complete` is False, and there is no report yet.
     """
-    from heedful.training.logging import ConsoleReporter
+    from heedful.console import Console
 
     check_choice("--lang", language, LANGUAGES)
     if plots and find_spec("matplotlib") is None:
@@ -115,7 +115,7 @@ def compare(
     asked = settle(plan.systems[0].request(plan.shared), "base")
     refuse_start(asked)
     earlier = open_comparison(plan.output, asked.data, resume=resume, overwrite=overwrite)
-    console = ConsoleReporter(quiet=quiet)
+    console = Console(quiet=quiet)
     prepared = shared_data(asked, plan.output / "data", console, resume=resume)
     requests, configs = requests_of(plan, prepared)
     results = heading(plan, prepared, configs[0], command)

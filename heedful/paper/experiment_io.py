@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, DataConfig
-from heedful.config_loading import nearest, to_mapping
+from heedful.config_loading import to_mapping
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 from heedful.model_card import versions
 from heedful.training_pipeline import device_name, obtain_data
@@ -19,8 +20,8 @@ from heedful.training_pipeline import device_name, obtain_data
 if TYPE_CHECKING:
     import torch
 
+    from heedful.console import Console
     from heedful.data.prepare import Prepared
-    from heedful.training.logging import ConsoleReporter
 
 RESULTS = "results.json"
 COMPARED_SECTIONS = ("preset", "tokenizer", "model", "training", "decoding")
@@ -92,7 +93,7 @@ def refuse_start(asked: Config) -> None:
         raise ConfigError("training.init_from: the models of an experiment begin from nothing; leave it out.")
 
 
-def shared_data(asked: Config, directory: Path, console: ConsoleReporter, *, resume: bool) -> Prepared:
+def shared_data(asked: Config, directory: Path, console: Console, *, resume: bool) -> Prepared:
     """Prepare the corpora once for all runs; a resumed experiment never changes what it began with."""
     from heedful.data.prepare import MANIFEST, fingerprint, is_prepared
 
@@ -158,7 +159,7 @@ def heading_of(format_name: str, format_version: int, command: str | None) -> di
 def check_choice(flag: str, value: str, known: Collection[str]) -> None:
     """Refuse a value that is none of those known."""
     if value not in known:
-        raise ConfigError(f"{flag}: {value!r} is not one of {', '.join(known)}{nearest(value, known)}.")
+        raise ConfigError(f"{flag}: {value!r} is not one of {', '.join(known)}{did_you_mean(value, known)}.")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from heedful.training.logging import ConsoleReporter
+    from heedful.console import Console
 
 SECONDS_BETWEEN_LOOKS = 0.2
 TAIL_LINES = 12
@@ -56,7 +56,7 @@ class Sweep:
 
     jobs: Sequence[Job]
     at_once: int
-    console: ConsoleReporter
+    console: Console
     num_before: int = 0
     """Runs that were finished before: the count goes on from there."""
     stopped_by: str | None = None
@@ -141,9 +141,9 @@ class Sweep:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
-        bar = Progress(*columns, console=self.console.console, speed_estimate_period=24 * 3600)
+        bar = Progress(*columns, console=self.console.rich, speed_estimate_period=24 * 3600)
         task = bar.add_task("", total=total, completed=self.num_before)
-        with Live(bar, console=self.console.console, transient=True, refresh_per_second=4) as live:
+        with Live(bar, console=self.console.rich, transient=True, refresh_per_second=4) as live:
 
             def show(number: int, running: Sequence[Job]) -> None:
                 bar.update(task, completed=number)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heedful.config import Config, ModelConfig, TrainingConfig
-from heedful.config_loading import convert, elsewhere, merge, nearest, to_mapping
+from heedful.config_loading import convert, elsewhere, merge, to_mapping
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 
 DEFAULT_SYSTEMS = ("transformer", "recurrent", "convolutional")
@@ -116,7 +117,7 @@ def own_settings(system: System, section: Any) -> dict[str, dict[str, Any]]:
         if name not in OWN_SECTIONS:
             known = " and ".join(OWN_SECTIONS)
             raise ConfigError(
-                f"{where}.{name}: one system may differ in {known} only{nearest(str(name), OWN_SECTIONS)}."
+                f"{where}.{name}: one system may differ in {known} only{did_you_mean(str(name), OWN_SECTIONS)}."
             )
         if values is not None and not isinstance(values, Mapping):
             raise ConfigError(f"{where}.{name}: expected named keys, found {values!r}.")
@@ -128,7 +129,7 @@ def _check_keys(system: System, section: str, values: Mapping[str, Any], where: 
     hints = typing.get_type_hints(OWN_SECTIONS[section])
     for key, value in values.items():
         if key not in hints:
-            hint = elsewhere(str(key), OWN_SECTIONS[section]) or nearest(str(key), hints)
+            hint = elsewhere(str(key), OWN_SECTIONS[section]) or did_you_mean(str(key), hints)
             raise ConfigError(f"{where}.{key}: unknown key{hint}.")
         if key in SHARED_KEYS[section]:
             raise ConfigError(f"{where}.{key}: this is the same for all systems, or follows from their names.")
@@ -162,7 +163,9 @@ def _parse(name: str, where: str = "--systems") -> System:
     architecture, *words = re.split("-", name)
     if architecture not in WORDS:
         known = ", ".join(WORDS)
-        raise ConfigError(f"{where}: there is no {name!r}{nearest(architecture, WORDS)}; a name begins with {known}.")
+        raise ConfigError(
+            f"{where}: there is no {name!r}{did_you_mean(architecture, WORDS)}; a name begins with {known}."
+        )
     keys: dict[str, Any] = {} if architecture == "transformer" else dict(ONE_HEAD)
     said: dict[str, str] = {}
     for word in words:
@@ -170,7 +173,7 @@ def _parse(name: str, where: str = "--systems") -> System:
         if found is None:
             known = ", ".join(WORDS[architecture])
             raise ConfigError(
-                f"{where}: {name}: {word!r} is not a variant{nearest(word, WORDS[architecture])}; "
+                f"{where}: {name}: {word!r} is not a variant{did_you_mean(word, WORDS[architecture])}; "
                 f"{architecture} knows {known}."
             )
         for key in found:

@@ -36,8 +36,8 @@ from heedful.validation_bleu import translate_pairs
 if TYPE_CHECKING:
     import torch
 
+    from heedful.console import Console
     from heedful.data.prepare import Prepared
-    from heedful.training.logging import ConsoleReporter
 
 FORMAT = "heedful table 2"
 FORMAT_VERSION = 1
@@ -80,7 +80,7 @@ def run_table2(
     Whatever else the request says is laid over the recipe and told as a change of it. Of a run that was interrupted
     `complete` is False; `resume` goes on with it.
     """
-    from heedful.training.logging import ConsoleReporter
+    from heedful.console import Console
 
     check_choice("--lang", language, LANGUAGES)
     given = as_mapping(request)
@@ -88,7 +88,7 @@ def run_table2(
     asked = settle(plain)
     refuse_start(asked)
     open_output(output, FORMAT, "run of Table 2", data=asked.data, resume=resume, overwrite=overwrite)
-    console = ConsoleReporter(quiet=quiet)
+    console = Console(quiet=quiet)
     ended = train(plain, resume=resume, overwrite=overwrite, quiet=quiet)
     if ended.stopped_by not in (None, "early stopping"):
         console.note("The run was stopped; the same command with --resume goes on.")
@@ -117,9 +117,7 @@ def planned(given: Mapping[str, Any], recipe: str, output: Path) -> dict[str, An
 # ---------------------------------------------------------------------- the numbers
 
 
-def measured(
-    recipe: str, asked: Config, ended: TrainingResult, output: Path, console: ConsoleReporter
-) -> dict[str, Any]:
+def measured(recipe: str, asked: Config, ended: TrainingResult, output: Path, console: Console) -> dict[str, Any]:
     """All numbers of the finished run; `asked` is its configuration before it met the corpora."""
     from heedful.build_model import num_parameters, resolve_device
     from heedful.data.prepare import Prepared
@@ -179,7 +177,7 @@ def cost_of(config: Config, published: Config, steps: int, directory: Path, spen
 
 
 def scores_of(
-    model: Any, config: Config, prepared: Prepared, device: torch.device, output: Path, console: ConsoleReporter
+    model: Any, config: Config, prepared: Prepared, device: torch.device, output: Path, console: Console
 ) -> list[dict[str, Any]]:
     """Both kinds of BLEU and chrF on each test corpus (on valid where there is none); keeps the translations."""
     from heedful.evaluation.compound_split_bleu import compound_split_bleu

@@ -42,8 +42,8 @@ from heedful.training_pipeline import Request, as_mapping, complete
 if TYPE_CHECKING:
     import torch
 
+    from heedful.console import Console
     from heedful.data.prepare import Prepared
-    from heedful.training.logging import ConsoleReporter
 
 FORMAT, FORMAT_VERSION = "heedful table 3", 1
 MODULE = "heedful.paper.table3_run"
@@ -124,14 +124,14 @@ def run_table3(
     is an error, or with `overwrite` too they are trained anew. A run that fails is noted, and the others go on. Of an
     interrupted sweep `complete` is False.
     """
-    from heedful.training.logging import ConsoleReporter
+    from heedful.console import Console
 
     check_report(language, plots=plots)
     asked = settle(plan.base, "base")
     earlier = open_output(plan.output, FORMAT, "sweep", data=asked.data, resume=resume, overwrite=overwrite)
     if overwrite and not resume:
         shutil.rmtree(plan.output / "runs", ignore_errors=True)
-    console, began = ConsoleReporter(quiet=quiet), time.monotonic()
+    console, began = Console(quiet=quiet), time.monotonic()
     prepared = shared_data(asked, plan.output / "data", console, resume=resume)
     runs = runs_of(plan, prepared)
     if not overwrite:
@@ -173,9 +173,7 @@ def run_table3(
     return results
 
 
-def close(
-    plan: Plan, results: dict[str, Any], sweep: Sweep, console: ConsoleReporter, *, language: str, plots: bool
-) -> None:
+def close(plan: Plan, results: dict[str, Any], sweep: Sweep, console: Console, *, language: str, plots: bool) -> None:
     """Draw the plot and say how it ended."""
     if sweep.stopped_by is not None:
         console.note(f"The sweep was stopped by {sweep.stopped_by}; the same command with --resume goes on.")

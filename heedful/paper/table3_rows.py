@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heedful.config_loading import merge, nearest, settle
+from heedful.config_loading import merge, settle
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 from heedful.paper.experiment_io import check_choice
 
@@ -142,7 +143,7 @@ def choose_rows(names: Sequence[str]) -> list[Row]:
     known = (*GROUPS, *(row.name for row in ROWS))
     for name in names:
         if name not in known:
-            raise ConfigError(f"--rows: there is no {name!r}{nearest(name, known)}; choose of {', '.join(known)}.")
+            raise ConfigError(f"--rows: there is no {name!r}{did_you_mean(name, known)}; choose of {', '.join(known)}.")
     wanted = {*names, "base"} if names else set(GROUPS)
     return [row for row in ROWS if row.group in wanted or row.name in wanted]
 

@@ -38,7 +38,7 @@ from heedful.training_pipeline import Request, TrainingResult, as_mapping, train
 if TYPE_CHECKING:
     import torch
 
-    from heedful.training.logging import ConsoleReporter
+    from heedful.console import Console
 
 FORMAT = "heedful parsing"
 FORMAT_VERSION = 1
@@ -142,7 +142,7 @@ def run_table4(
     "free" lets it write anything, "both" does one after the other. Of an interrupted training `complete` is False.
     """
     from heedful.build_model import resolve_device
-    from heedful.training.logging import ConsoleReporter
+    from heedful.console import Console
 
     words = words or ("xx" if paper else "index")
     check_choice("--words", words, KINDS)
@@ -158,7 +158,7 @@ def run_table4(
     word_symbols = WordSymbols(words)
     asked = parsing_request(plain, device=device, paper=paper, word_symbols=word_symbols)
     refuse_start(settle(asked, "base"))
-    console = ConsoleReporter(quiet=quiet)
+    console = Console(quiet=quiet)
     tests = [evenly(read_trees(path), treebanks.sentences) for path in treebanks.test]
     watched = [tree for path in treebanks.valid or treebanks.train for tree in read_trees(path)]
     make_evaluate = f1_on_valid({word_symbols.source_text(tree.words): tree for tree in watched})
@@ -196,7 +196,7 @@ def parsing_request(
 
 
 def write_corpora(
-    treebanks: Treebanks, folder: Path, word_symbols: WordSymbols, console: ConsoleReporter
+    treebanks: Treebanks, folder: Path, word_symbols: WordSymbols, console: Console
 ) -> tuple[dict[str, list[dict[str, str]]], set[str]]:
     """Words and symbols of the trees as corpora for training; also all sentences trained on."""
     corpora: dict[str, list[dict[str, str]]] = {"train": [], "valid": []}
@@ -232,7 +232,7 @@ def set_name(path: str | Path, taken: Sequence[str]) -> str:
 
 
 def score_set(
-    output: Path, name: str, gold: Sequence[Tree], way: str, device: torch.device, console: ConsoleReporter
+    output: Path, name: str, gold: Sequence[Tree], way: str, device: torch.device, console: Console
 ) -> dict[str, Any]:
     """Parse a test set, leave its trees in a file, and return its scores."""
     parser = Parser.load(output / "model", device=str(device), forced=way == "forced")

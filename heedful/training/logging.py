@@ -6,16 +6,13 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from heedful.console import Console, clock
 from heedful.training.startup_timer import FirstStep
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 START = "start"
 """Which weights were looked at, or published, if they are those of the model that the run went on from."""
@@ -97,71 +94,24 @@ class Reporter(Protocol):
         ...
 
 
-class ConsoleReporter:
-    """A progress bar with loss, rate and time left on a terminal; plain lines elsewhere. Writes to stderr only."""
+class ConsoleReporter(Console):
+    """Also shows training: a progress bar with loss, rate and time left on a terminal; plain lines elsewhere."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        from rich.console import Console
-
-        self.console: Console = Console(stderr=True, quiet=quiet, highlight=False)
+        super().__init__(quiet=quiet)
         self._bar: Any = None
         self._task: Any = None
         self._last_line = 0.0
 
-    def note(self, message: str) -> None:
-        self.console.print(message, markup=False, soft_wrap=True)
-
-    def warn(self, message: str) -> None:
-        """A note that must not be missed."""
-        self.console.print(f"Warning: {message}", style="bold red", markup=False, soft_wrap=True)
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether people watch; elsewhere only plain lines are written."""
-        return self.console.is_terminal
-
-    def show(self, table: Any) -> None:
-        """Print anything that rich can render."""
-        self.console.print(table)
-
-    @contextmanager
-    def stages(self) -> Iterator[Callable[[str, int, int | None], None]]:
-        """Progress of the work before training: gives a function to call with stage, how many more, of how many."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
-        tasks: dict[str, Any] = {}
-
-        def tell(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-                if not self.console.is_terminal:
-                    self.note(f"{stage} …")
-            bar.update(tasks[stage], advance=done)
-
-        with bar:
-            yield tell
-
-    @contextmanager
-    def counted(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar for work of which the amount is known, on a terminal only: call with how many more."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
-            task = bar.add_task(what, total=total)
-            yield lambda done: bar.advance(task, done)
-
     def started(self, record: FirstStep) -> None:
-        self.console.print(str(record), markup=False, soft_wrap=not self.console.is_terminal)  # broken at spaces
+        self.rich.print(str(record), markup=False, soft_wrap=not self.is_terminal)  # broken at spaces
 
     def trained(self, record: TrainRecord) -> None:
-        if self.console.is_terminal:
+        if self.is_terminal:
             self._show_bar(record)
         elif time.monotonic() - self._last_line >= 10 or record.progress >= 1:
             self._last_line = time.monotonic()
-            self.console.print(
+            self.rich.print(
                 f"step {record.step}  {min(1, record.progress):.0%}  loss {record.loss:.3f}  "
                 f"{record.tokens_per_second:,.0f} tok/s  {clock(time_left(record))} left",
                 soft_wrap=True,
@@ -178,7 +128,7 @@ class ConsoleReporter:
                     "{task.percentage:>3.0f}%  loss {task.fields[loss]}  "
                     "{task.fields[rate]} tok/s  {task.fields[left]} left"
                 ),
-                console=self.console,
+                console=self.rich,
                 transient=True,
             )
             self._task = self._bar.add_task("", total=1.0, step=0, loss="", rate="", left="")
@@ -196,13 +146,13 @@ class ConsoleReporter:
         bleu = "" if record.bleu is None else f"  {record.score_name} {record.bleu:.1f}"
         best = "  (best so far)" if record.is_best else ""
         best = "  (before training)" if record.weights == START else best
-        self.console.print(
+        self.rich.print(
             f"step {record.step}  valid loss {record.loss:.3f}  perplexity {record.perplexity:.2f}{bleu}{best}",
             style="bold",
             soft_wrap=True,
         )
         for sample in samples:
-            self.console.print(f"   {sample.source}\n → {sample.translation}", markup=False, soft_wrap=True)
+            self.rich.print(f"   {sample.source}\n → {sample.translation}", markup=False, soft_wrap=True)
 
     def close(self) -> None:
         if self._bar is not None:
@@ -331,13 +281,6 @@ class Reporters:
 def time_left(record: TrainRecord) -> float:
     """Seconds until the budget is used, if it goes on as so far."""
     return record.seconds * (1 - record.progress) / record.progress if 0 < record.progress < 1 else 0.0
-
-
-def clock(seconds: float) -> str:
-    """Seconds as 1:02:03 or 2:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def _lines(path: Path) -> list[str]:

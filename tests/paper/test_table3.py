@@ -19,6 +19,7 @@ import torch
 from heedful import cli
 from heedful.config import ModelConfig
 from heedful.config_loading import settle
+from heedful.console import Console
 from heedful.errors import ConfigError
 from heedful.paper.sweep import Sweep, threads_each
 from heedful.paper.systems import num_parameters_of
@@ -46,7 +47,6 @@ from heedful.paper.table3_rows import (
 )
 from heedful.paper.table3_run import LOG, MODEL, RESULT, RUN, evenly
 from heedful.text.preflight import TrainingPair
-from heedful.training.logging import ConsoleReporter
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = {row.name: row for row in ROWS}
@@ -299,7 +299,7 @@ def test_without_anything_to_compare_there_is_no_plot(tmp_path: Path, left: str)
     rows = (BY_NAME["base"], BY_NAME["A-heads-1"])
     base = base_values(base_request({}, "cheap"))
     results = {**made_results(rows), **summary(rows, base, {left: [made_run(BY_NAME[left], 1)]})}
-    console = ConsoleReporter(quiet=True)
+    console = Console(quiet=True)
     plan = Plan({}, "cheap", rows, [1], None, tmp_path, torch.device("cpu"), 1)
     close(plan, results, Sweep([], 1, console), console, language="en", plots=True)
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from heedful.training.startup_timer import FirstStep
 def reporter_of_width(width: int, *, is_terminal: bool) -> tuple[ConsoleReporter, io.StringIO]:
     page = io.StringIO()
     reporter = ConsoleReporter()
-    reporter.console = Console(file=page, width=width, force_terminal=is_terminal, highlight=False)
+    reporter.rich = Console(file=page, width=width, force_terminal=is_terminal, highlight=False)
     return reporter, page
 
 
@@ -36,7 +36,7 @@ def test_a_narrow_terminal_breaks_the_line_of_the_first_step_between_words() -> 
 def test_work_of_a_known_amount_has_a_bar_on_a_terminal_only() -> None:
     for is_terminal in (True, False):
         reporter, page = reporter_of_width(100, is_terminal=is_terminal)
-        with reporter.counted("translating test", 1000) as tell:
+        with reporter.progress_bar("translating test", 1000) as tell:
             for _ in range(4):
                 tell(250)
         shown: Any = re.search(r"translating test.*1000/1000", page.getvalue())

@@ -46,12 +46,12 @@ def figures(
     from heedful.build_model import resolve_device
     from heedful.config import Config
     from heedful.config_loading import from_mapping, settle
+    from heedful.console import Console
     from heedful.model_dir import describe
     from heedful.paper.experiment_io import refuse_ranks
     from heedful.paper.figures.attention import look
     from heedful.paper.figures.norm_training import STEPS
     from heedful.paper.figures.registry import Runs, choose_figures, draw_figures
-    from heedful.training.logging import ConsoleReporter
 
     refuse_ranks("folder of figures")
     if sentence is not None and model is None:
@@ -61,7 +61,7 @@ def figures(
     looks = None
     if model is not None and sentence is not None and "attention" in named:
         looks = look(model, sentence, target_language=target_language)
-    console = ConsoleReporter(quiet=quiet)
+    console = Console(quiet=quiet)
     trains = "norm_training" in named
     if trains:
         runs = Runs(STEPS if steps is None else steps, resolve_device(device or "auto"))

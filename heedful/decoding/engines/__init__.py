@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from heedful.config import DecodingConfig
-from heedful.config_loading import nearest
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 from heedful.search_types import Hypothesis
 
@@ -58,5 +58,7 @@ class Engine(Protocol):
 def choose_engine(name: str, *, exported: bool = False) -> str:
     """The engine that a name stands for; "auto" is left open, but for a model that was exported for CTranslate2."""
     if name not in ENGINES:
-        raise ConfigError(f"engine: {name!r} is not known{nearest(name, ENGINES)}; choose one of {', '.join(ENGINES)}.")
+        raise ConfigError(
+            f"engine: {name!r} is not known{did_you_mean(name, ENGINES)}; choose one of {', '.join(ENGINES)}."
+        )
     return "ctranslate2" if name == "auto" and exported else name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from heedful.config import ModelConfig
-from heedful.config_loading import nearest
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 from heedful.paper.figures import (
     architecture,
@@ -59,7 +59,9 @@ def choose_figures(only: Sequence[str], *, with_model: bool) -> list[str]:
     """The figures that were asked for, or all that can be drawn: attention needs a model."""
     for name in only:
         if name not in WORDS:
-            raise ConfigError(f"there is no figure {name!r}{nearest(name, WORDS)}; choose from {', '.join(WORDS)}.")
+            raise ConfigError(
+                f"there is no figure {name!r}{did_you_mean(name, WORDS)}; choose from {', '.join(WORDS)}."
+            )
     if "attention" in only and not with_model:
         raise ConfigError(
             "the figure of attention needs a trained model and a text: --model DIRECTORY --sentence TEXT."

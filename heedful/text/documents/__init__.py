@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from heedful.config_loading import nearest
+from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError, DocumentError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def format_of(name: str | None, wanted: str = "auto") -> str:
         if wanted not in FORMATS:
             choices = ", ".join(("auto", *FORMATS))
             raise ConfigError(
-                f"--format: there is no format {wanted!r}{nearest(wanted, FORMATS)}; choose one of {choices}."
+                f"--format: there is no format {wanted!r}{did_you_mean(wanted, FORMATS)}; choose one of {choices}."
             )
         return wanted
     endings = [ending.lower() for ending in PurePath(name or "").suffixes]
