@@ -1,4 +1,4 @@
-"""The documentation tells the truth: links, paths, names and commands exist, both READMEs agree, the examples run."""
+"""Links, paths, names and commands in the documentation work, translated pages agree, and the examples run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ex
 TRANSLATED = [
     (f"{page}.md", f"{page}.zh-CN.md")
     for page in (
-        *("README", "docs/tour", "docs/guide", "docs/bundled-model", "docs/classical-zh"),
+        *("README", "docs/tour", "docs/guide", "docs/bundled-model", "docs/classical-zh", "docs/benchmarks"),
         *("docs/protected-spans", "docs/documents", "docs/reliability"),
     )
 ]
@@ -66,25 +66,20 @@ def links_of(page: Path) -> list[tuple[str, str]]:
 # ---- two languages, one content --------------------------------------------------------------------------------------
 
 
-def is_map(block: tuple[str, str]) -> bool:
-    return block[1].startswith("heedful/\n")  # its descriptions are translated; test_architecture compares its files
+@both_languages
+def test_translated_pages_show_same_code(english: str, chinese: str) -> None:
+    assert blocks_of(ROOT / english) == blocks_of(ROOT / chinese)
 
 
 @both_languages
-def test_both_languages_show_the_same_code(english: str, chinese: str) -> None:
-    pages = [[block for block in blocks_of(ROOT / page) if not is_map(block)] for page in (english, chinese)]
-    assert pages[0] == pages[1]
-
-
-@both_languages
-def test_both_languages_have_the_same_structure(english: str, chinese: str) -> None:
+def test_translated_pages_have_same_structure(english: str, chinese: str) -> None:
     for pattern in (r"^#+ ", r"^\| ", r"^- ", r"^\d+\. "):
         counts = [re.findall(pattern, prose_of(ROOT / page), flags=re.MULTILINE) for page in (english, chinese)]
         assert counts[0] == counts[1], pattern
 
 
 @both_languages
-def test_both_languages_lead_to_the_same_places(english: str, chinese: str) -> None:
+def test_translated_pages_have_same_links(english: str, chinese: str) -> None:
     targets = [
         sorted({target.replace(".zh-CN", "") for _, target in links_of(ROOT / page)}) for page in (english, chinese)
     ]
@@ -92,14 +87,14 @@ def test_both_languages_lead_to_the_same_places(english: str, chinese: str) -> N
 
 
 @both_languages
-def test_both_languages_name_the_same_things_in_code(english: str, chinese: str) -> None:
+def test_translated_pages_have_same_identifiers(english: str, chinese: str) -> None:
     """Identifiers are not translated; figures in prose may be written otherwise."""
     names = [set(re.findall(r"`([\w./-]+)`", prose_of(ROOT / page))) for page in (english, chinese)]
     assert names[0] == names[1]
 
 
 @both_languages
-def test_the_chinese_page_is_chinese(english: str, chinese: str) -> None:
+def test_chinese_pages_are_in_chinese(english: str, chinese: str) -> None:
     prose = re.sub(r"`[^`]*`|\([^)]*\)", "", hand_written(prose_of(ROOT / chinese)))
     letters = re.findall(r"[A-Za-z]", prose)
     characters = re.findall(r"[\u4e00-\u9fff]", prose)
@@ -119,7 +114,7 @@ def anchors_of(page: Path) -> set[str]:
 
 
 @every_page
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     for text, target in links_of(page):
         path, _, anchor = target.partition("#")
         there = (page.parent / path).resolve() if path else page
@@ -130,7 +125,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", GUIDES, ids=name_of)
 def test_paths_in_backticks_exist(page: Path) -> None:
-    paths = re.findall(r"`((?:heedful|tests|docs|configs|examples|benchmarks|\.ci)/[\w./-]*)`", prose_of(page))
+    paths = re.findall(r"`((?:heedful|tests|docs|configs|examples|benchmarks|recipes|\.ci)/[\w./-]*)`", prose_of(page))
     assert paths
     for path in paths:
         assert (ROOT / path).exists(), path
@@ -148,27 +143,37 @@ def names_defined_in(path: Path) -> set[str]:
 
 
 @every_page
-def test_names_that_link_to_a_file_are_defined_there(page: Path) -> None:
+def test_linked_names_are_defined_in_linked_file(page: Path) -> None:
     for text, target in links_of(page):
-        if target.endswith(".py") and (name := re.fullmatch(r"`(\w+)`", text)):
-            assert name[1] in names_defined_in(page.parent / target), f"{text} in {target}"
+        if not target.endswith(".py") or not (name := re.fullmatch(r"`([\w.]+)`", text)):
+            continue
+        if not name[1].endswith(".py") and name[1] != Path(target).stem:
+            assert set(name[1].split(".")) <= names_defined_in(page.parent / target), f"{text} in {target}"
 
 
-def test_the_tour_reads_six_files() -> None:
+def test_tour_lists_six_files() -> None:
     rows = re.findall(r"^\| \d \| \[`(heedful/[\w/]+\.py)`\]", text_of(ROOT / "docs/tour.md"), flags=re.MULTILINE)
     assert len(rows) == len(set(rows)) == 6
 
 
-def test_figures_that_were_measured_cite_their_file() -> None:
-    section = re.search(r"^## Measured\n(.*?)^## ", text_of(ROOT / "README.md"), flags=re.DOTALL | re.MULTILINE)
-    assert section is not None
-    rows = [line for line in section[1].splitlines() if line.startswith("|")][2:]
-    assert rows
-    for row in rows:
-        assert "(benchmarks/results/" in row, row
+def test_readmes_have_at_most_150_lines() -> None:
+    for name in ("README.md", "README.zh-CN.md"):
+        assert len(text_of(ROOT / name).splitlines()) <= 150, name
 
 
-def test_every_configuration_and_example_is_on_a_page() -> None:
+def test_benchmark_rows_cite_result_files() -> None:
+    for name in ("README.md", "docs/benchmarks.md"):
+        rows = [line for line in text_of(ROOT / name).splitlines() if line.startswith("| ") and line.endswith(") |")]
+        results = [row for row in rows if "benchmarks/results/" in row]
+        assert len(results) >= 6, name
+        assert results == rows, name
+
+
+def test_charts_match_result_files() -> None:
+    run(str(ROOT / "docs" / "images" / "speed_chart.py"), "--check", folder=ROOT)
+
+
+def test_configurations_and_examples_are_documented() -> None:
     shown = "".join(map(text_of, PAGES)) + "".join(text_of(path) for path in (ROOT / "configs").glob("*.yaml"))
     for path in [*(ROOT / "configs").glob("*.yaml"), *(ROOT / "examples").glob("*.py")]:
         assert path.name in shown, path.name
@@ -206,14 +211,14 @@ def documented_commands() -> list[list[str]]:
     return sorted(map(list, set(map(tuple, found))))
 
 
-def test_there_are_commands_to_check() -> None:
+def test_documented_commands_are_found() -> None:
     commands = documented_commands()
     assert len(commands) >= 8
     assert {command[0] for command in commands} >= {"train", "translate", "score", "evaluate", "prepare", "info"}
 
 
 @pytest.mark.parametrize("command", documented_commands(), ids=" ".join)
-def test_the_program_understands_every_command_that_is_shown(command: list[str]) -> None:
+def test_documented_commands_parse(command: list[str]) -> None:
     """Verb, flags and their values are parsed by the real program; nothing is run."""
     verb, *arguments = command
     group = typer.main.get_command(make_app())
@@ -231,7 +236,7 @@ def test_the_program_understands_every_command_that_is_shown(command: list[str])
 
 
 @every_page
-def test_python_on_the_page_compiles(page: Path) -> None:
+def test_python_blocks_compile(page: Path) -> None:
     for language, block in blocks_of(page):
         if language == "python":
             compile(block, str(page), "exec")
@@ -247,7 +252,7 @@ def run(*command: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_the_first_commands_are_those_that_the_checks_run(tmp_path: Path) -> None:
+def test_readme_first_commands_match_ci(tmp_path: Path) -> None:
     """Shell text in the same blocks for both languages: install and translate; train and translate."""
     for readme in ("README.md", "README.zh-CN.md"):
         first = run(str(ROOT / ".ci" / "first_commands.py"), str(ROOT / readme), folder=tmp_path)
@@ -256,7 +261,7 @@ def test_the_first_commands_are_those_that_the_checks_run(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+def test_readme_python_runs(tmp_path: Path) -> None:
     """Word for word, on the first lines of the sample corpus; a budget is the only thing added."""
     for side in ("en", "de"):
         lines = (ROOT / "examples" / "data" / f"tatoeba.{side}").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -290,7 +295,7 @@ def reversed_digits(workshop: Path) -> str:
 
 
 @pytest.mark.slow
-def test_example_01_learns_to_reverse(reversed_digits: str) -> None:
+def test_example_01_reverses_digits(reversed_digits: str) -> None:
     right, rows = map(int, re.findall(r"(\d+) of (\d+) rows right", reversed_digits)[0])
     assert right >= 0.95 * rows
 
@@ -305,7 +310,7 @@ def test_example_02_learns_dates(workshop: Path) -> None:
 
 
 @pytest.mark.slow
-def test_example_03_sees_the_reversal(reversed_digits: str, workshop: Path) -> None:
+def test_example_03_shows_reversed_attention(reversed_digits: str, workshop: Path) -> None:
     printed = run_example("03_attention_two_ways.py", workshop)
     assert "9 5 1 4 1 3" in printed
     weights = [list(map(float, row)) for row in (re.findall(r"\b[01]\.\d\d\b", line) for line in printed.splitlines())]
@@ -316,13 +321,13 @@ def test_example_03_sees_the_reversal(reversed_digits: str, workshop: Path) -> N
     assert mirrored > straight
 
 
-def test_example_00_translates_with_the_model_in_the_box(workshop: Path) -> None:
+def test_example_00_uses_bundled_model(workshop: Path) -> None:
     printed = run_example("00_translate.py", workshop)
     assert re.search(r"Where( is|'s) the station\?  \(de", printed) and "(zh, " in printed
     assert re.search(r"^ *-\d\.\d+  Guten Morgen", printed, flags=re.MULTILINE)
 
 
-def test_example_04_tells_the_better_system(workshop: Path) -> None:
+def test_example_04_compares_systems(workshop: Path) -> None:
     printed = run_example("04_score_two_systems.py", workshop)
     assert printed.count("version:") == 6  # every score is printed with its signature
     assert re.search(r"beam .*[+-]\d", printed)

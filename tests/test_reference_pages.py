@@ -1,4 +1,4 @@
-"""The reference pages say what the code says: every key with its default, every public signature, every file."""
+"""The reference pages match the code: every key with its default, every public signature, every file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ CONFIGURATION, PYTHON, MODEL_DIRECTORY = (
 @pytest.mark.parametrize(
     ("script", "page"), [("configuration_page", "configuration.md"), ("paper_results_page", "paper/results.md")]
 )
-def test_a_generated_page_is_what_its_script_prints(script: str, page: str) -> None:
+def test_generated_pages_are_current(script: str, page: str) -> None:
     command = [sys.executable, str(ROOT / ".ci" / f"{script}.py")]
     printed = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
     written = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    assert printed == written, f"make it anew: python .ci/{script}.py > docs/{page}"
+    assert printed == written, f"run: python .ci/{script}.py > docs/{page}"
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_a_generated_page_is_what_its_script_prints(script: str, page: str) -> N
         ("classical_page", "docs/classical-zh.zh-CN.md"),
     ],
 )
-def test_a_page_of_figures_has_the_newest(script: str, page: str) -> None:
+def test_result_sections_are_current(script: str, page: str) -> None:
     command = [sys.executable, str(ROOT / ".ci" / f"{script}.py"), page]
     printed = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
-    assert printed == (ROOT / page).read_text(encoding="utf-8"), f"make it anew: python .ci/{script}.py"
+    assert printed == (ROOT / page).read_text(encoding="utf-8"), f"run: python .ci/{script}.py"
 
 
-def test_the_configuration_page_tells_how_a_preset_is_chosen() -> None:
+def test_configuration_page_states_preset_thresholds() -> None:
     bounds = [int(number.replace(",", "")) for number in re.findall(r"below\s(\d+,000)", CONFIGURATION)]
     assert bounds == [20_000, 100_000, 500_000]
     chosen = [choose_preset(bound - 1, on_gpu=True) for bound in bounds]
@@ -76,23 +76,23 @@ def written(name: str, function: object) -> str:
         written("Translator.translate_document", heedful.Translator.translate_document),
     ],
 )
-def test_the_python_page_has_every_signature(signature: str) -> None:
+def test_python_page_has_signatures(signature: str) -> None:
     assert f"## `{signature}`" in PYTHON
 
 
-def test_the_python_page_has_every_public_name_and_field() -> None:
+def test_python_page_has_public_names_and_fields() -> None:
     for name in heedful.__all__:
         assert f"`heedful.{name}`" in PYTHON, name
     table = PYTHON.split("## `Translation`")[1].split("## ")[0]
     assert set(re.findall(r"`(\w+)`", table)) >= set(Translation.__dataclass_fields__)
 
 
-def test_the_python_of_the_page_runs() -> None:
+def test_python_page_code_runs() -> None:
     for code in re.findall(r"^```python\n(.*?)^```", PYTHON, flags=re.DOTALL | re.MULTILINE):
         exec(code, {})
 
 
-def test_the_page_of_the_model_directory_names_every_file_and_key() -> None:
+def test_model_directory_page_has_files_and_keys() -> None:
     for name in (*files.KNOWN, files.CHECKSUMS, files.SAVING, files.SAVED, *KEYS, files.FORMAT):
         assert re.search(rf"`{re.escape(name)}/?`", MODEL_DIRECTORY), name
     assert f"an integer, currently {files.FORMAT_VERSION}" in MODEL_DIRECTORY
