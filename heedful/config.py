@@ -143,7 +143,7 @@ class TokenizerConfig:
     character_coverage: float = 0.9998
     """Share of the corpus's characters that get an id of their own."""
     user_defined_symbols: tuple[str, ...] = ()
-    """Text that is one token wherever it stands, such as a marker `<name>`; on sides of subwords."""
+    """Text that is one token wherever it stands, such as a tag `<name>`; on sides of subwords."""
     max_sentences: int = 500_000
     """Learn the subwords from at most this many sentences, sampled evenly."""
 

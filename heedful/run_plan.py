@@ -12,7 +12,7 @@ from heedful.config_loading import settle
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
-    from heedful.data.prepare import Progress, Settled
+    from heedful.data.prepare import Progress, TokenizerReady
     from heedful.text.preflight import Preflight
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.precompile import Background
@@ -89,7 +89,7 @@ class Beside:
 
         files = [path for corpus in self.asked.data.train for path in corpus_files(corpus)]
         self.background.begin(sum(os.path.getsize(path) for path in files))
-        self.stopwatch.enter("looking over the corpora")
+        self.stopwatch.enter("scanning the corpora")
 
     def timed(self, tell: Progress) -> Progress:
         """`tell`, with the time of each stage taken."""
@@ -100,7 +100,7 @@ class Beside:
 
         return tell_and_take_time
 
-    def foresee(self, found: Preflight) -> Settled:
+    def foresee(self, found: Preflight) -> TokenizerReady:
         """Have the step compiled for what was found and what is asked for; gives a function to tell the rest to.
 
         If the vocabulary or the rows come out otherwise, the right step is compiled from then on.

@@ -50,7 +50,7 @@ class SpecialTokens:
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """The special tokens of a tokenizer. Unknown tokens, language tags, markers and U+FFFD are forbidden."""
+    """The special tokens of a tokenizer. Unknown tokens, language tags, source tags and U+FFFD are forbidden."""
     tags = tokenizer.control_ids if tokenizer.joint else ()
     return SpecialTokens(
         bos_id=tokenizer.bos_id,

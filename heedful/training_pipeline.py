@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from heedful.console import Console
-    from heedful.data.prepare import Order, Prepared
+    from heedful.data.prepare import Prepared, Shuffle
     from heedful.evaluation.score import Score
     from heedful.training.checkpoint import TrainingState
     from heedful.training.distributed import World
@@ -227,7 +227,7 @@ def obtain_data(asked: Config, directory: Path, console: Console, beside: Beside
 
 def open_or_prepare(asked: Config, directory: Path, console: Console, beside: Beside | None = None) -> Prepared:
     """What was prepared before, here or in `data.prepared`, or else is prepared now."""
-    from heedful.data.prepare import Prepared, fingerprint, is_prepared
+    from heedful.data.prepare import Prepared, is_prepared, prepared_fingerprint
 
     if asked.data.prepared is not None and asked.data.train:
         raise ConfigError(
@@ -237,7 +237,7 @@ def open_or_prepare(asked: Config, directory: Path, console: Console, beside: Be
         return Prepared.open(asked.data.prepared)
     if not asked.data.train:
         raise ConfigError("no corpus to train on: give --source and --target, or data.train in the configuration.")
-    if is_prepared(directory, fingerprint(asked.data, asked.tokenizer, asked.training.seed)):
+    if is_prepared(directory, prepared_fingerprint(asked.data, asked.tokenizer, asked.training.seed)):
         return Prepared.open(directory)
     return prepare(asked, directory, console, beside)
 
@@ -259,7 +259,7 @@ def prepare(asked: Config, directory: Path, console: Console, beside: Beside | N
         found = preflight(
             asked.data,
             seed=asked.training.seed,
-            progress=lambda lines: tell("looking over the corpora", lines, None),
+            progress=lambda lines: tell("scanning the corpora", lines, None),
             known=known_directions(asked),
         )
     if console.is_terminal:
@@ -272,9 +272,9 @@ def prepare(asked: Config, directory: Path, console: Console, beside: Beside | N
             asked.tokenizer,
             directory,
             seed=asked.training.seed,
-            found=found,
+            checked=found,
             progress=tell if beside is None else beside.timed(tell),
-            settled=None if beside is None else beside.foresee(found),
+            on_tokenizer=None if beside is None else beside.foresee(found),
         )
     for side, count in prepared.report["longer_than_a_row"].items():
         if count:
@@ -282,19 +282,19 @@ def prepare(asked: Config, directory: Path, console: Console, beside: Beside | N
     return prepared
 
 
-def arrange_rows(order: Order | None, prepared: Prepared, console: Console) -> None:
+def arrange_rows(order: Shuffle | None, prepared: Prepared, console: Console) -> None:
     """Make the rows that the order `blocks` needs, if it is this one and preparing has not made them."""
-    from heedful.data.prepare import chosen_order
+    from heedful.data.prepare import resolve_shuffle
 
-    if chosen_order(order, len(prepared.train)) == "blocks":
+    if resolve_shuffle(order, len(prepared.train)) == "blocks":
         with console.stages() as tell:
-            prepared.arrange(tell)
+            prepared.prepack(tell)
 
 
 def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Config:
     """The configuration with everything decided that depends on the corpora and the device."""
     from heedful.build_model import resolve_device
-    from heedful.data.prepare import chosen_order
+    from heedful.data.prepare import resolve_shuffle
 
     on_gpu = resolve_device(asked.training.device).type != "cpu"
     num_pairs, tokenizer = len(prepared.train), prepared.tokenizer
@@ -313,7 +313,7 @@ def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Con
         data=replace(
             config.data,
             row_width=prepared.row_width,
-            shuffle=chosen_order(config.data.shuffle, num_pairs),
+            shuffle=resolve_shuffle(config.data.shuffle, num_pairs),
             **languages_of(config.data, prepared),
         ),
         tokenizer=replace(config.tokenizer, joint=tokenizer.joint, vocab_size=tokenizer.source_vocab_size),
@@ -388,8 +388,8 @@ def set_up(
     special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
     special.update(rank=world.rank, world_size=world.size)
     rows, watch = rows_per_step(config, width), stopwatch or Stopwatch("building the model")
-    arranged = prepared.arranged() if config.data.shuffle == "blocks" else None
-    order: dict[str, Any] = {"seed": config.training.seed, "arranged": arranged}
+    prepacked = prepared.open_prepacked() if config.data.shuffle == "blocks" else None
+    order: dict[str, Any] = {"seed": config.training.seed, "prepacked": prepacked}
     weights = start.weights() if start is not None and state is None else None
     loop = TrainingLoop(
         model=place_model(config, world, reporter, weights),

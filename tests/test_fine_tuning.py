@@ -81,7 +81,7 @@ def old(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def tagged(folder: Path) -> Path:
-    """A finished model of two directions, with tags and a marker."""
+    """A finished model of two directions, with target tags and a source tag."""
     corpus = write_corpus(folder, "tagged", OLD_WORDS, 60)
     codes = {"source_language": "xx", "target_language": "yy"}
     request = request_for(corpus, folder / "tagged-model", steps=1)
@@ -418,14 +418,14 @@ def test_from_prepared_data_of_the_same_tokenizer(old: Path, new: dict[str, str]
 
 
 def test_a_model_with_tags_and_markers_keeps_them(tagged: Path, folder: Path, tmp_path: Path) -> None:
-    """Also where the new corpora have but one target language and no marker."""
+    """Also where the new corpora have but one target language and no source tag."""
     corpus = {**write_corpus(folder, "one-way", NEW_WORDS, 60), "source_language": "xx", "target_language": "yy"}
     assert (
         training_pipeline.train(request_for(corpus, tmp_path / "out", init_from=str(tagged), steps=1), quiet=True).steps
         == 1
     )
     tokenizer = load_model(tmp_path / "out").tokenizer
-    assert (tokenizer.tags, tokenizer.markers) == (("xx", "yy"), ("noisy",))
+    assert (tokenizer.tags, tokenizer.source_tags) == (("xx", "yy"), ("noisy",))
     assert json.loads((tmp_path / "out" / "training" / "run.json").read_text())["data"]["target_tags"] is True
     assert "| Direction | xx → yy (before: yy → xx) |" in (tmp_path / "out" / "README.md").read_text("utf-8")
     again = request_for(corpus, tmp_path / "again", init_from=str(tmp_path / "out"), steps=1)
@@ -539,11 +539,11 @@ def test_another_tokenizer_is_refused(old: Path, tagged: Path, new: dict[str, st
     ("changes", "message"),
     [
         ({"target_language": "zz"}, r"training\.init_from.* has no tag for zz \(it has xx, yy\)"),
-        ({"target_language": "yy", "source_tag": "loud"}, r"has no marker loud \(it has noisy\)"),
+        ({"target_language": "yy", "source_tag": "loud"}, r"has no source tag loud \(it has noisy\)"),
         ({}, "the model has target tags; set its target_language"),
     ],
 )
-def test_a_language_or_marker_that_the_model_has_not(
+def test_a_language_or_source_tag_that_the_model_has_not(
     tagged: Path, new: dict[str, str], tmp_path: Path, changes: dict[str, str], message: str
 ) -> None:
     request = request_for({**new, **changes}, tmp_path / "out", init_from=str(tagged))

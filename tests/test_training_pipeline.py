@@ -541,8 +541,8 @@ def test_the_order_of_blocks(
     for request in requests:
         request["data"] = {"prepared": str(prepared), "shuffle": "blocks"}
     training_pipeline.train(requests[0], quiet=True)
-    arranged = Prepared.open(prepared).arranged()
-    assert arranged.members.size == len(arranged.store)
+    prepacked = Prepared.open(prepared).open_prepacked()
+    assert prepacked.members.size == len(prepacked.store)
     with monkeypatch.context() as patch:
         interrupt_at(patch, 3)
         assert training_pipeline.train(requests[1], quiet=True).steps == 3

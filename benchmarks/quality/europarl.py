@@ -33,8 +33,8 @@ CONFIG = ROOT / "configs" / "europarl-en-de.yaml"
 LIMIT = 600
 AIMS = {"newstest2014": 21.0, "flores200": 27.0, "tatoeba": 43.5, "multi30k": 42.0}
 STAGES = {
-    "looking over the corpora": "looking over the corpora",
-    "learning the subwords": "learning the subwords",
+    "scanning the corpora": "scanning the corpora",
+    "training the tokenizer": "training the tokenizer",
     "tokenising": "tokenising",
     "Training a ": "model, compiling, one batch for trial",
     "Translating the ": "translating and scoring the test sets",

@@ -59,7 +59,7 @@ def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_s
     """Prepare a corpus that lies in `folder`; seconds of each stage, highest memory, bytes on disk."""
     corpus = CorpusConfig(source=str(folder / "source"), target=str(folder / "target"))
     stages: dict[str, float] = {}
-    last: list[Any] = ["looking over the corpora", time.perf_counter()]
+    last: list[Any] = ["scanning the corpora", time.perf_counter()]
     worker, writing = [0.0], [0.0]
     add_flat = StoreWriter.add_flat
 
@@ -133,15 +133,15 @@ def measure_reading(num_pairs: int, folder: Path, max_steps: int, order: str) ->
     """Open a store, read batches, go on at the end of the epoch; memory, rates, pages to read, the work of a rank."""
     import torch
 
-    from heedful.data.prepacked import arrange
+    from heedful.data.prepacked import prepack
 
     torch.set_num_threads(1)
     store = PairStore.open(folder)
     start = time.process_time()
-    arranged = arrange(folder, store, WIDTH) if order == "blocks" else None
+    prepacked = prepack(folder, store, WIDTH) if order == "blocks" else None
     arranging = time.process_time() - start
     start = time.perf_counter()
-    stream = open_stream(store, arranged)
+    stream = open_stream(store, prepacked)
     next(stream.batches())
     first_batch = time.perf_counter() - start
     start, highest, tokens, steps = time.process_time(), 0.0, 0, 0
@@ -160,40 +160,40 @@ def measure_reading(num_pairs: int, folder: Path, max_steps: int, order: str) ->
         "steps": steps,
         "target_tokens_per_core_second": tokens / reading,
         "anonymous_mb": max(highest, status_mb("RssAnon")),
-        "going_on": going_on(store, arranged),
+        "going_on": going_on(store, prepacked),
         "pages": pages_per_step(stream, max_steps),
-        "rank_ms": {ranks: rank_ms(store, arranged, ranks) for ranks in RANKS},
+        "rank_ms": {ranks: rank_ms(store, prepacked, ranks) for ranks in RANKS},
     }
 
 
-def open_stream(store: PairStore, arranged: Any, ranks: int = 1) -> BatchStream:
+def open_stream(store: PairStore, prepacked: Any, ranks: int = 1) -> BatchStream:
     from heedful.data.batch_stream import BatchStream
 
-    shares = {"rows_per_step": ROWS_PER_STEP * ranks, "world_size": ranks, "arranged": arranged}
+    shares = {"rows_per_step": ROWS_PER_STEP * ranks, "world_size": ranks, "prepacked": prepacked}
     return BatchStream(store, width=WIDTH, seed=1, bos_id=2, pad_id=0, **shares)
 
 
-def going_on(store: PairStore, arranged: Any) -> list[float]:
+def going_on(store: PairStore, prepacked: Any) -> list[float]:
     """Core seconds to the last batch of the epoch: all row counts unknown, and as a resume state has them."""
     from heedful.data.batch_stream import Position
 
-    seconds, remembered = [], None
+    seconds, cache = [], None
     for _ in range(2):
-        stream = open_stream(store, arranged)
+        stream = open_stream(store, prepacked)
         start = time.process_time()
-        stream.recall(remembered)
+        stream.load_resume_cache(cache)
         last = Position(0, stream.steps_in_epoch(0) - 1)
         stream.batch(*last)
         seconds.append(time.process_time() - start)
-        remembered = json.loads(json.dumps(stream.remembered(last)))
+        cache = json.loads(json.dumps(stream.resume_cache(last)))
     return seconds
 
 
-def rank_ms(store: PairStore, arranged: Any, ranks: int, least_pairs: int = 400_000) -> float:
+def rank_ms(store: PairStore, prepacked: Any, ranks: int, least_pairs: int = 400_000) -> float:
     """Core milliseconds of one rank's thread for a step: its own rows, and the tokens of all."""
-    stream = open_stream(store, arranged, ranks)
+    stream = open_stream(store, prepacked, ranks)
     steps = min(max(3, least_pairs // (ranks * ROWS_PER_STEP * 4)), stream.steps_in_epoch(0) - 1)
-    stream = open_stream(store, arranged, ranks)
+    stream = open_stream(store, prepacked, ranks)
     start = time.process_time()
     for step in range(steps):
         stream.batch(0, step)

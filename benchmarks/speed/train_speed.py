@@ -38,8 +38,7 @@ from torch import Tensor, nn
 from heedful.build_model import build_model, num_parameters, resolve_device
 from heedful.config import Config
 from heedful.config_loading import settle
-from heedful.data.batch_stream import BatchStream, worst_batch
-from heedful.data.prefetch import prefetch
+from heedful.data.batch_stream import BatchStream, prefetch, worst_batch
 from heedful.data.prepare import Prepared
 from heedful.model_card import versions
 from heedful.paper.experiment_io import processor

@@ -94,7 +94,7 @@ def show_corpora(asked: Config, console: Console) -> None:
         report = preflight(
             asked.data,
             seed=asked.training.seed,
-            progress=lambda lines: tell("looking over the corpora", lines, None),
+            progress=lambda lines: tell("scanning the corpora", lines, None),
             known=known_directions(asked),
         ).report
     if sys.stdout.isatty():
@@ -106,9 +106,11 @@ def show_corpora(asked: Config, console: Console) -> None:
 def write(asked: Config, output: Path, console: Console, *, overwrite: bool) -> None:
     """Prepare into a directory of its own."""
     from heedful import training_pipeline
-    from heedful.data.prepare import Prepared, fingerprint
+    from heedful.data.prepare import Prepared, prepared_fingerprint
 
-    if stands_there(output, fingerprint(asked.data, asked.tokenizer, asked.training.seed), overwrite=overwrite):
+    if stands_there(
+        output, prepared_fingerprint(asked.data, asked.tokenizer, asked.training.seed), overwrite=overwrite
+    ):
         training_pipeline.arrange_rows(asked.data.shuffle, Prepared.open(output), console)
         console.note(f"{output} is prepared already, from the same files and settings.")
         return
@@ -120,18 +122,18 @@ def join_parts(asked: Config, parts: list[Path], output: Path, *, quiet: bool, o
     """Make one prepared directory of several."""
     from heedful import training_pipeline
     from heedful.console import Console
-    from heedful.data.merge_prepared import join, joined_fingerprint
+    from heedful.data.prepare import merge_prepared, merged_fingerprint
 
     if asked.data.train:
         raise ConfigError("--join takes parts that are prepared already: prepare the other corpora as a part first.")
     if output.resolve() in [part.resolve() for part in parts]:
         raise ConfigError(f"-o {output} is one of the parts; choose another directory.")
     console = Console(quiet=quiet)
-    if stands_there(output, joined_fingerprint(parts), overwrite=overwrite):
+    if stands_there(output, merged_fingerprint(parts), overwrite=overwrite):
         console.note(f"{output} is joined already, from the same parts.")
         return
     with console.stages() as tell:
-        prepared = join(parts, output, progress=tell)
+        prepared = merge_prepared(parts, output, progress=tell)
     training_pipeline.arrange_rows(asked.data.shuffle, prepared, console)
     tell_what_is_next(prepared, console)
 

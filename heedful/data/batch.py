@@ -1,4 +1,4 @@
-"""A batch of rows: what flows from the data to the model."""
+"""A batch of rows: the input of the model and the targets of the loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heedful.tensor_types import Int
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of packed sentence pairs. A segment number tells the pairs of one row apart; 0 marks padding."""
+    """Rows of packed sentence pairs. Segment numbers distinguish the pairs of a row; 0 is padding."""
 
     source: Int[Tensor, "B S"]
     source_segments: Int[Tensor, "B S"]
@@ -29,12 +29,12 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        """Real target tokens: those that the loss counts."""
+        """Target tokens, padding excluded: the tokens the loss is computed over."""
         return int((self.target_segments > 0).sum())
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What a model is called with, in the order of its arguments."""
+        """The arguments of the model's forward pass, in order."""
         return (
             self.source,
             self.target_input,
@@ -49,13 +49,13 @@ class Batch:
         return Batch(**{name: tensor.to(device, non_blocking=non_blocking) for name, tensor in vars(self).items()})
 
     def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory, from which copies to a GPU need not be waited for."""
+        """The same batch in page-locked memory, for asynchronous copies to a GPU."""
         return Batch(**{name: tensor.pin_memory() for name, tensor in vars(self).items()})
 
     def rows(self, start: int, stop: int, stride: int = 1) -> Batch:
         """A microbatch: rows start to stop, or every `stride`-th of them."""
         return Batch(**{name: tensor[start:stop:stride] for name, tensor in vars(self).items()})
 
-    def twice(self) -> Batch:
-        """Every row a second time, below the first."""
+    def repeat_rows(self) -> Batch:
+        """All rows twice: the batch followed by a copy of itself."""
         return Batch(**{name: torch.cat((tensor, tensor)) for name, tensor in vars(self).items()})

@@ -1,8 +1,8 @@
-"""Packing: several sentence pairs share one row of fixed width, as `(rows, width)` arrays that have almost no padding.
+"""Packing: several sentence pairs share one row of fixed width, so `(rows, width)` arrays have almost no padding.
 
-A pair goes whole into one row, which has room for `width` source and `width` target tokens. Filling rows on two sides
-at once is two-dimensional bin packing; `pack` solves it greedily in some fifty vectorised rounds, each of which gives
-at most one pair to each row, and never looks at a single sentence in Python. `assemble` copies the ids into place.
+A pair goes whole into one row, which holds up to `width` source and `width` target tokens. Filling both sides of a row
+is two-dimensional bin packing; `pack` solves it greedily in about fifty vectorised rounds, each of which adds at most
+one pair to each row, without a Python loop over sentences. `assemble` copies the ids into a `Batch`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.data.batch import Batch
+from heedful.data.permutation import Integers
 from heedful.data.store import PairStore, Side
 
-Integers = NDArray[np.int64]
-
-LARGE_SHARE = 6
+LARGE_PAIR_DIVISOR = 6
 """Pairs above width / 6 are placed by `place_large`, the rest by `top_up`."""
-LARGE_ROUNDS = 32
+NUM_LARGE_ROUNDS = 32
 """Rounds of `place_large`."""
-EXCHANGE = 64
-"""Neighbours in size among which pairs are exchanged to even out a row's two sides."""
+BALANCE_GROUP_SIZE = 64
+"""Pairs of similar size that may be swapped between rows to balance source and target."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """For each pair its row, its segment number in that row (from 1) and where it starts on both sides."""
+    """For each pair its row, its segment number in that row (from 1) and its first position on both sides."""
 
     num_rows: int
     row: Integers
@@ -42,14 +41,14 @@ class Packing:
     """The pairs of row r are `order[row_starts[r]:row_starts[r + 1]]`."""
 
     def pairs_in(self, rows: Integers) -> tuple[Integers, Integers]:
-        """The pairs that stand in the given rows, and for each of them the index in `rows` of its row."""
+        """The pairs in the given rows, and for each pair the index in `rows` of its row."""
         counts = self.row_starts[rows + 1] - self.row_starts[rows]
         return self.order[ranges(self.row_starts[rows], counts)], np.repeat(np.arange(rows.size), counts)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where pairs of a store stand in a batch: one entry a pair."""
+    """Positions of pairs of a store in a batch, one entry for each pair."""
 
     pair: Integers
     row: Integers
@@ -58,8 +57,8 @@ class Placement:
     target_offset: Integers
 
     @staticmethod
-    def of_rows(pairs: Integers, packing: Packing, rows: Integers, batch_rows: Integers) -> Placement:
-        """Put the packing's `rows` at `batch_rows`; `pairs` are the store's indices of what was packed."""
+    def from_rows(pairs: Integers, packing: Packing, rows: Integers, batch_rows: Integers) -> Placement:
+        """Place `rows` of a packing at `batch_rows`; `pairs` are the store indices of the packed pairs."""
         members, which = packing.pairs_in(rows)
         return Placement(
             pair=pairs[members],
@@ -70,45 +69,60 @@ class Placement:
         )
 
     @staticmethod
-    def joined(parts: Sequence[Placement]) -> Placement:
-        """The placements of several packings in one batch; of none, that of no pairs."""
+    def concatenate(parts: Sequence[Placement]) -> Placement:
+        """One placement from several; without any, an empty one."""
         if not parts:
             return Placement(*(np.zeros(0, dtype=np.int64) for _ in range(5)))
         return Placement(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])})
 
 
+@dataclass(frozen=True)
+class PackedBlock:
+    """Some pairs of a store, and their packing into rows."""
+
+    pairs: Integers
+    packing: Packing
+
+    @staticmethod
+    def pack(store: PairStore, pairs: Integers, width: int) -> PackedBlock:
+        """Pack pairs into rows of `width` tokens."""
+        return PackedBlock(pairs, pack(store.source.lengths(pairs), store.target.lengths(pairs), width))
+
+
 def pack(source_lengths: Integers, target_lengths: Integers, width: int) -> Packing:
-    """Distribute pairs over few rows so that neither side of a row exceeds `width` tokens. Deterministic."""
+    """Assign pairs to as few rows as possible so that neither side of a row exceeds `width` tokens; deterministic."""
     source, target = np.asarray(source_lengths, dtype=np.int64), np.asarray(target_lengths, dtype=np.int64)
     if source.shape != target.shape or source.ndim != 1:
         raise ValueError(f"lengths of both sides must be two equal vectors, not {source.shape} and {target.shape}.")
     if source.size and (min(source.min(), target.min()) < 1 or max(source.max(), target.max()) > width):
         raise ValueError(f"every pair must have 1 to {width} tokens on both sides: drop longer ones before packing.")
-    filling = _Filling(source, target, width)
-    while filling.waiting.size:
-        filling.open_rows()
-        filling.place_large()
-        filling.top_up()
-    return _arranged(source, target, filling.row)
+    packer = _Packer(source, target, width)
+    while packer.unplaced.size:
+        packer.open_rows()
+        packer.place_large()
+        packer.top_up()
+    return _build_packing(source, target, packer.row)
 
 
-class _Filling:
-    """Rows while they are being filled. `waiting` are the pairs without a row, smallest first."""
+class _Packer:
+    """Rows while they are being filled. `unplaced` are the pairs without a row, smallest first."""
 
     def __init__(self, source: Integers, target: Integers, width: int) -> None:
         self.width = width
-        self.source, self.target = source, target
-        self.size, self.excess = source + target, source - target
+        self.source = source
+        self.target = target
+        self.size = source + target
+        self.excess = source - target
         self.row = np.full(source.size, -1, dtype=np.int64)
-        self.waiting = np.argsort(self.size, kind="stable")
+        self.unplaced = np.argsort(self.size, kind="stable")
         self.num_rows = 0
         self.free_source = self.free_target = self.open = np.zeros(0, dtype=np.int64)
         # numpy sorts 16-bit numbers in linear time
         self.key_type = np.int16 if 2 * width < 1 << 15 else np.int64
 
     def open_rows(self) -> None:
-        """Open as many rows as the waiting pairs need at least; those that find no place wait for the next opening."""
-        tokens = max(self.source[self.waiting].sum(), self.target[self.waiting].sum())
+        """Open as many rows as the unplaced pairs need at least; pairs that do not fit wait for the next round."""
+        tokens = max(self.source[self.unplaced].sum(), self.target[self.unplaced].sum())
         added = -int(-tokens // self.width)
         empty = np.full(added, self.width, dtype=np.int64)
         self.free_source = np.concatenate([self.free_source, empty])
@@ -117,99 +131,99 @@ class _Filling:
         self.num_rows += added
 
     def place_large(self) -> None:
-        """Best fit decreasing: from the largest pair down, each goes to the row it leaves least room in."""
-        start = np.searchsorted(self.size[self.waiting], 2 * self.width / LARGE_SHARE)
-        large = self.waiting[start:]
-        step = max(-(-large.size // LARGE_ROUNDS), EXCHANGE)
+        """Best fit decreasing: from the largest pair down, each goes to the row it leaves the fullest."""
+        start = np.searchsorted(self.size[self.unplaced], 2 * self.width / LARGE_PAIR_DIVISOR)
+        large = self.unplaced[start:]
+        step = max(-(-large.size // NUM_LARGE_ROUNDS), BALANCE_GROUP_SIZE)
         for stop in range(large.size, 0, -step):
             pairs = large[max(stop - step, 0) : stop]
-            rows, room = self._rows_by_room(self.free_source + self.free_target)
-            chosen = _tightest(self.size[pairs], room)
-            fitting = chosen < rows.size
-            self._place(*self._exchanged(rows[chosen[fitting]], pairs[fitting]))
-        self._forget_placed()
+            rows, free = self._rows_by_free_space(self.free_source + self.free_target)
+            chosen = _tightest_rows(self.size[pairs], free)
+            fits = chosen < rows.size
+            self._place(*self._balanced(rows[chosen[fits]], pairs[fits]))
+        self._drop_placed()
 
     def top_up(self) -> None:
-        """Give each row the largest waiting pair that it has room for, again and again while any fits."""
-        balancing = 2
-        while self.waiting.size:
-            before = self.waiting.size
-            least_source, least_target = self.source[self.waiting].min(), self.target[self.waiting].min()
-            has_room = (self.free_source[self.open] >= least_source) & (self.free_target[self.open] >= least_target)
-            self.open = self.open[has_room]
-            if balancing:
+        """Add to each row the largest unplaced pair that fits, and repeat while any fits."""
+        balanced_rounds_left = 2
+        while self.unplaced.size:
+            before = self.unplaced.size
+            min_source, min_target = self.source[self.unplaced].min(), self.target[self.unplaced].min()
+            is_open = (self.free_source[self.open] >= min_source) & (self.free_target[self.open] >= min_target)
+            self.open = self.open[is_open]
+            if balanced_rounds_left:
                 self._top_up_balanced()
             else:
-                self._top_up_surely()
-            self._forget_placed()
-            placed = before - self.waiting.size
-            if not balancing and not placed:
+                self._top_up_fitting()
+            self._drop_placed()
+            placed = before - self.unplaced.size
+            if not balanced_rounds_left and not placed:
                 return
-            if balancing and placed <= self.open.size // 50:
-                balancing -= 1
+            if balanced_rounds_left and placed <= self.open.size // 50:
+                balanced_rounds_left -= 1
 
     def _top_up_balanced(self) -> None:
-        """Match on the sum of both sides, then exchange; what does not fit on one of them keeps waiting."""
-        rows, room = self._rows_by_room(self.free_source + self.free_target)
-        chosen = _largest(self.size[self.waiting], room)
-        self._place(*self._exchanged(rows[chosen >= 0], self.waiting[chosen[chosen >= 0]]))
+        """Match on the sum of both sides, then balance; pairs that do not fit on one side stay unplaced."""
+        rows, free = self._rows_by_free_space(self.free_source + self.free_target)
+        chosen = _largest_pairs(self.size[self.unplaced], free)
+        self._place(*self._balanced(rows[chosen >= 0], self.unplaced[chosen[chosen >= 0]]))
 
-    def _top_up_surely(self) -> None:
-        """Match on the longer side of the pair and the shorter room of the row: whatever is matched fits."""
-        longer = np.maximum(self.source[self.waiting], self.target[self.waiting])
+    def _top_up_fitting(self) -> None:
+        """Match the longer side of the pair with the fuller side of the row: every match fits."""
+        longer = np.maximum(self.source[self.unplaced], self.target[self.unplaced])
         order = np.argsort(longer.astype(self.key_type), kind="stable")
-        rows, room = self._rows_by_room(np.minimum(self.free_source, self.free_target))
-        chosen = _largest(longer[order], room)
-        self._place(rows[chosen >= 0], self.waiting[order[chosen[chosen >= 0]]])
+        rows, free = self._rows_by_free_space(np.minimum(self.free_source, self.free_target))
+        chosen = _largest_pairs(longer[order], free)
+        self._place(rows[chosen >= 0], self.unplaced[order[chosen[chosen >= 0]]])
 
-    def _rows_by_room(self, free: Integers) -> tuple[Integers, Integers]:
-        """The open rows from the fullest to the emptiest, and how much is free in each."""
-        room = free[self.open]
-        order = np.argsort(room.astype(self.key_type), kind="stable")
-        return self.open[order], room[order]
+    def _rows_by_free_space(self, free: Integers) -> tuple[Integers, Integers]:
+        """The open rows from the fullest to the emptiest, and the free space in each."""
+        space = free[self.open]
+        order = np.argsort(space.astype(self.key_type), kind="stable")
+        return self.open[order], space[order]
 
-    def _exchanged(self, rows: Integers, pairs: Integers) -> tuple[Integers, Integers]:
-        """Among neighbours, give pairs with more source than target to rows with more room on the source side."""
-        group = np.arange(rows.size) // EXCHANGE * (4 * self.width)
+    def _balanced(self, rows: Integers, pairs: Integers) -> tuple[Integers, Integers]:
+        """In groups of similar size, assign pairs with more source than target to rows with more free source tokens."""
+        group = np.arange(rows.size) // BALANCE_GROUP_SIZE * (4 * self.width)
         spare = self.free_source[rows] - self.free_target[rows]
         return rows[np.argsort(group + spare, kind="stable")], pairs[
             np.argsort(group + self.excess[pairs], kind="stable")
         ]
 
     def _place(self, rows: Integers, pairs: Integers) -> None:
-        """Put each pair into its row (all rows differ) unless a side is too long for it."""
+        """Put each pair into its row (all rows differ) unless one side does not fit."""
         fits = (self.source[pairs] <= self.free_source[rows]) & (self.target[pairs] <= self.free_target[rows])
         rows, pairs = rows[fits], pairs[fits]
         self.row[pairs] = rows
         self.free_source[rows] -= self.source[pairs]
         self.free_target[rows] -= self.target[pairs]
 
-    def _forget_placed(self) -> None:
-        self.waiting = self.waiting[self.row[self.waiting] < 0]
+    def _drop_placed(self) -> None:
+        self.unplaced = self.unplaced[self.row[self.unplaced] < 0]
 
 
-def _largest(sizes: Integers, room: Integers) -> Integers:
-    """For each row (room ascending) the index of the largest size (ascending) that fits, all different; < 0: none.
+def _largest_pairs(sizes: Integers, free: Integers) -> Integers:
+    """For each row (free space ascending) the index of the largest size (ascending) that fits, all different; or < 0.
 
-    A row takes what the next roomier one left: chosen[i] = min over j >= i of (fit[j] - j) + i, strictly increasing.
+    chosen[i] = min over j >= i of (fit[j] - j) + i, which is strictly increasing.
     """
-    index = np.arange(room.size)
-    fit = np.searchsorted(sizes, room, side="right") - 1
+    index = np.arange(free.size)
+    fit = np.searchsorted(sizes, free, side="right") - 1
     return np.asarray(index + np.minimum.accumulate((fit - index)[::-1])[::-1])
 
 
-def _tightest(sizes: Integers, room: Integers) -> Integers:
-    """For each size (ascending) the index of the fullest row (room ascending) that takes it, all different.
+def _tightest_rows(sizes: Integers, free: Integers) -> Integers:
+    """For each size (ascending) the index of the fullest row (free space ascending) that it fits, all different.
 
-    chosen[i] = max over j <= i of (fit[j] - j) + i; an index past the last row means that none is left.
+    chosen[i] = max over j <= i of (fit[j] - j) + i; an index past the last row means that no row is left.
     """
     index = np.arange(sizes.size)
-    fit = np.searchsorted(room, sizes, side="left")
+    fit = np.searchsorted(free, sizes, side="left")
     return np.asarray(index + np.maximum.accumulate(fit - index))
 
 
-def _arranged(source: Integers, target: Integers, row: Integers) -> Packing:
-    """Number the rows without gaps, and the pairs of each row from 1, with their offsets."""
+def _build_packing(source: Integers, target: Integers, row: Integers) -> Packing:
+    """Number the rows without gaps and the pairs of each row from 1, and compute their offsets."""
     used = np.bincount(row) > 0
     row = (np.cumsum(used) - 1)[row]
     num_rows = int(used.sum())
@@ -225,38 +239,38 @@ def _arranged(source: Integers, target: Integers, row: Integers) -> Packing:
 
 
 def ranges(starts: Integers, counts: Integers) -> Integers:
-    """start, start + 1, … (count numbers) for each start, one after the other."""
+    """Concatenated ranges: start, start + 1, … (count numbers) for each start."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
 
 
 def assemble(store: PairStore, placement: Placement, *, num_rows: int, width: int, bos_id: int, pad_id: int) -> Batch:
-    """Copy the placed pairs into `(num_rows, width)` tensors; reads from the store the tokens of these pairs only."""
+    """Copy the placed pairs into `(num_rows, width)` tensors; reads only the tokens of these pairs from the store."""
     place = placement.row * width
-    source = _Tokens(store.source, placement.pair, place + placement.source_offset)
-    target = _Tokens(store.target, placement.pair, place + placement.target_offset)
+    source = _FlatTokens(store.source, placement.pair, place + placement.source_offset)
+    target = _FlatTokens(store.target, placement.pair, place + placement.target_offset)
     shifted = np.empty_like(target.ids)
     shifted[1:] = target.ids[:-1]
     shifted[target.first] = bos_id
 
-    def laid_out(tokens: _Tokens, values: NDArray[np.int64], padding: int) -> torch.Tensor:
+    def to_rows(tokens: _FlatTokens, values: NDArray[np.int64], padding: int) -> torch.Tensor:
         rows = np.full(num_rows * width, padding, dtype=np.int64)
         rows[tokens.place] = values
         return torch.from_numpy(rows.reshape(num_rows, width))
 
     return Batch(
-        source=laid_out(source, source.ids, pad_id),
-        source_segments=laid_out(source, np.repeat(placement.segment, source.lengths), 0),
-        source_positions=laid_out(source, source.positions, 0),
-        target_input=laid_out(target, shifted, pad_id),
-        target_output=laid_out(target, target.ids, pad_id),
-        target_segments=laid_out(target, np.repeat(placement.segment, target.lengths), 0),
-        target_positions=laid_out(target, target.positions, 0),
+        source=to_rows(source, source.ids, pad_id),
+        source_segments=to_rows(source, np.repeat(placement.segment, source.lengths), 0),
+        source_positions=to_rows(source, source.positions, 0),
+        target_input=to_rows(target, shifted, pad_id),
+        target_output=to_rows(target, target.ids, pad_id),
+        target_segments=to_rows(target, np.repeat(placement.segment, target.lengths), 0),
+        target_positions=to_rows(target, target.positions, 0),
     )
 
 
-class _Tokens:
-    """The tokens of some sentences one after the other: ids, positions in the sentence, places in the flat batch."""
+class _FlatTokens:
+    """The concatenated tokens of some sentences: ids, positions in the sentence, and places in the flattened batch."""
 
     def __init__(self, side: Side, pairs: Integers, starts: Integers) -> None:
         begin = side.offsets[pairs]

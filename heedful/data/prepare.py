@@ -1,9 +1,13 @@
-"""From corpora to a prepared directory: preflight, tokenizer, ids on disk. What `train` does first, `prepare` alone.
+"""Prepared directories: from corpora to token ids on disk. The first stage of `train`, and all of `prepare`.
 
-prepared.json          what was asked for, what was found, the width of rows, checksums of all files; written last
+prepared.json          settings, report, row width, and checksums of all files; written last
 tokenizer.json, …      the tokenizer
-train/  valid/         ids, memory-mapped; with the order `blocks` also the rows they make
+train/  valid/         token ids, memory-mapped; with `data.shuffle=blocks` also packed rows
 valid.jsonl test.jsonl the same sentences as text, to translate and score
+
+`merge_prepared` merges parts of a corpus that were prepared separately. The parts share a tokenizer (`tokenizer.path`),
+a row width, and the validation and test sets. The result is byte for byte what preparing all corpora at once gives,
+except that duplicates across parts stay: every part drops only its own.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,36 +26,36 @@ import numpy as np
 
 from heedful.config import DataConfig, TokenizerConfig
 from heedful.config_loading import to_mapping
-from heedful.data.mmap_io import check_checksums, with_checksums
-from heedful.data.store import PairStore, StoreWriter
+from heedful.data.store import PairStore, StoreWriter, add_checksums, verify_checksums
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.text.chunk_workers import Workers
 from heedful.text.corpus import corpus_files, direction
 from heedful.text.encode_chunks import Encoded, Encoding, flat_ids, longest_side
 from heedful.text.preflight import Preflight, TrainingPair, preflight, workers_for
-from heedful.text.tokenizer import Tokenizer, learn_tokenizer, sampled_places
+from heedful.text.tokenizer import Tokenizer, sample_indices, train_tokenizer_on_sample
 
 if TYPE_CHECKING:
-    from heedful.data.prepacked import ArrangedRows
+    from heedful.data.prepacked import PrepackedRows
 
 FORMAT_VERSION = 2
 MANIFEST = "prepared.json"
-SHARED = ("tokenizer.json", "tokenizer.model", "source.model", "target.model", "valid.jsonl", "test.jsonl")
-"""Files beside the stores; parts of one corpus that were prepared apart have them alike, or none has."""
+SHARED_FILES = ("tokenizer.json", "tokenizer.model", "source.model", "target.model", "valid.jsonl", "test.jsonl")
+"""Files outside the stores; they are equal, or equally missing, in parts that can be merged."""
 PAIRS_PER_SAMPLE = 10_000
 WIDTHS = (128, 256, 512, 1024)
-SHARE_TOO_LONG = 0.01
+MAX_SHARE_TOO_LONG = 0.01
 
-MOST_PAIRS_SHUFFLED = 1 << 24
-"""Above this many (about 2 GB, half a minute of packing an epoch) the order is `blocks` unless asked otherwise."""
+MAX_PAIRS_TO_SHUFFLE = 1 << 24
+"""Above this many pairs (about 2 GB, half a minute of packing an epoch) the default of `data.shuffle` is "blocks"."""
+PAIRS_PER_MERGE_STEP = 1 << 18
 
-Order = Literal["pairs", "blocks"]
+Shuffle = Literal["pairs", "blocks"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Told the name of the stage, how many pairs more are done, and of how many (if that is known)."""
-Settled = Callable[[Tokenizer, int], None]
-"""Told the tokenizer and the width of a row as soon as they are known, before the corpora are tokenised."""
+"""Called with the name of the stage, the pairs done since the last call, and the total, if known."""
+TokenizerReady = Callable[[Tokenizer, int], None]
+"""Called with the tokenizer and the row width as soon as they are known, before the corpora are tokenised."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Prepared:
 
     @classmethod
     def open(cls, directory: str | Path) -> Prepared:
-        """Open what `prepare` wrote."""
+        """Open a directory that `prepare` wrote."""
         folder = Path(directory)
         manifest = read_manifest(folder)
         if manifest is None:
@@ -86,23 +91,25 @@ class Prepared:
             lengths=manifest["lengths"],
         )
 
-    def arrange(self, tell: Progress) -> ArrangedRows:
-        """The rows that the order `blocks` shuffles; they are made unless they stand beside the pairs already."""
-        from heedful.data.prepacked import arrange  # needs torch, which preparing else does without
+    def prepack(self, progress: Progress) -> PrepackedRows:
+        """Pack the training pairs into the rows that `data.shuffle=blocks` shuffles, unless they exist."""
+        from heedful.data.prepacked import prepack  # imports torch, which the rest of preparing does not need
 
         total, folder = len(self.train), self.directory / "train"
         try:
-            return arrange(folder, self.train, self.row_width, tell=lambda done: tell("arranging rows", done, total))
+            return prepack(
+                folder, self.train, self.row_width, progress=lambda done: progress("packing rows", done, total)
+            )
         except CorpusError as error:
             raise CorpusError(
-                f"{error} These rows are for data.shuffle=blocks; data.shuffle=pairs needs none."
+                f"{error} These rows are for data.shuffle=blocks; data.shuffle=pairs does not need them."
             ) from None
 
-    def arranged(self) -> ArrangedRows:
-        """The rows that `arrange` has made."""
-        from heedful.data.prepacked import ArrangedRows
+    def open_prepacked(self) -> PrepackedRows:
+        """The rows that `prepack` wrote."""
+        from heedful.data.prepacked import PrepackedRows
 
-        return ArrangedRows.open(self.directory / "train", self.train, self.row_width)
+        return PrepackedRows.open(self.directory / "train", self.train, self.row_width)
 
 
 def prepare(
@@ -111,67 +118,73 @@ def prepare(
     directory: str | Path,
     *,
     seed: int,
-    found: Preflight | None = None,
+    checked: Preflight | None = None,
     progress: Progress | None = None,
-    settled: Settled | None = None,
+    on_tokenizer: TokenizerReady | None = None,
 ) -> Prepared:
-    """Prepare the corpora; `found` is their preflight, if made already. A finished directory is used as it is."""
-    folder, tell = Path(directory), progress or (lambda stage, done, total: None)
-    mark = fingerprint(data, tokenizer_config, seed)
+    """Prepare the corpora. A directory prepared from the same files and settings is reused.
+
+    `checked` is the preflight of these corpora, if it has run already.
+    """
+    folder, progress = Path(directory), progress or (lambda stage, done, total: None)
+    fingerprint = prepared_fingerprint(data, tokenizer_config, seed)
     with lock_directory(folder):
-        if not is_prepared(folder, mark):
-            _prepare_anew(data, tokenizer_config, folder, seed=seed, found=found, tell=tell, settled=settled, mark=mark)
+        if not is_prepared(folder, fingerprint):
+            if checked is None:
+                checked = preflight(
+                    data, seed=seed, progress=lambda lines: progress("scanning the corpora", lines, None)
+                )
+            if not checked.valid_pairs:
+                raise ConfigError(
+                    "there are no pairs to validate on: give a validation corpus (data.valid, --valid-source and "
+                    "--valid-target), or hold some out (data.num_valid_pairs above 0, and more training pairs)."
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / MANIFEST).unlink(missing_ok=True)
+            contents = _write_contents(
+                folder, checked, tokenizer_config, seed=seed, progress=progress, on_tokenizer=on_tokenizer
+            )
+            write_manifest(folder, {"fingerprint": fingerprint, **contents})
         prepared = Prepared.open(folder)
-        if chosen_order(data.shuffle, len(prepared.train)) == "blocks":
-            prepared.arrange(tell)
+        if resolve_shuffle(data.shuffle, len(prepared.train)) == "blocks":
+            prepared.prepack(progress)
     return prepared
 
 
-def _prepare_anew(
-    data: DataConfig,
-    tokenizer_config: TokenizerConfig,
+def _write_contents(
     folder: Path,
+    checked: Preflight,
+    tokenizer_config: TokenizerConfig,
     *,
     seed: int,
-    found: Preflight | None,
-    tell: Progress,
-    settled: Settled | None,
-    mark: str,
-) -> None:
-    if found is None:
-        found = preflight(data, seed=seed, progress=lambda lines: tell("looking over the corpora", lines, None))
-    if not found.valid_pairs:
-        raise ConfigError(
-            "there are no pairs to validate on: give a valid corpus (data.valid, --valid-source and --valid-target), "
-            "or let some be held out (data.num_valid_pairs above 0, and more than a handful of training pairs)."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
-    tokenizer, sample = _obtain_tokenizer(found, tokenizer_config, seed, tell)
+    progress: Progress,
+    on_tokenizer: TokenizerReady | None,
+) -> dict[str, Any]:
+    """Write tokenizer, stores and sentences; returns the values for the manifest."""
+    tokenizer, sample = _make_tokenizer(checked, tokenizer_config, seed, progress)
     tokenizer.save(folder)
-    width = data.row_width or choose_width(tokenizer, sample)
-    if settled is not None:
-        settled(tokenizer, width)
-    num_long = write_training_store(folder, tokenizer, found, width=width, tell=tell)
-    num_long_valid = write_store(folder / "valid", tokenizer, found.valid_pairs, width=width)
-    _write_pairs(folder / "valid.jsonl", found.valid_pairs)
-    _write_pairs(folder / "test.jsonl", found.test_pairs)
-    report = {**found.report.to_dict(), "longer_than_a_row": {"train": num_long, "valid": num_long_valid}}
+    width = checked.data.row_width or choose_width(tokenizer, sample)
+    if on_tokenizer is not None:
+        on_tokenizer(tokenizer, width)
+    num_long = write_training_store(folder, tokenizer, checked, width=width, progress=progress)
+    num_long_valid = write_store(folder / "valid", tokenizer, checked.valid_pairs, width=width)
+    _write_pairs(folder / "valid.jsonl", checked.valid_pairs)
+    _write_pairs(folder / "test.jsonl", checked.test_pairs)
+    report = {**checked.report.to_dict(), "longer_than_a_row": {"train": num_long, "valid": num_long_valid}}
     lengths = measure_lengths(PairStore.open(folder / "train"), width)
-    manifest = {"fingerprint": mark, "row_width": width, "report": report, "lengths": lengths}
-    write_manifest(folder, manifest)
+    return {"row_width": width, "report": report, "lengths": lengths}
 
 
-def chosen_order(order: Order | None, num_pairs: int) -> Order:
-    """The order of the epochs, where none was asked for: one that goes with the size of the corpora."""
-    return order or ("blocks" if num_pairs > MOST_PAIRS_SHUFFLED else "pairs")
+def resolve_shuffle(shuffle: Shuffle | None, num_pairs: int) -> Shuffle:
+    """`data.shuffle`, or by default the order that suits the size of the corpora."""
+    return shuffle or ("blocks" if num_pairs > MAX_PAIRS_TO_SHUFFLE else "pairs")
 
 
-def is_prepared(directory: Path, mark: str) -> bool:
-    """Whether the directory was finished from the same files and settings; a damaged one was not, and is made anew."""
+def is_prepared(directory: Path, fingerprint: str) -> bool:
+    """Whether the directory is complete, undamaged and made from the same files and settings."""
     try:
         manifest = read_manifest(directory)
-        if manifest is None or manifest.get("fingerprint") != mark:
+        if manifest is None or manifest.get("fingerprint") != fingerprint:
             return False
         Prepared.open(directory)
     except (CorpusError, ModelDirectoryError):
@@ -179,8 +192,8 @@ def is_prepared(directory: Path, mark: str) -> bool:
     return True
 
 
-def fingerprint(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> str:
-    """Changes when the settings, the corpora's files or a given tokenizer's (by size and time) change."""
+def prepared_fingerprint(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> str:
+    """A hash of the settings and of the size and time of the files of the corpora and of a given tokenizer."""
     files = [path for corpus in (*data.train, *data.valid, *data.test) for path in corpus_files(corpus)]
     files += sorted(map(str, Path(tokenizer.path).glob("*.model"))) if tokenizer.path is not None else []
     stamps = []
@@ -190,14 +203,14 @@ def fingerprint(data: DataConfig, tokenizer: TokenizerConfig, seed: int) -> str:
         except OSError as error:
             raise CorpusError(f"{path}: cannot read this corpus: {error.strerror}.") from None
         stamps.append([path, status.st_size, status.st_mtime_ns])
-    harmless = ("num_workers", "shuffle")  # they change no id
-    settings = {name: value for name, value in to_mapping(data).items() if name not in harmless}
+    unrelated = ("num_workers", "shuffle")  # do not affect the ids
+    settings = {name: value for name, value in to_mapping(data).items() if name not in unrelated}
     plain = [FORMAT_VERSION, settings, to_mapping(tokenizer), seed, stamps]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a prepared directory, or None if it was never finished."""
+    """The manifest of a prepared directory, or None if it is incomplete."""
     try:
         manifest = json.loads((directory / MANIFEST).read_text("utf-8"))
     except FileNotFoundError:
@@ -205,25 +218,27 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise CorpusError(f"{directory / MANIFEST}: damaged ({error}); run `heedful prepare` again.") from None
     if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION:
-        raise CorpusError(f"{directory / MANIFEST}: of another version of heedful; run `heedful prepare` again.")
+        raise CorpusError(
+            f"{directory / MANIFEST}: written by another version of heedful; run `heedful prepare` again."
+        )
     for name, kind in {"fingerprint": str, "row_width": int, "report": dict, "lengths": dict}.items():
         if not isinstance(manifest.get(name), kind):
             raise CorpusError(f"{directory / MANIFEST}: damaged at {name!r}; run `heedful prepare` again.")
-    check_checksums(directory / MANIFEST, manifest)
+    verify_checksums(directory / MANIFEST, manifest)
     return manifest
 
 
 def choose_width(tokenizer: Tokenizer, sample: Sequence[TrainingPair]) -> int:
-    """The narrowest row that holds all but one in a hundred pairs."""
+    """The narrowest row that fits at least 99 % of the pairs."""
     longest = longest_side(tokenizer, sample)
     for width in WIDTHS:
-        if (longest > width).sum() <= SHARE_TOO_LONG * len(longest):
+        if (longest > width).sum() <= MAX_SHARE_TOO_LONG * len(longest):
             return width
     return WIDTHS[-1]
 
 
 def write_store(directory: Path, tokenizer: Tokenizer, pairs: Sequence[TrainingPair], *, width: int) -> int:
-    """Tokenise pairs into a store; returns how many were left out because a row cannot hold them."""
+    """Tokenise pairs into a store; returns how many were dropped as longer than a row."""
     with new_store(directory, tokenizer) as writer:
         encoded = flat_ids(tokenizer, pairs, width)
         writer.add_flat(*encoded[:4], corpus_index=0)
@@ -231,46 +246,48 @@ def write_store(directory: Path, tokenizer: Tokenizer, pairs: Sequence[TrainingP
     return int(encoded.num_long[0])
 
 
-def write_training_store(folder: Path, tokenizer: Tokenizer, found: Preflight, *, width: int, tell: Progress) -> int:
-    """Tokenise the kept pairs into `train/`, in several processes; returns how many a row cannot hold.
+def write_training_store(
+    folder: Path, tokenizer: Tokenizer, checked: Preflight, *, width: int, progress: Progress
+) -> int:
+    """Tokenise the training pairs into `train/`; returns how many were dropped as longer than a row.
 
-    What each process makes of its chunk is appended in the order of the corpora: their number changes no byte.
+    Results of the worker processes are appended in corpus order, so the bytes do not depend on the number of workers.
     """
     num_long, stage = 0, "tokenising"
-    tell(stage, 0, found.num_pairs)
-    weights = evened_weights(found)
+    progress(stage, 0, checked.num_pairs)
+    weights = temperature_weights(checked)
     store = new_store(folder / "train", tokenizer, corpus_weights=weights)
-    with store as writer, Workers(workers_for(found.data)) as workers:
-        for index, corpus in enumerate(found.data.train):
-            work = Encoding(corpus=corpus, tokenizer=str(folder), width=width, languages=found.languages(index))
-            chunks = ((len(chunk), chunk) for chunk in found.kept_chunks(index) if len(chunk))
+    with store as writer, Workers(workers_for(checked.data)) as workers:
+        for index, corpus in enumerate(checked.data.train):
+            work = Encoding(corpus=corpus, tokenizer=str(folder), width=width, languages=checked.languages(index))
+            chunks = ((len(chunk), chunk) for chunk in checked.kept_chunks(index) if len(chunk))
             for num_lines, arrays in workers.in_order(work, chunks):
                 encoded = Encoded(*arrays)
                 writer.add_flat(*encoded[:4], corpus_index=index)
                 num_long += int(encoded.num_long[0])
-                tell(stage, num_lines * len(work.languages), found.num_pairs)
+                progress(stage, num_lines * len(work.languages), checked.num_pairs)
         _require_pairs(writer, width)
     return num_long
 
 
-def evened_weights(found: Preflight) -> list[float]:
-    """The weights of the corpora, raised for languages with less text as `data.temperature` asks."""
-    corpora = found.data.train
-    kept = [corpus.num_kept for corpus in found.report.corpora if corpus.role == "train"]
-    languages = [frozenset(filter(None, direction(corpus, found.data))) for corpus in corpora]
-    text: dict[frozenset[str], float] = {}
-    for corpus, number, pair in zip(corpora, kept, languages, strict=True):
-        text[pair] = text.get(pair, 0.0) + corpus.weight * number
-    power = 1 - 1 / found.data.temperature
-    most = max(text.values())
+def temperature_weights(checked: Preflight) -> list[float]:
+    """The weights of the corpora; a `data.temperature` above 1 raises those of language pairs with less text."""
+    corpora = checked.data.train
+    num_kept = [corpus.num_kept for corpus in checked.report.corpora if corpus.role == "train"]
+    language_pairs = [frozenset(filter(None, direction(corpus, checked.data))) for corpus in corpora]
+    sizes: dict[frozenset[str], float] = {}
+    for corpus, num_pairs, languages in zip(corpora, num_kept, language_pairs, strict=True):
+        sizes[languages] = sizes.get(languages, 0.0) + corpus.weight * num_pairs
+    power = 1 - 1 / checked.data.temperature
+    largest = max(sizes.values())
     return [
-        corpus.weight * (most / text[pair]) ** power if text[pair] else corpus.weight
-        for corpus, pair in zip(corpora, languages, strict=True)
+        corpus.weight * (largest / sizes[languages]) ** power if sizes[languages] else corpus.weight
+        for corpus, languages in zip(corpora, language_pairs, strict=True)
     ]
 
 
 def new_store(directory: Path, tokenizer: Tokenizer, corpus_weights: Sequence[float] | None = None) -> StoreWriter:
-    """A writer of a store in place of what may stand there."""
+    """A writer of a store that replaces an existing one."""
     shutil.rmtree(directory, ignore_errors=True)
     sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
     return StoreWriter(directory, *sizes, corpus_weights=corpus_weights)
@@ -285,7 +302,7 @@ def _require_pairs(writer: StoreWriter, width: int) -> None:
 
 
 def measure_lengths(store: PairStore, width: int) -> dict[str, float]:
-    """Typical lengths in tokens; the translator splits texts longer than almost all that the model saw."""
+    """Mean and 99th percentile lengths in tokens; the translator splits texts longer than nearly all training text."""
     sample = np.linspace(0, len(store) - 1, num=min(len(store), 100_000)).astype(np.int64)
     source, target = store.source.lengths(sample), store.target.lengths(sample)
     return {
@@ -297,39 +314,45 @@ def measure_lengths(store: PairStore, width: int) -> dict[str, float]:
     }
 
 
-def _obtain_tokenizer(
-    found: Preflight, config: TokenizerConfig, seed: int, tell: Progress
+def _make_tokenizer(
+    checked: Preflight, config: TokenizerConfig, seed: int, progress: Progress
 ) -> tuple[Tokenizer, list[TrainingPair]]:
-    """The tokenizer, and an even sample of the pairs."""
-    markers = sorted({corpus.source_tag for corpus in found.data.train if corpus.source_tag})
-    even = np.arange(0, found.num_pairs, max(1, found.num_pairs // PAIRS_PER_SAMPLE))
+    """Train or load the tokenizer; returns it with an evenly spaced sample of the pairs."""
+    source_tags = sorted({corpus.source_tag for corpus in checked.data.train if corpus.source_tag})
+    even = np.arange(0, checked.num_pairs, max(1, checked.num_pairs // PAIRS_PER_SAMPLE))
     if config.path is not None:
-        return _given_tokenizer(config.path, found.tags, markers), list(found.chosen(even))
-    places = sampled_places(found.num_pairs, config, seed=seed)
-    wanted = np.union1d(places, even)
+        return _load_tokenizer(config.path, checked.tags, source_tags), list(checked.select_pairs(even))
+    sampled = sample_indices(checked.num_pairs, config, seed=seed)
+    selected = np.union1d(sampled, even)
     pairs: list[TrainingPair] = []
-    tell("learning the subwords", 0, len(wanted))
-    for pair in found.chosen(wanted):
+    progress("training the tokenizer", 0, len(selected))
+    for pair in checked.select_pairs(selected):
         pairs.append(pair)
         if len(pairs) % PAIRS_PER_SAMPLE == 0:
-            tell("learning the subwords", PAIRS_PER_SAMPLE, len(wanted))
-    sample = [pairs[at] for at in np.searchsorted(wanted, places).tolist()]
-    texts = [(pair.source, pair.target) for pair in sample]
-    tokenizer = learn_tokenizer(texts, config, num_pairs=found.num_pairs, tags=found.tags, markers=markers)
-    return tokenizer, [pairs[at] for at in np.searchsorted(wanted, even).tolist()]
+            progress("training the tokenizer", PAIRS_PER_SAMPLE, len(selected))
+    sample = [pairs[index] for index in np.searchsorted(selected, sampled).tolist()]
+    tokenizer = train_tokenizer_on_sample(
+        [(pair.source, pair.target) for pair in sample],
+        config,
+        num_pairs=checked.num_pairs,
+        tags=checked.tags,
+        source_tags=source_tags,
+    )
+    return tokenizer, [pairs[index] for index in np.searchsorted(selected, even).tolist()]
 
 
-def _given_tokenizer(path: str, tags: Sequence[str], markers: Sequence[str]) -> Tokenizer:
+def _load_tokenizer(path: str, tags: Sequence[str], source_tags: Sequence[str]) -> Tokenizer:
+    """A trained tokenizer, which must have every tag that the corpora need."""
     tokenizer = Tokenizer.load(path)
-    for wanted, known, what in ((tags, tokenizer.tags, "tag for"), (markers, tokenizer.markers, "marker")):
-        if set(wanted) - set(known):
-            missing = ", ".join(sorted(set(wanted) - set(known)))
+    for needed, known, what in ((tags, tokenizer.tags, "tag for"), (source_tags, tokenizer.source_tags, "source tag")):
+        if set(needed) - set(known):
+            missing = ", ".join(sorted(set(needed) - set(known)))
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise ConfigError(
                 f"tokenizer.path (or training.init_from): the tokenizer in {path} has no {what} {missing} ({has}) "
                 f"that these corpora need; leave such corpora out, or train a new tokenizer and model."
             )
-    if len(tokenizer.tags) > 1 and not tags:  # a source without its tag would be nothing that the model knows
+    if len(tokenizer.tags) > 1 and not tags:  # the model has never seen a source without its tag
         raise ConfigError(
             f"tokenizer.path: the tokenizer in {path} puts a tag for the target language ({', '.join(tokenizer.tags)}) "
             f"before each source; set data.target_tags=true and a target_language for each corpus."
@@ -352,14 +375,112 @@ def _read_pairs(path: Path) -> list[TrainingPair]:
 
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """Finish a prepared directory; rows that are made later beside the pairs have a manifest of their own."""
+    """Complete a prepared directory. Prepacked rows have their own manifest."""
     stores = [path for side in ("train", "valid") for path in (directory / side).iterdir()]
     names = [path.relative_to(directory).as_posix() for path in stores if not path.name.startswith("rows.")]
-    names += [name for name in SHARED if (directory / name).exists()]
-    sealed = with_checksums(directory, {"format_version": FORMAT_VERSION, **manifest}, names)
+    names += [name for name in SHARED_FILES if (directory / name).exists()]
+    manifest = add_checksums(directory, {"format_version": FORMAT_VERSION, **manifest}, names)
     temporary = directory / f"{MANIFEST}.incomplete"
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(sealed, file, indent=2, ensure_ascii=False)
+        json.dump(manifest, file, indent=2, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(directory / MANIFEST)
+
+
+# ---- merging prepared directories ------------------------------------------------------------------------------------
+
+
+def merge_prepared(parts: Sequence[str | Path], directory: str | Path, *, progress: Progress | None = None) -> Prepared:
+    """Merge prepared directories, in the order given, into one."""
+    folder, progress = Path(directory), progress or (lambda stage, done, total: None)
+    opened = [Prepared.open(part) for part in parts]
+    _require_compatible(opened)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    first = opened[0]
+    for name in SHARED_FILES:
+        (folder / name).unlink(missing_ok=True)
+        if (first.directory / name).exists():
+            shutil.copyfile(first.directory / name, folder / name)
+    shutil.rmtree(folder / "valid", ignore_errors=True)
+    shutil.copytree(first.directory / "valid", folder / "valid")
+    weights = [weight for part in opened for weight in part.train.corpus_weights]
+    with new_store(folder / "train", first.tokenizer, corpus_weights=weights) as writer:
+        total, num_corpora = sum(len(part.train) for part in opened), 0
+        for part in opened:
+            for done in _append_store(writer, part.train, first_corpus=num_corpora):
+                progress("merging", done, total)
+            num_corpora += len(part.train.corpus_weights)
+    manifest = {
+        "fingerprint": merged_fingerprint(parts),
+        "row_width": first.row_width,
+        "report": _merge_reports([part.report for part in opened]),
+        "lengths": measure_lengths(PairStore.open(folder / "train"), first.row_width),
+    }
+    write_manifest(folder, manifest)
+    return Prepared.open(folder)
+
+
+def _require_compatible(parts: Sequence[Prepared]) -> None:
+    """Raise `ConfigError` for parts that cannot be merged."""
+    first = parts[0]
+    for part in parts[1:]:
+        if part.row_width != first.row_width:
+            raise ConfigError(
+                f"{part.directory} has rows of {part.row_width} tokens and {first.directory} of {first.row_width}: "
+                f"prepare them with the same data.row_width."
+            )
+        for name in SHARED_FILES:
+            if _content(part.directory / name) == _content(first.directory / name):
+                continue
+            key = f"data.{Path(name).stem}" if name.endswith(".jsonl") else "tokenizer.path"
+            raise ConfigError(
+                f"{part.directory / name} differs from that of {first.directory}: "
+                f"prepare all parts with the same {key}."
+            )
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _append_store(writer: StoreWriter, store: PairStore, *, first_corpus: int) -> Iterator[int]:
+    """Append all pairs of a store in pieces of one corpus; yields the number of pairs in each."""
+    start = 0
+    while start < len(store):
+        piece = store.corpora[start : start + PAIRS_PER_MERGE_STEP]
+        same = piece == piece[0]
+        stop = start + (len(piece) if same.all() else int(same.argmin()))
+        sides = []
+        for side in (store.source, store.target):
+            offsets = side.offsets[start : stop + 1]
+            sides += [side.ids[offsets[0] : offsets[-1]], offsets[1:] - offsets[:-1]]
+        writer.add_flat(*sides, corpus_index=first_corpus + int(piece[0]))
+        yield stop - start
+        start = stop
+
+
+def merged_fingerprint(parts: Sequence[str | Path]) -> str:
+    """A hash of the fingerprints of the parts, in order."""
+    fingerprints = [(read_manifest(Path(part)) or {}).get("fingerprint") for part in parts]
+    return hashlib.sha256(json.dumps(["joined", *fingerprints]).encode()).hexdigest()
+
+
+def _merge_reports(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One report of all parts: the training corpora of each, and the shared validation and test corpora once."""
+    train = [corpus for report in reports for corpus in report["corpora"] if corpus["role"] == "train"]
+    shared = [corpus for corpus in reports[0]["corpora"] if corpus["role"] != "train"]
+    num_long = sum(report["longer_than_a_row"]["train"] for report in reports)
+    overlaps = {
+        name: dict(sum((Counter(report[name]) for report in reports), Counter()))
+        for name in ("overlap", "shared_sources")
+    }
+    return {
+        **reports[0],
+        **overlaps,
+        "corpora": [*train, *shared],
+        "num_pairs": sum(report["num_pairs"] for report in reports),
+        "warnings": list(dict.fromkeys(warning for report in reports for warning in report["warnings"])),
+        "longer_than_a_row": {**reports[0]["longer_than_a_row"], "train": num_long},
+    }

@@ -1,27 +1,28 @@
 """Tokenised pairs on disk: written once as a stream, read through memory maps, so that corpora may exceed memory.
 
 A store is a directory. `source.ids` holds the ids of all source sentences one after the other, and sentence i is
-`ids[offsets[i]:offsets[i + 1]]`; the target likewise. `corpora` holds the corpus each pair came from. `store.json` says
-how large all of these are; it is written last, so a directory without it was never finished. Nothing is loaded when a
-store is opened: beside the ids, a pair takes 18 bytes of disk.
+`ids[offsets[i]:offsets[i + 1]]`; the target likewise. `corpora` holds the corpus each pair came from. `store.json`
+holds the sizes; it is written last, so a directory without it is incomplete. Opening a store loads nothing into memory.
+In addition to the ids, a pair takes 18 bytes of disk.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.mmap_io import REMEDY, PartialFile, cannot_write, map_numbers, sync_directory
 from heedful.errors import CorpusError
 from heedful.text.tokenizer import id_type
 
@@ -29,10 +30,11 @@ FORMAT_VERSION = 1
 OFFSET_TYPE = np.dtype("<i8")
 CORPUS_TYPE = np.dtype("<u2")
 MANIFEST = "store.json"
+REMEDY = "run `heedful prepare` again"
 
 
 class _SideWriter:
-    """Appends the sentences of one side; the files keep the name `.partial` until `finish`."""
+    """Appends the sentences of one side; the files end in `.partial` until `finish`."""
 
     def __init__(self, directory: Path, side: str, vocab_size: int) -> None:
         self.side, self.vocab_size = side, vocab_size
@@ -43,16 +45,18 @@ class _SideWriter:
         self._write_offsets(np.zeros(1, dtype=OFFSET_TYPE))
 
     def check(self, flat: NDArray[Any], lengths: NDArray[Any]) -> None:
-        """Raise ValueError for empty sentences and for ids that cannot be in the vocabulary."""
+        """Raise ValueError for empty sentences and for ids outside the vocabulary."""
         if lengths.sum() != flat.size:
             raise ValueError(f"{self.side}: {flat.size} ids, but the lengths add up to {lengths.sum()}.")
         if lengths.size and lengths.min() <= 0:
-            raise ValueError(f"{self.side} sentence {int(lengths.argmin())} of this call has no ids, not even an end.")
+            raise ValueError(
+                f"{self.side} sentence {int(lengths.argmin())} of this call has no ids, not even the end token."
+            )
         if flat.size and not 0 <= flat.min() <= flat.max() < self.vocab_size:
             raise ValueError(f"{self.side} ids must lie in [0, {self.vocab_size}), not {flat.min()} to {flat.max()}.")
 
     def append(self, flat: NDArray[Any], lengths: NDArray[Any]) -> None:
-        """Write what passed `check`."""
+        """Write sentences that passed `check`."""
         self.ids.write(flat.astype(id_type(self.vocab_size), copy=False))
         self._write_offsets((self.num_tokens + np.cumsum(lengths)).astype(OFFSET_TYPE))
         self.num_tokens += flat.size
@@ -63,7 +67,7 @@ class _SideWriter:
         self.offsets.write(offsets)
 
     def manifest(self) -> dict[str, Any]:
-        """What `store.json` says of this side."""
+        """The entry of this side in `store.json`."""
         return {
             "vocab_size": self.vocab_size,
             "dtype": id_type(self.vocab_size).name,
@@ -74,9 +78,9 @@ class _SideWriter:
 
 
 class StoreWriter:
-    """Writes a store in batches of pairs, with memory for one batch; as a context manager closes, or aborts on error.
+    """Writes a store batch by batch, holding one batch in memory. As a context manager it closes, or aborts on error.
 
-    `corpus_weights` (one for each corpus, else all 1.0) are kept for `BatchStream`: how often an epoch shows a pair.
+    `corpus_weights` (one for each corpus, by default all 1.0) are for `BatchStream`: how often a pair appears an epoch.
     """
 
     def __init__(
@@ -92,9 +96,9 @@ class StoreWriter:
         self.num_pairs = self.num_corpora = 0
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            (self.directory / MANIFEST).unlink(missing_ok=True)  # an older store must not pass for this one
+            (self.directory / MANIFEST).unlink(missing_ok=True)  # so that an older store is not taken for this one
         except OSError as error:
-            raise cannot_write(self.directory, error) from None
+            raise write_error(self.directory, error) from None
         self._source = _SideWriter(self.directory, "source", source_vocab_size)
         self._target = _SideWriter(self.directory, "target", target_vocab_size)
         self._corpora = PartialFile(self.directory / "corpora")
@@ -110,7 +114,7 @@ class StoreWriter:
         target_ids: Sequence[Sequence[int]],
         corpus_indices: Sequence[int],
     ) -> None:
-        """Append pairs: the ids of both sides as the tokenizer gives them, and the corpus that each came from."""
+        """Append pairs: the ids of both sides as the tokenizer returns them, and the corpus each pair came from."""
         if not len(source_ids) == len(target_ids) == len(corpus_indices):
             raise ValueError(f"{len(source_ids)} sources, {len(target_ids)} targets, {len(corpus_indices)} corpora.")
         corpora = np.asarray(corpus_indices, dtype=np.int64)
@@ -125,7 +129,7 @@ class StoreWriter:
         *,
         corpus_index: int,
     ) -> None:
-        """Append pairs of one corpus: the ids of all sentences of a side end to end, and how many each has."""
+        """Append pairs of one corpus: the concatenated ids of each side, and the length of each sentence."""
         if source_lengths.size != target_lengths.size:
             raise ValueError(f"{source_lengths.size} sources, {target_lengths.size} targets.")
         corpora = np.full(source_lengths.size, corpus_index)
@@ -137,9 +141,9 @@ class StoreWriter:
         target: tuple[NDArray[Any], NDArray[np.int64]],
         corpora: NDArray[np.int64],
     ) -> None:
-        known = 1 << 16 if self.corpus_weights is None else len(self.corpus_weights)
-        if corpora.size and not 0 <= corpora.min() <= corpora.max() < known:
-            raise ValueError(f"corpus indices must lie in [0, {known}), not {corpora.min()} to {corpora.max()}.")
+        num_corpora = 1 << 16 if self.corpus_weights is None else len(self.corpus_weights)
+        if corpora.size and not 0 <= corpora.min() <= corpora.max() < num_corpora:
+            raise ValueError(f"corpus indices must lie in [0, {num_corpora}), not {corpora.min()} to {corpora.max()}.")
         self._source.check(*source)
         self._target.check(*target)
         self._source.append(*source)
@@ -149,7 +153,7 @@ class StoreWriter:
         self.num_corpora = max(self.num_corpora, int(corpora.max(initial=-1)) + 1)
 
     def close(self) -> None:
-        """Finish the store: every file reaches the disk under its name, and `store.json` last of all."""
+        """Finish the store: sync every file to disk under its final name, `store.json` last."""
         if not self._open:
             return
         weights = [1.0] * self.num_corpora if self.corpus_weights is None else self.corpus_weights
@@ -162,14 +166,11 @@ class StoreWriter:
         }
         for file in self._files:
             file.finish()
-        last = PartialFile(self.directory / MANIFEST)
-        last.write((json.dumps(manifest, indent=2) + "\n").encode())
-        last.finish()
-        sync_directory(self.directory)
+        write_manifest(self.directory / MANIFEST, manifest)
         self._open = False
 
     def abort(self) -> None:
-        """Leave nothing that could be taken for a store."""
+        """Remove the files written so far."""
         if self._open:
             for file in self._files:
                 file.discard()
@@ -202,20 +203,20 @@ class Side:
     longest: int
     """Tokens of the longest sentence."""
     recorded_sha256: str | None = None
-    """Of the offsets, where the store says it; those of old do not."""
+    """SHA-256 of the offsets; None in stores written before it was recorded."""
 
     @cached_property
     def offsets_sha256(self) -> str:
-        """Changes when any sentence is longer, shorter or elsewhere."""
+        """A hash of the lengths of all sentences."""
         return self.recorded_sha256 or hashlib.sha256(self.offsets.data).hexdigest()
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all sentences together."""
+        """The total number of tokens."""
         return int(self.ids.size)
 
     def lengths(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of tokens of the given sentences."""
+        """The number of tokens of each given sentence."""
         return np.asarray(self.offsets[pairs + 1] - self.offsets[pairs])
 
     def sentence(self, pair: int) -> list[int]:
@@ -226,29 +227,37 @@ class Side:
 
 @dataclass(frozen=True)
 class PairStore:
-    """A finished store, memory-mapped: only what is asked for is read from the disk."""
+    """A finished store, memory-mapped: only what is accessed is read from disk."""
 
     source: Side
     target: Side
     corpora: NDArray[np.uint16]
-    """For each pair, the number of the corpus it came from."""
+    """The corpus index of each pair."""
     corpus_weights: tuple[float, ...]
 
     def __len__(self) -> int:
         return int(self.corpora.size)
 
     @property
-    def lengths_mark(self) -> str:
-        """Changes when a sentence of either side is longer, shorter or elsewhere."""
+    def lengths_fingerprint(self) -> str:
+        """A hash of the lengths of all sentences of both sides."""
         return f"{self.source.offsets_sha256} {self.target.offsets_sha256}"
 
     def pair(self, index: int) -> tuple[list[int], list[int]]:
         """The ids of one pair, as they were added."""
         return self.source.sentence(index), self.target.sentence(index)
 
+    def corpus_run_starts(self, step: int = 1 << 20) -> NDArray[np.int64]:
+        """The first pair of each run of pairs from one corpus; read in pieces, to keep memory flat."""
+        parts = [np.zeros(min(len(self), 1), dtype=np.int64)]
+        for start in range(1, len(self), step):
+            piece = self.corpora[start - 1 : start + step]
+            parts.append(start + np.flatnonzero(piece[1:] != piece[:-1]))
+        return np.concatenate(parts)
+
     @staticmethod
     def open(directory: str | Path) -> PairStore:
-        """Map a store's files, or raise `CorpusError` when the directory is not a finished, whole store."""
+        """Map the files of a store; `CorpusError` if the directory is not a complete store."""
         directory = Path(directory)
         manifest = _read_manifest(directory / MANIFEST)
         try:
@@ -258,20 +267,20 @@ class PairStore:
             target = _open_side(directory, "target", manifest["target"], num_pairs)
         except (KeyError, TypeError, ValueError) as error:
             raise CorpusError(f"{directory / MANIFEST}: a field is missing or damaged ({error!r}); {REMEDY}.") from None
-        corpora = map_numbers(directory / "corpora", CORPUS_TYPE, num_pairs)
+        corpora = map_array(directory / "corpora", CORPUS_TYPE, num_pairs)
         return PairStore(source=source, target=target, corpora=corpora, corpus_weights=weights)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.exists():
-        raise CorpusError(f"{path}: not there, so this is no finished store of tokenised pairs; {REMEDY}.")
+        raise CorpusError(f"{path}: not found, so this is not a complete store of tokenised pairs; {REMEDY}.")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CorpusError(f"{path}: cannot be read ({error}); {REMEDY}.") from None
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if version != FORMAT_VERSION:
-        raise CorpusError(f"{path}: format version {version} is not {FORMAT_VERSION}, the one known here; {REMEDY}.")
+        raise CorpusError(f"{path}: format version {version} is not supported, only {FORMAT_VERSION}; {REMEDY}.")
     return dict(manifest)
 
 
@@ -279,8 +288,119 @@ def _open_side(directory: Path, side: str, manifest: dict[str, Any], num_pairs: 
     vocab_size, num_tokens = int(manifest["vocab_size"]), int(manifest["num_tokens"])
     if manifest["dtype"] != id_type(vocab_size).name:
         raise ValueError(f"{side}.dtype")
-    offsets = map_numbers(directory / f"{side}.offsets", OFFSET_TYPE, num_pairs + 1)
-    ids = map_numbers(directory / f"{side}.ids", id_type(vocab_size), num_tokens)
+    offsets = map_array(directory / f"{side}.offsets", OFFSET_TYPE, num_pairs + 1)
+    ids = map_array(directory / f"{side}.ids", id_type(vocab_size), num_tokens)
     if offsets[0] != 0 or offsets[-1] != num_tokens:
-        raise CorpusError(f"{directory / f'{side}.offsets'}: does not belong to {side}.ids; {REMEDY}.")
+        raise CorpusError(f"{directory / f'{side}.offsets'}: does not match {side}.ids; {REMEDY}.")
     return Side(ids, offsets, vocab_size, int(manifest["longest"]), manifest.get("offsets_sha256"))
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+class PartialFile:
+    """A file that takes its final name only when it is complete and synced to disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.partial = path.with_name(path.name + ".partial")
+        try:
+            self.file: BinaryIO = self.partial.open("wb")
+        except OSError as error:
+            raise write_error(self.partial, error) from None
+
+    def write(self, values: NDArray[Any] | bytes) -> None:
+        """Append."""
+        try:
+            self.file.write(values if isinstance(values, bytes) else values.tobytes())
+        except OSError as error:
+            raise write_error(self.path, error) from None
+
+    def finish(self) -> None:
+        """Sync to disk and rename to the final name."""
+        try:
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.file.close()
+            os.replace(self.partial, self.path)
+        except OSError as error:
+            raise write_error(self.path, error) from None
+
+    def discard(self) -> None:
+        """Remove the incomplete file."""
+        with suppress(OSError):  # a full disk fails again while flushing; the file is removed anyway
+            self.file.close()
+        self.partial.unlink(missing_ok=True)
+
+
+def write_error(path: Path, error: OSError) -> CorpusError:
+    """The error for a file or directory that cannot be written."""
+    reason = error.strerror or error
+    return CorpusError(f"{path}: cannot write: {reason}; free some space or choose another directory.")
+
+
+def sync_directory(directory: Path) -> None:
+    """Sync the file names in a directory to disk, where the system supports it."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Write a manifest and sync it and its directory to disk."""
+    file = PartialFile(path)
+    file.write((json.dumps(manifest, indent=2) + "\n").encode())
+    file.finish()
+    sync_directory(path.parent)
+
+
+def map_array(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    """Map a file of exactly `count` numbers."""
+    try:
+        size = path.stat().st_size
+        if size != count * dtype.itemsize:
+            raise CorpusError(f"{path}: {size:,} bytes, expected {count * dtype.itemsize:,}; {REMEDY}.")
+        # A plain array over the map: indexing np.memmap itself is slower than reading.
+        return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if count else np.zeros(0, dtype=dtype)
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read ({error.strerror or error}); {REMEDY}.") from None
+
+
+_verified: set[tuple[str, str, int, int, int]] = set()
+"""Files whose checksums this process has verified, by path, checksum, inode, size and modification time."""
+
+
+def add_checksums(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The manifest with the SHA-256 of files in its folder, and of its own contents."""
+    files = {name: _sha256(folder / name) for name in sorted(names)}
+    return {**manifest, "files": files, "sha256": _sha256_of_values({**manifest, "files": files})}
+
+
+def verify_checksums(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise `CorpusError` unless a manifest and the files it lists are unchanged."""
+    contents = {name: value for name, value in manifest.items() if name != "sha256"}
+    files = manifest.get("files")
+    if not isinstance(files, dict) or manifest.get("sha256") != _sha256_of_values(contents):
+        raise CorpusError(f"{path}: the contents have changed since they were written (SHA-256); {REMEDY}.")
+    for name, expected in files.items():
+        file = path.parent / name
+        try:
+            status = file.stat()
+            seen = (str(file.absolute()), expected, status.st_ino, status.st_size, status.st_mtime_ns)
+            if seen not in _verified and _sha256(file) != expected:
+                raise CorpusError(f"{file}: the contents have changed since they were written (SHA-256); {REMEDY}.")
+        except OSError as error:
+            raise CorpusError(f"{file}: cannot be read ({error.strerror or error}); {REMEDY}.") from None
+        _verified.add(seen)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sha256_of_values(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -95,10 +95,10 @@ def refuse_start(asked: Config) -> None:
 
 def shared_data(asked: Config, directory: Path, console: Console, *, resume: bool) -> Prepared:
     """Prepare the corpora once for all runs; a resumed experiment never changes what it began with."""
-    from heedful.data.prepare import MANIFEST, fingerprint, is_prepared
+    from heedful.data.prepare import MANIFEST, is_prepared, prepared_fingerprint
 
     if resume and asked.data.prepared is None and asked.data.train and (directory / MANIFEST).exists():
-        mark = fingerprint(asked.data, asked.tokenizer, asked.training.seed)
+        mark = prepared_fingerprint(asked.data, asked.tokenizer, asked.training.seed)
         if not is_prepared(directory, mark):
             raise ConfigError(f"--resume: {directory} was prepared from other files or settings; start anew with -o.")
     return obtain_data(asked, directory, console)

@@ -50,8 +50,8 @@ class TrainingPair(NamedTuple):
     """Place of its corpus in `data.train` (or `valid`, `test`); held-out pairs keep that of their training corpus."""
     target_language: str | None
     """Language for the tag before the source; None in a model without tags."""
-    marker: str | None = None
-    """What marks the source as one of its corpus; only while training."""
+    source_tag: str | None = None
+    """Tag in front of the source that identifies its corpus; only in training."""
 
 
 class BadLine(NamedTuple):

@@ -56,9 +56,9 @@ class Encoding:
 def packed_pairs(tokenizer: Tokenizer, pairs: Sequence[TrainingPair]) -> list[tuple[bytes, bytes]]:
     """Source and target ids of each pair, as the bytes of arrays."""
     sources = [b""] * len(pairs)
-    for kind in {(pair.target_language, pair.marker) for pair in pairs}:
-        places = [place for place, pair in enumerate(pairs) if (pair.target_language, pair.marker) == kind]
-        packed = tokenizer.pack_sources([pairs[place].source for place in places], kind[0], marker=kind[1])
+    for kind in {(pair.target_language, pair.source_tag) for pair in pairs}:
+        places = [place for place, pair in enumerate(pairs) if (pair.target_language, pair.source_tag) == kind]
+        packed = tokenizer.pack_sources([pairs[place].source for place in places], kind[0], source_tag=kind[1])
         for place, ids in zip(places, packed, strict=True):
             sources[place] = ids
     return list(zip(sources, tokenizer.pack_targets([pair.target for pair in pairs]), strict=True))

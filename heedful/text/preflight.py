@@ -72,9 +72,9 @@ class Preflight:
 
     def pairs(self) -> Iterator[TrainingPair]:
         """The kept training pairs, in the order of the files, read anew; a corpus used both ways gives each twice."""
-        return self.chosen(np.arange(self.num_pairs))
+        return self.select_pairs(np.arange(self.num_pairs))
 
-    def chosen(self, numbers: npt.NDArray[np.int64]) -> Iterator[TrainingPair]:
+    def select_pairs(self, numbers: npt.NDArray[np.int64]) -> Iterator[TrainingPair]:
         """Of all that `pairs` gives, those with the given numbers, which rise; only their lines are parsed."""
         start = 0
         for index, corpus in enumerate(self.data.train):

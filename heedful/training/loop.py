@@ -15,8 +15,7 @@ from torch import nn
 
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
-from heedful.data.batch_stream import BatchStream, Position
-from heedful.data.prefetch import prefetch
+from heedful.data.batch_stream import BatchStream, Position, prefetch
 from heedful.errors import TrainingError
 from heedful.model_dir.weights import save_tensors
 from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
@@ -411,7 +410,7 @@ class TrainingLoop:
             "spent": vars(self.spent),
             "best": vars(self.best),
             "position": [self.position.epoch, self.position.step],
-            "rows": self.stream.remembered(self.position),
+            "rows": self.stream.resume_cache(self.position),
             "warmup": [self.schedule.warmup_steps, self.schedule.warmup_progress],
             "part": self.part,
             "validated_step": self.validated_step,
@@ -447,7 +446,7 @@ class TrainingLoop:
         self.spent, self.best = Spent(**state.values["spent"]), Best(**state.values["best"])
         restore_own_random(state.tensors, self.world, own_seed(self.config.seed, self.world, self.spent.steps))
         self.position = Position(*state.values["position"])
-        self.stream.recall(state.values.get("rows"))
+        self.stream.load_resume_cache(state.values.get("rows"))
         self.part, self.validated_step = state.values["part"], state.values["validated_step"]
         window = state.part("window.", self.world, {})
         since_last_line = {name: tensor.to(self.device, copy=True) for name, tensor in window.items()}

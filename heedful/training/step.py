@@ -179,7 +179,7 @@ class TrainingStep:
             smoothing = self.config.label_smoothing
             scaled, loss_sum = fast_losses(model, part, 1 / self.num_tokens, self.gradients, smoothing=smoothing)
         else:
-            loss_sum = self.loss(part.twice() if self.config.r_drop else part)
+            loss_sum = self.loss(part.repeat_rows() if self.config.r_drop else part)
             scaled = loss_sum / self.num_tokens
         try:
             scaled.backward()

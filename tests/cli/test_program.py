@@ -281,10 +281,10 @@ def test_only_a_terminal_sees_bars_and_no_color_is_respected(corpus: Corpus) -> 
     while block := read_terminal(above):
         seen += block
     os.close(above)
-    assert b"\x1b[2K" in seen and b"looking over the corpora" in seen
+    assert b"\x1b[2K" in seen and b"scanning the corpora" in seen
     assert b"\x1b[3" not in seen.replace(b"\x1b[39m", b"")
     assert b"\x1b" not in done.stdout and b"train.aa + train.bb" in done.stdout
-    assert run("prepare", *corpus.flags, "--dry-run").error == "looking over the corpora …\n"
+    assert run("prepare", *corpus.flags, "--dry-run").error == "scanning the corpora …\n"
 
 
 def read_terminal(descriptor: int) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,9 +14,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_stores import BOS, PAD, equal, number_of, pairs_of, random_store, unpacked
+from small_stores import BOS, PAD, epoch_pairs, equal, mixed_corpora, number_of, pairs_of, random_store, unpacked
 
-from heedful.data.batch_stream import BatchStream, Position, fixed_batches, worst_batch
+from heedful.data.batch import Batch
+from heedful.data.batch_stream import BatchStream, Position, fixed_batches, prefetch, worst_batch
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError
 
@@ -29,13 +32,9 @@ def stream(store: PairStore, **changes: Any) -> BatchStream:
     return BatchStream(store, **{**usual, **changes})
 
 
-def epoch_pairs(batches: BatchStream, epoch: int) -> list[Any]:
-    return [pair for step in range(batches.steps_in_epoch(epoch)) for pair in unpacked(batches.batch(epoch, step))]
-
-
 @settings(max_examples=25)
 @given(rows=st.integers(1, 40), block=st.integers(1, 500), width=st.integers(12, 50), epoch=st.integers(0, 3))
-def test_every_pair_once_an_epoch(store: PairStore, rows: int, block: int, width: int, epoch: int) -> None:
+def test_epoch_has_every_pair_once(store: PairStore, rows: int, block: int, width: int, epoch: int) -> None:
     batches = stream(store, rows_per_step=rows, pairs_per_block=block, width=width)
     pairs = epoch_pairs(batches, epoch)
     assert len(pairs) == len(store)
@@ -51,7 +50,7 @@ def test_only_the_last_batch_has_empty_rows(store: PairStore) -> None:
     assert all(batches.batch(0, step).source.shape == (7, 24) for step in range(steps))
 
 
-def test_a_batch_is_a_pure_function_of_seed_epoch_and_step(store: PairStore) -> None:
+def test_batch_is_a_pure_function_of_seed_epoch_and_step(store: PairStore) -> None:
     used, fresh = stream(store), stream(store)
     for _ in islice(used.batches(), 40):  # whatever was asked before must not matter
         pass
@@ -62,7 +61,7 @@ def test_a_batch_is_a_pure_function_of_seed_epoch_and_step(store: PairStore) -> 
     assert not equal(fresh.batch(0, 3), stream(store, seed=2).batch(0, 3))
 
 
-def test_the_order_is_that_of_earlier_versions(tmp_path: Path) -> None:
+def test_pair_shuffle_order_is_stable_across_versions(tmp_path: Path) -> None:
     """Saved positions must mean the same batches for ever: these pairs were recorded once."""
     with StoreWriter(tmp_path, 1000, 1000) as writer:
         sources = [[number] * (1 + number * 7 % 12) for number in range(400)]
@@ -90,7 +89,7 @@ def test_resuming_needs_only_the_position(store: PairStore, start: tuple[int, in
         assert equal(batch, whole[position])
 
 
-def test_the_position_after_the_last_step_is_the_next_epoch(store: PairStore) -> None:
+def test_position_after_the_last_step_is_the_next_epoch(store: PairStore) -> None:
     batches = stream(store)
     steps = batches.steps_in_epoch(0)
     position, batch = next(batches.batches(0, steps))
@@ -104,7 +103,7 @@ def test_the_position_after_the_last_step_is_the_next_epoch(store: PairStore) ->
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 6, 8])
-def test_ranks_share_the_rows_of_each_step(store: PairStore, world_size: int) -> None:
+def test_ranks_divide_the_rows_of_each_step(store: PairStore, world_size: int) -> None:
     """Where six rows cannot be shared evenly, empty rows make up for it; all ranks know the tokens of the step."""
     alone = stream(store)
     ranks = [stream(store, rank=rank, world_size=world_size) for rank in range(world_size)]
@@ -119,14 +118,6 @@ def test_ranks_share_the_rows_of_each_step(store: PairStore, world_size: int) ->
         assert {rank.num_tokens(0, step) for rank in ranks} == {whole.num_tokens}
 
 
-@st.composite
-def mixed_corpora(draw: st.DrawFn) -> tuple[list[int], list[float]]:
-    """The corpus of each pair, in runs of any length, and a weight for each corpus."""
-    runs = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), min_size=1, max_size=6))
-    weights = draw(st.lists(st.sampled_from([1.0, 0.5, 2.0, 0.25, 1.5]), min_size=3, max_size=3))
-    return [corpus for corpus, length in runs for _ in range(length)], weights
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     mixed=mixed_corpora(),
@@ -135,7 +126,7 @@ def mixed_corpora(draw: st.DrawFn) -> tuple[list[int], list[float]]:
     block=st.integers(5, 200),
     seed=st.integers(0, 2**32),
 )
-def test_each_pair_exactly_as_often_as_its_weight_over_any_number_of_ranks(
+def test_pair_shuffle_shows_each_pair_as_often_as_its_weight_on_any_number_of_ranks(
     mixed: tuple[list[int], list[float]], world_size: int, rows_of_a_rank: int, block: int, seed: int
 ) -> None:
     corpora, weights = mixed
@@ -156,7 +147,7 @@ def test_each_pair_exactly_as_often_as_its_weight_over_any_number_of_ranks(
         assert seen == Counter({number: int(4 * weights[corpus]) for number, corpus in enumerate(corpora)})
 
 
-def test_weights_repeat_and_leave_out(tmp_path: Path) -> None:
+def test_weights_repeat_and_skip_pairs(tmp_path: Path) -> None:
     store = random_store(tmp_path, 90, corpora=[0] * 30 + [1] * 60, corpus_weights=[2, 0.5])
     batches = stream(store)
     first, second = (Counter(map(number_of, epoch_pairs(batches, epoch))) for epoch in (0, 1))
@@ -166,13 +157,13 @@ def test_weights_repeat_and_leave_out(tmp_path: Path) -> None:
     assert all(first[number] + second[number] == 1 for number in range(30, 90))
 
 
-def test_epochs_without_pairs_are_passed_over(tmp_path: Path) -> None:
+def test_epochs_without_pairs_are_skipped(tmp_path: Path) -> None:
     batches = stream(random_store(tmp_path, 2, corpus_weights=[0.25]))
     assert [batches.steps_in_epoch(epoch) for epoch in range(4)] == [0, 1, 0, 1]
     assert [position for position, _ in islice(batches.batches(), 3)] == [(1, 0), (3, 0), (5, 0)]
 
 
-def test_the_estimate_of_steps_is_close(store: PairStore) -> None:
+def test_estimated_steps_are_close(store: PairStore) -> None:
     batches = stream(store)
     assert batches.estimated_steps_in_epoch() == pytest.approx(batches.steps_in_epoch(0), rel=0.15)
     assert stream(store, pairs_per_block=400).estimated_steps_in_epoch() == stream(
@@ -180,7 +171,7 @@ def test_the_estimate_of_steps_is_close(store: PairStore) -> None:
     ).steps_in_epoch(0)
 
 
-def test_sentences_longer_than_a_row_are_a_configuration_error(store: PairStore) -> None:
+def test_sentences_longer_than_a_row_are_refused(store: PairStore) -> None:
     with pytest.raises(ConfigError, match=r"row_width is 8.*12 tokens.*row_width=12"):
         stream(store, width=8)
     with pytest.raises(ConfigError, match="row_width"):
@@ -188,7 +179,7 @@ def test_sentences_longer_than_a_row_are_a_configuration_error(store: PairStore)
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_ranks_share_the_fixed_batches(store: PairStore, world_size: int) -> None:
+def test_ranks_divide_the_fixed_batches(store: PairStore, world_size: int) -> None:
     whole = list(fixed_batches(store, 24, 6, BOS, PAD))
     for name in vars(whole[0]):
         shares = [list(fixed_batches(store, 24, 5, BOS, PAD, rank=r, world_size=world_size)) for r in range(world_size)]
@@ -198,13 +189,13 @@ def test_ranks_share_the_fixed_batches(store: PairStore, world_size: int) -> Non
 
 
 @pytest.mark.parametrize("changes", [{"rows_per_step": 0}, {"world_size": 2, "rank": 2}])
-def test_a_share_that_cannot_be(store: PairStore, changes: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="no share"):
+def test_invalid_rank_or_rows_per_step_is_refused(store: PairStore, changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="is not possible"):
         stream(store, **changes)
 
 
 @pytest.mark.parametrize(("rows", "block"), [(5, 64), (100, 64), (7, 1000), (1, 3)])
-def test_fixed_batches_hold_every_pair_once_and_never_change(store: PairStore, rows: int, block: int) -> None:
+def test_fixed_batches_have_every_pair_once_and_never_change(store: PairStore, rows: int, block: int) -> None:
     batches = list(fixed_batches(store, 24, rows, BOS, PAD, pairs_per_block=block))
     assert all(batch.source.shape == (rows, 24) for batch in batches)
     pairs = [pair for batch in batches for pair in unpacked(batch)]
@@ -216,11 +207,11 @@ def test_fixed_batches_hold_every_pair_once_and_never_change(store: PairStore, r
     assert all(map(equal, batches, again))
 
 
-def test_fixed_batches_of_nothing(tmp_path: Path) -> None:
+def test_fixed_batches_of_an_empty_store(tmp_path: Path) -> None:
     assert list(fixed_batches(random_store(tmp_path, 0), 24, 4, BOS, PAD)) == []
 
 
-def test_the_worst_batch_is_full() -> None:
+def test_worst_batch_is_full() -> None:
     batch = worst_batch(3, 50, 11, 90)
     assert batch.num_tokens == 150
     assert (batch.source_segments == 1).all()
@@ -229,3 +220,78 @@ def test_the_worst_batch_is_full() -> None:
         assert ids.shape == (3, 50)
         assert ids.min() >= 0
         assert ids.max() < size
+
+
+# ---- prefetching -----------------------------------------------------------------------------------------------------
+
+
+def prefetch_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+def numbered(count: int) -> Iterator[tuple[Position, Batch]]:
+    for step in range(count):
+        yield Position(0, step), worst_batch(1, step + 1, 9, 9)
+
+
+def test_prefetch_yields_the_same_batches_in_the_same_order(tmp_path: Path) -> None:
+    stream = BatchStream(random_store(tmp_path, 100), width=24, rows_per_step=4, seed=1, bos_id=BOS, pad_id=PAD)
+    fetched = prefetch(stream.batches(), depth=3)
+    for (position, batch), (other_position, other) in zip(
+        islice(fetched, 30), islice(stream.batches(), 30), strict=True
+    ):
+        assert position == other_position
+        assert equal(batch, other)
+    fetched.close()
+    assert prefetch_threads() == []
+
+
+def test_prefetch_of_a_finite_iterator_ends() -> None:
+    assert [position.step for position, _ in prefetch(numbered(7), depth=2)] == list(range(7))
+    assert prefetch_threads() == []
+
+
+def test_prefetch_builds_at_most_depth_batches_ahead() -> None:
+    made: list[int] = []
+    enough = threading.Event()
+
+    def watched() -> Iterator[tuple[Position, Batch]]:
+        for item in numbered(100):
+            made.append(item[0].step)
+            if len(made) == 4:
+                enough.set()
+            yield item
+
+    fetched = prefetch(watched(), depth=2)
+    next(fetched)
+    assert enough.wait(timeout=30)  # one handed out, two in the queue, one waiting for room
+    threading.Event().wait(0.25)
+    assert made == [0, 1, 2, 3]
+    fetched.close()
+    assert prefetch_threads() == []
+
+
+def test_prefetch_raises_errors_after_the_batches_before_them() -> None:
+    def broken() -> Iterator[tuple[Position, Batch]]:
+        yield from numbered(3)
+        raise RuntimeError("the disk is gone")
+
+    fetched = prefetch(broken(), depth=1)
+    assert [next(fetched)[0].step for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(RuntimeError, match="the disk is gone"):
+        next(fetched)
+    assert prefetch_threads() == []
+
+
+def test_closing_prefetch_ends_its_thread() -> None:
+    for _ in prefetch(numbered(1000), depth=2):
+        assert prefetch_threads() == ["prefetch"]
+        break
+    assert prefetch_threads() == []
+
+
+@pytest.mark.gpu
+def test_prefetch_pins_memory() -> None:
+    for _, batch in prefetch(numbered(3), pin_memory=True):
+        assert batch.source.is_pinned()
+        assert torch.equal(batch.to("cuda", non_blocking=True).source.cpu(), batch.source)

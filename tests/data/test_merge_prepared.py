@@ -11,9 +11,8 @@ import pytest
 from test_prepare import TOKENIZER, write_corpus
 
 from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
-from heedful.data import merge_prepared
-from heedful.data.merge_prepared import join
-from heedful.data.prepare import Prepared, prepare
+from heedful.data import prepare as prepare_module
+from heedful.data.prepare import Prepared, merge_prepared, prepare
 from heedful.errors import ConfigError, CorpusError
 
 
@@ -64,10 +63,10 @@ def test_joined_is_as_if_never_apart(
     settings: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(merge_prepared, "PAIRS_AT_ONCE", 50)
+    monkeypatch.setattr(prepare_module, "PAIRS_PER_MERGE_STEP", 50)
     told: list[int] = []
     whole = part(tmp_path / "whole", settings, *corpora)
-    joined = join(parts, tmp_path / "joined", progress=lambda stage, done, total: told.append(done))
+    joined = merge_prepared(parts, tmp_path / "joined", progress=lambda stage, done, total: told.append(done))
     assert sum(told) == len(whole.train) == len(joined.train)
     files = [path.relative_to(whole.directory) for path in whole.directory.rglob("*") if path.is_file()]
     assert len(files) > 12
@@ -79,11 +78,11 @@ def test_joined_is_as_if_never_apart(
 
 
 def test_joining_again_in_another_order_replaces(tmp_path: Path, parts: list[Path]) -> None:
-    one = join(parts, tmp_path / "joined").train.pair(0)
-    joined = join(parts[::-1], tmp_path / "joined")
+    one = merge_prepared(parts, tmp_path / "joined").train.pair(0)
+    joined = merge_prepared(parts[::-1], tmp_path / "joined")
     assert joined.train.pair(0) == Prepared.open(parts[1]).train.pair(0) != one
     manifest = json.loads((tmp_path / "joined" / "prepared.json").read_text())
-    fingerprint = merge_prepared.joined_fingerprint
+    fingerprint = prepare_module.merged_fingerprint
     assert manifest["fingerprint"] == fingerprint(parts[::-1]) != fingerprint(parts)
 
 
@@ -100,7 +99,7 @@ def test_parts_that_do_not_fit(
 ) -> None:
     other = part(tmp_path / "other", settings, corpora[2], **changes)
     with pytest.raises(ConfigError, match=message):
-        join([parts[0], other.directory], tmp_path / "joined")
+        merge_prepared([parts[0], other.directory], tmp_path / "joined")
     assert not (tmp_path / "joined").exists()
 
 
@@ -109,6 +108,6 @@ def test_parts_of_another_tokenizer_or_of_nothing(
 ) -> None:
     other = part(tmp_path / "other", {**settings, "tokenizer": TOKENIZER}, corpora[2])
     with pytest.raises(ConfigError, match=r"same tokenizer\.path"):
-        join([parts[0], other.directory], tmp_path / "joined")
+        merge_prepared([parts[0], other.directory], tmp_path / "joined")
     with pytest.raises(CorpusError, match="not a prepared directory"):
-        join([parts[0], tmp_path], tmp_path / "joined")
+        merge_prepared([parts[0], tmp_path], tmp_path / "joined")

@@ -86,7 +86,7 @@ def test_assembled_rows_hold_exactly_the_ids(
     pairs = np.array(chosen)
     packing = pack(store.source.lengths(pairs), store.target.lengths(pairs), width)
     rows = np.array(data.draw(st.permutations(range(packing.num_rows))))
-    placement = Placement.of_rows(pairs, packing, rows, np.arange(rows.size))
+    placement = Placement.from_rows(pairs, packing, rows, np.arange(rows.size))
     batch = assemble(store, placement, num_rows=rows.size + 1, width=width, bos_id=BOS, pad_id=PAD)
     assert sorted(unpacked(batch)) == sorted(pairs_of(store, chosen))
     for tensor in vars(batch).values():
@@ -115,7 +115,7 @@ def test_inputs_are_shifted_and_positions_restart_in_each_segment(store: PairSto
     pairs = np.arange(60)
     packing = pack(store.source.lengths(pairs), store.target.lengths(pairs), 30)
     every = np.arange(packing.num_rows)
-    placement = Placement.of_rows(pairs, packing, every, every)
+    placement = Placement.from_rows(pairs, packing, every, every)
     batch = assemble(store, placement, num_rows=every.size, width=30, bos_id=BOS, pad_id=PAD)
     assert int(batch.target_segments.max()) > 2
     for row in every:

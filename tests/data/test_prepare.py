@@ -13,7 +13,15 @@ import pytest
 
 from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
 from heedful.data import prepare as prepare_module
-from heedful.data.prepare import MANIFEST, Prepared, choose_width, chosen_order, fingerprint, is_prepared, prepare
+from heedful.data.prepare import (
+    MANIFEST,
+    Prepared,
+    choose_width,
+    is_prepared,
+    prepare,
+    prepared_fingerprint,
+    resolve_shuffle,
+)
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.text.corpus import TrainingPair
 
@@ -91,9 +99,9 @@ def test_any_change_prepares_anew(tmp_path: Path, data: DataConfig, change: str)
         data = DataConfig(train=data.train, num_valid_pairs=20)
     else:
         seed = 2
-    assert not is_prepared(tmp_path / "out", fingerprint(data, tokenizer, seed))
+    assert not is_prepared(tmp_path / "out", prepared_fingerprint(data, tokenizer, seed))
     second = prepare(data, tokenizer, tmp_path / "out", seed=seed)
-    assert is_prepared(tmp_path / "out", fingerprint(data, tokenizer, seed))
+    assert is_prepared(tmp_path / "out", prepared_fingerprint(data, tokenizer, seed))
     differs = {
         "corpus": len(second.train) > num_pairs,
         "tokenizer": second.tokenizer.source_vocab_size <= 310,
@@ -126,7 +134,9 @@ def test_the_number_of_workers_changes_no_byte(tmp_path: Path) -> None:
         data = DataConfig(train=corpora, test=(test,), num_workers=workers, **languages)
         prepared = prepare(data, TokenizerConfig(vocab_size=320, max_sentences=900), tmp_path / str(workers), seed=1)
         assert prepared.report["corpora"][1]["dropped"]["wrong encoding"] == 3
-    assert is_prepared(tmp_path / "1", fingerprint(data, TokenizerConfig(vocab_size=320, max_sentences=900), 1))
+    assert is_prepared(
+        tmp_path / "1", prepared_fingerprint(data, TokenizerConfig(vocab_size=320, max_sentences=900), 1)
+    )
     files = [path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*") if path.is_file()]
     assert len(files) > 6
     for path in files:
@@ -226,7 +236,7 @@ def test_what_was_never_finished_is_no_prepared_directory(tmp_path: Path, data: 
 def test_damaged_sentences_are_an_error(tmp_path: Path, data: DataConfig) -> None:
     prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     (tmp_path / "out" / "valid.jsonl").write_text('{"source": "a"}\n')
-    with pytest.raises(CorpusError, match=r"valid\.jsonl: the contents are not what was written"):
+    with pytest.raises(CorpusError, match=r"valid\.jsonl: the contents have changed since they were written"):
         Prepared.open(tmp_path / "out")
 
 
@@ -241,7 +251,7 @@ def test_a_damaged_directory_is_made_anew_by_preparing(tmp_path: Path, data: Dat
         damaged.write_bytes(damaged.read_bytes()[:-3])
     with pytest.raises((CorpusError, ModelDirectoryError)):
         Prepared.open(tmp_path / "out")
-    assert not is_prepared(tmp_path / "out", fingerprint(data, TOKENIZER, 1))
+    assert not is_prepared(tmp_path / "out", prepared_fingerprint(data, TOKENIZER, 1))
     assert prepare(data, TOKENIZER, tmp_path / "out", seed=1).train.pair(0) == whole.train.pair(0)
 
 
@@ -257,8 +267,8 @@ def test_an_interrupted_preparation_is_not_taken_for_a_finished_one(
         patch.setattr(prepare_module, "write_store", die)
         with pytest.raises(KeyboardInterrupt):
             prepare(data, TOKENIZER, tmp_path / "out", seed=2)
-    assert not is_prepared(tmp_path / "out", fingerprint(data, TOKENIZER, 1))
-    assert not is_prepared(tmp_path / "out", fingerprint(data, TOKENIZER, 2))
+    assert not is_prepared(tmp_path / "out", prepared_fingerprint(data, TOKENIZER, 1))
+    assert not is_prepared(tmp_path / "out", prepared_fingerprint(data, TOKENIZER, 2))
 
 
 def test_an_existing_tokenizer_is_used(tmp_path: Path, data: DataConfig) -> None:
@@ -273,9 +283,9 @@ def test_another_tokenizer_at_the_same_place_prepares_anew(tmp_path: Path, data:
     prepare(data, TOKENIZER, tmp_path / "one", seed=1)
     borrowed = TokenizerConfig(path=str(tmp_path / "one"))
     prepare(data, borrowed, tmp_path / "two", seed=1)
-    assert is_prepared(tmp_path / "two", fingerprint(data, borrowed, 1))
+    assert is_prepared(tmp_path / "two", prepared_fingerprint(data, borrowed, 1))
     prepare(data, TokenizerConfig(vocab_size=310), tmp_path / "one", seed=1)
-    assert not is_prepared(tmp_path / "two", fingerprint(data, borrowed, 1))
+    assert not is_prepared(tmp_path / "two", prepared_fingerprint(data, borrowed, 1))
 
 
 def test_a_tokenizer_without_the_tags_is_refused(tmp_path: Path, data: DataConfig) -> None:
@@ -322,18 +332,18 @@ def test_rows_are_arranged_where_the_order_needs_them(
     assert not (first.directory / "train" / "rows.json").exists()
     written = (first.directory / "train" / "store.json").stat().st_mtime_ns
     stages: set[str] = set()
-    monkeypatch.setattr(prepare_module, "MOST_PAIRS_SHUFFLED", len(first.train) - 1)
+    monkeypatch.setattr(prepare_module, "MAX_PAIRS_TO_SHUFFLE", len(first.train) - 1)
     again = prepare(data, TOKENIZER, tmp_path / "out", seed=1, progress=lambda stage, done, total: stages.add(stage))
-    assert stages == {"arranging rows"}
-    assert again.arranged().members.size == len(first.train)
+    assert stages == {"packing rows"}
+    assert again.open_prepacked().members.size == len(first.train)
     assert (first.directory / "train" / "store.json").stat().st_mtime_ns == written
     (first.directory / "train" / "rows.json").unlink()
     (first.directory / "train" / "rows.offsets.partial").mkdir()
-    with pytest.raises(CorpusError, match=r"cannot write.*data\.shuffle=pairs needs none"):
+    with pytest.raises(CorpusError, match=r"cannot write.*data\.shuffle=pairs does not need them"):
         prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     assert not (first.directory / "train" / "rows.blocks.partial").exists()
-    assert chosen_order("pairs", 1 << 40) == "pairs"
-    assert chosen_order(None, len(first.train) - 1) == "pairs"
+    assert resolve_shuffle("pairs", 1 << 40) == "pairs"
+    assert resolve_shuffle(None, len(first.train) - 1) == "pairs"
 
 
 def test_a_flipped_bit_in_any_file_of_a_prepared_directory_is_seen(tmp_path: Path, data: DataConfig) -> None:

@@ -1,4 +1,4 @@
-"""Several pairs of languages in one model: how often each is shown, markers of corpora, one tokenizer for all."""
+"""Several pairs of languages in one model: how often each is shown, source tags of corpora, one tokenizer for all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from heedful.config import Config, CorpusConfig, DataConfig, TokenizerConfig
 from heedful.config_loading import from_mapping
-from heedful.data.permutation import EpochOrder
 from heedful.data.prepare import Prepared, prepare
+from heedful.data.shuffle import EpochOrder
 from heedful.errors import ConfigError
 from heedful.search_types import special_tokens
 from heedful.text.tokenizer import Tokenizer
@@ -40,10 +40,10 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
 
 
 def prepared(corpora: dict[str, tuple[str, str]], folder: Path, *, both: bool = True, **changes: Any) -> Prepared:
-    markers = changes.pop("markers", {})
+    source_tags = changes.pop("source_tags", {})
     train = tuple(
         CorpusConfig(
-            *files, source_language="en", target_language=code, both_directions=both, source_tag=markers.get(code)
+            *files, source_language="en", target_language=code, both_directions=both, source_tag=source_tags.get(code)
         )
         for code, files in corpora.items()
     )
@@ -92,24 +92,24 @@ def test_both_directions_of_several_pairs_get_their_tags(corpora: dict[str, tupl
         assert found.tokenizer.decode(found.tokenizer.encode_target(text)) == text
 
 
-def test_a_marker_stands_before_the_sources_of_its_corpus_alone(
+def test_source_tag_precedes_only_the_sources_of_its_corpus(
     corpora: dict[str, tuple[str, str]], tmp_path: Path
 ) -> None:
-    found = prepared(corpora, tmp_path, both=False, markers={"zh": "back-translated"})
+    found = prepared(corpora, tmp_path, both=False, source_tags={"zh": "back-translated"})
     tokenizer = found.tokenizer
-    assert tokenizer.markers == ("back-translated",)
-    marker = tokenizer.control_ids[-1]
-    assert tokenizer.source_pieces([marker]) == ["<back-translated>"]
+    assert tokenizer.source_tags == ("back-translated",)
+    tag_id = tokenizer.control_ids[-1]
+    assert tokenizer.source_pieces([tag_id]) == ["<back-translated>"]
     for place in range(len(found.train)):
         ids = found.train.pair(place)[0]
-        is_marked = int(found.train.corpora[place]) == 1
-        assert (ids[1] == marker) == is_marked and marker not in ids[2:]
-    assert marker not in tokenizer.encode_source("<back-translated> red", "zh")  # no text can spell it
-    assert marker in special_tokens(tokenizer).forbidden
-    assert Tokenizer.load(tmp_path).markers == tokenizer.markers
+        is_tagged = int(found.train.corpora[place]) == 1
+        assert (ids[1] == tag_id) == is_tagged and tag_id not in ids[2:]
+    assert tag_id not in tokenizer.encode_source("<back-translated> red", "zh")  # no text can spell it
+    assert tag_id in special_tokens(tokenizer).forbidden
+    assert Tokenizer.load(tmp_path).source_tags == tokenizer.source_tags
     given = TokenizerConfig(path=str(tmp_path))
     data = DataConfig(train=(CorpusConfig(*corpora["de"], source_tag="other"),), num_valid_pairs=5, target_tags=False)
-    with pytest.raises(ConfigError, match="no marker other"):
+    with pytest.raises(ConfigError, match="no source tag other"):
         prepare(data, given, tmp_path / "new", seed=1)
 
 
@@ -121,7 +121,7 @@ def test_a_marker_stands_before_the_sources_of_its_corpus_alone(
         ({"source_tag": "old", "both_directions": True}, "name the corpus twice"),
     ],
 )
-def test_markers_that_cannot_be(settings: dict[str, Any], words: str) -> None:
+def test_invalid_source_tags_are_refused(settings: dict[str, Any], words: str) -> None:
     plain = {"data": {"train": [{"source": "a", "target": "b", **settings}]}}
     with pytest.raises(ConfigError, match=words):
         from_mapping(Config, plain)

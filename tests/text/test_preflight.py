@@ -338,5 +338,5 @@ def test_chosen_pairs_are_those_of_all(tmp_path: Path) -> None:
     assert len(everything) == result.num_pairs
     assert everything[0][:2] == everything[1][:2][::-1]
     numbers = np.flatnonzero(np.random.default_rng(1).random(len(everything)) < 0.1)
-    assert list(result.chosen(numbers)) == [everything[number] for number in numbers]
-    assert list(result.chosen(numbers[:0])) == []
+    assert list(result.select_pairs(numbers)) == [everything[number] for number in numbers]
+    assert list(result.select_pairs(numbers[:0])) == []

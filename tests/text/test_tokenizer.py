@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heedful.config import TokenizerConfig
 from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError
-from heedful.text.tokenizer import Tokenizer, choose_vocab_size, sampled_places, train_tokenizer
+from heedful.text.tokenizer import Tokenizer, choose_vocab_size, sample_indices, train_tokenizer
 
 NOUNS = "house tree river child mother garden window teacher letter summer".split()
 NAMEN = "Haus Baum Fluss Kind Mutter Garten Fenster Lehrer Brief Sommer".split()
@@ -162,7 +162,7 @@ def test_the_sample_is_a_reservoir(num_pairs: int, limit: int) -> None:
     for count in range(limit + 1, num_pairs + 1):
         if (place := int(chance.random() * count)) < limit:
             sample[place] = count - 1
-    assert sampled_places(num_pairs, TokenizerConfig(max_sentences=2 * limit), seed=3).tolist() == sample
+    assert sample_indices(num_pairs, TokenizerConfig(max_sentences=2 * limit), seed=3).tolist() == sample
 
 
 def test_at_most_max_sentences_are_used_from_the_whole_corpus() -> None:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from heedful.config import TokenizerConfig
 from heedful.text import tokenizer_training
-from heedful.text.tokenizer import Tokenizer, train_tokenizer
-from heedful.text.word_cache import WordByWord
+from heedful.text.tokenizer import Tokenizer, WordCache, train_tokenizer
 
 SENTENCES = [f"the {colour}  cat sat on {n} mats, né à Łódź " for n, colour in enumerate(["red", "blue", "old"] * 40)]
 PAIRS = [(sentence, sentence.upper()) for sentence in SENTENCES]
@@ -31,13 +30,13 @@ def unpacked(packed: list[bytes]) -> list[list[int]]:
 
 @given(st.lists(st.text(alphabet=st.sampled_from("the catRÉD né\u2581\u3000\t\x00😀ﬁ中\ud800  "), max_size=30)))
 def test_packed_ids_are_the_ids(tokenizer: Tokenizer, texts: list[str]) -> None:
-    assert tokenizer._target._by_words is not None
+    assert tokenizer._target._word_cache is not None
     assert unpacked(tokenizer.pack_targets(texts)) == tokenizer.encode_targets(texts)
     assert unpacked(tokenizer.pack_sources(texts, "fr")) == tokenizer.encode_sources(texts, "fr")
 
 
 def test_forgetting_changes_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heedful.text.word_cache._MOST_WORDS", 3)
+    monkeypatch.setattr("heedful.text.tokenizer._MAX_CACHED_WORDS", 3)
     for sentence in SENTENCES[:10]:
         assert unpacked(tokenizer.pack_targets([sentence])) == [tokenizer.encode_target(sentence)]
 
@@ -47,14 +46,15 @@ def test_forgetting_changes_nothing(tokenizer: Tokenizer, monkeypatch: pytest.Mo
 )
 def test_other_models_encode_whole_sentences(settings: dict[str, Any]) -> None:
     other = train_tokenizer(PAIRS, TokenizerConfig(**settings))
-    assert other._target._by_words is None
+    assert other._target._word_cache is None
     assert unpacked(other.pack_targets(SENTENCES)) == other.encode_targets(SENTENCES)
 
 
 def sentence_model(**options: Any) -> Any:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=tokenizer_training._chunks(SENTENCES), model_writer=model, model_type="bpe", vocab_size=400,
+        sentence_iterator=tokenizer_training._split_long(SENTENCES), model_writer=model, model_type="bpe",
+        vocab_size=400,
         byte_fallback=True, character_coverage=0.9998, **{**tokenizer_training._SHARED_OPTIONS, **options},
     )  # fmt: skip
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
@@ -65,14 +65,16 @@ def sentence_model(**options: Any) -> Any:
     [{"split_by_whitespace": False}, {"normalization_rule_name": "nfkc"}, {"remove_extra_whitespaces": True}],
 )
 def test_models_that_see_more_than_words_do_not_suit(options: dict[str, Any]) -> None:
-    assert WordByWord.suits(sentence_model())
-    assert not WordByWord.suits(sentence_model(**options))
+    assert WordCache.supports(sentence_model())
+    assert not WordCache.supports(sentence_model(**options))
 
 
-def test_counted_words_give_the_pieces_of_the_sentences() -> None:
+def test_count_words_give_the_pieces_of_the_sentences() -> None:
     config = TokenizerConfig(vocab_size=400)
     counted = sentencepiece.SentencePieceProcessor(
-        model_proto=tokenizer_training.learn_subwords(SENTENCES, config, wanted=400, num_pairs=1, control_symbols=[])
+        model_proto=tokenizer_training.train_subwords(
+            SENTENCES, config, vocab_size=400, num_pairs=1, control_symbols=[]
+        )
     )
     plain = sentence_model()
     assert [counted.id_to_piece(n) for n in range(400)] == [plain.id_to_piece(n) for n in range(400)]

@@ -17,8 +17,8 @@ from typing import Any
 
 from small_runs import MODEL, WIDTH, Recorder, Shelf, make_loop
 
-from heedful.data.block_shuffle import BlockRows
-from heedful.data.prepacked import ArrangedRows
+from heedful.data.prepacked import PrepackedRows
+from heedful.data.shuffle import BlockShuffle
 from heedful.data.store import PairStore
 from heedful.training.checkpoint import load_state
 from heedful.training.distributed import World, join
@@ -95,8 +95,8 @@ def part_of_run(folder: Path, store: PairStore, world: World, name: str) -> dict
 def use_order(loop: TrainingLoop, folder: Path, name: str) -> None:
     """The order that the name of a run tells; the rows of blocks stand beside the store."""
     if name.endswith("blocks"):
-        arranged = ArrangedRows.open(folder.parent / "store", loop.stream.store, WIDTH)
-        loop.stream.rows = BlockRows(arranged, seed=loop.config.seed, blocks_per_window=2)
+        prepacked = PrepackedRows.open(folder.parent / "store", loop.stream.store, WIDTH)
+        loop.stream.rows = BlockShuffle(prepacked, seed=loop.config.seed, blocks_per_window=2)
 
 
 def with_dropout(folder: Path, store: PairStore, world: World) -> dict[str, Any]:

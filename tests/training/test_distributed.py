@@ -20,7 +20,7 @@ from small_runs import ALONE, WIDTH, copying_store
 
 from heedful import training_pipeline
 from heedful.config import TrainingConfig
-from heedful.data.prepacked import arrange
+from heedful.data.prepacked import prepack
 from heedful.errors import ConfigError
 from heedful.training import distributed
 
@@ -45,7 +45,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any
     """Everything on four ranks, then on two, then here; the runs of RESUMED go on from one to the next."""
     folder = tmp_path_factory.mktemp("ranks")
     store = copying_store(folder / "store", 40)
-    arrange(folder / "store", store, WIDTH, pairs_per_block=8)
+    prepack(folder / "store", store, WIDTH, pairs_per_block=8)
     found = {}
     for size in (4, 2):
         ended = torchrun(size, HERE / "ranks.py", folder, folder / "store")

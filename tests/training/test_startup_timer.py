@@ -25,7 +25,7 @@ from heedful.training.precompile import Background, Compiler
 from heedful.training.startup_timer import FirstStep, Stopwatch
 
 CPU = torch.device("cpu")
-ALWAYS = ["starting_torch", "opening_the_corpora", "looking_over_the_corpora", "learning_the_subwords", "tokenising"]
+ALWAYS = ["starting_torch", "opening_the_corpora", "scanning_the_corpora", "training_the_tokenizer", "tokenising"]
 LAST = ["building_the_model", "compiling_and_trying_the_largest_batch", "first_update"]
 
 
