@@ -18,7 +18,7 @@ from heedful.baselines.cells import Answers, RecurrentState, read_both_ways, rec
 from heedful.baselines.luong import LuongDecoder
 from heedful.baselines.unpacking import Sentences
 from heedful.config import ModelConfig
-from heedful.model.batch_invariance import is_steady
+from heedful.model.batch_invariance import requires_invariance
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
 from heedful.tensor_types import Bool, Float, Int
 
@@ -38,7 +38,7 @@ class RecurrentSeq2Seq(Rival):
         """Read the sources in both directions; zeros stand on padding, so an empty source answers with zeros."""
         x = self.tables.embed_source(source)
         lengths = source_mask.sum(dim=1).clamp(min=1)
-        if is_steady(x) and not self.training:
+        if requires_invariance(x) and not self.training:
             values = read_both_ways(self.encoder, x, lengths)
         else:
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)

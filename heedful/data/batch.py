@@ -33,16 +33,9 @@ class Batch:
         return int((self.target_segments > 0).sum())
 
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The arguments of the model's forward pass, in order."""
-        return (
-            self.source,
-            self.target_input,
-            self.source_segments,
-            self.target_segments,
-            self.source_positions,
-            self.target_positions,
-        )
+    def inputs(self) -> dict[str, Tensor]:
+        """The arguments of a model: `model(**batch.inputs)`."""
+        return {name: tensor for name, tensor in vars(self).items() if name != "target_output"}
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """The same batch on another device."""

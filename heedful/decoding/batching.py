@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from heedful.model.batch_invariance import STEADY
+from heedful.model.batch_invariance import ALIGNMENT
 from heedful.search_types import MIN_COUNTED_TOKENS, longest_first
 from heedful.tensor_types import Bool, Int
 
@@ -35,7 +35,7 @@ def make_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per_sent
 def make_even_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per_sentence: int) -> list[list[int]]:
     """Indices of the sentences of each batch: always as many, or fewer where `even_width` of their length is large.
 
-    Several are a multiple of `STEADY`: of 5 rows, say, some have other bits than the others where MKL shares them out.
+    Several are a multiple of `ALIGNMENT`: of 5 rows, some would have other bits where MKL divides them among threads.
     Where too few are left, the first of a batch stands there again, and its copies are computed for nothing.
     """
     by_width: dict[int, list[int]] = {}
@@ -43,7 +43,7 @@ def make_even_batches(lengths: Sequence[int], *, tokens_per_batch: int, rows_per
         by_width.setdefault(even_width(lengths[index]), []).append(index)
     batches: list[list[int]] = []
     for width, members in by_width.items():
-        size = min(EVEN_SIZE, tokens_per_batch // (width * rows_per_sentence)) // STEADY * STEADY or 1
+        size = min(EVEN_SIZE, tokens_per_batch // (width * rows_per_sentence)) // ALIGNMENT * ALIGNMENT or 1
         for start in range(0, len(members), size):
             batch = members[start : start + size]
             batches.append([*batch, *[batch[0]] * (size - len(batch))])

@@ -1,7 +1,7 @@
-"""Attention (section 3.2): how a query meets keys, two ways to compute it, and several heads side by side.
+"""Attention (section 3.2): scoring functions, two implementations of attention, and multi-head attention.
 
-The fused way never writes the weights down and is fast; the explicit way follows equation 1 and can show them. They
-have one signature and, tested, one result. A query that may attend to nothing gets zeros from both.
+`attend_fused` is fast and does not return the weights; `attend_explicit` follows equation 1 and does. Both have the
+same signature and give the same result (tests compare them). A query that may attend to nothing gets zeros.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig
-from heedful.model.batch_invariance import STEADY, is_steady
+from heedful.model.batch_invariance import is_fused_attention_invariant
+from heedful.model.kv_cache import KeysValues, LayerCache
 from heedful.model.positions import rotate
 from heedful.tensor_types import Bool, Float, Int
 
 
 class Attended(NamedTuple):
-    """What attention gives: weighted sums of the values, and the weights (before dropout) where they exist."""
+    """The weighted sums of the values, and the weights (before dropout) if they were computed."""
 
     values: Float[Tensor, "B H Q Dh"]
     weights: Float[Tensor, "B H Q K"] | None
 
 
 class Scoring(nn.Module):
-    """How well a query and a key match: q·k/√d_k (the paper's), q·k, or v·tanh(q + k) (Bahdanau's, section 3.2.1)."""
+    """The score of a query and a key: q·k/√d_k (the paper's), q·k, or v·tanh(q + k) (Bahdanau's, section 3.2.1)."""
 
     def __init__(self, kind: str, num_heads: int, key_dim: int) -> None:
         super().__init__()
@@ -53,7 +54,7 @@ def attend_explicit(
     """Equation 1, step by step: softmax(Q Kᵀ / √d_k) V."""
     scores = scoring(query, key).float().masked_fill(~mask, float("-inf"))
     weights = torch.softmax(scores, dim=-1)
-    weights = weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)  # nothing to attend to: zeros, not NaN
+    weights = weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)  # nothing to attend to: zeros instead of NaN
     return Attended(F.dropout(weights, dropout).type_as(value) @ value, weights)
 
 
@@ -66,14 +67,13 @@ def attend_fused(
     scoring: Scoring,
     dropout: float,
 ) -> Attended:
-    """The same by torch's fused kernels, which keep no weights. Additive scores have no such kernel.
+    """The same by torch's fused kernels, which do not return the weights.
 
-    That for CPUs gives each thread its room after another's, as large as the queries ask for: bits would depend on the
-    thread, were there not a multiple of `STEADY` of them. For the one query of a step the explicit way is as fast.
+    Additive scores have no fused kernel; they and queries whose bits would depend on the batch take the explicit path.
     """
-    if scoring.vector is not None or (is_steady(query) and query.shape[2] % STEADY):
+    if scoring.vector is not None or not is_fused_attention_invariant(query):
         return attend_explicit(query, key, value, mask, scoring=scoring, dropout=dropout)
-    # Kernels differ on rows that are masked everywhere, so such rows attend to everything and are then emptied.
+    # Kernels disagree on rows that are masked everywhere: let those attend to everything, then set them to zero.
     empty = ~mask.any(dim=-1, keepdim=True)
     values = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask | empty, dropout_p=dropout, scale=scoring.scale
@@ -87,8 +87,8 @@ ATTENTION: dict[str, Callable[..., Attended]] = {"fused": attend_fused, "explici
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O with head_i = Attention(Q W_Q, K W_K, V W_V) (section 3.2.2).
 
-    Our `query`, `key`, `value` and `output` are W_Q, W_K, W_V and W_O of all heads at once; `head_dim` is d_v, and
-    d_k too unless `key_dim` says otherwise.
+    `query`, `key`, `value` and `output` are W_Q, W_K, W_V and W_O of all heads together; `head_dim` is d_v, and also
+    d_k unless `key_dim` is set.
     """
 
     def __init__(self, config: ModelConfig, *, rotary: bool = False) -> None:
@@ -105,35 +105,41 @@ class MultiHeadAttention(nn.Module):
     def queries(
         self, x: Float[Tensor, "B Q D"], positions: Int[Tensor, "B Q"] | None = None
     ) -> Float[Tensor, "B H Q Dk"]:
-        """What each position asks for."""
+        """Q W_Q, split into heads and, with rotary positions, rotated."""
         query = self._split_heads(self.query(x))
         return rotate(query, positions) if self.rotary and positions is not None else query
 
-    def keys_values(
-        self, x: Float[Tensor, "B K D"], positions: Int[Tensor, "B K"] | None = None
-    ) -> tuple[Float[Tensor, "B H K Dk"], Float[Tensor, "B H K Dh"]]:
-        """What each position offers, and what it gives when chosen; computed once and kept while decoding."""
+    def keys_values(self, x: Float[Tensor, "B K D"], positions: Int[Tensor, "B K"] | None = None) -> KeysValues:
+        """K W_K and V W_V, split into heads; decoding computes those of the memory once."""
         key = self._split_heads(self.key(x))
-        return (
+        return KeysValues(
             rotate(key, positions) if self.rotary and positions is not None else key,
             self._split_heads(self.value(x)),
         )
 
     def forward(
         self,
-        query: Float[Tensor, "B H Q Dk"],
-        key: Float[Tensor, "B H K Dk"],
-        value: Float[Tensor, "B H K Dh"],
-        mask: Bool[Tensor, "#B #H #Q K"],
+        x: Float[Tensor, "B Q D"],
         *,
+        mask: Bool[Tensor, "#B #H #Q K"],
+        memory: Float[Tensor, "B S D"] | KeysValues | None = None,
+        positions: Int[Tensor, "B Q"] | None = None,
+        cache: LayerCache | None = None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q K"] | None]:
-        """Attend with projected queries, keys and values; the weights come only when asked for."""
+        """Attention of x to `memory`, or to itself; and the weights, if `need_weights` (else None).
+
+        `memory` may be projected already (`keys_values`). A `cache` holds the keys and values of earlier positions.
+        """
+        query = self.queries(x, positions)
+        if not isinstance(memory, KeysValues):
+            memory = self.keys_values(x, positions) if memory is None else self.keys_values(memory)
+        key, value = memory if cache is None else cache.append(*memory)
         attend = ATTENTION["explicit" if need_weights else self.backend]
         dropout = self.dropout if self.training else 0.0
         attended = attend(query, key, value, mask, scoring=self.scoring, dropout=dropout)
-        joined = attended.values.transpose(1, 2).flatten(2)  # (B, H, Q, Dh) -> (B, Q, H·Dh)
-        return self.output(joined), attended.weights if need_weights else None
+        concatenated = attended.values.transpose(1, 2).flatten(2)  # (B, H, Q, Dh) -> (B, Q, H·Dh)
+        return self.output(concatenated), attended.weights if need_weights else None
 
     def _split_heads(self, x: Float[Tensor, "B T inner"]) -> Float[Tensor, "B H T width"]:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

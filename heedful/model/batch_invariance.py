@@ -1,9 +1,9 @@
-"""What keeps the bits of a row the same wherever in a batch it stands, on a CPU.
+"""Operations whose result for a row does not depend on its position in the batch, on a CPU.
 
-Two things in torch look at places. Intel's MKL on processors of others: it takes another kernel for a small matrix
-product if its numbers do not begin at a multiple of 16 bytes, and sums up in another order. So whatever begins inside a
-tensor should begin after a multiple of `STEADY` numbers. And torch's own sigmoid, everywhere: it is computed for many
-numbers at once, but what is left over at the end of a thread's share one by one, with another exp.
+Two things in torch depend on the position. On processors not made by Intel, MKL uses another kernel, with another order
+of summation, for a small matrix product whose data does not start at a multiple of 16 bytes; so every slice of a tensor
+has to start at a multiple of `ALIGNMENT` numbers. And torch's sigmoid is vectorised, but the rest at the end of a
+thread's share is computed one by one with a different exp.
 """
 
 from __future__ import annotations
@@ -14,25 +14,35 @@ from torch import Tensor
 
 from heedful.tensor_types import Float
 
-STEADY = 4
-"""Numbers of 32 bits in the 16 bytes that MKL asks for."""
+ALIGNMENT = 4
+"""Float32 numbers in 16 bytes."""
 
 
-def steady(count: int) -> int:
-    """The next multiple of `STEADY`."""
-    return -(-count // STEADY) * STEADY
+def align(count: int) -> int:
+    """Round up to a multiple of `ALIGNMENT`."""
+    return -(-count // ALIGNMENT) * ALIGNMENT
 
 
-def is_steady(x: Tensor) -> bool:
-    """Whether bits must not depend on places here: on a CPU, when nothing is learned from it."""
+def requires_invariance(x: Tensor) -> bool:
+    """Whether the result must not depend on the position in the batch: on a CPU, without gradients."""
     return x.device.type == "cpu" and not torch.is_grad_enabled()
 
 
+def is_fused_attention_invariant(query: Float[Tensor, "B H Q Dk"]) -> bool:
+    """Whether torch's fused attention may be used for these queries.
+
+    On a CPU each thread has a buffer that starts after the one of the thread before and is as large as the number of
+    queries: it is aligned only if that is a multiple of `ALIGNMENT`. For the single query of a decoding step the
+    explicit way is as fast.
+    """
+    return not requires_invariance(query) or query.shape[2] % ALIGNMENT == 0
+
+
 def sigmoid(x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-    """σ(x) = 1 / (1 + exp(-x)); torch's exp has the same bits at every place."""
-    return (torch.exp(-x) + 1).reciprocal() if is_steady(x) else torch.sigmoid(x)
+    """σ(x) = 1 / (1 + exp(-x)); torch's exp gives the same bits at every position."""
+    return (torch.exp(-x) + 1).reciprocal() if requires_invariance(x) else torch.sigmoid(x)
 
 
 def silu(x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
     """x · σ(x)."""
-    return x / (torch.exp(-x) + 1) if is_steady(x) else F.silu(x)
+    return x / (torch.exp(-x) + 1) if requires_invariance(x) else F.silu(x)

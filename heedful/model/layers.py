@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.batch_invariance import silu
-from heedful.model.kv_cache import LayerCache
-from heedful.model.norms import Norm, build_norm
+from heedful.model.kv_cache import KeysValues, LayerCache
+from heedful.model.norms import Norm, build_norm, normalise
 from heedful.tensor_types import Bool, Float, Int
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (equation 2); gelu, or SwiGLU with its third matrix, on request."""
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (equation 2); or with GELU, or SwiGLU and its third matrix."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -37,23 +35,27 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """What both kinds of layer share: how a sublayer joins the residual stream."""
+    """The residual connection that both kinds of layer have around each sublayer: "Add & Norm" in Figure 1.
+
+    Post-norm, as in the paper: norm(x + dropout(sublayer(x))). Pre-norm: x + dropout(sublayer(norm(x))).
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.norm_placement, self.dropout = config.norm_placement, config.dropout
 
-    def residual(
-        self,
-        x: Float[Tensor, "B T D"],
-        sublayer: Callable[[Tensor], Tensor],
-        norm: Norm,
-        token_mask: Bool[Tensor, "B T"],
+    def sublayer_input(
+        self, x: Float[Tensor, "B T D"], norm: Norm, mask: Bool[Tensor, "#B #H #T K"]
     ) -> Float[Tensor, "B T D"]:
-        """Post: norm(x + dropout(sublayer(x))), as in the paper. Pre: x + dropout(sublayer(norm(x)))."""
-        if self.norm_placement == "pre":
-            return x + F.dropout(sublayer(norm(x, token_mask)), self.dropout, self.training)
-        return norm(x + F.dropout(sublayer(x), self.dropout, self.training), token_mask)
+        """What a sublayer reads: x, or norm(x) with pre-norm."""
+        return normalise(norm, x, mask) if self.norm_placement == "pre" else x
+
+    def add_and_norm(
+        self, x: Float[Tensor, "B T D"], h: Float[Tensor, "B T D"], norm: Norm, mask: Bool[Tensor, "#B #H #T K"]
+    ) -> Float[Tensor, "B T D"]:
+        """x + dropout(h), where h is the sublayer's output; then, with post-norm, the norm."""
+        x = x + F.dropout(h, self.dropout, self.training)
+        return x if self.norm_placement == "pre" else normalise(norm, x, mask)
 
 
 class EncoderLayer(Layer):
@@ -67,19 +69,15 @@ class EncoderLayer(Layer):
         self.feed_forward_norm = build_norm(config)
 
     def forward(
-        self,
-        x: Float[Tensor, "B S D"],
-        mask: Bool[Tensor, "B #H #S S"],
-        positions: Int[Tensor, "B S"],
-        token_mask: Bool[Tensor, "B S"],
+        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B #H #S S"], positions: Int[Tensor, "B S"]
     ) -> Float[Tensor, "B S D"]:
-        def attend(h: Tensor) -> Tensor:
-            queries = self.self_attention.queries(h, positions)
-            keys, values = self.self_attention.keys_values(h, positions)
-            return self.self_attention(queries, keys, values, mask)[0]
+        h = self.sublayer_input(x, self.self_attention_norm, mask)
+        h, _ = self.self_attention(h, mask=mask, positions=positions)
+        x = self.add_and_norm(x, h, self.self_attention_norm, mask)
 
-        x = self.residual(x, attend, self.self_attention_norm, token_mask)
-        return self.residual(x, self.feed_forward, self.feed_forward_norm, token_mask)
+        h = self.sublayer_input(x, self.feed_forward_norm, mask)
+        h = self.feed_forward(h)
+        return self.add_and_norm(x, h, self.feed_forward_norm, mask)
 
 
 class DecoderLayer(Layer):
@@ -99,33 +97,26 @@ class DecoderLayer(Layer):
         x: Float[Tensor, "R T D"],
         mask: Bool[Tensor, "#R #H #T K"],
         positions: Int[Tensor, "R T"],
-        token_mask: Bool[Tensor, "R T"],
-        memory_keys_values: tuple[Float[Tensor, "B H S Dk"], Float[Tensor, "B H S Dh"]],
+        memory: Float[Tensor, "B S D"] | KeysValues,
         memory_mask: Bool[Tensor, "B #H #Q S"],
         *,
         cache: LayerCache | None = None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "R T D"], Float[Tensor, "B H Q S"] | None]:
-        """The same code trains (whole target, no cache) and decodes (one token, earlier ones in the cache).
+        """The output, and the cross-attention weights if `need_weights`.
 
-        While decoding, x has one row a beam; the beams of a sentence then query its memory side by side (Q = beams).
+        Training reads the whole target at once, without a cache. Decoding reads one token, with earlier ones in the
+        cache; x then has one row for each beam, and the beams of a sentence are the queries of its memory (Q = beams).
         """
-        weights: Tensor | None = None
+        h = self.sublayer_input(x, self.self_attention_norm, mask)
+        h, _ = self.self_attention(h, mask=mask, positions=positions, cache=cache)
+        x = self.add_and_norm(x, h, self.self_attention_norm, mask)
 
-        def attend(h: Tensor) -> Tensor:
-            queries = self.self_attention.queries(h, positions)
-            keys, values = self.self_attention.keys_values(h, positions)
-            if cache is not None:
-                keys, values = cache.append(keys, values)
-            return self.self_attention(queries, keys, values, mask)[0]
+        h = self.sublayer_input(x, self.cross_attention_norm, mask)
+        h = h.reshape(memory_mask.shape[0], -1, h.shape[-1])  # (R, 1, D) -> (B, beams, D); unchanged in training
+        h, weights = self.cross_attention(h, memory=memory, mask=memory_mask, need_weights=need_weights)
+        x = self.add_and_norm(x, h.reshape(x.shape), self.cross_attention_norm, mask)
 
-        def attend_memory(h: Tensor) -> Tensor:
-            nonlocal weights
-            keys, values = memory_keys_values
-            queries = self.cross_attention.queries(h.reshape(keys.shape[0], -1, h.shape[-1]))
-            attended, weights = self.cross_attention(queries, keys, values, memory_mask, need_weights=need_weights)
-            return attended.reshape(h.shape)
-
-        x = self.residual(x, attend, self.self_attention_norm, token_mask)
-        x = self.residual(x, attend_memory, self.cross_attention_norm, token_mask)
-        return self.residual(x, self.feed_forward, self.feed_forward_norm, token_mask), weights
+        h = self.sublayer_input(x, self.feed_forward_norm, mask)
+        h = self.feed_forward(h)
+        return self.add_and_norm(x, h, self.feed_forward_norm, mask), weights

@@ -1,4 +1,4 @@
-"""LayerNorm as in the paper, and the two it is compared with. All share one call: `norm(x, token_mask)`."""
+"""LayerNorm as in the paper, RMSNorm, and BatchNorm, which alone must know which tokens are real."""
 
 from __future__ import annotations
 
@@ -12,23 +12,17 @@ from heedful.tensor_types import Bool, Float
 class LayerNorm(nn.LayerNorm):
     """(x - mean) / √(variance + ε) · weight + bias, over the features of each token alone."""
 
-    def forward(self, x: Float[Tensor, "B T D"], token_mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T D"]:  # type: ignore[override]
-        return super().forward(x)
-
 
 class RMSNorm(nn.RMSNorm):
     """x / √(mean of x² + ε) · weight, over the features of each token alone (Zhang and Sennrich, 2019)."""
 
-    def forward(self, x: Float[Tensor, "B T D"], token_mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T D"]:  # type: ignore[override]
-        return super().forward(x)
-
 
 class BatchNorm(nn.Module):
-    """Each feature normalised over all real tokens of the batch; by running statistics when not training.
+    """Normalise each feature over all real tokens of the batch; by running statistics in evaluation mode.
 
-    Padding takes no part in the statistics. This is what makes BatchNorm awkward for text: a token's value depends on
-    what else is in its batch, and training and inference compute different functions. In a decoder the batch's
-    statistics also carry something of later tokens past the causal mask, so losses in training mode flatter it.
+    Padding is left out of the statistics. BatchNorm suits text badly: a token's value depends on the rest of its batch,
+    and training and inference compute different functions. In a decoder the statistics also leak information about
+    later tokens past the causal mask, so its training loss is too low.
     """
 
     def __init__(self, d_model: int, *, eps: float, bias: bool, momentum: float = 0.1) -> None:
@@ -56,7 +50,7 @@ class BatchNorm(nn.Module):
         count = real.sum().clamp(min=1)
         mean = (x * real).sum(dim=(0, 1)) / count
         variance = ((x - mean).square() * real).sum(dim=(0, 1)) / count
-        with torch.no_grad():  # numbers that are not finite must not get into the running statistics
+        with torch.no_grad():  # keep non-finite numbers out of the running statistics
             unbiased = variance * (count / (count - 1).clamp(min=1))
             usable = torch.isfinite(mean).all() & torch.isfinite(variance).all() & (real.sum() > 0)
             self.running_mean.lerp_(torch.where(usable, mean, self.running_mean), self.momentum)
@@ -65,6 +59,13 @@ class BatchNorm(nn.Module):
 
 
 Norm = LayerNorm | RMSNorm | BatchNorm
+
+
+def normalise(norm: Norm, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "#B #H #T K"]) -> Float[Tensor, "B T D"]:
+    """norm(x). `mask` is that of self-attention: BatchNorm counts the tokens that may attend to something."""
+    if isinstance(norm, BatchNorm):
+        return norm(x, mask.any(dim=-1).any(dim=1).expand(x.shape[:2]))
+    return norm(x)
 
 
 def build_norm(config: ModelConfig) -> Norm:

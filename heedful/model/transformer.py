@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from heedful.config import ModelConfig
 from heedful.model.attention import ATTENTION, MultiHeadAttention, Scoring
-from heedful.model.batch_invariance import steady
-from heedful.model.kv_cache import LayerCache, TransformerState
+from heedful.model.kv_cache import KeysValues, LayerCache, TransformerState
 from heedful.model.layers import DecoderLayer, EncoderLayer
 from heedful.model.masks import causal_mask, segment_mask
-from heedful.model.norms import build_norm
-from heedful.model.positions import LearnedPositions, sinusoidal_encoding
+from heedful.model.norms import build_norm, normalise
+from heedful.model.positions import LearnedPositions, position_ids, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
 from heedful.tensor_types import Bool, Float, Int
 
@@ -29,15 +28,11 @@ class Encoder(nn.Module):
         self.norm = build_norm(config) if config.has_final_norm else None
 
     def forward(
-        self,
-        x: Float[Tensor, "B S D"],
-        mask: Bool[Tensor, "B #H #S S"],
-        positions: Int[Tensor, "B S"],
-        token_mask: Bool[Tensor, "B S"],
+        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B #H #S S"], positions: Int[Tensor, "B S"]
     ) -> Float[Tensor, "B S D"]:
         for layer in self.layers:
-            x = layer(x, mask, positions, token_mask)
-        return x if self.norm is None else self.norm(x, token_mask)
+            x = layer(x, mask, positions)
+        return x if self.norm is None else normalise(self.norm, x, mask)
 
 
 class Decoder(nn.Module):
@@ -48,8 +43,8 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         self.norm = build_norm(config) if config.has_final_norm else None
 
-    def memory_keys_values(self, memory: Float[Tensor, "B S D"]) -> list[tuple[Tensor, Tensor]]:
-        """Each layer's keys and values of the memory, computed once for a sentence."""
+    def memory_keys_values(self, memory: Float[Tensor, "B S D"]) -> list[KeysValues]:
+        """Each layer's keys and values of the memory, which decoding computes once for a sentence."""
         return [layer.cross_attention.keys_values(memory) for layer in self.layers]  # type: ignore[union-attr, operator]
 
     def forward(
@@ -57,23 +52,21 @@ class Decoder(nn.Module):
         x: Float[Tensor, "R T D"],
         mask: Bool[Tensor, "#R #H #T K"],
         positions: Int[Tensor, "R T"],
-        token_mask: Bool[Tensor, "R T"],
-        memory: list[tuple[Float[Tensor, "B H S Dk"], Float[Tensor, "B H S Dh"]]],
+        memory: Float[Tensor, "B S D"] | list[KeysValues],
         memory_mask: Bool[Tensor, "B #H #Q S"],
         *,
         caches: list[LayerCache] | None = None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "R T D"], list[Tensor]]:
-        """The decoder's output, and each layer's cross-attention weights when they are asked for."""
+        """The decoder's output, and each layer's cross-attention weights if `need_weights`."""
         all_weights = []
         for index, layer in enumerate(self.layers):
+            layer_memory = memory if isinstance(memory, Tensor) else memory[index]
             cache = caches[index] if caches is not None else None
-            x, weights = layer(
-                x, mask, positions, token_mask, memory[index], memory_mask, cache=cache, need_weights=need_weights
-            )
+            x, weights = layer(x, mask, positions, layer_memory, memory_mask, cache=cache, need_weights=need_weights)
             if weights is not None:
                 all_weights.append(weights)
-        return x if self.norm is None else self.norm(x, token_mask), all_weights
+        return x if self.norm is None else normalise(self.norm, x, mask), all_weights
 
 
 class Transformer(nn.Module):
@@ -148,13 +141,12 @@ class Transformer(nn.Module):
         if target_segments is None:
             target_segments = torch.ones_like(target_input)
         memory = self._encode(source, source_segments, source_positions)
-        positions = counted(target_input) if target_positions is None else target_positions
+        positions = position_ids(target_input) if target_positions is None else target_positions
         x, _ = self.decoder(
             self._embed_target(target_input, positions),
             segment_mask(target_segments, target_segments) & causal_mask(target_input.shape[1], target_input.device),
             positions,
-            target_segments > 0,
-            self.decoder.memory_keys_values(memory),
+            memory,
             segment_mask(target_segments, source_segments),
         )
         return self._logits(x)
@@ -165,29 +157,17 @@ class Transformer(nn.Module):
 
     def start(self, memory: Memory, *, num_beams: int, max_length: int) -> TransformerState:
         """Open a decoder state with an empty cache."""
-        rows = memory.values.shape[0] * num_beams
-        keys_values = [
-            (keys.contiguous(), values.contiguous())  # each head's together, for they are read at every step
-            for keys, values in self.decoder.memory_keys_values(memory.values)
-        ]
-
-        def room(like: Tensor) -> Tensor:
-            return like.new_zeros(rows, like.shape[1], steady(max_length), like.shape[3])
-
-        caches = [LayerCache(room(keys), room(values)) for keys, values in keys_values]
-        return TransformerState(caches, keys_values, memory.mask, num_beams)
+        keys_values = self.decoder.memory_keys_values(memory.values)
+        return TransformerState.allocate(keys_values, memory.mask, num_beams=num_beams, max_length=max_length)
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
         """Feed one token a row, give the logits of the next; earlier tokens come from the state's cache."""
         assert isinstance(state, TransformerState)
         positions = torch.full_like(tokens, state.length)[:, None]
-        token_mask = torch.ones_like(positions, dtype=torch.bool)
-        shown = torch.arange(steady(state.length + 1), device=tokens.device)
         x, weights = self.decoder(
             self._embed_target(tokens[:, None], positions),
-            (shown <= state.length)[None, None, None],
+            state.mask,
             positions,
-            token_mask,
             state.memory,
             state.memory_mask[:, None, None, :],
             caches=state.layers,
@@ -203,9 +183,9 @@ class Transformer(nn.Module):
         segments: Int[Tensor, "B S"],
         positions: Int[Tensor, "B S"] | None,
     ) -> Float[Tensor, "B S D"]:
-        positions = counted(source) if positions is None else positions
+        positions = position_ids(source) if positions is None else positions
         x = self._embed(self.source_embedding, self.source_positions, source, positions)
-        return self.encoder(x, segment_mask(segments, segments), positions, segments > 0)
+        return self.encoder(x, segment_mask(segments, segments), positions)
 
     def _embed_target(self, target_input: Int[Tensor, "B T"], positions: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return self._embed(self.target_table, self.target_positions, target_input, positions)
@@ -227,8 +207,3 @@ class Transformer(nn.Module):
 
     def _logits(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         return F.linear(x, self.output_weight) if self.output is None else self.output(x)
-
-
-def counted(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """Positions 0, 1, 2, … for every row."""
-    return torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)

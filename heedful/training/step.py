@@ -100,7 +100,7 @@ class TrainingStep:
 
     def _logits(self, batch: Batch) -> Tensor:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
-            logits: Tensor = self.computing(*batch.inputs)
+            logits: Tensor = self.computing(**batch.inputs)
         return logits
 
     def _cross_entropy(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -65,7 +65,7 @@ def validate(
         for start in range(0, batch.num_rows, together):
             moved = batch.rows(start, min(start + together, batch.num_rows)).to(device)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                logits = model(*moved.inputs)
+                logits = model(**moved.inputs)
             loss = smoothed_cross_entropy(logits, moved.target_output, moved.target_segments, smoothing=0.0)
             losses.append(loss.loss_sum)
             del logits  # or the next part would need memory beside it

@@ -13,7 +13,8 @@ from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.interop.torch_nn import from_torch, matching_names, to_torch, torch_masks
 from heedful.model.masks import causal_mask, segment_mask
-from heedful.model.transformer import Transformer, counted
+from heedful.model.positions import position_ids
+from heedful.model.transformer import Transformer
 
 D_MODEL, NUM_HEADS, D_FF = 16, 4, 24
 SOURCE_MASK = torch.arange(6)[None] < torch.tensor([6, 3, 1])[:, None]
@@ -64,15 +65,12 @@ def ours_from(module: nn.Transformer, dtype: torch.dtype = torch.float32) -> Tra
 def run_ours(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
     """Our two stacks on tokens that are embedded already."""
     source_segments, target_segments = SOURCE_MASK.long(), TARGET_MASK.long()
-    memory = model.encoder(
-        source, segment_mask(source_segments, source_segments), counted(source_segments), SOURCE_MASK
-    )
+    memory = model.encoder(source, segment_mask(source_segments, source_segments), position_ids(source_segments))
     return model.decoder(
         target,
         segment_mask(target_segments, target_segments) & causal_mask(target.shape[1], target.device),
-        counted(target_segments),
-        TARGET_MASK,
-        model.decoder.memory_keys_values(memory),
+        position_ids(target_segments),
+        memory,
         segment_mask(target_segments, source_segments),
     )[0]
 
@@ -136,10 +134,10 @@ def test_whole_model_equals_embeddings_around_torch(norm_placement: str) -> None
     theirs = to_torch(model)
     source, target_input = torch.randint(0, 11, (3, 6)), torch.randint(0, 11, (3, 5))
     with torch.no_grad():  # torch takes its own fast path here, which must agree too
-        logits = model(source, target_input, SOURCE_MASK.long(), TARGET_MASK.long())
+        logits = model(source, target_input, source_segments=SOURCE_MASK.long(), target_segments=TARGET_MASK.long())
         output = theirs(
-            model._embed(model.source_embedding, None, source, counted(source)),
-            model._embed_target(target_input, counted(target_input)),
+            model._embed(model.source_embedding, None, source, position_ids(source)),
+            model._embed_target(target_input, position_ids(target_input)),
             **torch_masks(SOURCE_MASK, TARGET_MASK),
         )
         expected = output @ model.source_embedding.weight.T

@@ -121,7 +121,7 @@ def test_scores_follow_their_formulas() -> None:
 def test_several_heads_equal_one_head_after_another() -> None:
     attention = MultiHeadAttention(SMALL)
     x, mask = torch.randn(2, 5, 16), torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
-    together, _ = attention(attention.queries(x), *attention.keys_values(x), mask)
+    together, _ = attention(x, mask=mask)
     heads = []
     for head in range(2):
         rows = slice(8 * head, 8 * head + 8)
@@ -136,9 +136,8 @@ def test_several_heads_equal_one_head_after_another() -> None:
 def test_weights_come_only_when_asked_for_and_change_nothing() -> None:
     attention = MultiHeadAttention(SMALL)
     x, mask = torch.randn(2, 5, 16), torch.ones(2, 1, 1, 5, dtype=torch.bool)
-    projected = (attention.queries(x), *attention.keys_values(x), mask)
-    silent, none = attention(*projected)
-    shown, weights = attention(*projected, need_weights=True)
+    silent, none = attention(x, mask=mask)
+    shown, weights = attention(x, mask=mask, need_weights=True)
     assert none is None
     assert weights.shape == (2, 2, 5, 5)
     torch.testing.assert_close(silent, shown, rtol=1e-5, atol=1e-5)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
-from heedful.model.batch_invariance import sigmoid, silu, steady
+from heedful.model.batch_invariance import align, sigmoid, silu
 
 
 def test_steady_counts() -> None:
-    assert [steady(count) for count in (0, 1, 4, 5, 8)] == [0, 4, 4, 8, 8]
+    assert [align(count) for count in (0, 1, 4, 5, 8)] == [0, 4, 4, 8, 8]
 
 
 @pytest.mark.parametrize(("mine", "torchs"), [(sigmoid, torch.sigmoid), (silu, torch.nn.functional.silu)])

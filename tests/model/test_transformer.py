@@ -265,10 +265,10 @@ def test_dropout_keeps_the_expected_value(kind: str) -> None:
             return layer.feed_forward(x)
         if kind == "attention_dropout":
             attention, mask = layer.self_attention, torch.ones(copies, 1, 3, 3, dtype=torch.bool)
-            return attention(attention.queries(x), *attention.keys_values(x), mask)[0]
+            return attention(x, mask=mask)[0]
         layer.norm_placement = "pre"  # a norm after the sum would have another expected value
-        mask = torch.ones(copies, 3, dtype=torch.bool)
-        return layer.residual(x, torch.nn.Identity(), layer.self_attention_norm, mask)
+        mask = torch.ones(copies, 1, 3, 3, dtype=torch.bool)
+        return layer.add_and_norm(x, x, layer.self_attention_norm, mask)
 
     with torch.no_grad():
         mean, spread = outcome().mean(dim=0), outcome().std(dim=0)

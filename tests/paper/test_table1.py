@@ -36,7 +36,7 @@ def test_restricted_attention_is_attention_under_a_band_mask(length: int, window
     before = (window - 1) // 2
     band = (offsets >= -before) & (offsets <= window - 1 - before)
     attention = layer.attention
-    expected, _ = attention(attention.queries(x), *attention.keys_values(x), band[None, None])
+    expected, _ = attention(x, mask=band[None, None])
     torch.testing.assert_close(layer(x), expected)
 
 
@@ -46,7 +46,7 @@ def test_self_attention_is_the_models_own() -> None:
     x = torch.randn(1, 7, 16)
     attention = layer.attention
     everything = torch.ones(1, 1, 7, 7, dtype=torch.bool)
-    expected, _ = attention(attention.queries(x), *attention.keys_values(x), everything)
+    expected, _ = attention(x, mask=everything)
     torch.testing.assert_close(layer(x), expected)
 
 

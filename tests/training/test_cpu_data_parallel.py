@@ -38,7 +38,7 @@ def gradients(model: Transformer) -> dict[str, Tensor]:
 
 def readable(model: Transformer, batch: Batch, scale: float) -> tuple[Tensor, dict[str, Tensor]]:
     model.zero_grad()
-    logits = model(*batch.inputs)
+    logits = model(**batch.inputs)
     loss = smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=0.1).loss_sum
     (loss * scale).backward()
     found = gradients(model)

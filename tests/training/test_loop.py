@@ -344,7 +344,9 @@ def test_validation_takes_no_more_rows_at_once_than_training_found_to_fit(tmp_pa
     loop = make_loop(tmp_path, store, steps=1)
     whole, _ = loop.look("last")
     seen: list[int] = []
-    loop.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[0]))
+    loop.model.register_forward_pre_hook(
+        lambda module, _, inputs: seen.append(inputs["source"].shape[0]), with_kwargs=True
+    )
     loop.look("last")
     assert max(seen) > 1
     loop.step.rows_per_microbatch = 1
@@ -654,15 +656,15 @@ def test_empty_rows_of_valid_are_not_computed(tmp_path: Path) -> None:
             super().__init__()
             self.model = model
 
-        def forward(self, source: Tensor, *inputs: Tensor) -> Tensor:
-            shapes.append(len(source))
-            return self.model(source, *inputs)  # type: ignore[no-any-return]
+        def forward(self, **inputs: Tensor) -> Tensor:
+            shapes.append(len(inputs["source"]))
+            return self.model(**inputs)  # type: ignore[no-any-return]
 
     loop = make_loop(tmp_path / "run", few, steps=1, num_rows=32)
     watched = validate(Watching(loop.model), loop.valid_batches(), CPU, bf16=False)
     assert shapes[0] < 8
     [batch] = loop.valid_batches()
     loss = smoothed_cross_entropy(
-        loop.model.eval()(*batch.inputs), batch.target_output, batch.target_segments, smoothing=0.0
+        loop.model.eval()(**batch.inputs), batch.target_output, batch.target_segments, smoothing=0.0
     )
     assert watched == pytest.approx(loss.loss_sum.item() / batch.num_tokens)

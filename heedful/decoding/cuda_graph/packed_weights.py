@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.norms import LayerNorm, RMSNorm
-from heedful.model.positions import LearnedPositions, sinusoidal_encoding, wave_numbers
+from heedful.model.positions import LearnedPositions, inverse_frequencies, sinusoidal_encoding
 from heedful.model.transformer import Transformer
 
 
@@ -209,7 +209,7 @@ def pack_feed_forward(forward: FeedForward) -> Linear:
 
 def turns(length: int, key_dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Cosine and sine of the angle of each position and pair of features."""
-    angles = torch.arange(length, device=device)[:, None].float() * wave_numbers(key_dim, device)
+    angles = torch.arange(length, device=device)[:, None].float() * inverse_frequencies(key_dim, device)
     return angles.cos().contiguous(), angles.sin().contiguous()
 
 

@@ -78,11 +78,11 @@ def _encoder_weights(loaded: LoadedModel, ids: Int[Tensor, "1 S"]) -> Float[Tens
         return None
     noted: list[Tensor] = []
 
-    def note(module: MultiHeadAttention, given: tuple[Any, ...], made: Any) -> None:
-        noted.append(module.forward(*given, need_weights=True)[1][0])  # type: ignore[index]
+    def note(module: MultiHeadAttention, given: tuple[Any, ...], named: dict[str, Any], made: Any) -> None:
+        noted.append(module.forward(*given, **{**named, "need_weights": True})[1][0])  # type: ignore[index]
 
     hooks = [
-        module.register_forward_hook(note)
+        module.register_forward_hook(note, with_kwargs=True)
         for module in loaded.model.encoder.modules()
         if isinstance(module, MultiHeadAttention)
     ]

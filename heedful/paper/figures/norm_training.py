@@ -80,7 +80,7 @@ def valid_loss(model: nn.Module, batches: list[Batch], *, training_mode: bool) -
     model.train(training_mode)
     loss_sum, num_tokens = 0.0, 0
     for batch in batches:
-        logits = model(batch.source, batch.target_input, batch.source_segments, batch.target_segments)
+        logits = model(**batch.inputs)
         loss = smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=0.0)
         loss_sum, num_tokens = loss_sum + loss.loss_sum.item(), num_tokens + batch.num_tokens
     for name, buffer in model.named_buffers():
