@@ -16,21 +16,15 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from heedful.config import ModelConfig
 from heedful.fused.unpack_rows import Grid, Group
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from heedful.model.layers import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.norms import LayerNorm, RMSNorm
 from heedful.model.positions import LearnedPositions, rotate, sinusoidal_encoding
 from heedful.model.transformer import Transformer
 
 TOKENS_AT_ONCE = 256
 """Rows of logits that exist at a time."""
-
-
-def can_run_on_cpu(config: ModelConfig) -> bool:
-    """Whether sentences can be computed one by one, and every operation is known here."""
-    return config.architecture == "transformer" and config.norm != "batch" and config.attention_scoring != "additive"
 
 
 def add_gradient(model: Transformer, group: Group, scale: float, *, smoothing: float, seed: int) -> Tensor:
@@ -140,7 +134,7 @@ class _Run:
         if own.gate is not None:
             inner = F.silu(_linear(x, own.gate)) * inner
         else:
-            inner = F.gelu(inner) if own.activation == "gelu" else F.relu(inner)
+            inner = ACTIVATIONS[own.activation](inner)
         return _linear(self.dropped(inner, own.dropout), own.output)
 
     def attend(

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful.backend_support import supports
 from heedful.config import ModelConfig
 from heedful.fused.grad_buffers import Gradients
 from heedful.fused.kernels.attention_args import Rows
@@ -27,28 +28,16 @@ from heedful.model.norms import LayerNorm
 from heedful.model.positions import LearnedPositions, rotate, sinusoidal_encoding
 from heedful.model.transformer import Transformer
 
-LONGEST_ROW, HEAD_DIMS = 128, frozenset((16, 32, 64, 128))
-LARGEST_VOCABULARY = 1 << 16
+LONGEST_ROW = 128
 LARGEST_SEED = 1 << 31
 MOST_NUMBERS = 1 << 31
 """In one tensor between the layers: kernels count its places in 32 bits."""
 
 
 def can_be_fast(config: ModelConfig, width: int, num_rows: int = 1) -> bool:
-    """Whether the operations are made for a model of this shape on so many rows of this width."""
-    return (
-        config.architecture == "transformer"
-        and config.norm == "layer"
-        and config.bias
-        and config.attention_scoring == "scaled_dot"
-        and not config.attention_dropout
-        and config.key_dim in (None, config.attention_head_dim)
-        and config.attention_head_dim in HEAD_DIMS
-        and config.d_model % 8 == config.d_ff % 8 == 0
-        and width <= LONGEST_ROW
-        and config.target_vocab_size <= LARGEST_VOCABULARY
-        and num_rows * width * max(config.d_model, config.d_ff) < MOST_NUMBERS
-    )
+    """Whether the kernels support a model of this configuration on `num_rows` rows of this width."""
+    num_numbers = num_rows * width * max(config.d_model, config.d_ff)
+    return supports("gpu_training", config) and width <= LONGEST_ROW and num_numbers < MOST_NUMBERS
 
 
 class Losses(NamedTuple):

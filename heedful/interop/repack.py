@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from heedful.backend_support import require_support
 from heedful.config import Config
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_card import model_card
@@ -18,7 +19,6 @@ from heedful.model_dir.int8_weights import Rounded, round_matrices
 from heedful.model_dir.numpy_reader import read_stored
 from heedful.model_dir.save_load import load_tokenizer, read_record, write_model
 from heedful.model_dir.shards import INDEX, shard_bytes
-from heedful.native.convert import check_supported
 from heedful.text.tokenizer import Tokenizer
 
 
@@ -52,7 +52,7 @@ def export_own(
     for name, one in found.stored.items():
         tensors |= {name: one.values, f"{name}_scale": one.scales} if isinstance(one, Rounded) else {name: one}
     if compact:
-        check_supported(found.config.model)
+        require_support("native_engine", found.config.model)
         if not any(isinstance(one, Rounded) for one in found.stored.values()):
             details["compact"] = {"made_from": found.mark}
         tensors = round_matrices(tensors)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful.backend_support import require_support
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.model.masks import causal_mask
@@ -83,7 +84,7 @@ def from_torch(
 
 def to_torch(model: Transformer) -> nn.Transformer:
     """The two stacks as an `nn.Transformer` (batch first): give it embedded tokens, and `torch_masks`."""
-    refuse_what_torch_lacks(model.config)
+    require_support("torch_nn_export", model.config)
     module = build_torch(model.config)
     for part in module.modules():
         if isinstance(part, nn.MultiheadAttention):
@@ -210,18 +211,3 @@ def read_activation(activation: Any) -> str:
     if activation is F.gelu or (isinstance(activation, nn.GELU) and activation.approximate == "none"):
         return "gelu"
     raise ConfigError(f"nn.Transformer: the activation {activation} is not one of ours; relu and gelu are.")
-
-
-def refuse_what_torch_lacks(config: ModelConfig) -> None:
-    """An error for each option of ours that `nn.Transformer` has no counterpart of."""
-    lacking = {
-        f"positions={config.positions}": config.positions == "rotary",
-        f"attention_scoring={config.attention_scoring}": config.attention_scoring != "scaled_dot",
-        f"activation={config.activation}": config.activation not in ("relu", "gelu"),
-        f"norm={config.norm}": config.norm != "layer",
-        f"head_dim={config.head_dim}": config.num_heads * config.attention_head_dim != config.d_model,
-        f"key_dim={config.key_dim}": config.attention_key_dim != config.attention_head_dim,
-    }
-    found = [f"model.{option}" for option, is_lacking in lacking.items() if is_lacking]
-    if found:
-        raise ConfigError(f"nn.Transformer has nothing like {' and '.join(found)}, so this model cannot become one.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -11,6 +13,8 @@ from heedful.model.batch_invariance import silu
 from heedful.model.kv_cache import KeysValues, LayerCache
 from heedful.model.norms import Norm, build_norm, normalise
 from heedful.tensor_types import Bool, Float, Int
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
 class FeedForward(nn.Module):
@@ -31,7 +35,7 @@ class FeedForward(nn.Module):
         inner = self.inner(x)
         if self.gate is not None:
             return silu(self.gate(x)) * inner
-        return F.gelu(inner) if self.activation == "gelu" else F.relu(inner)
+        return ACTIVATIONS[self.activation](inner)
 
 
 class Layer(nn.Module):

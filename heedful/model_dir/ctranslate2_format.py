@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from heedful.backend_support import require_support
 from heedful.config import ModelConfig
 from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError, ModelDirectoryError
@@ -132,7 +133,7 @@ def ctranslate2_files(
         hint = did_you_mean(quantization, QUANTIZATIONS)
         raise ConfigError(f"quantization: {quantization!r} is not known{hint}; choose one of {known}.")
     config = arrays.config.model
-    refuse_what_ctranslate2_lacks(config)
+    require_support("ctranslate2_export", config)
     contents = Contents(with_even_heads(arrays.weights, config), *QUANTIZATIONS[quantization])
     write_stacks(contents, config)
     write_alignment(contents, arrays.details, config)
@@ -185,19 +186,6 @@ def vocabularies(arrays: ModelArrays) -> dict[str, bytes]:
     if source == target:
         return {"shared_vocabulary.json": as_json(source)}
     return {"source_vocabulary.json": as_json(source), "target_vocabulary.json": as_json(target)}
-
-
-def refuse_what_ctranslate2_lacks(config: ModelConfig) -> None:
-    """An error that names each option of ours which CTranslate2 has no counterpart of."""
-    if config.architecture != "transformer":
-        raise ConfigError(f"CTranslate2 has nothing like model.architecture={config.architecture}; use engine torch.")
-    lacking = {
-        f"norm={config.norm}": config.norm == "batch",
-        f"attention_scoring={config.attention_scoring}": config.attention_scoring == "additive",
-    }
-    found = [f"model.{option}" for option, is_lacking in lacking.items() if is_lacking]
-    if found:
-        raise ConfigError(f"CTranslate2 has nothing like {' and '.join(found)}; such a model needs the engine torch.")
 
 
 def with_even_heads(weights: Mapping[str, np.ndarray], config: ModelConfig) -> Mapping[str, np.ndarray]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heedful.backend_support import require_support
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir import files as model_files
@@ -50,7 +51,7 @@ def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
     for name in files.weights:
         files.check_size(name)
     config = read_record(files)[0].model
-    check_supported(config)
+    require_support("native_engine", config)
     told = f"{VERSION} {CONVERSION} {precision} {files.weights_mark} {files.entries[CONFIG].sha256}"
     fingerprint = hashlib.sha256(told.encode()).digest()
     place = cache_directory() / f"{fingerprint.hex()[:32]}.bin"
@@ -117,22 +118,6 @@ def write_to_memory(fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.n
 def cache_directory() -> Path:
     """The folder of the user's cache for the engine's weights."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "heedful", "native")
-
-
-def check_supported(config: ModelConfig) -> None:
-    """Refuse by name what the engine cannot compute."""
-    refused = {
-        f"model.architecture={config.architecture}": config.architecture != "transformer",
-        "model.norm=batch": config.norm == "batch",
-        "model.attention_scoring=additive": config.attention_scoring == "additive",
-        f"model.key_dim={config.key_dim}": config.attention_key_dim != config.attention_head_dim,
-    }
-    for setting, is_used in refused.items():
-        if is_used:
-            raise ConfigError(f"{setting}: the native engine cannot compute this model; translate it with torch.")
-    wide = max(config.d_model, config.d_ff, config.num_heads * config.attention_head_dim)
-    if wide > 65_536:
-        raise ConfigError(f"a width of {wide:,} is more than the native engine's sums of bytes can hold (65,536).")
 
 
 def shape_of(config: ModelConfig, *, int8: bool) -> Shape:

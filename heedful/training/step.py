@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from heedful.backend_support import supports
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
 from heedful.fused.grad_buffers import Gradients
-from heedful.fused.train_cpu import can_run_on_cpu
 from heedful.fused.train_gpu import can_be_fast, fast_losses
 from heedful.model.transformer import Transformer
 from heedful.training.bf16_copy import Twin, can_have_twin
@@ -60,7 +60,7 @@ class TrainingStep:
         self.on_cores: OnCores | None = None
         plain_cpu = device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop)
         wanted = plain_cpu and config.fused_step is not False
-        if wanted and isinstance(model, Transformer) and can_run_on_cpu(model.config):
+        if wanted and isinstance(model, Transformer) and supports("cpu_training", model.config):
             self.on_cores = OnCores(model, smoothing=config.label_smoothing)
         self.rows_per_microbatch: int | None = None
         self.remarks: list[str] = []  # of the trial with the largest batch

@@ -211,7 +211,7 @@ def test_weights_are_copies() -> None:
         ({"norm": "batch"}, "norm=batch"),
         ({"head_dim": 6}, "head_dim=6"),
         ({"key_dim": 6}, "key_dim=6"),
-        ({"norm": "rms", "activation": "swiglu"}, "activation=swiglu and model.norm=rms"),
+        ({"norm": "rms", "activation": "swiglu"}, "model.norm=rms and model.activation=swiglu"),
     ],
 )
 def test_what_torch_lacks_is_refused(changes: dict[str, object], words: str) -> None:

@@ -21,6 +21,7 @@ from native_models import (
     torch_search,
 )
 
+from heedful.backend_support import require_support
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.errors import ConfigError, DecodingError
@@ -331,11 +332,9 @@ def test_the_attention_of_every_layer_and_head_is_that_of_torch(tmp_path: Path) 
     ids=str,
 )
 def test_what_it_cannot_compute_is_refused_by_name(options: dict[str, object]) -> None:
-    from heedful.native.convert import check_supported
-
     config: ModelConfig = small_config(**options)
     name, value = next(iter(options.items()))
     with pytest.raises(ConfigError, match=f"model.{name}={value}"):
-        check_supported(config)
-    check_supported(small_config())
-    check_supported(small_config(key_dim=8))
+        require_support("native_engine", config)
+    require_support("native_engine", small_config())
+    require_support("native_engine", small_config(key_dim=8))

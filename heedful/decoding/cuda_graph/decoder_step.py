@@ -62,6 +62,8 @@ def product(
     elif activation == "swiglu":
         inner, gate = y.chunk(2, dim=1)
         y = F.silu(gate) * inner
+    elif activation is not None:
+        raise ValueError(f"unknown activation {activation!r}")
     if output.dim() == 3:
         output.zero_()
         output[0].copy_(y)

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from heedful.backend_support import unsupported_options
 from heedful.config import DecodingConfig
 from heedful.decoding.cuda_graph.packed_weights import iter_tensors, pack_weights
 from heedful.decoding.cuda_graph.scheduler import TOKEN_BUCKETS, Scheduler
@@ -74,10 +75,8 @@ def unsupported_model_reason(model: Transformer) -> str | None:
 def check_model(model: Transformer, parameter: Tensor) -> str | None:
     """The same, found out."""
     config = model.config
-    if config.norm == "batch":
-        return "model.norm=batch"
-    if config.attention_scoring == "additive":
-        return "model.attention_scoring=additive"
+    if unsupported := unsupported_options("cuda_graph_search", config):
+        return " and ".join(unsupported)
     if {one.dtype for one in model.parameters()} not in ({torch.float32}, {torch.bfloat16}):
         return "weights that are neither all float32 nor all bfloat16"
     if config.max_length > TOKEN_BUCKETS[-1]:

@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from heedful.backend_support import supports
 from heedful.config import DecodingConfig
 from heedful.decoding.engines import Engine, Job, MakeRule, Outcome
 from heedful.decoding.engines.native_engine import Native, load_native
-from heedful.errors import ConfigError
 from heedful.model_dir import files as model_files
 from heedful.model_dir.numpy_reader import ModelArrays
 from heedful.model_dir.save_load import read_record
 from heedful.native import available
-from heedful.native.convert import check_supported
 
 GPU_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 """Where Linux shows the drivers of GPUs that torch can use."""
@@ -71,11 +70,7 @@ def suits_native(path: str | Path, *, device: str, quantization: str | None) -> 
         return False
     if quantization == "float32":  # with AVX-512 native is no slower, with AVX2 several times: torch is good on both
         return False
-    try:
-        check_supported(model_files.steady(path, read_record)[0].model)
-    except ConfigError:
-        return False
-    return True
+    return supports("native_engine", model_files.steady(path, read_record)[0].model)
 
 
 def has_gpu() -> bool:
