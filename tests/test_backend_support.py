@@ -19,9 +19,8 @@ from heedful.decoding.engines.interface import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError
 from heedful.fused.grad_buffers import Gradients
-from heedful.fused.train_cpu import add_gradient
-from heedful.fused.train_gpu import can_be_fast, fast_losses
-from heedful.fused.unpack_rows import groups_of
+from heedful.fused.train_cpu import add_gradient, group_by_length
+from heedful.fused.train_gpu import fused_losses, supports_batch
 from heedful.interop.torch_nn import from_torch, to_torch
 from heedful.model.transformer import Transformer
 from heedful.model_dir.ctranslate2_format import ctranslate2_files
@@ -76,14 +75,14 @@ def readable_loss(model: Transformer, rows: Batch) -> torch.Tensor:
 
 def check_gpu_training(model: Transformer, folder: Path) -> None:
     model, rows = model.double(), batch()
-    assert can_be_fast(model.config, 8)
-    losses = fast_losses(model, rows, torch.tensor(1.0, dtype=torch.float64), Gradients(), smoothing=0.1)
+    assert supports_batch(model.config, 8)
+    losses = fused_losses(model, rows, torch.tensor(1.0, dtype=torch.float64), Gradients(), smoothing=0.1)
     torch.testing.assert_close(losses.loss_sum, readable_loss(model, rows), rtol=1e-12, atol=0)
 
 
 def check_cpu_training(model: Transformer, folder: Path) -> None:
     model, rows = model.double(), batch()
-    losses = [add_gradient(model, group, 1.0, smoothing=0.1, seed=1) for group in groups_of(rows, 2)]
+    losses = [add_gradient(model, group, 1.0, smoothing=0.1, seed=1) for group in group_by_length(rows, 2)]
     torch.testing.assert_close(torch.stack(losses).sum(), readable_loss(model, rows), rtol=1e-12, atol=0)
 
 
@@ -183,7 +182,7 @@ def test_an_unlisted_option_must_have_its_default(backend: Backend, monkeypatch:
 @pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "transformer"])
 def test_entry_points_refuse_other_architectures(architecture: str) -> None:
     config = replace(BASE, architecture=architecture)  # type: ignore[arg-type]
-    assert not can_be_fast(config, 8)
+    assert not supports_batch(config, 8)
     with pytest.raises(ConfigError, match="architecture"):
         export(config)
     special = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))

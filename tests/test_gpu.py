@@ -22,9 +22,8 @@ from heedful.decoding import beam, greedy
 from heedful.decoding.constraints import SpecialTokens
 from heedful.errors import TrainingError
 from heedful.fused.grad_buffers import Gradients
-from heedful.fused.kernels.attention_args import Rows
-from heedful.fused.train_attention import memory_of_layers, row_attention
-from heedful.fused.train_ops import Chance, add_norm, branch, column_sums, embed, feed_forward, scaled_loss
+from heedful.fused.train_attention import Segments, project_memory, row_attention
+from heedful.fused.train_ops import DropoutSeed, add_norm, column_sums, embed, feed_forward, linear_branch, scaled_loss
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
 from heedful.model.transformer import Transformer
 from heedful.training import precompile
@@ -140,8 +139,8 @@ def test_a_step_that_does_not_fit_is_divided_or_explained() -> None:
 
 @pytest.mark.compile
 def test_a_run_can_be_stopped_and_resumed(tmp_path: Path) -> None:
-    chance = random.Random(1)
-    lines = [" ".join(chance.choice("0123456789") for _ in range(chance.randint(3, 8))) for _ in range(600)]
+    dropout_seed = random.Random(1)
+    lines = [" ".join(dropout_seed.choice("0123456789") for _ in range(dropout_seed.randint(3, 8))) for _ in range(600)]
     (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
     (tmp_path / "b.txt").write_text("".join(line[::-1] + "\n" for line in lines))
     request = {
@@ -220,15 +219,15 @@ def test_the_attention_kernel_gives_what_plain_attention_gives(
     flowing = [leaf(3, queries, 1, 4, 32, dtype=dtype), leaf(3, keys, 16, dtype=dtype)]
 
     def cross(query: Any, memory: Any, segments: Any, key_segments: Any, *weights: Any) -> list[torch.Tensor]:
-        rows = Rows(segments, key_segments, False)
-        of_layers = memory_of_layers(memory, weights, [], 4, GRADIENTS)
+        rows = Segments(segments, key_segments, False)
+        of_layers = project_memory(memory, weights, [], 4, GRADIENTS)
         return [row_attention(query, of_layer, rows, 32**-0.5, GRADIENTS) for of_layer in of_layers]
 
     assert_kernel_equals_plain(cross, [*flowing, own, other, *weights], 2 * tolerance)
     inside: list[Any] = [leaf(3, queries, 3, 4, 32, dtype=dtype), own]
     for causal in (True, False):
         assert_kernel_equals_plain(
-            lambda x, s, c=causal: [row_attention(x, None, Rows(s, s, c), 0.2, GRADIENTS)], inside, 2 * tolerance
+            lambda x, s, c=causal: [row_attention(x, None, Segments(s, s, c), 0.2, GRADIENTS)], inside, 2 * tolerance
         )
 
 
@@ -238,7 +237,9 @@ def test_attention_is_right_where_a_program_has_many_heads_to_work_on(causal: bo
     torch.manual_seed(1)
     segments = torch.randint(0, 5, (60, 128)).sort(dim=1, descending=True).values
     inputs: list[Any] = [leaf(60, 128, 3, 8, 64, dtype=torch.bfloat16), segments]
-    assert_kernel_equals_plain(lambda x, s: [row_attention(x, None, Rows(s, s, causal), 0.125, GRADIENTS)], inputs, 0.1)
+    assert_kernel_equals_plain(
+        lambda x, s: [row_attention(x, None, Segments(s, s, causal), 0.125, GRADIENTS)], inputs, 0.1
+    )
 
 
 @BOTH_TYPES
@@ -269,7 +270,7 @@ def test_the_kernel_of_sum_and_norm_gives_what_plain_code_gives(
     inputs += [*(leaf(width, dtype=dtype) for _ in range(3)), torch.tensor([3, 99])]
     for part in (slice(0, 2), slice(1, 2)):
         assert_kernel_equals_plain(
-            lambda *given, p=part: add_norm(*given[:5], Chance(given[5], 1, dropout), 1e-5, GRADIENTS)[p],
+            lambda *given, p=part: add_norm(*given[:5], DropoutSeed(given[5], 1, dropout), 1e-5, GRADIENTS)[p],
             inputs,
             tolerance,
         )
@@ -282,13 +283,13 @@ def test_the_kernels_of_embedding_and_branch_give_what_plain_code_gives(dtype: t
     for places in (None, torch.randn(40, 96, dtype=dtype)):
         drawn = [leaf(500, 96, dtype=dtype), places, tokens, positions, torch.tensor([3, 99])]
         assert_kernel_equals_plain(
-            lambda *given: [embed(*given[:4], Chance(given[4], 1, 0.2), 9.8, GRADIENTS)], drawn, tolerance
+            lambda *given: [embed(*given[:4], DropoutSeed(given[4], 1, 0.2), 9.8, GRADIENTS)], drawn, tolerance
         )
     x, inner, bias, outer = (
         leaf(9, 40, 96, dtype=dtype),
         *(leaf(*s, dtype=dtype) for s in ((200, 96), (200,), (96, 200))),
     )
-    assert_kernel_equals_plain(lambda *given: branch(given[0], given[1:], GRADIENTS)[1:], [x, inner], tolerance)
+    assert_kernel_equals_plain(lambda *given: linear_branch(given[0], given[1:], GRADIENTS)[1:], [x, inner], tolerance)
     bias = (bias + 40).detach().requires_grad_()  # far from zero, where rounding would decide what ReLU lets through
     with torch.no_grad():
         bias[::2] -= 80

@@ -4,7 +4,7 @@
 
 The base model's products for several numbers of rows, each replayed as a CUDA graph over matrices of all six layers, so
 that they come from memory as they do in a step. A tile that gives other bits than the first is marked: it must not
-stand in the table of `heedful.fused.kernels.decode_matmul`.
+stand in the table of `heedful.fused.kernels.decode_layers`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 
 from benchmarks.speed.gpu_kernels import microseconds
-from heedful.fused.kernels import decode_matmul
+from heedful.fused.kernels import decode_layers
 from heedful.fused.kernels.decode_constants import num_parts
-from heedful.fused.kernels.decode_matmul import Tile, product
+from heedful.fused.kernels.decode_layers import Tile, product
 
 PRODUCTS = {"queries, keys, values": (512, 1536), "output": (512, 512), "inner": (512, 2048), "outer": (2048, 512)}
 LOGITS = {"logits": (512, 32_000)}
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--precision", default="tf32x3", help="how float32 is multiplied: ieee, tf32x3 or tf32")
     chosen = parser.parse_args()
-    decode_matmul.PRECISION = chosen.precision
+    decode_layers.PRECISION = chosen.precision
     dtype = torch.float32 if chosen.float32 else torch.bfloat16
     print("| rows | product | " + "tile (rows, columns, depth, warps, stages): µs, fastest first |\n|---:|---|---|")
     for rows in (int(number) for number in chosen.rows.split(",")):

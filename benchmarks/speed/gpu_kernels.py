@@ -24,9 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.fused.grad_buffers import Gradients
-from heedful.fused.kernels.attention_args import Rows
-from heedful.fused.train_attention import row_attention
-from heedful.fused.train_ops import Chance, add_norm, scaled_loss
+from heedful.fused.train_attention import Segments, row_attention
+from heedful.fused.train_ops import DropoutSeed, add_norm, scaled_loss
 from heedful.model_card import versions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +73,7 @@ def cases() -> list[Case]:
     return [
         Case(
             "sum, dropout, norm",
-            lambda *given: add_norm(*given, Chance(seeds, 0, 0.1), 1e-5, GRADIENTS)[1],
+            lambda *given: add_norm(*given, DropoutSeed(seeds, 0, 0.1), 1e-5, GRADIENTS)[1],
             plain_norm,
             [x, h, bias, weight, shift],
             4 * stream,
@@ -82,7 +81,9 @@ def cases() -> list[Case]:
         ),
         Case(
             "self-attention",
-            lambda x: row_attention(x, None, Rows(segments, segments, False), (D_MODEL // HEADS) ** -0.5, GRADIENTS),
+            lambda x: row_attention(
+                x, None, Segments(segments, segments, False), (D_MODEL // HEADS) ** -0.5, GRADIENTS
+            ),
             plain_attention,
             [packed],
             4 * stream,
@@ -127,7 +128,7 @@ def measured(compute: Callable[..., Tensor], inputs: list[Any]) -> tuple[float, 
 
     def both() -> None:
         torch.autograd.grad(compute(*inputs), inputs, gradient, allow_unused=True)
-        GRADIENTS.given.clear()
+        GRADIENTS.collected.clear()
 
     return microseconds(lambda: compute(*inputs)), microseconds(both)
 

@@ -1,8 +1,8 @@
-"""Gradients of weights, collected while the backward pass runs, beside autograd.
+"""Gradients of weights, collected outside autograd during the backward pass.
 
-What flows through the layers goes through autograd. What belongs to a weight is given here, so that several weights can
-share one matrix product, the rows of an embedding are summed up once, however often the table was drawn from, and the
-sums over all tokens, which biases and norms need, are finished together at the end.
+Autograd carries the gradients of activations. Those of weights are added here, so that several weights share one matrix
+product, the rows of an embedding are summed once for all lookups, and the sums over all tokens that biases and norms
+need are completed together at the end.
 """
 
 from __future__ import annotations
@@ -14,136 +14,138 @@ from torch import Tensor
 
 
 class _Sums:
-    """Partial sums of one shape. From the second pass on they stand side by side, and one kernel finishes all."""
+    """Partial sums of one shape. From the second pass on they share a tensor, and one kernel completes all."""
 
     def __init__(self) -> None:
         self.stacks: list[Tensor] = []
         self.owners: list[Sequence[Tensor]] = []
-        self.num_places, self.last_time = 0, 1
+        self.capacity, self.last_count = 0, 1
 
-    def room(self, owners: Sequence[Tensor], shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-        """Where the sums for these weights go."""
-        if len(self.owners) == self.num_places:
-            more = 1 if self.stacks else self.last_time
+    def allocate(self, owners: Sequence[Tensor], shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+        """A buffer for the partial sums of these weights."""
+        if len(self.owners) == self.capacity:
+            more = 1 if self.stacks else self.last_count
             self.stacks.append(torch.empty(more, *shape, device=owners[0].device, dtype=dtype))
-            self.num_places += more
+            self.capacity += more
         self.owners.append(owners)
-        return self.stacks[-1][len(self.owners) - 1 - self.num_places]
+        return self.stacks[-1][len(self.owners) - 1 - self.capacity]
 
     def finished(self) -> list[tuple[Sequence[Tensor], Tensor]]:
-        """The sums of all weights that were given a place."""
+        """The sums of all weights that have a buffer."""
         if not self.owners:
             return []
-        self.last_time = len(self.owners)
+        self.last_count = len(self.owners)
         sums = torch.cat([summed(stack, self.owners[0][0].dtype) for stack in self.stacks])
         return list(zip(self.owners, sums[: len(self.owners)], strict=True))
 
-    def forget(self) -> None:
-        """Drop all."""
-        self.stacks, self.owners, self.num_places = [], [], 0
+    def clear(self) -> None:
+        """Drop all buffers."""
+        self.stacks, self.owners, self.capacity = [], [], 0
 
 
 class Gradients:
-    """Takes gradients of weights during `backward`; `hand_over` then adds them to their owners' `grad`."""
+    """Collects gradients of weights during `backward`; `hand_over` then adds them to the weights' `grad`."""
 
     def __init__(self) -> None:
-        self.given: dict[int, tuple[Tensor, Tensor]] = {}
-        self.drawn: dict[int, tuple[Tensor, list[Tensor], list[Tensor]]] = {}
-        self.passed: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.collected: dict[int, tuple[Tensor, Tensor]] = {}
+        self.lookups: dict[int, tuple[Tensor, list[Tensor], list[Tensor]]] = {}
+        self.passed_through: list[tuple[Tensor, Tensor, Tensor]] = []
         self.sums: dict[tuple[int, int], _Sums] = {}
-        self.zeros: dict[tuple[torch.Size, torch.dtype, torch.device], Tensor] = {}
-        self.rooms: dict[int, Tensor] = {}
-        """By the `id` of a weight, where its gradient is wanted."""
+        self.shared_zeros: dict[tuple[torch.Size, torch.dtype, torch.device], Tensor] = {}
+        self.buffers: dict[int, Tensor] = {}
+        """The preferred gradient buffer of a weight, by its `id`."""
 
-    def give(self, owners: Sequence[Tensor], gradient: Tensor) -> None:
-        """The gradient of some weights that stand behind each other in one matrix or vector."""
+    def add(self, owners: Sequence[Tensor], gradient: Tensor) -> None:
+        """Add the gradient of some weights that are concatenated into one matrix or vector."""
         for owner, part in zip(owners, gradient.split([owner.shape[0] for owner in owners]), strict=True):
-            before = self.given.get(id(owner))
+            before = self.collected.get(id(owner))
             new = part.view_as(owner)
-            self.given[id(owner)] = (owner, new if before is None else before[1] + new)
+            self.collected[id(owner)] = (owner, new if before is None else before[1] + new)
 
-    def give_product(self, owners: Sequence[Tensor], d_y: Tensor, x: Tensor) -> None:
-        """The gradient of the matrices behind each other that made (…, M) of (…, N)."""
+    def add_product(self, owners: Sequence[Tensor], d_y: Tensor, x: Tensor) -> None:
+        """Add d_yᵀ x, the gradient of the concatenated matrices in y = x Wᵀ."""
         d_y, x = d_y.flatten(0, -2), x.flatten(0, -2)
-        rooms = [self.rooms[id(owner)] for owner in owners if id(owner) in self.rooms and id(owner) not in self.given]
-        whole = lie_side_by_side(rooms) if len(rooms) == len(owners) else None
-        self.give(owners, torch.mm(d_y.t(), x) if whole is None else torch.mm(d_y.t(), x, out=whole))
+        buffers = [
+            self.buffers[id(owner)] for owner in owners if id(owner) in self.buffers and id(owner) not in self.collected
+        ]
+        whole = as_one_tensor(buffers) if len(buffers) == len(owners) else None
+        self.add(owners, torch.mm(d_y.t(), x) if whole is None else torch.mm(d_y.t(), x, out=whole))
 
-    def expect(self, owners: Sequence[Tensor], rooms: Sequence[Tensor]) -> None:
-        """From now on write gradients of these weights into these tensors where that saves a copy."""
-        self.rooms = {id(owner): room for owner, room in zip(owners, rooms, strict=True)}
+    def set_buffers(self, owners: Sequence[Tensor], buffers: Sequence[Tensor]) -> None:
+        """Write gradients of these weights into these tensors where that saves a copy."""
+        self.buffers = {id(owner): buffer for owner, buffer in zip(owners, buffers, strict=True)}
 
-    def give_rows(self, table: Tensor, tokens: Tensor, gradient: Tensor) -> None:
-        """The gradient (…, D) of the rows that tokens (…) drew from a table."""
-        _, all_tokens, parts = self.drawn.setdefault(id(table), (table, [], []))
+    def add_rows(self, table: Tensor, tokens: Tensor, gradient: Tensor) -> None:
+        """Add the gradient (…, D) of the rows that tokens (…) looked up in a table."""
+        _, all_tokens, parts = self.lookups.setdefault(id(table), (table, [], []))
         all_tokens.append(tokens.flatten())
         parts.append(gradient.flatten(0, -2))
 
-    def partial(self, owners: Sequence[Tensor], programs: int) -> Tensor:
-        """A place for the gradient of some vectors behind each other, as so many partial sums: (programs, width)."""
+    def partial_sums(self, owners: Sequence[Tensor], programs: int) -> Tensor:
+        """A buffer for partial sums of the gradient of some concatenated vectors: (programs, width)."""
         shape = programs, sum(owner.numel() for owner in owners)
         dtype = torch.float32 if owners[0].is_cuda else owners[0].dtype
-        return self.sums.setdefault(shape, _Sums()).room(owners, shape, dtype)
+        return self.sums.setdefault(shape, _Sums()).allocate(owners, shape, dtype)
 
-    def nothing(self, like: Tensor) -> Tensor:
-        """A gradient of zero for a weight; where it is only copied from, one for all of a shape."""
-        if id(like) not in self.rooms:
-            return torch.zeros_like(like)  # clipping by a norm that is not finite would leave no zeros
+    def zeros_like(self, like: Tensor) -> Tensor:
+        """A gradient of zeros; where it is only copied from, one tensor is shared by all of a shape."""
+        if id(like) not in self.buffers:
+            return torch.zeros_like(like)  # clipping by a non-finite norm would change the zeros
         key = like.shape, like.dtype, like.device
-        if key not in self.zeros:
-            self.zeros[key] = torch.zeros_like(like)
-        return self.zeros[key]
+        if key not in self.shared_zeros:
+            self.shared_zeros[key] = torch.zeros_like(like)
+        return self.shared_zeros[key]
 
-    def give_through(self, owner: Tensor, bias: Tensor, weight: Tensor) -> None:
-        """The gradient of a vector that reaches every row as `weight` times it, to which `bias` is added there."""
-        self.passed.append((owner, bias, weight))
+    def add_through(self, owner: Tensor, bias: Tensor, weight: Tensor) -> None:
+        """Add the gradient of a vector that is multiplied by `weight` where `bias` is added to every row."""
+        self.passed_through.append((owner, bias, weight))
 
     def hand_over(self) -> None:
-        """Add everything to the owners' gradients."""
+        """Add everything to the weights' `grad`."""
         for sums in self.sums.values():
             for owners, gradient in sums.finished():
-                self.give(owners, gradient)
-        if self.passed:
-            vectors, biases, weights = zip(*self.passed, strict=True)
-            rows = torch.stack([self.given[id(bias)][1] for bias in biases])
+                self.add(owners, gradient)
+        if self.passed_through:
+            vectors, biases, weights = zip(*self.passed_through, strict=True)
+            rows = torch.stack([self.collected[id(bias)][1] for bias in biases])
             through = rows[:, None] @ torch.stack([weight.detach() for weight in weights])
             for vector, gradient in zip(vectors, through.squeeze(1), strict=True):
-                self.give([vector], gradient)
-        for table, tokens, parts in self.drawn.values():
+                self.add([vector], gradient)
+        for table, tokens, parts in self.lookups.values():
             self._add_rows(table, tokens, parts)
-        for owner, gradient in self.given.values():
+        for owner, gradient in self.collected.values():
             owner.grad = gradient if owner.grad is None else owner.grad + gradient
-        self.forget()
+        self.clear()
 
     def _add_rows(self, table: Tensor, tokens: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
-        """Sum up the rows that were drawn from a table; on a GPU onto the gradient it has already, if any."""
+        """Sum the rows looked up in a table; on a GPU onto its gradient so far, if any."""
         if not table.is_cuda:
             rows, drawn = torch.cat(list(parts)), torch.cat(list(tokens))
-            self.give([table], torch.ops.aten.embedding_dense_backward(rows, drawn, table.shape[0], -1, False))
+            self.add([table], torch.ops.aten.embedding_dense_backward(rows, drawn, table.shape[0], -1, False))
             return
-        from heedful.fused.kernels import embedding_backward as kernel
+        from heedful.fused.kernels import embedding as kernel
 
-        if id(table) not in self.given:
-            self.given[id(table)] = table, torch.zeros_like(table)
-        kernel.add_rows(self.given[id(table)][1], tokens, parts)
+        if id(table) not in self.collected:
+            self.collected[id(table)] = table, torch.zeros_like(table)
+        kernel.add_rows(self.collected[id(table)][1], tokens, parts)
 
-    def forget(self) -> None:
-        """Drop what was given, also by a backward pass that did not come to its end."""
-        self.given.clear()
-        self.drawn.clear()
-        self.passed.clear()
+    def clear(self) -> None:
+        """Drop everything, also after an interrupted backward pass."""
+        self.collected.clear()
+        self.lookups.clear()
+        self.passed_through.clear()
         for sums in self.sums.values():
-            sums.forget()
+            sums.clear()
 
 
-def joined(weights: Sequence[Tensor]) -> Tensor:
-    """Matrices or vectors behind each other; without a copy when they already lie so in memory."""
-    whole = lie_side_by_side(weights)
+def concatenated(weights: Sequence[Tensor]) -> Tensor:
+    """The concatenation of matrices or vectors; without a copy if they are adjacent in memory."""
+    whole = as_one_tensor(weights)
     return torch.cat([one.detach() for one in weights]) if whole is None else whole
 
 
-def lie_side_by_side(tensors: Sequence[Tensor]) -> Tensor | None:
-    """Tensors that lie behind each other in memory as one; None where they do not."""
+def as_one_tensor(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Tensors that are adjacent in memory as one view; None if they are not."""
     first = tensors[0].detach()
     if len(tensors) == 1:
         return first

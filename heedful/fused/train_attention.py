@@ -1,4 +1,4 @@
-"""Attention inside rows as one operation: a plain form for CPUs, a kernel of our own for GPUs, and its gradient."""
+"""Attention inside packed rows as one operation with its gradient: plain code for CPUs, a Triton kernel for GPUs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,29 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from heedful.fused.grad_buffers import Gradients, joined
-from heedful.fused.kernels.attention_args import Rows, Sides
-from heedful.fused.train_ops import column_sums, with_bias
+from heedful.fused.grad_buffers import Gradients, concatenated
+from heedful.fused.train_ops import affine, column_sums
 from heedful.model.masks import causal_mask, segment_mask
 
 
+class QueryKeyValue(NamedTuple):
+    """Queries, keys and values, each (B, H, length, Dh), or their gradients."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class Segments(NamedTuple):
+    """The sentence pair of each token, on the query side and the key side, and whether attention is causal."""
+
+    query_segments: Tensor
+    key_segments: Tensor
+    causal: bool
+
+
 class SharedGradient:
-    """One tensor for the gradients of several that stand side by side in its third dimension."""
+    """One tensor for the gradients of several tensors that are slices of its third dimension."""
 
     def __init__(self, like: Tensor) -> None:
         self.like = like
@@ -24,28 +39,28 @@ class SharedGradient:
 
     @property
     def whole(self) -> Tensor:
-        """All of them."""
+        """The whole tensor."""
         if self._whole is None:
             self._whole = torch.empty_like(self.like)
         return self._whole
 
     def part(self, index: int) -> Tensor:
-        """Where one of them belongs."""
+        """The slice of one of them."""
         return self.whole[:, :, index]
 
 
-class Memory(NamedTuple):
-    """Keys and values of the memory for one layer, (B, K, 2, H, Dh), and the place for their gradient."""
+class MemoryKeysValues(NamedTuple):
+    """Keys and values of the memory for one layer, (B, K, 2, H, Dh), and the buffer of their gradient."""
 
-    sides: Tensor
+    keys_values: Tensor
     shared: SharedGradient
     layer: int
 
 
 class Biases(NamedTuple):
-    """The biases around an attention, and the matrix that its result goes through.
+    """The biases around an attention, and its output matrix.
 
-    Tokens that see nothing must have no gradient: in rows, these are the ones that fill them up.
+    Tokens that may attend to nothing must have no gradient: in packed rows, these are the padding.
     """
 
     query: Tensor
@@ -55,21 +70,21 @@ class Biases(NamedTuple):
     weight: Tensor
 
 
-def memory_of_layers(
+def project_memory(
     memory: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], num_heads: int, gradients: Gradients
-) -> list[Memory]:
+) -> list[MemoryKeysValues]:
     """Keys and values of the memory for all layers by one matrix product; `weights` are key and value of each layer.
 
-    The gradients of the biases are left to `row_attention`.
+    `row_attention` computes the gradients of the biases.
     """
     layers = len(weights) // 2
     shape = (*memory.shape[:2], layers, 2, num_heads, weights[0].shape[0] // num_heads)
     shared = SharedGradient(memory.new_empty(0))
-    sides = _MemoryOfLayers.apply(memory, weights, biases, shape, shared, gradients)  # type: ignore[no-untyped-call]
-    return [Memory(one, shared, layer) for layer, one in enumerate(sides)]
+    keys_values = _ProjectMemory.apply(memory, weights, biases, shape, shared, gradients)  # type: ignore[no-untyped-call]
+    return [MemoryKeysValues(one, shared, layer) for layer, one in enumerate(keys_values)]
 
 
-class _MemoryOfLayers(Function):
+class _ProjectMemory(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -80,31 +95,36 @@ class _MemoryOfLayers(Function):
         shared: SharedGradient,
         gradients: Gradients,
     ) -> tuple[Tensor, ...]:
-        weight = joined(owners)
+        weight = concatenated(owners)
         ctx.owners, ctx.shared, ctx.gradients = owners, shared, gradients
         ctx.save_for_backward(memory, weight)
-        whole = with_bias(memory, weight, biases).view(shape)
+        whole = affine(memory, weight, biases).view(shape)
         shared.like = whole
         return whole.unbind(2)
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
         memory, weight = ctx.saved_tensors
-        d_sides = ctx.shared.whole.flatten(2)  # what autograd brings are parts of it
-        ctx.gradients.give_product(ctx.owners, d_sides, memory)
-        return d_sides @ weight, None, None, None, None, None
+        d_keys_values = ctx.shared.whole.flatten(2)  # autograd passes slices of it
+        ctx.gradients.add_product(ctx.owners, d_keys_values, memory)
+        return d_keys_values @ weight, None, None, None, None, None
 
 
 def row_attention(
-    query: Tensor, memory: Memory | None, rows: Rows, scale: float, gradients: Gradients, biases: Biases | None = None
+    query: Tensor,
+    memory: MemoryKeysValues | None,
+    segments: Segments,
+    scale: float,
+    gradients: Gradients,
+    biases: Biases | None = None,
 ) -> Tensor:
     """Attention of (B, Q, n, H, Dh) to keys and values of a memory; gives (B, Q, H, Dh).
 
-    Self-attention has no memory: a token's three vectors are then its query, key and value. `biases` are in all of them
-    already, and get their gradients here through `gradients`.
+    Self-attention has no memory: a token's three vectors are its query, key and value. `biases` are already added to
+    them; their gradients are computed here and added to `gradients`.
     """
     result: Tensor = _RowAttention.apply(
-        query, memory and memory.sides, rows, scale, gradients, biases, memory and memory[1:]
+        query, memory and memory.keys_values, segments, scale, gradients, biases, memory and memory[1:]
     )  # type: ignore[no-untyped-call]
     return result
 
@@ -114,82 +134,96 @@ class _RowAttention(Function):
     def forward(
         ctx: Any,
         query: Tensor,
-        sides: Tensor | None,
-        rows: Rows,
+        keys_values: Tensor | None,
+        segments: Segments,
         scale: float,
         gradients: Gradients,
         biases: Biases | None,
-        room: tuple[SharedGradient, int] | None,
+        memory_gradient: tuple[SharedGradient, int] | None,
     ) -> Tensor:
-        taken = _heads_first(query, sides)
+        qkv = _split_sides(query, keys_values)
         output = query.new_empty(query.shape[0], query.shape[1], *query.shape[3:])
         if query.is_cuda:
             from heedful.fused.kernels import row_attention as kernel
 
-            logarithms = kernel.forward(taken, rows, output.transpose(1, 2), scale)
+            log_sums = kernel.forward(qkv, segments, output.transpose(1, 2), scale)
         else:
-            scores = _scores(taken.query, taken.key, rows, scale)
-            logarithms = torch.logsumexp(scores, dim=-1)
-            output.copy_((_weights(scores, logarithms) @ taken.value).transpose(1, 2))
-        ctx.rows, ctx.scale, ctx.gradients, ctx.biases, ctx.room = rows, scale, gradients, biases, room
-        ctx.save_for_backward(query, sides, output, logarithms)
+            scores = _scores(qkv.query, qkv.key, segments, scale)
+            log_sums = torch.logsumexp(scores, dim=-1)
+            output.copy_((_weights(scores, log_sums) @ qkv.value).transpose(1, 2))
+        ctx.segments, ctx.scale, ctx.gradients, ctx.biases, ctx.memory_gradient = (
+            segments,
+            scale,
+            gradients,
+            biases,
+            memory_gradient,
+        )
+        ctx.save_for_backward(query, keys_values, output, log_sums)
         return output
 
     @staticmethod
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
-        query, sides, output, logarithms = ctx.saved_tensors
-        d_query, d_sides = torch.empty_like(query), None if ctx.room is None else ctx.room[0].part(ctx.room[1])
-        taken, d_taken = _heads_first(query, sides), _heads_first(d_query, d_sides)
-        gradient, kept = d_output.contiguous().transpose(1, 2), (output.transpose(1, 2), logarithms)
+        query, keys_values, output, log_sums = ctx.saved_tensors
+        d_query, d_keys_values = (
+            torch.empty_like(query),
+            None if ctx.memory_gradient is None else ctx.memory_gradient[0].part(ctx.memory_gradient[1]),
+        )
+        qkv, d_qkv = _split_sides(query, keys_values), _split_sides(d_query, d_keys_values)
+        gradient, saved = d_output.contiguous().transpose(1, 2), (output.transpose(1, 2), log_sums)
         if query.is_cuda:
             from heedful.fused.kernels import row_attention as kernel
 
-            kernel.backward(taken, ctx.rows, kept, gradient, d_taken, ctx.scale)
+            kernel.backward(qkv, ctx.segments, saved, gradient, d_qkv, ctx.scale)
         else:
-            _plain_backward(taken, ctx.rows, kept, gradient, d_taken, ctx.scale)
+            _plain_backward(qkv, ctx.segments, saved, gradient, d_qkv, ctx.scale)
         if ctx.biases is not None:
-            _give_biases(ctx.biases, d_query, ctx.gradients)
-        return d_query, d_sides, None, None, None, None, None
+            _add_bias_gradients(ctx.biases, d_query, ctx.gradients)
+        return d_query, d_keys_values, None, None, None, None, None
 
 
-def _give_biases(biases: Biases, d_query: Tensor, gradients: Gradients) -> None:
-    """Their gradients, of which only the query's takes a sum over all tokens.
+def _add_bias_gradients(biases: Biases, d_query: Tensor, gradients: Gradients) -> None:
+    """Gradients of the biases; only the query's needs a sum over all tokens.
 
-    The key's adds the same to all scores of a query, which softmax does not see. The value's comes out as it is, since
-    weights sum to one, and goes through the output matrix to where the output's bias is added.
+    The key's bias adds the same number to all scores of a query, and softmax ignores it. The value's bias passes
+    unchanged, since weights sum to one, and is multiplied by the output matrix like the output's bias.
     """
     column_sums(d_query[:, :, 0].flatten(2).flatten(0, 1), biases.query, gradients)
-    gradients.give([biases.key], gradients.nothing(biases.key))
-    gradients.give_through(biases.value, biases.output, biases.weight)
+    gradients.add([biases.key], gradients.zeros_like(biases.key))
+    gradients.add_through(biases.value, biases.output, biases.weight)
 
 
-def _heads_first(query: Tensor, sides: Tensor | None) -> Sides:
+def _split_sides(query: Tensor, keys_values: Tensor | None) -> QueryKeyValue:
     """Views of queries, keys and values: (B, H, length, Dh) each."""
-    others = query if sides is None else sides
-    return Sides(*(one.transpose(1, 2) for one in (query[:, :, 0], others[:, :, -2], others[:, :, -1])))
+    others = query if keys_values is None else keys_values
+    return QueryKeyValue(*(one.transpose(1, 2) for one in (query[:, :, 0], others[:, :, -2], others[:, :, -1])))
 
 
 # ---------------------------------------------------------------------- the plain form
 
 
-def _scores(query: Tensor, key: Tensor, rows: Rows, scale: float) -> Tensor:
-    mask = segment_mask(rows.query_segments, rows.key_segments)
-    if rows.causal:
+def _scores(query: Tensor, key: Tensor, segments: Segments, scale: float) -> Tensor:
+    mask = segment_mask(segments.query_segments, segments.key_segments)
+    if segments.causal:
         mask = mask & causal_mask(mask.shape[-1], mask.device)
     return (query @ key.transpose(-2, -1) * scale).masked_fill(~mask, float("-inf"))
 
 
-def _weights(scores: Tensor, logarithms: Tensor) -> Tensor:
-    """Softmax; a query without any key has zeros."""
-    return torch.exp(scores - logarithms.masked_fill(torch.isneginf(logarithms), 0.0)[..., None])
+def _weights(scores: Tensor, log_sums: Tensor) -> Tensor:
+    """Softmax; zeros for a query without any key."""
+    return torch.exp(scores - log_sums.masked_fill(torch.isneginf(log_sums), 0.0)[..., None])
 
 
 def _plain_backward(
-    taken: Sides, rows: Rows, kept: tuple[Tensor, Tensor], gradient: Tensor, gradients: Sides, scale: float
+    qkv: QueryKeyValue,
+    segments: Segments,
+    saved: tuple[Tensor, Tensor],
+    gradient: Tensor,
+    gradients: QueryKeyValue,
+    scale: float,
 ) -> None:
-    """Write all gradients where they belong."""
-    (q, k, v), (output, logarithms) = taken, kept
-    weights = _weights(_scores(q, k, rows, scale), logarithms)
+    """Write the gradients of queries, keys and values."""
+    (q, k, v), (output, log_sums) = qkv, saved
+    weights = _weights(_scores(q, k, segments, scale), log_sums)
     inner = (gradient * output).sum(dim=-1, keepdim=True)
     d_scores = weights * (gradient @ v.transpose(-2, -1) - inner) * scale
     gradients.query.copy_(d_scores @ k)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.fused.train_cpu import add_gradient
-from heedful.fused.unpack_rows import Group, groups_of
+from heedful.fused.train_cpu import SentenceGroup, add_gradient, group_by_length
 from heedful.model.transformer import Transformer
 
 TOKENS_PER_GROUP = 2048
@@ -44,7 +43,7 @@ class OnCores:
         """The sum of losses; the gradient of `scale` times it is added to what the parameters have."""
         num_tokens = int((batch.source_segments > 0).sum()) + batch.num_tokens
         rounds = max(1, round(num_tokens / (TOKENS_PER_GROUP * self.num_workers)))
-        groups = groups_of(batch, rounds * self.num_workers)
+        groups = group_by_length(batch, rounds * self.num_workers)
         seeds: list[int] = torch.randint(2**62, (len(groups),)).tolist()
         self._make_room()
         each = self.num_workers  # groups are sorted by length: every worker gets short and long ones
@@ -60,7 +59,7 @@ class OnCores:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
         return total
 
-    def _compute(self, model: Transformer, groups: list[Group], seeds: list[int], scale: float) -> Tensor:
+    def _compute(self, model: Transformer, groups: list[SentenceGroup], seeds: list[int], scale: float) -> Tensor:
         torch.set_num_threads(self.num_threads // self.num_workers)  # of this thread alone
         total = torch.zeros((), dtype=model.source_embedding.weight.dtype)
         for group, seed in zip(groups, seeds, strict=True):

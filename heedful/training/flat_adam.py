@@ -75,7 +75,7 @@ class FlatAdam:
                 gradient,
                 self.moments,
                 self.twin.flat,
-                rate=rate,
+                learning_rate=rate,
                 corrections=corrections,
                 factor=factor,
                 skipped=skipped,

@@ -19,7 +19,7 @@ from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
 from heedful.fused.grad_buffers import Gradients
-from heedful.fused.train_gpu import can_be_fast, fast_losses
+from heedful.fused.train_gpu import fused_losses, supports_batch
 from heedful.model.transformer import Transformer
 from heedful.training.bf16_copy import Twin, can_have_twin
 from heedful.training.checkpoint import random_tensors, restore_random
@@ -77,7 +77,7 @@ class TrainingStep:
         self.adam: FlatAdam | None = None
         if self.twin is not None and can_be_flat(self.optimizer):
             self.adam = FlatAdam(self.optimizer, self.twin)
-            self.gradients.expect(self.twin.parameters, self.adam.rooms)
+            self.gradients.set_buffers(self.twin.parameters, self.adam.rooms)
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
         if fast:
             if device.index is not None:
@@ -175,9 +175,9 @@ class TrainingStep:
             return self.on_cores(part, 1 / self.num_tokens.item())
         model = self.computing
         (rows, width), plain_loss = part.target_input.shape, not self.config.r_drop
-        if self.is_fast and plain_loss and isinstance(model, Transformer) and can_be_fast(model.config, width, rows):
+        if self.is_fast and plain_loss and isinstance(model, Transformer) and supports_batch(model.config, width, rows):
             smoothing = self.config.label_smoothing
-            scaled, loss_sum = fast_losses(model, part, 1 / self.num_tokens, self.gradients, smoothing=smoothing)
+            scaled, loss_sum = fused_losses(model, part, 1 / self.num_tokens, self.gradients, smoothing=smoothing)
         else:
             loss_sum = self.loss(part.repeat_rows() if self.config.r_drop else part)
             scaled = loss_sum / self.num_tokens
@@ -193,7 +193,7 @@ class TrainingStep:
         """Drop all gradients of weights, also those that an update left which did not come to its end."""
         for parameter in (*self.parameters, *(self.twin.parameters if self.twin is not None else ())):
             parameter.grad = None
-        self.gradients.forget()
+        self.gradients.clear()
 
     def _apply(self, skipped: Tensor) -> None:
         """Adam's update, unless a number was not finite. Fused Adam takes the flag on the device, without waiting."""
@@ -212,7 +212,7 @@ class TrainingStep:
         width = batch.target_input.shape[1]
         wanted, self.remarks = self.config.tokens_per_microbatch, []
         model, by_default = self.model, self.is_fast and self.config.fused_step is None
-        if by_default and isinstance(model, Transformer) and not can_be_fast(model.config, width):
+        if by_default and isinstance(model, Transformer) and not supports_batch(model.config, width):
             self._compute(fast=False)
         self.rows_per_microbatch = batch.num_rows if wanted is None else min(batch.num_rows, max(1, wanted // width))
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
@@ -305,7 +305,7 @@ def wants_fast(model: nn.Module, config: TrainingConfig, *, bf16: bool) -> bool:
     """
     if config.fused_step is not None:
         return config.fused_step
-    return bf16 and isinstance(model, Transformer) and can_be_fast(model.config, width=1) and not config.r_drop
+    return bf16 and isinstance(model, Transformer) and supports_batch(model.config, width=1) and not config.r_drop
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from heedful.config import ModelConfig
+from heedful.data.batch import Batch
 from heedful.fused.grad_buffers import Gradients
-from heedful.fused.kernels.attention_args import Rows
-from heedful.fused.train_attention import Biases, memory_of_layers, row_attention
-from heedful.fused.train_gpu import can_be_fast, fast_hidden, fast_losses
+from heedful.fused.train_attention import Biases, Segments, project_memory, row_attention
+from heedful.fused.train_gpu import fused_hidden, fused_losses, supports_batch
 from heedful.fused.train_ops import (
-    Chance,
+    DropoutSeed,
     add_norm,
-    branch,
+    dropout_mask,
     embed,
     feed_forward,
-    kept_by_dropout,
-    product,
+    linear,
+    linear_branch,
     scaled_loss,
 )
 from heedful.model.transformer import Transformer
@@ -40,26 +40,21 @@ SHAPE = ModelConfig(
 )
 
 
-@dataclass(frozen=True)
-class Packed:
-    """Rows of two sentence pairs each, and some padding."""
-
-    source: Tensor
-    source_segments: Tensor
-    source_positions: Tensor
-    target_input: Tensor
-    target_output: Tensor
-    target_segments: Tensor
-    target_positions: Tensor
-
-
-def packed(rows: int = 3, width: int = 14) -> Packed:
+def packed(rows: int = 3, width: int = 14) -> Batch:
     torch.manual_seed(7)
     segments = torch.zeros(rows, width, dtype=torch.int64)
     segments[:, :5], segments[:, 5:11] = 1, 2
     positions = torch.cat((torch.arange(5), torch.arange(6), torch.zeros(3, dtype=torch.int64))).repeat(rows, 1)
     tokens = [torch.randint(4, 50, (rows, width)).masked_fill(segments == 0, 0) for _ in range(3)]
-    return Packed(tokens[0], segments, positions, tokens[1], tokens[2], segments, positions)
+    return Batch(
+        source=tokens[0],
+        source_segments=segments,
+        source_positions=positions,
+        target_input=tokens[1],
+        target_output=tokens[2],
+        target_segments=segments,
+        target_positions=positions,
+    )
 
 
 def build(**changes: Any) -> Transformer:
@@ -71,15 +66,8 @@ def build(**changes: Any) -> Transformer:
     return model
 
 
-def readable_loss(model: Transformer, batch: Packed, smoothing: float) -> Tensor:
-    logits = model(
-        batch.source,
-        batch.target_input,
-        batch.source_segments,
-        batch.target_segments,
-        batch.source_positions,
-        batch.target_positions,
-    )
+def readable_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:
+    logits = model(**batch.inputs)
     labels = batch.target_output.masked_fill(batch.target_segments == 0, -100).flatten()
     return torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), labels, ignore_index=-100, label_smoothing=smoothing, reduction="sum"
@@ -101,10 +89,10 @@ def readable_loss(model: Transformer, batch: Packed, smoothing: float) -> Tensor
 )
 def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, Any]) -> None:
     model, batch, scale = build(**changes), packed(), torch.tensor(0.37, dtype=torch.float64)
-    assert can_be_fast(replace(SHAPE, **changes), 14)
+    assert supports_batch(replace(SHAPE, **changes), 14)
     expected = readable_loss(model, batch, 0.1)
     wanted = torch.autograd.grad(expected * scale, list(model.parameters()))
-    found = fast_losses(model, batch, scale, GRADIENTS, smoothing=0.1)
+    found = fused_losses(model, batch, scale, GRADIENTS, smoothing=0.1)
     torch.testing.assert_close(found.loss_sum, expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(found.scaled, expected * scale, rtol=1e-12, atol=0)
     found.scaled.backward()
@@ -115,10 +103,10 @@ def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, A
 
 def test_dropout_is_there_only_in_training_and_differs_from_call_to_call() -> None:
     model, batch = build(dropout=0.3), packed()
-    one, other = fast_hidden(model, batch, GRADIENTS), fast_hidden(model, batch, GRADIENTS)
+    one, other = fused_hidden(model, batch, GRADIENTS), fused_hidden(model, batch, GRADIENTS)
     assert not torch.allclose(one, other)
     model.eval()
-    assert torch.equal(fast_hidden(model, batch, GRADIENTS), fast_hidden(model, batch, GRADIENTS))
+    assert torch.equal(fused_hidden(model, batch, GRADIENTS), fused_hidden(model, batch, GRADIENTS))
 
 
 @pytest.mark.parametrize(
@@ -135,13 +123,13 @@ def test_dropout_is_there_only_in_training_and_differs_from_call_to_call() -> No
     ids=str,
 )
 def test_what_the_operations_are_not_made_for_is_known(changes: dict[str, Any]) -> None:
-    assert not can_be_fast(replace(SHAPE, **changes), 14)
+    assert not supports_batch(replace(SHAPE, **changes), 14)
 
 
 def test_rows_wider_than_a_kernel_are_left_to_the_readable_model() -> None:
-    assert can_be_fast(SHAPE, 128) and not can_be_fast(SHAPE, 129)
+    assert supports_batch(SHAPE, 128) and not supports_batch(SHAPE, 129)
     wide = replace(SHAPE, d_ff=1 << 14)  # rows · 128 · 2¹⁴ places have to be counted in 32 bits
-    assert can_be_fast(wide, 128, 1023) and not can_be_fast(wide, 128, 1024)
+    assert supports_batch(wide, 128, 1023) and not supports_batch(wide, 128, 1024)
 
 
 def doubles(*shape: int) -> Tensor:
@@ -181,28 +169,30 @@ def assert_gradients(operation: Callable[..., Any], flowing: list[Tensor], weigh
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
 def test_the_gradient_of_add_norm_is_right(dropout: float) -> None:
     torch.manual_seed(3)
-    chance = Chance(torch.tensor([5, 77]), 1, dropout)
+    dropout_seed = DropoutSeed(torch.tensor([5, 77]), 1, dropout)
     for part in (slice(0, 2), slice(1, 2)):  # the sum is not used in post-norm
         flowing, weights = [doubles(2, 3, 8), doubles(2, 3, 8)], [doubles(8), doubles(8), doubles(8)]
-        assert_gradients(lambda *given, p=part: add_norm(*given, chance, 1e-5, GRADIENTS)[p], flowing, weights)
+        assert_gradients(lambda *given, p=part: add_norm(*given, dropout_seed, 1e-5, GRADIENTS)[p], flowing, weights)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
 def test_the_gradient_of_the_embedding_is_right(dropout: float) -> None:
     torch.manual_seed(3)
-    chance, places = Chance(torch.tensor([5, 77]), 1, dropout), torch.randn(4, 6, dtype=torch.float64)
+    dropout_seed, places = DropoutSeed(torch.tensor([5, 77]), 1, dropout), torch.randn(4, 6, dtype=torch.float64)
     tokens, positions = torch.tensor([[1, 4, 1], [0, 2, 4]]), torch.tensor([[0, 1, 2], [0, 1, 0]])
     for given in (places, None):
         assert_gradients(
-            lambda table, at=given: [embed(table, at, tokens, positions, chance, 3.0, GRADIENTS)], [], [doubles(5, 6)]
+            lambda table, at=given: [embed(table, at, tokens, positions, dropout_seed, 3.0, GRADIENTS)],
+            [],
+            [doubles(5, 6)],
         )
 
 
 def test_both_gradients_of_a_branch_meet() -> None:
     torch.manual_seed(3)
     x, weights = doubles(2, 3, 4), [doubles(5, 4), doubles(2, 4)]
-    assert_gradients(lambda x, *given: branch(x, given, GRADIENTS), [x], weights)
-    assert torch.equal(product(x, weights, GRADIENTS), branch(x, weights, GRADIENTS)[1])
+    assert_gradients(lambda x, *given: linear_branch(x, given, GRADIENTS), [x], weights)
+    assert torch.equal(linear(x, weights, GRADIENTS), linear_branch(x, weights, GRADIENTS)[1])
     assert_gradients(lambda *given: feed_forward(*given, GRADIENTS), [x], [doubles(5, 4), doubles(5), doubles(4, 5)])
 
 
@@ -213,11 +203,11 @@ def test_the_gradient_of_attention_is_right_also_where_nothing_may_be_seen(lengt
     keys = torch.tensor([[1, 1, 2, 2, 2, 0], [1, 1, 1, 2, 2, 2]])[:, :length]
 
     def across(query: Tensor, memory: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
-        (of_layer,) = memory_of_layers(memory, [key, value], [], 2, GRADIENTS)
-        return [row_attention(query, of_layer, Rows(segments, keys, False), 0.5, GRADIENTS)]
+        (of_layer,) = project_memory(memory, [key, value], [], 2, GRADIENTS)
+        return [row_attention(query, of_layer, Segments(segments, keys, False), 0.5, GRADIENTS)]
 
     def inside(packed: Tensor) -> list[Tensor]:
-        return [row_attention(packed, None, Rows(segments, segments, True), 0.5, GRADIENTS)]
+        return [row_attention(packed, None, Segments(segments, segments, True), 0.5, GRADIENTS)]
 
     flowing, weights = [doubles(2, 5, 1, 2, 4), doubles(2, length, 3)], [doubles(8, 3), doubles(8, 3)]
     assert_gradients(across, flowing, weights)
@@ -230,21 +220,21 @@ def test_the_gradient_of_attention_is_right_also_where_nothing_may_be_seen(lengt
 def test_the_biases_around_attention_get_their_gradients_without_a_sum_of_their_own(crossing: bool) -> None:
     """Seen are all tokens here: what nobody sees has no gradient in a model, which is what this builds on."""
     torch.manual_seed(3)
-    rows = Rows(torch.tensor([[1, 1, 2, 2, 2], [1, 2, 2, 2, 2]]), torch.tensor([[1, 1, 2, 2], [1, 1, 2, 2]]), False)
+    rows = Segments(torch.tensor([[1, 1, 2, 2, 2], [1, 2, 2, 2, 2]]), torch.tensor([[1, 1, 2, 2], [1, 1, 2, 2]]), False)
 
     def around(x: Tensor, memory: Tensor, *given: Tensor) -> list[Tensor]:
         query, key, value, output, *vectors = given
         biases = Biases(*vectors, output)
         if crossing:
-            _, packed = branch(x, [query], GRADIENTS, vectors[:1])
-            (of_layer,) = memory_of_layers(memory, [key, value], vectors[1:3], 2, GRADIENTS)
+            _, packed = linear_branch(x, [query], GRADIENTS, vectors[:1])
+            (of_layer,) = project_memory(memory, [key, value], vectors[1:3], 2, GRADIENTS)
             values = row_attention(packed.unflatten(2, (1, 2, 4)), of_layer, rows, 0.5, GRADIENTS, biases)
         else:
-            _, packed = branch(x, [query, key, value], GRADIENTS, vectors[:3])
-            inside = Rows(rows.query_segments, rows.query_segments, True)
+            _, packed = linear_branch(x, [query, key, value], GRADIENTS, vectors[:3])
+            inside = Segments(rows.query_segments, rows.query_segments, True)
             values = row_attention(packed.unflatten(2, (3, 2, 4)), None, inside, 0.5, GRADIENTS, biases)
-        y, norm = product(values.flatten(2), [output], GRADIENTS), torch.arange(1.0, 4.0).double()
-        return [add_norm(x, y, vectors[3], norm, norm, Chance(torch.tensor([1]), 0, 0.0), 1e-5, GRADIENTS)[1]]
+        y, norm = linear(values.flatten(2), [output], GRADIENTS), torch.arange(1.0, 4.0).double()
+        return [add_norm(x, y, vectors[3], norm, norm, DropoutSeed(torch.tensor([1]), 0, 0.0), 1e-5, GRADIENTS)[1]]
 
     weights = [*(doubles(8, 3) for _ in range(3)), doubles(3, 8), *(doubles(size) for size in (8, 8, 8, 3))]
     flowing = [doubles(2, 5, 3), doubles(2, 4, 3)]
@@ -270,7 +260,7 @@ def test_the_gradient_that_comes_with_the_loss_is_that_of_the_plain_one() -> Non
 
 def test_dropout_keeps_the_share_it_should_without_a_pattern() -> None:
     seeds = torch.tensor([1, 2])
-    one, other = (kept_by_dropout(torch.Size((400, 512)), Chance(seeds, call, 0.1)) for call in (0, 1))
+    one, other = (dropout_mask(torch.Size((400, 512)), DropoutSeed(seeds, call, 0.1)) for call in (0, 1))
     share = one.double().mean()
     assert abs(share - 0.9) < 0.003
     assert abs((one & other).double().mean() - 0.81) < 0.004  # two calls do not know of each other

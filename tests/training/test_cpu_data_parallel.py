@@ -14,8 +14,7 @@ from torch import Tensor
 
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
-from heedful.fused.train_cpu import Dropout
-from heedful.fused.unpack_rows import Grid, groups_of
+from heedful.fused.train_cpu import Dropout, Grid, group_by_length
 from heedful.model.transformer import Transformer
 from heedful.training.cpu_data_parallel import OnCores
 from heedful.training.loss import smoothed_cross_entropy
@@ -137,7 +136,7 @@ def test_what_cannot_be_done_so_is_done_by_the_model_itself(changes: dict[str, A
 
 def test_groups_hold_every_pair_once_and_are_of_similar_length() -> None:
     batch = random_batch(20)
-    groups = groups_of(batch, 4)
+    groups = group_by_length(batch, 4)
     assert sum(group.target_output.numel() for group in groups) == batch.num_tokens
     pairs = [
         (
@@ -160,9 +159,9 @@ def test_groups_hold_every_pair_once_and_are_of_similar_length() -> None:
 def test_a_grid_is_a_line_a_sentence_and_back() -> None:
     grid = Grid.of(torch.tensor([2, 3]), num_heads=2)
     x = torch.arange(10.0)[:, None].repeat(1, 2).view(5, 4)  # five tokens, two heads of two features
-    lines = grid.laid_out(x)
+    lines = grid.pad(x)
     assert lines[..., 0].tolist() == [[0, 2, 0], [1, 3, 0], [4, 6, 8], [5, 7, 9]]
-    assert torch.equal(grid.taken_back(lines), x)
+    assert torch.equal(grid.unpad(lines), x)
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5])

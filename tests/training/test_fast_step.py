@@ -74,7 +74,7 @@ def test_updates_are_those_of_the_usual_step(
         fast.computing = fast.twin.model
     if flat:
         fast.adam = FlatAdam(fast.optimizer, fast.twin)
-        fast.gradients.expect(fast.twin.parameters, fast.adam.rooms)
+        fast.gradients.set_buffers(fast.twin.parameters, fast.adam.rooms)
     usual.rows_per_microbatch = fast.rows_per_microbatch = rows
     for seed, width in enumerate((12, 12, 10)):
         batch = with_an_empty_row(random_batch(4, width=width, seed=seed))
@@ -89,7 +89,7 @@ def flat_step(monkeypatch: pytest.MonkeyPatch, **training: Any) -> TrainingStep:
     step = fused_step(monkeypatch, epsilon=1e-4, **training)
     step.twin = Twin(step.model, torch.float32)
     step.computing, step.adam = step.twin.model, FlatAdam(step.optimizer, step.twin)
-    step.gradients.expect(step.twin.parameters, step.adam.rooms)
+    step.gradients.set_buffers(step.twin.parameters, step.adam.rooms)
     return step
 
 
@@ -136,7 +136,7 @@ def test_after_an_update_that_is_not_finite_come_finite_ones(monkeypatch: pytest
         assert step(batch, batch.num_tokens, 1e-3).skipped == skipped
 
 
-@pytest.mark.parametrize("broken_at", ["give_rows", "hand_over"])
+@pytest.mark.parametrize("broken_at", ["add_rows", "hand_over"])
 @pytest.mark.parametrize("rows", [None, 2])
 @pytest.mark.parametrize("flat", [False, True])
 def test_what_a_step_left_that_failed_is_in_no_update(
@@ -169,7 +169,7 @@ def test_weights_that_someone_moved_in_memory_go_on_learning(monkeypatch: pytest
 def test_where_it_is_left_no_memory_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     step = flat_step(monkeypatch)
     step._compute(fast=False)
-    assert not step.gradients.rooms
+    assert not step.gradients.buffers
 
 
 def test_only_adam_alone_and_without_decay_is_made_flat() -> None:
@@ -211,7 +211,7 @@ def test_where_its_kernels_cannot_run_the_usual_step_is_used_and_a_line_says_so(
     step.twin = Twin(step.model, torch.float32)
     step.computing = step.twin.model
     insisting = fused_step(monkeypatch, fused_step=True)
-    monkeypatch.setattr(steps, "fast_losses", broken)
+    monkeypatch.setattr(steps, "fused_losses", broken)
     remark = step.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
     assert remark is not None and str(error) in remark and "usual" in remark
     assert not step.is_fast and step.twin is None and step.computing is step.model
@@ -241,7 +241,7 @@ def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytes
     held: list[int] = []
 
     def short_of_memory(gradients: steps.Gradients) -> None:
-        held.append(len(gradients.given))
+        held.append(len(gradients.collected))
         if len(held) == 1:
             raise torch.OutOfMemoryError("out of memory")
         hand_over(gradients)
@@ -251,7 +251,7 @@ def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytes
     reset = step._accumulate
 
     def accumulate(batch: Batch, *, alone: bool = False) -> Tensor:
-        seen.append(len(step.gradients.given) + len(step.gradients.drawn))
+        seen.append(len(step.gradients.collected) + len(step.gradients.lookups))
         return reset(batch, alone=alone)
 
     monkeypatch.setattr(step, "_accumulate", accumulate)

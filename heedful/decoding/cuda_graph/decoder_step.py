@@ -30,9 +30,9 @@ def embed(
     """Both streams = table[token] · factor + places[position], where the beams of a sentence share a position."""
     stream, output = streams
     if has_kernels(table):
-        from heedful.fused.kernels import decode_norm
+        from heedful.fused.kernels import decode_layers
 
-        decode_norm.embed(table, places, tokens, positions, stream, output, factor=factor, beams=beams)
+        decode_layers.embed(table, places, tokens, positions, stream, output, factor=factor, beams=beams)
         return
     x = table[tokens].float() * factor
     if places is not None:
@@ -50,9 +50,9 @@ def product(
     """
     bias = linear.bias if output.dim() == 2 else None
     if has_kernels(x):
-        from heedful.fused.kernels import decode_matmul
+        from heedful.fused.kernels import decode_layers
 
-        decode_matmul.product(x, linear.weight, bias, output, activation=activation, places=places)
+        decode_layers.product(x, linear.weight, bias, output, activation=activation, places=places)
         return
     y = F.linear(x.float(), linear.weight.float(), bias.float() if bias is not None else None)
     if activation == "relu":
@@ -77,9 +77,9 @@ def join(streams: tuple[Tensor, Tensor], parts: Tensor | None, bias: Tensor | No
     """s = stream + Σ parts + bias; the output is norm(s), and the stream goes on as that (`after`) or as s."""
     stream, output = streams
     if has_kernels(stream):
-        from heedful.fused.kernels import decode_norm
+        from heedful.fused.kernels import decode_layers
 
-        decode_norm.join(
+        decode_layers.join(
             stream, parts, bias, output,
             norm=norm.kind, weight=norm.weight, shift=norm.shift, epsilon=norm.epsilon, after=after,
         )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Kernels of our own for GPUs, where the compiler's are slow; each is tested equal to the plain code it replaces."""
+"""Triton kernels for operations that torch.compile makes slow; tests compare each with the plain code it replaces."""

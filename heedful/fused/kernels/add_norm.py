@@ -1,8 +1,8 @@
-"""Residual sum, dropout and LayerNorm in one Triton kernel a direction: what stands between two matrix products.
+"""Residual sum, dropout and LayerNorm between two matrix products, in one Triton kernel for each direction.
 
-`add_norm(x, h, …)` gives s = x + dropout(h + bias) and LayerNorm(s), reading and writing each number once. The backward
-kernel also sums the gradients of bias, weight and shift over the rows it has at hand. Which numbers dropout keeps is
-a hash of their place and a seed, computed again in the backward pass rather than remembered.
+`add_norm(x, h, …)` computes s = x + dropout(h + bias) and LayerNorm(s) and reads and writes each number once. The
+backward kernel also sums the gradients of bias, weight and shift over its rows. The dropout mask is a hash of position
+and seed, computed again in the backward pass.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.fused.kernels.dropout import dropped, keeps
+from heedful.fused.kernels.dropout import dropout_constants, keep_mask
 
 NUMBERS = 1024
-"""Numbers that one program of the forward pass holds at a time: two tokens of the base model."""
+"""Numbers in a tile of the forward pass: two tokens of the base model."""
 ROWS_BACKWARD, PROGRAMS = 2, 1056
-"""Tokens that one program of the backward pass holds at a time, and such programs: eight for each multiprocessor of an
-H200; each leaves one partial sum."""
+"""Tokens in a tile of the backward pass, and the number of its programs (eight for each multiprocessor of an H200);
+each program writes one partial sum."""
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _add_norm_forward(
     added = tl.load(h + place, mask=inside, other=0.0).to(tl.float32)
     added += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)[None, :]
     if DROPOUT:
-        added = tl.where(keeps(place, seeds, call, threshold), added * raise_by, 0.0)
+        added = tl.where(keep_mask(place, seeds, call, threshold), added * raise_by, 0.0)
     s = (tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + added).to(total.dtype.element_ty)
     tl.store(total + place, s, mask=inside)
     s = tl.where(inside, s.to(tl.float32), 0.0)
@@ -80,7 +80,7 @@ def _add_norm_backward(
         d_s = tl.where(inside, d_s, 0.0)
         d_added = d_s
         if DROPOUT:
-            d_added = tl.where(keeps(place, seeds, call, threshold), d_s * raise_by, 0.0)
+            d_added = tl.where(keep_mask(place, seeds, call, threshold), d_s * raise_by, 0.0)
         tl.store(d_x + place, d_s.to(d_x.dtype.element_ty), mask=inside)
         tl.store(d_h + place, d_added.to(d_h.dtype.element_ty), mask=inside)
         d_gamma += d_y * normal
@@ -103,7 +103,7 @@ def forward(
     dropout: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The sum, its LayerNorm, and mean and scale of every row, for the backward pass."""
+    """The sum, its LayerNorm, and the mean and scale of every row for the backward pass."""
     width = x.shape[-1]
     num_rows = x.numel() // width
     total, output = torch.empty_like(x), torch.empty_like(x)
@@ -111,7 +111,7 @@ def forward(
     rows, block, warps = _tiling(width, NUMBERS // width)
     _add_norm_forward[(triton.cdiv(num_rows, rows),)](
         x, h, bias, weight, shift, seeds, total, output, means, scales,
-        num_rows, width, call, *dropped(dropout), epsilon,
+        num_rows, width, call, *dropout_constants(dropout), epsilon,
         DROPOUT=dropout > 0, ROWS=rows, WIDTH=block, num_warps=warps,
     )  # fmt: skip
     return total, output, means, scales
@@ -137,20 +137,20 @@ def backward(
     turns = triton.cdiv(triton.cdiv(num_rows, rows), len(partial))
     _add_norm_backward[(len(partial),)](
         total, weight, seeds, *statistics, d_output if d_total is None else d_total, d_output, d_x, d_h, partial,
-        num_rows, width, call, *dropped(dropout),
+        num_rows, width, call, *dropout_constants(dropout),
         DROPOUT=dropout > 0, HAS_TOTAL=d_total is not None, TURNS=turns,
         ROWS=rows, WIDTH=block, num_warps=warps,
     )  # fmt: skip
     return d_x, d_h
 
 
-def programs(total: Tensor) -> int:
-    """How many programs share the backward pass."""
+def num_programs(total: Tensor) -> int:
+    """Number of programs of the backward pass."""
     rows, _, _ = _tiling(total.shape[-1], ROWS_BACKWARD)
     return int(min(PROGRAMS, triton.cdiv(total.numel() // total.shape[-1], rows)))
 
 
 def _tiling(width: int, rows: int) -> tuple[int, int, int]:
-    """How many rows a program holds, the power of two that holds a row, and the warps: sixteen numbers a thread."""
+    """Rows in a tile, its width (a power of two), and the number of warps: sixteen numbers for each thread."""
     block, rows = triton.next_power_of_2(width), triton.next_power_of_2(max(1, rows))
     return rows, block, max(1, min(16, rows * block // 512))

@@ -1,7 +1,7 @@
 """Label-smoothed cross-entropy and its gradient in one Triton kernel, so that logits are never written in fp32.
 
-A program takes a token's logits over the whole vocabulary, block by block, twice: for the sum of the softmax, then for
-the gradient. The second look finds them in the chip's cache, which is told to keep them until then and no longer.
+A program reads a token's logits over the whole vocabulary twice, block by block: for the sum of the softmax, then for
+the gradient. Eviction policies keep them in the L2 cache between the two reads and no longer.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import triton.language as tl
 from torch import Tensor
 
 LANES, GROUPS, WARPS = 2048, 2, 8
-"""A block is so many lanes, each with so many logits: powers of e are costly, and a lane's largest is kept by group."""
+"""A block has LANES columns of GROUPS logits. Each lane keeps its own maximum, since exponentials are costly."""
 
 
 @triton.jit
 def _cross_entropy(
-    logits, labels, counted, scale, losses, gradient, vocabulary, smoothing,
+    logits, labels, token_mask, scale, losses, gradient, vocabulary, smoothing,
     BLOCKS: tl.constexpr, GROUPS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     at = logits + row * vocabulary
     label = tl.load(labels + row)
-    real = tl.load(counted + row) != 0
+    real = tl.load(token_mask + row) != 0
     column = tl.arange(0, GROUPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     largest = tl.full((LANES,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((LANES,), dtype=tl.float32)
     of_all = tl.zeros((LANES,), dtype=tl.float32)
-    for block in range(BLOCKS):  # each lane for itself, joined after the loop
+    for block in range(BLOCKS):  # each lane by itself, combined after the loop
         here = block * (GROUPS * LANES) + column
         there = (here < vocabulary) & real
         scores = tl.load(at + here, mask=there, other=float("-inf"), eviction_policy="evict_last").to(tl.float32)
@@ -57,14 +57,16 @@ def _cross_entropy(
         tl.store(gradient + row * vocabulary + here, d_scores, mask=there, eviction_policy="evict_first")
 
 
-def forward(logits: Tensor, labels: Tensor, counted: Tensor, scale: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Loss of every row (0 where it does not count), and the gradient of their sum times `scale`."""
+def forward(
+    logits: Tensor, labels: Tensor, token_mask: Tensor, scale: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """Loss of every row (0 where it is masked), and the gradient of their sum times `scale`."""
     rows, vocabulary = logits.shape
     losses = torch.empty(rows, device=logits.device, dtype=torch.float32)
     gradient = torch.empty_like(logits)
     groups = min(GROUPS, triton.next_power_of_2(triton.cdiv(vocabulary, LANES)))
     _cross_entropy[(rows,)](
-        logits, labels, counted, scale, losses, gradient, vocabulary, smoothing,
+        logits, labels, token_mask, scale, losses, gradient, vocabulary, smoothing,
         BLOCKS=triton.cdiv(vocabulary, groups * LANES), GROUPS=groups, LANES=LANES, num_warps=WARPS,
     )  # fmt: skip
     return losses, gradient

@@ -14,13 +14,13 @@ from torch import Tensor
 from heedful.fused.kernels.decode_constants import NEAR_LIMIT, chunk_size
 
 ABSENT = tl.constexpr(-2139095041)
-"""What -inf becomes in a key."""
+"""-inf as a key."""
 LEAST = tl.constexpr(-0x7FFFFFFFFFFFFFFF)
 """Below every key."""
 GROUP = 32
-"""Neighbours in the vocabulary that are first seen by the best of them alone."""
+"""Neighbouring tokens that are first represented by the best of them."""
 CHUNK_OF_WARP = 2048
-"""Tokens that a warp looks through: the fewer warps, the less they wait for each other."""
+"""Tokens for each warp: fewer warps wait less for each other."""
 BLOCK = 128
 """Positions of the ancestry that are copied together."""
 
@@ -63,7 +63,7 @@ def _chunk_best(
     tl.store(largest + place, top)
     tl.store(total + place, tl.sum(tl.exp(x - tl.where(top == float("-inf"), 0.0, top)), axis=0))
     keys = _key(tl.where(may, x, float("-inf")), token)
-    if CANDIDATES > 1:  # the best lie in the groups with the best maxima: only these are looked through again and again
+    if CANDIDATES > 1:  # the best are in the groups with the best maxima: only these are searched repeatedly
         best_of_group = tl.max(tl.reshape(keys, (CHUNK // GROUP, GROUP)), axis=1)
         number, groups = tl.arange(0, PLACES), tl.zeros((PLACES,), dtype=tl.int32)
         for candidate in tl.static_range(CANDIDATES):
@@ -121,31 +121,33 @@ def _insert(values, position, value, index):
 
 
 @triton.jit
-def _hand_down(ancestry, first_row, parents, step, room, BEAMS: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr):
-    """Let each beam descend from its parent: who wrote each earlier position, and the parent itself the newest."""
+def _inherit_ancestry(
+    ancestry, first_row, parents, step, capacity, BEAMS: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Update the ancestry: each beam takes its parent's earlier positions, and the parent as the newest."""
     beam = tl.arange(0, B)
     for first in range(0, step, BLOCK):
         position = first + tl.arange(0, BLOCK)
         there = (beam < BEAMS)[:, None] & (position < step)[None, :]
-        writers = tl.load(ancestry + (first_row + parents)[:, None] * room + position[None, :], mask=there, other=0)
+        writers = tl.load(ancestry + (first_row + parents)[:, None] * capacity + position[None, :], mask=there, other=0)
         tl.debug_barrier()
-        tl.store(ancestry + (first_row + beam)[:, None] * room + position[None, :], writers, mask=there)
-    tl.store(ancestry + (first_row + beam) * room + step, parents, mask=beam < BEAMS)
+        tl.store(ancestry + (first_row + beam)[:, None] * capacity + position[None, :], writers, mask=there)
+    tl.store(ancestry + (first_row + beam) * capacity + step, parents, mask=beam < BEAMS)
 
 
 @triton.jit
-def _special_token(steps, limits, forced, slot, room, end):
+def _special_token(steps, limits, forced, slot, capacity, end):
     """The token that a sentence must have next, of its prefix or its end; else the end, and whether it may have it."""
     step, longest = tl.load(steps + slot), tl.load(limits + slot * 4)
     shortest, prefix = tl.load(limits + slot * 4 + 1), tl.load(limits + slot * 4 + 3)
     in_prefix = (step < prefix) & (step < longest)
     free = (step >= prefix) & (step < longest)
-    token = tl.where(in_prefix, tl.load(forced + slot * room + step, mask=in_prefix, other=0), end)
+    token = tl.where(in_prefix, tl.load(forced + slot * capacity + step, mask=in_prefix, other=0), end)
     return token, free, (free == 0) | (step >= shortest)
 
 
 @triton.jit
-def _whole(states, at, there, free, num_states):
+def _may_end_here(states, at, there, free, num_states):
     """Whether a beam may end here: not inside a character, unless the end is forced."""
     state = tl.load(states + at, mask=there, other=0)
     return (free == 0) | (state == 0) | (state >= num_states)
@@ -155,14 +157,14 @@ def _whole(states, at, there, free, num_states):
 def _follow(
     states, follows, row, there, parent, token, left, vocabulary, num_states, NEAR_LIMIT: tl.constexpr, B: tl.constexpr
 ):  # fmt: skip
-    """Each beam's state from its parent's and its newest token: `state_after` of the captured search."""
+    """Each beam's state from its parent's and its newest token: `state_after` of the CUDA graph search."""
     state = tl.load(states + row + parent)
     tl.debug_barrier()
     after = tl.load(follows + state * vocabulary + token).to(tl.int32)
     after = tl.where(after >= 0, after, tl.maximum(tl.load(follows + token).to(tl.int32), 0))
-    room = left - 2  # tokens after the next one
-    near = num_states + tl.maximum(room, 0)
-    tl.store(states + row + tl.arange(0, B), tl.where((after == 0) & (room < NEAR_LIMIT), near, after), mask=there)
+    capacity = left - 2  # tokens after the next one
+    near = num_states + tl.maximum(capacity, 0)
+    tl.store(states + row + tl.arange(0, B), tl.where((after == 0) & (capacity < NEAR_LIMIT), near, after), mask=there)
 
 
 @triton.jit
@@ -173,19 +175,19 @@ def _log_prob_of(logits, row, parent, token, vocabulary, beam, top, log_sum):
 
 
 @triton.jit
-def _settled(alive, longest, worst, penalties, BEAMS: tl.constexpr):
+def _is_finished(alive, longest, worst, penalties, BEAMS: tl.constexpr):
     """Whether nothing alive can still enter the n-best list: see `heedful.decoding.beam`."""
     if BEAMS == 1:
-        settled = worst > float("-inf")
+        finished = worst > float("-inf")
     else:
-        settled = tl.max(alive, axis=0) / tl.load(penalties + longest + 1) <= worst
-    return settled | (tl.max(alive, axis=0) == float("-inf"))
+        finished = tl.max(alive, axis=0) / tl.load(penalties + longest + 1) <= worst
+    return finished | (tl.max(alive, axis=0) == float("-inf"))
 
 
 @triton.jit
 def _choose(
     logits, largest, total, best_logits, best_tokens, steps, limits, forced, done, newest, scores, ancestry, record,
-    penalties, follows, states, vocabulary, chunks, room, words, end, num_states,
+    penalties, follows, states, vocabulary, chunks, capacity, words, end, num_states,
     BEAMS: tl.constexpr, CANDIDATES: tl.constexpr, KEPT: tl.constexpr, NUM_BEST: tl.constexpr,
     B: tl.constexpr, C: tl.constexpr, K: tl.constexpr, F: tl.constexpr, BLOCK: tl.constexpr, NEAR_LIMIT: tl.constexpr,
 ):  # fmt: skip
@@ -193,14 +195,14 @@ def _choose(
     if tl.load(done + slot) != 0:
         return
     step, row, there = tl.load(steps + slot), slot * BEAMS, beam < BEAMS
-    special, free, may = _special_token(steps, limits, forced, slot, room, end)
+    special, free, may = _special_token(steps, limits, forced, slot, capacity, end)
     alive = tl.load(scores + row + beam, mask=there, other=float("-inf"))
     top, log_sum = _softmax_sums(largest, total, row, chunks, BEAMS, B, C)
     keys = _candidate_keys(
         best_logits, best_tokens, alive, top, log_sum, row, chunks, vocabulary, free, BEAMS, CANDIDATES, B, C, K
     )  # fmt: skip
     special_at = logits + (row + beam).to(tl.int64) * vocabulary + special
-    may_end = there & may & _whole(states, row + beam, there, free, num_states)
+    may_end = there & may & _may_end_here(states, row + beam, there, free, num_states)
     of_special = (tl.load(special_at, mask=may_end, other=float("-inf")) - top) - log_sum
     special_keys = _key(alive + of_special, beam * vocabulary + special)
     own, known = record + slot.to(tl.int64) * words, index < NUM_BEST
@@ -230,18 +232,18 @@ def _choose(
         live_score, live_token = tl.where(here, score, live_score), tl.where(here, token, live_token)
         live_parent, live_log_prob = tl.where(here, parent, live_parent), tl.where(here, log_prob, live_log_prob)
         taken += tl.where(goes_on, 1, 0)
-    _remember(own, index, known, done_score.to(tl.int32, bitcast=True), done_length, done_parent, done_log_prob)
+    _store_best(own, index, known, done_score.to(tl.int32, bitcast=True), done_length, done_parent, done_log_prob)
     past = NUM_BEST * 4 + (step * BEAMS + beam) * 3
-    _note(own + past, there, live_token, live_parent, live_log_prob.to(tl.int32, bitcast=True))
+    _store_step(own + past, there, live_token, live_parent, live_log_prob.to(tl.int32, bitcast=True))
     if BEAMS > 1:
-        _hand_down(ancestry, row, live_parent, step, room, BEAMS, B, BLOCK)
+        _inherit_ancestry(ancestry, row, live_parent, step, capacity, BEAMS, B, BLOCK)
     _follow(states, follows, row, there, live_parent, live_token, longest - step, vocabulary, num_states, NEAR_LIMIT, B)
     tl.store(newest + row + beam, live_token, mask=there)
     tl.store(scores + row + beam, live_score, mask=there)
     worst = tl.sum(tl.where(index == NUM_BEST - 1, done_score, 0.0), axis=0)
-    settled = _settled(live_score, longest, worst, penalties, BEAMS) | (step >= longest)
-    tl.store(steps + slot, tl.where(settled, step, step + 1))
-    tl.store(done + slot, tl.where(settled, 1, 0))
+    finished = _is_finished(live_score, longest, worst, penalties, BEAMS) | (step >= longest)
+    tl.store(steps + slot, tl.where(finished, step, step + 1))
+    tl.store(done + slot, tl.where(finished, 1, 0))
 
 
 @triton.jit
@@ -254,14 +256,14 @@ def _finished(own, index, known):
 
 
 @triton.jit
-def _note(past, there, token, parent, log_prob):
+def _store_step(past, there, token, parent, log_prob):
     tl.store(past, token, mask=there)
     tl.store(past + 1, parent, mask=there)
     tl.store(past + 2, log_prob, mask=there)
 
 
 @triton.jit
-def _remember(own, index, known, score, length, parent, log_prob):
+def _store_best(own, index, known, score, length, parent, log_prob):
     tl.store(own + index * 4, score, mask=known)
     tl.store(own + index * 4 + 1, length, mask=known)
     tl.store(own + index * 4 + 2, parent, mask=known)
@@ -281,8 +283,8 @@ def _admit(
     tl.store(steps + slot, 0)
     tl.store(done + slot, 0)
     there = beam < BEAMS
-    room = tl.load(settings + number * 4) - 1
-    state = tl.where(room < NEAR_LIMIT, num_states + tl.maximum(room, 0), 0)
+    capacity = tl.load(settings + number * 4) - 1
+    state = tl.where(capacity < NEAR_LIMIT, num_states + tl.maximum(capacity, 0), 0)
     tl.store(states + slot * BEAMS + beam, tl.zeros((B,), dtype=tl.int32) + state, mask=there)
     tl.store(newest + slot * BEAMS + beam, tl.zeros((B,), dtype=tl.int32) + start, mask=there)
     tl.store(scores + slot * BEAMS + beam, tl.where(beam == 0, 0.0, float("-inf")), mask=there)
@@ -310,7 +312,7 @@ def choose(
     ancestry: Tensor, record: Tensor, penalties: Tensor, follows: Tensor, states: Tensor,
     *, end: int, num_best: int, num_states: int,
 ) -> None:  # fmt: skip
-    """Go one step on with every sentence that is not done."""
+    """Advance every unfinished sentence by one step."""
     num_slots, beams = scores.shape
     _, chunks, candidates = best_logits.shape
     _choose[(num_slots,)](
@@ -326,7 +328,7 @@ def admit(
     slots: Tensor, settings: Tensor, steps: Tensor, limits: Tensor, done: Tensor, newest: Tensor, scores: Tensor,
     record: Tensor, states: Tensor, *, start: int, num_best: int, num_states: int,
 ) -> None:  # fmt: skip
-    """Begin new sentences in these slots (-1: none), each with its settings."""
+    """Start new sentences in these slots (-1: none), each with its settings."""
     beams = scores.shape[1]
     _admit[(slots.shape[0],)](
         slots, settings, steps, limits, done, newest, scores, record, states, record.shape[1], start, num_states,

@@ -1,4 +1,4 @@
-"""What kernels must know of the GPU that they run on."""
+"""Properties of the GPU that kernels are launched on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 
 @lru_cache
-def units(device: torch.device) -> int:
-    """Its processors: how many large programs run at a time."""
+def num_multiprocessors(device: torch.device) -> int:
+    """Multiprocessors: how many large programs run at a time."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 @lru_cache
 def shared_memory(device: torch.device) -> int:
-    """Bytes at a program's hand, which its stages share; GPUs for games have less than those for computing."""
+    """Bytes of shared memory that a program may use for all its stages; consumer GPUs have less."""
     if device.type != "cuda":
         return 1 << 30
     properties: Any = torch.cuda.get_device_properties(device)
@@ -24,6 +24,6 @@ def shared_memory(device: torch.device) -> int:
 
 
 @lru_cache
-def copies_by_itself(device: torch.device) -> bool:
-    """Whether an engine of its own copies tiles between memory and a program's hand, which takes room there."""
+def has_tma(device: torch.device) -> bool:
+    """Whether the GPU has a tensor memory accelerator, which copies tiles through shared memory."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)

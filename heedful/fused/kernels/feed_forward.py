@@ -1,9 +1,9 @@
 """Backward through the outer matrix of a feed-forward layer and ReLU, in one Triton kernel.
 
-d_inner = d_output W where the inner layer was above zero, and its sum over the rows for the bias: what a matrix product
-would write and another kernel read back, mask and write again, is masked before it is written. As many programs as the
-chip runs at a time go from tile to tile, so that the loads of the next overlap with the end of the last; tiles come and
-go by the chip's own copy engine where it has one.
+d_inner = d_output W where the inner layer was above zero, and its sum over the rows for the bias. The mask is applied
+before the product is written, which saves a second kernel that reads and writes it again. The kernel is persistent: as
+many programs as run at a time iterate over the tiles, so that loads of the next tile overlap with the end of the last.
+Tiles are copied by the tensor memory accelerator where there is one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from heedful.fused.kernels.device_limits import copies_by_itself, shared_memory, units
+from heedful.fused.kernels.device_limits import has_tma, num_multiprocessors, shared_memory
 
 ROWS, COLUMNS, DEPTH, WARPS, STAGES = 128, 128, 64, 4, 4
 TOGETHER = 8
-"""Blocks of rows that run side by side, so that they find the matrix in the chip's cache."""
+"""Blocks of rows that run together, so that they find the matrix in the L2 cache."""
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _feed_forward_backward(
         row_block, column_block = bunch * TOGETHER + rest % in_bunch, rest // in_bunch
         row, column = row_block * ROWS, column_block * COLUMNS
         total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-        for turn in range(turns):  # what lies outside is read as zero
+        for turn in range(turns):  # numbers outside are read as zero
             total = tl.dot(d_output.load([row, turn * DEPTH]), weight.load([turn * DEPTH, column]), total)
         d = tl.where(inner.load([row, column]) > 0, total, 0.0)
         d_inner.store([row, column], d.to(d_inner.dtype))
@@ -42,22 +42,22 @@ def _feed_forward_backward(
         tl.store(partial + row_block * width + place, tl.sum(d, axis=0), mask=place < width)
 
 
-def programs(inner: Tensor) -> int:
-    """Into how many blocks the rows are divided."""
+def num_row_blocks(inner: Tensor) -> int:
+    """Number of blocks of rows."""
     return int(triton.cdiv(len(inner), ROWS))
 
 
 def backward(d_output: Tensor, weight: Tensor, inner: Tensor, partial: Tensor) -> Tensor:
     """Gradient of what went into ReLU, (rows, width); writes partial sums of it by column, (blocks, width).
 
-    Given is the gradient of what the outer matrix (depth, width) made of it; width and depth are multiples of eight.
+    `d_output` is the gradient of the product with the outer matrix (depth, width); both are multiples of eight.
     """
     (num_rows, width), depth = inner.shape, weight.shape[0]
     d_inner = torch.empty_like(inner)
     size = inner.element_size()
-    left = shared_memory(inner.device) - (2 * ROWS * COLUMNS * size if copies_by_itself(inner.device) else 0)
+    left = shared_memory(inner.device) - (2 * ROWS * COLUMNS * size if has_tma(inner.device) else 0)
     stages = max(1, min(STAGES, left // ((ROWS + COLUMNS) * DEPTH * size)))
-    count = min(units(inner.device), len(partial) * triton.cdiv(width, COLUMNS))
+    count = min(num_multiprocessors(inner.device), len(partial) * triton.cdiv(width, COLUMNS))
     _feed_forward_backward[(count,)](
         TensorDescriptor.from_tensor(d_output, [ROWS, DEPTH]), TensorDescriptor.from_tensor(weight, [DEPTH, COLUMNS]),
         TensorDescriptor.from_tensor(inner, [ROWS, COLUMNS]), TensorDescriptor.from_tensor(d_inner, [ROWS, COLUMNS]),

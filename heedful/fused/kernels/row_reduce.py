@@ -1,4 +1,4 @@
-"""Sums over rows: partial ones in fp32, each by a program of its own, and from those to one row of another type."""
+"""Sums over rows: partial sums in fp32, one for each program, and their sum in another type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 COLUMNS, ROWS, WARPS = 16, 512, 8
 ROWS_EACH, WIDTH = 64, 512
-"""Of a long sum: a program takes so many rows, all at once so that the memory is kept busy, and so many columns."""
+"""Tile of a long sum; all its rows are loaded together to keep the memory busy."""
 
 
 @triton.jit
@@ -45,13 +45,13 @@ def _column_sums(x, partial, num_rows, width, stride, ROWS: tl.constexpr, COLUMN
     tl.store(partial + block * width + column, tl.sum(taken.to(tl.float32), axis=0), mask=column < width)
 
 
-def programs(num_rows: int) -> int:
-    """How many programs share a sum over so many rows."""
+def num_programs(num_rows: int) -> int:
+    """Number of programs that sum over so many rows."""
     return int(triton.cdiv(num_rows, ROWS_EACH))
 
 
 def column_sums(x: Tensor, partial: Tensor) -> None:
-    """Write partial sums over the rows of (rows, columns), whose columns lie side by side: (programs, columns)."""
+    """Write partial sums over the rows of (rows, columns), whose columns are contiguous: (programs, columns)."""
     (num_rows, width), columns = x.shape, min(WIDTH, triton.next_power_of_2(x.shape[1]))
     _column_sums[(len(partial), triton.cdiv(width, columns))](
         x, partial, num_rows, width, x.stride(0), ROWS=ROWS_EACH, COLUMNS=columns, num_warps=4

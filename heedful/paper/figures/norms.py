@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from heedful.model.norms import BatchNorm, LayerNorm, Norm
+from heedful.model.norms import BatchNorm, LayerNorm
 from heedful.paper.plot_style import in_language, new_figure
 from heedful.tensor_types import Bool, Float
 
@@ -46,7 +46,9 @@ def padded_batch(padding: float = PADDING_VALUE, *, mates_seed: int = 2) -> tupl
 
 def normalised(kind: str, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
     """The batch after one of the three norms, as in training."""
-    norm: Norm = (LayerNorm(WIDTH, eps=1e-5) if kind == "layer" else BatchNorm(WIDTH, eps=1e-5, bias=True)).train()
+    if kind == "layer":
+        return LayerNorm(WIDTH, eps=1e-5).train()(x)
+    norm = BatchNorm(WIDTH, eps=1e-5, bias=True).train()
     return norm(x, torch.ones_like(mask) if kind == "batch_padded" else mask)
 
 

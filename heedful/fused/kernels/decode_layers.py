@@ -1,9 +1,10 @@
-"""Matrix products of decoding whose every row has the same bits however many rows there are.
+"""Layers of decoding: matrix products, embedding, residual sum with norm. The bits of a row depend on that row alone.
 
 A row's sums run along the depth in one fixed order: parts of 512 numbers, each summed from its start by the same
-instruction, then added up in order. Tiles only say how many rows and columns a program takes at a time. Few rows have
-their parts spread over programs, which leave sums for `join` to add in that same order. Triton takes one instruction
-for few rows (mma) and another for many (wgmma); on the GPUs tried they give the same bits, which a test holds.
+instruction, then added up in order. Tiles only set how many rows and columns a program computes at a time. For few rows
+the parts are spread over programs, which write partial sums for `join` to add in the same order. Triton uses one
+instruction for few rows (mma) and another for many (wgmma); on the tested GPUs both give the same bits, and a test
+checks it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from torch import Tensor
 from heedful.fused.kernels.decode_constants import PART, PRECISION
 from heedful.fused.kernels.device_limits import shared_memory
 
+NORMS = {None: 0, "layer": 1, "rms": 2}
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "swiglu": 3}
 SUMS = 128
-"""Most sums that a thread can keep at hand: of a part and of all parts, of SwiGLU's two matrices."""
+"""Most sums in a thread's registers: of a part and of all parts, of SwiGLU's two matrices."""
 
 
 class Tile(NamedTuple):
-    """What one program takes at a time, and how it is run. It changes the speed, never a bit of the result."""
+    """The tile of one program and its launch settings. They change the speed, never the result."""
 
     rows: int
     columns: int
@@ -41,14 +43,14 @@ class Tiles(NamedTuple):
 
 
 WIDE = 8192
-"""Columns from which on a product is wide."""
+"""A product with at least so many columns is wide."""
 TILES = {
     torch.bfloat16: {
         64: Tiles(Tile(16, 32, 64, 4, 6), Tile(16, 64, 64, 4, 6)),
         512: Tiles(Tile(64, 32, 64, 4, 5), Tile(64, 128, 64, 4, 4)),
         1 << 30: Tiles(Tile(64, 128, 64, 4, 4), Tile(128, 256, 64, 8, 3)),
     },
-    torch.float32: {  # all of one depth: it is part of the order of sums
+    torch.float32: {  # all of one depth, which fixes the order of sums
         64: Tiles(Tile(16, 32, 32, 4, 3), Tile(16, 64, 32, 4, 3)),
         512: Tiles(Tile(32, 64, 32, 4, 3), Tile(64, 64, 32, 4, 3)),
         1 << 30: Tiles(Tile(64, 64, 32, 4, 3), Tile(128, 64, 32, 8, 3)),
@@ -68,7 +70,7 @@ def _activated(total, gate, ACTIVATION: tl.constexpr):
     return total
 
 
-@triton.jit(do_not_specialize=["num_rows"])  # else code, and with it the order of sums, might depend on it
+@triton.jit(do_not_specialize=["num_rows"])  # specialised code might sum in another order
 def _product(
     x, weight, bias, output, places, num_rows, width, depth,
     PARTS: tl.constexpr, SPREAD: tl.constexpr, EVEN: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_PLACES: tl.constexpr,
@@ -78,7 +80,7 @@ def _product(
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     k = tl.arange(0, DEPTH)
-    x_at = x + (row % num_rows).to(tl.int64)[:, None] * depth + k[None, :]  # rows outside repeat others, unseen
+    x_at = x + (row % num_rows).to(tl.int64)[:, None] * depth + k[None, :]  # rows outside are not stored
     w_at = weight + (column % width).to(tl.int64)[None, :] * depth + k[:, None]
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     gate = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
@@ -138,7 +140,7 @@ def product(
     width = weight.shape[0] // (2 if activation == "swiglu" else 1)
     spread = output.dim() == 3 and output.shape[0] > 1
     parts, tile = triton.cdiv(depth, PART), tile or tile_for(num_rows, width, x.dtype)
-    # A depth below a whole part needs no part of 512: zeros beyond it would add nothing.
+    # A depth of less than one part needs no part of 512: the zeros after it would add nothing.
     part = min(PART, triton.cdiv(depth, tile.depth) * tile.depth)
     columns, sums = tile.columns, (2 if activation == "swiglu" else 1) * (1 if parts == 1 or spread else 2)
     while tile.rows * columns * sums > SUMS * 32 * tile.warps and columns > 16:
@@ -154,3 +156,85 @@ def product(
         ROWS=tile.rows, COLUMNS=columns, DEPTH=tile.depth, PART=part,
         num_warps=tile.warps, num_stages=max(stages, 1),
     )  # fmt: skip
+
+
+# ---- operations on each row: embedding, and residual sum with norm; one program a row
+
+
+@triton.jit
+def _embed(
+    table, places, tokens, positions, stream, output, width, factor,
+    BEAMS: tl.constexpr, HAS_PLACES: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    row, column = tl.program_id(0), tl.arange(0, WIDTH)
+    inside = column < width
+    token = tl.load(tokens + row).to(tl.int64)
+    x = tl.load(table + token * width + column, mask=inside, other=0.0).to(tl.float32) * factor
+    if HAS_PLACES:
+        position = tl.load(positions + row // BEAMS)
+        x += tl.load(places + position * width + column, mask=inside, other=0.0).to(tl.float32)
+    place = row * width + column
+    tl.store(stream + place, x, mask=inside)
+    tl.store(output + place, x.to(output.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["num_rows"])  # specialised code might sum in another order
+def _join(
+    stream, parts, bias, weight, shift, output, num_rows, width, epsilon,
+    PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, NORM: tl.constexpr, HAS_SHIFT: tl.constexpr, AFTER: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    row, column = tl.program_id(0), tl.arange(0, WIDTH)
+    inside = column < width
+    place = row * width + column
+    added = tl.zeros((WIDTH,), dtype=tl.float32)
+    for part in tl.static_range(PARTS):
+        added += tl.load(parts + part * num_rows * width + place, mask=inside, other=0.0)
+    if HAS_BIAS:
+        added += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
+    s = tl.load(stream + place, mask=inside, other=0.0) + added
+    y = s
+    if NORM == 1:
+        mean = tl.sum(s, axis=0) / width
+        centred = tl.where(inside, s - mean, 0.0)
+        y = centred * tl.rsqrt(tl.sum(centred * centred, axis=0) / width + epsilon)
+    elif NORM == 2:
+        y = s * tl.rsqrt(tl.sum(s * s, axis=0) / width + epsilon)
+    if NORM > 0:
+        y *= tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    if HAS_SHIFT:
+        y += tl.load(shift + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(stream + place, y if AFTER else s, mask=inside)
+    tl.store(output + place, y.to(output.dtype.element_ty), mask=inside)
+
+
+def embed(
+    table: Tensor, places: Tensor | None, tokens: Tensor, positions: Tensor,
+    stream: Tensor, output: Tensor, *, factor: float, beams: int,
+) -> None:  # fmt: skip
+    """stream = output = table[token] · factor + places[position]; the beams of a sentence share a position."""
+    width, block = table.shape[1], triton.next_power_of_2(table.shape[1])
+    _embed[(tokens.shape[0],)](
+        table, places if places is not None else table, tokens, positions, stream, output, width, factor,
+        BEAMS=beams, HAS_PLACES=places is not None, WIDTH=block, num_warps=_warps(block),
+    )  # fmt: skip
+
+
+def join(
+    stream: Tensor, parts: Tensor | None, bias: Tensor | None, output: Tensor,
+    *, norm: str | None, weight: Tensor | None, shift: Tensor | None, epsilon: float, after: bool,
+) -> None:  # fmt: skip
+    """s = stream + Σ parts + bias; output = norm(s); the stream becomes that (`after`) or s."""
+    num_rows, width = stream.shape
+    block = triton.next_power_of_2(width)
+    _join[(num_rows,)](
+        stream, parts if parts is not None else stream, bias if bias is not None else stream,
+        weight if weight is not None else stream, shift if shift is not None else stream, output,
+        num_rows, width, epsilon,
+        PARTS=parts.shape[0] if parts is not None else 0, HAS_BIAS=bias is not None, NORM=NORMS[norm],
+        HAS_SHIFT=shift is not None, AFTER=after, WIDTH=block, num_warps=_warps(block),
+    )  # fmt: skip
+
+
+def _warps(block: int) -> int:
+    return min(max(block // 256, 1), 8)
