@@ -22,8 +22,17 @@ from heedful.decoding import beam, greedy
 from heedful.decoding.constraints import SpecialTokens
 from heedful.errors import TrainingError
 from heedful.fused.grad_buffers import Gradients
-from heedful.fused.train_attention import Segments, project_memory, row_attention
-from heedful.fused.train_ops import DropoutSeed, add_norm, column_sums, embed, feed_forward, linear_branch, scaled_loss
+from heedful.fused.train_attention import project_memory, row_attention
+from heedful.fused.train_ops import (
+    DropoutSeed,
+    Segments,
+    add_norm,
+    column_sums,
+    embed,
+    feed_forward,
+    linear_branch,
+    scaled_loss,
+)
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
 from heedful.model.transformer import Transformer
 from heedful.training import precompile

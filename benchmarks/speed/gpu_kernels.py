@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.fused.grad_buffers import Gradients
-from heedful.fused.train_attention import Segments, row_attention
-from heedful.fused.train_ops import DropoutSeed, add_norm, scaled_loss
+from heedful.fused.train_attention import row_attention
+from heedful.fused.train_ops import DropoutSeed, Segments, add_norm, scaled_loss
 from heedful.model_card import versions
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,24 +10,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from heedful.fused.grad_buffers import Gradients, concatenated
-from heedful.fused.train_ops import affine, column_sums
+from heedful.fused.train_ops import QueryKeyValue, Segments, affine, column_sums
 from heedful.model.masks import causal_mask, segment_mask
-
-
-class QueryKeyValue(NamedTuple):
-    """Queries, keys and values, each (B, H, length, Dh), or their gradients."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-
-
-class Segments(NamedTuple):
-    """The sentence pair of each token, on the query side and the key side, and whether attention is causal."""
-
-    query_segments: Tensor
-    key_segments: Tensor
-    causal: bool
 
 
 class SharedGradient:

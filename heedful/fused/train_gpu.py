@@ -19,8 +19,17 @@ from heedful.backend_support import supports
 from heedful.config import ModelConfig
 from heedful.data.batch import Batch
 from heedful.fused.grad_buffers import Gradients
-from heedful.fused.train_attention import Biases, MemoryKeysValues, Segments, project_memory, row_attention
-from heedful.fused.train_ops import DropoutSeed, add_norm, embed, feed_forward, linear, linear_branch, scaled_loss
+from heedful.fused.train_attention import Biases, MemoryKeysValues, project_memory, row_attention
+from heedful.fused.train_ops import (
+    DropoutSeed,
+    Segments,
+    add_norm,
+    embed,
+    feed_forward,
+    linear,
+    linear_branch,
+    scaled_loss,
+)
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.norms import LayerNorm

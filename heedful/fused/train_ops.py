@@ -27,6 +27,22 @@ class DropoutSeed(NamedTuple):
     dropout: float
 
 
+class QueryKeyValue(NamedTuple):
+    """Queries, keys and values, each (B, H, length, Dh), or their gradients."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class Segments(NamedTuple):
+    """The sentence pair of each token, on the query side and the key side, and whether attention is causal."""
+
+    query_segments: Tensor
+    key_segments: Tensor
+    causal: bool
+
+
 def dropout_mask(shape: torch.Size, dropout_seed: DropoutSeed) -> Tensor:
     """Which numbers dropout keeps: a hash of seed and position (the finaliser of MurmurHash3), as in the kernels."""
     place = torch.arange(shape.numel(), device=dropout_seed.seeds.device)

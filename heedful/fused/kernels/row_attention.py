@@ -14,7 +14,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from heedful.fused.kernels.device_limits import has_tma, num_multiprocessors, shared_memory
-from heedful.fused.train_attention import QueryKeyValue, Segments
+from heedful.fused.train_ops import QueryKeyValue, Segments
 
 QUERIES, WARPS = 128, 8
 """Queries in a tile of the forward pass, and its warps."""
