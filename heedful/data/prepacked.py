@@ -110,7 +110,7 @@ def prepack(
             stack.callback(files[name].discard)  # no effect on finished files
         num_blocks, num_rows = _write_blocks(files, store, width, pairs_per_block, progress)
         for file in files.values():
-            file.finish()
+            file.commit()
     manifest = {"num_blocks": num_blocks, "num_rows": num_rows, "mark": _fingerprint(store, width)}
     manifest = add_checksums(folder, manifest, [_file(folder, name).name for name in TYPES])
     write_manifest(folder / MANIFEST, manifest)

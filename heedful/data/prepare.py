@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from heedful.atomic_files import replace_file
 from heedful.config import DataConfig, TokenizerConfig
 from heedful.config_loading import to_mapping
 from heedful.data.store import PairStore, StoreWriter, add_checksums, verify_checksums
@@ -380,12 +381,7 @@ def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
     names = [path.relative_to(directory).as_posix() for path in stores if not path.name.startswith("rows.")]
     names += [name for name in SHARED_FILES if (directory / name).exists()]
     manifest = add_checksums(directory, {"format_version": FORMAT_VERSION, **manifest}, names)
-    temporary = directory / f"{MANIFEST}.incomplete"
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=2, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(directory / MANIFEST)
+    replace_file(directory / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False))
 
 
 # ---- merging prepared directories ------------------------------------------------------------------------------------

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.atomic_files import AtomicFile
 from heedful.errors import CorpusError
 from heedful.text.tokenizer import id_type
 
@@ -165,7 +164,7 @@ class StoreWriter:
             "target": self._target.manifest(),
         }
         for file in self._files:
-            file.finish()
+            file.commit()
         write_manifest(self.directory / MANIFEST, manifest)
         self._open = False
 
@@ -298,16 +297,14 @@ def _open_side(directory: Path, side: str, manifest: dict[str, Any], num_pairs: 
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-class PartialFile:
-    """A file that takes its final name only when it is complete and synced to disk."""
+class PartialFile(AtomicFile):
+    """A file of numbers that takes its final name only when it is complete and on the disk."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.partial = path.with_name(path.name + ".partial")
         try:
-            self.file: BinaryIO = self.partial.open("wb")
+            super().__init__(path, path.with_name(path.name + ".partial"))
         except OSError as error:
-            raise write_error(self.partial, error) from None
+            raise write_error(path, error) from None
 
     def write(self, values: NDArray[Any] | bytes) -> None:
         """Append."""
@@ -316,21 +313,12 @@ class PartialFile:
         except OSError as error:
             raise write_error(self.path, error) from None
 
-    def finish(self) -> None:
-        """Sync to disk and rename to the final name."""
+    def commit(self) -> None:
+        """Flush to the disk and take the final name."""
         try:
-            self.file.flush()
-            os.fsync(self.file.fileno())
-            self.file.close()
-            os.replace(self.partial, self.path)
+            super().commit()
         except OSError as error:
             raise write_error(self.path, error) from None
-
-    def discard(self) -> None:
-        """Remove the incomplete file."""
-        with suppress(OSError):  # a full disk fails again while flushing; the file is removed anyway
-            self.file.close()
-        self.partial.unlink(missing_ok=True)
 
 
 def write_error(path: Path, error: OSError) -> CorpusError:
@@ -339,22 +327,11 @@ def write_error(path: Path, error: OSError) -> CorpusError:
     return CorpusError(f"{path}: cannot write: {reason}; free some space or choose another directory.")
 
 
-def sync_directory(directory: Path) -> None:
-    """Sync the file names in a directory to disk, where the system supports it."""
-    if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Write a manifest and sync it and its directory to disk."""
     file = PartialFile(path)
     file.write((json.dumps(manifest, indent=2) + "\n").encode())
-    file.finish()
-    sync_directory(path.parent)
+    file.commit()
 
 
 def map_array(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from heedful import __version__
+from heedful.atomic_files import REPLACED, fsync_path, replace_directory
 from heedful.config_loading import to_mapping
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
@@ -72,9 +73,10 @@ def export_ctranslate2(
             "details": dict(arrays.details),
         }
         (staging / RECORD).write_text(to_json(record), encoding="utf-8")
-        if place.exists():
-            shutil.rmtree(place)
-        os.replace(staging, place)
+        for path in staging.iterdir():
+            fsync_path(path)
+        replace_directory(staging, place)
+        shutil.rmtree(place.with_name(place.name + REPLACED), ignore_errors=True)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
         raise ModelDirectoryError(f"{place}: cannot write the exported model: {error}.") from error

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from heedful.atomic_files import fsync_path
 from heedful.directory_lock import lock_directory
 from heedful.errors import ModelDirectoryError
 from heedful.model_dir.shards import INDEX, WEIGHTS, check_complete, is_weights
@@ -220,7 +221,7 @@ def _replace_files(directory: Path, write: Callable[[Path], None]) -> None:
         write(staging)
         _seal(staging)
         os.replace(staging, saved)
-        _flush(directory)
+        fsync_path(directory)
         _finish(directory)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
@@ -239,8 +240,8 @@ def _seal(staging: Path) -> None:
     entries = {name: {"size": (staging / name).stat().st_size, "sha256": sha256(staging / name)} for name in names}
     (staging / CHECKSUMS).write_text(to_json({"format_version": version, "files": entries}), encoding="utf-8")
     for name in (*names, CHECKSUMS):
-        _flush(staging / name)
-    _flush(staging)
+        fsync_path(staging / name)
+    fsync_path(staging)
 
 
 def _finish(directory: Path) -> None:
@@ -260,21 +261,10 @@ def _finish(directory: Path) -> None:
         for name in os.listdir(directory):
             if is_known(name) and name not in entries:
                 os.unlink(directory / name)
-        _flush(directory)
+        fsync_path(directory)
         os.replace(saved / CHECKSUMS, directory / CHECKSUMS)
-        _flush(directory)
+        fsync_path(directory)
     shutil.rmtree(saved)
-
-
-def _flush(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's names, are on the disk."""
-    if os.name == "nt" and path.is_dir():
-        return  # Windows cannot flush a folder
-    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _read_checksums(directory: Path) -> bytes:

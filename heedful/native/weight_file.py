@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from heedful.atomic_files import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,16 +51,9 @@ class Shape:
 
 def write_weight_file(path: Path, *, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarray]) -> None:
     """Write the file beside its place and move it there, so that nobody ever sees half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        with open(beside, "wb") as file:
-            for part in parts_of(fingerprint=fingerprint, shape=shape, tensors=tensors):
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with atomic_write(path, shared=True) as file:
+        for part in parts_of(fingerprint=fingerprint, shape=shape, tensors=tensors):
+            file.write(part)
 
 
 def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:

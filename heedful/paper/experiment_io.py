@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heedful.atomic_files import replace_file
 from heedful.config import Config, DataConfig
 from heedful.config_loading import to_mapping
 from heedful.did_you_mean import did_you_mean
@@ -166,6 +167,4 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write a JSON file in one stroke."""
     from heedful.model_dir.save_load import plain_data
 
-    temporary = path.with_name(f"{path.name}.incomplete")
-    temporary.write_text(json.dumps(plain_data(values), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    replace_file(path, json.dumps(plain_data(values), indent=1, ensure_ascii=False) + "\n")

@@ -14,6 +14,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heedful.atomic_files import replace_file
 from heedful.config import Config
 from heedful.config_loading import merge, read_request, settle, to_mapping
 from heedful.errors import ConfigError
@@ -96,7 +97,7 @@ def run_table2(
     results = heading_of(FORMAT, FORMAT_VERSION, command) | measured(recipe, asked, ended, output, console)
     results |= {"recipe": recipe, "complete": True}
     write_json(output / RESULTS, results)
-    write_text(output / TABLE, markdown(results, language))
+    replace_file(output / TABLE, markdown(results, language))
     console.note(f"Wrote {output / RESULTS} and {output / TABLE}.")
     return results
 
@@ -194,7 +195,7 @@ def scores_of(
         console.note(f"Translating the {len(chosen):,} sentences of {part.name} …")
         texts = translate_pairs(model, prepared.tokenizer, chosen, config.decoding, device)
         path = folder / f"{number}-{re.sub(r'[^0-9A-Za-z._-]+', '_', Path(part.name).name)}.txt"
-        write_text(path, "".join(" ".join(text.splitlines()) + "\n" for text in texts))
+        replace_file(path, "".join(" ".join(text.splitlines()) + "\n" for text in texts))
         references, language = [pair.target for pair in chosen], part.language or config.data.target_language
         bleu, chrf = score(texts, references, metrics=("bleu", "chrf"), target_language=language)
         has_spaces = base_language(language) is None  # 13a finds no words where no spaces part them
@@ -235,10 +236,3 @@ def changed(published: Config, config: Config, vocab_size: int | None = None) ->
         for name, value in recipe[section].items()
         if f"{section}.{name}" not in NOT_THE_RECIPE and run[section][name] != value
     ]
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file in one stroke."""
-    temporary = path.with_name(f"{path.name}.incomplete")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,12 +20,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from heedful.atomic_files import REPLACED, replace_directory, write_durably
 from heedful.errors import TrainingError
 from heedful.training.distributed import World
 
 FORMAT_VERSION = 3
 NUM_KEPT = 2
-REPLACED = ".replaced"
 
 
 @dataclass(frozen=True)
@@ -121,13 +120,7 @@ def file_names(count: int) -> list[str]:
 
 def _put_in_place(directory: Path, temporary: Path, final: Path) -> None:
     """Rename a finished save, and remove what is older than the two newest."""
-    replaced = directory / f"{final.name}{REPLACED}"
-    if final.exists():  # never removed before the new one stands in its place
-        shutil.rmtree(replaced, ignore_errors=True)
-        final.rename(replaced)
-    flush_directory(temporary)
-    temporary.rename(final)
-    flush_directory(directory)
+    replace_directory(temporary, final)
     saved = saved_steps(directory)
     place = saved.index(final) + 1  # what stands after it was passed over as damaged, or the run would not be here
     for old in (*saved[: max(0, place - NUM_KEPT)], *saved[place:]):
@@ -226,24 +219,3 @@ def restore_own_random(tensors: Mapping[str, Tensor], world: World, seed: int) -
 
 def _of_rank(name: str, rank: int) -> str:
     return name if rank == 0 else name.replace("random.", f"random.{rank}.")
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it; an error of the system names the file."""
-    try:
-        with path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
-
-
-def flush_directory(path: Path) -> None:
-    """Wait until the disk has the directory's names."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from heedful.atomic_files import replace_file
 from heedful.console import Console, clock
 from heedful.training.startup_timer import FirstStep
 
@@ -183,9 +184,7 @@ class FileReporter:
             )
         kept = [] if resumed_step is None else [line for line in _lines(path) if _step(line) <= resumed_step]
         self._seen = {_validation(line) for line in kept} - {None}
-        temporary = directory / "log.jsonl.incomplete"
-        temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        temporary.replace(path)
+        replace_file(path, "".join(line + "\n" for line in kept))
         self._file = path.open("a", encoding="utf-8")
         self._seal()
         self._board: Any = None
@@ -227,9 +226,7 @@ class FileReporter:
 
     def _seal(self) -> None:
         contents = self._path.read_bytes()
-        temporary = self._seal_path.with_suffix(".incomplete")
-        temporary.write_text(f"{len(contents)} {hashlib.sha256(contents).hexdigest()}\n", encoding="ascii")
-        temporary.replace(self._seal_path)
+        replace_file(self._seal_path, f"{len(contents)} {hashlib.sha256(contents).hexdigest()}\n")
 
     def _is_sealed(self) -> bool:
         """Whether the log begins with what was sealed; a run that was killed has written more since."""

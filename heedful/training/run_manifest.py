@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from heedful.atomic_files import replace_file
 from heedful.config import Config
 from heedful.config_loading import to_mapping
 from heedful.errors import TrainingError
-from heedful.training.checkpoint import write_durably
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")
 """Sections that must be the same when a run goes on, causes first; of `training`, `init_from` and the fields below."""
@@ -44,9 +44,7 @@ def record_run(
             raise TrainingError(f"--resume: {named} is not the model this run began with. Put it back, or start anew.")
         for name in (name for name, digest in before.get("files", {}).items() if files.get(name) != digest):
             raise TrainingError(f"--resume: {name} is not the file this run began with. Put it back, or start anew.")
-    temporary = path.with_suffix(".incomplete")
-    write_durably(temporary, json.dumps(now, indent=2, ensure_ascii=False).encode())
-    temporary.replace(path)
+    replace_file(path, json.dumps(now, indent=2, ensure_ascii=False))
 
 
 def forget_run(directory: Path) -> None:

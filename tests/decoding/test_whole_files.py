@@ -272,8 +272,8 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None]
         monkeypatch.setattr(owner, name, operation)
 
     wrap(output_module.Output, "append", halfway=True)
-    wrap(output_module.os, "fsync")
-    wrap(Path, "replace")
+    wrap(os, "fsync")
+    wrap(os, "replace")
     wrap(Path, "unlink")
 
     def kill_at(number: int | None) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from small_runs import CPU, same
 
+from heedful import atomic_files
 from heedful.config import Config
 from heedful.errors import TrainingError
 from heedful.training import checkpoint as checkpoint_module
@@ -76,10 +77,10 @@ def test_a_step_may_be_saved_again(tmp_path: Path) -> None:
 
 OPERATIONS: list[tuple[Any, str]] = [
     (Path, "mkdir"),
-    (Path, "rename"),
+    (os, "replace"),
     (os, "fsync"),
     (shutil, "rmtree"),
-    (checkpoint_module, "flush_directory"),
+    (atomic_files, "fsync_path"),
     (checkpoint_module, "write_durably"),
 ]
 
@@ -205,7 +206,7 @@ def test_random_states_come_back() -> None:
 def test_a_state_is_on_the_disk_before_older_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files, its folder's names, then the name of the folder itself."""
     events: list[str] = []
-    for owner, name in ((checkpoint_module, "flush_directory"), (checkpoint_module, "write_durably"), (Path, "rename")):
+    for owner, name in ((atomic_files, "fsync_path"), (checkpoint_module, "write_durably"), (os, "replace")):
         original = getattr(owner, name)
 
         def watched(path: Path, *rest: Any, original: Any = original, name: str = name) -> Any:
@@ -217,9 +218,9 @@ def test_a_state_is_on_the_disk_before_older_ones_go(tmp_path: Path, monkeypatch
     assert events == [
         "write_durably tensors.safetensors",
         "write_durably state.json",
-        "flush_directory incomplete-000000005",
-        "rename incomplete-000000005",
-        f"flush_directory {tmp_path.name}",
+        "fsync_path incomplete-000000005",
+        "replace incomplete-000000005",
+        f"fsync_path {tmp_path.name}",
     ]
 
 

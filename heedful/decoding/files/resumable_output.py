@@ -11,6 +11,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from heedful.atomic_files import rename_durably, replace_file
 from heedful.decoding.files.line_chunks import Portion, Sizes
 from heedful.errors import DecodingError, TextError
 from heedful.text.compression import compressed
@@ -57,12 +58,7 @@ class Record:
     def save(self, path: Path) -> None:
         """Put this record in the place of the last one."""
         plain = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
-        new = path.with_name(f"{path.name}.new")
-        with new.open("wb") as file:
-            file.write(json.dumps(plain, indent=1, ensure_ascii=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        replace_file(path, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
 
 
 def load_record(path: Path) -> Record | None:
@@ -140,7 +136,7 @@ class Output:
                 self.append(b"")
             self._record(last, num_lines=0, finished=True)
         if not self.is_named:
-            self.partial.replace(self.path)
+            rename_durably(self.partial, self.path)
         if not self.keep_record:
             record_of(self.path).unlink(missing_ok=True)
 

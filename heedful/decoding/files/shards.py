@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from heedful.atomic_files import rename_durably
 from heedful.decoding.files.line_chunks import Sizes, read_portions
 from heedful.decoding.files.resumable_output import (
     Record,
@@ -95,7 +96,7 @@ def merge_shards(output: Path, *, input_file: str | None, tell: Callable[[int, i
                 write_all(file, b"".join(lines))
                 tell(done, record.input_lines)
             os.fsync(file.fileno())
-            whole.replace(output)
+            rename_durably(whole, output)
         except BaseException:
             whole.unlink(missing_ok=True)
             raise

@@ -1,0 +1,112 @@
+"""Files and directories that get their name only when they are complete and on the disk.
+
+A process that is killed, or a machine that loses power, leaves the old contents or the new ones, never a part.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+INCOMPLETE = ".incomplete"
+"""Ends the name of a file that is being written."""
+REPLACED = ".replaced"
+"""Ends the name of a directory that another one has replaced."""
+
+
+class AtomicFile:
+    """A file that is written under another name until `commit`."""
+
+    def __init__(self, path: Path, temporary: Path | None = None) -> None:
+        self.path = path
+        self.temporary = temporary or path.with_name(path.name + INCOMPLETE)
+        self.file: BinaryIO = self.temporary.open("wb")
+
+    def commit(self) -> None:
+        """Flush to the disk and take the final name."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        os.replace(self.temporary, self.path)
+        fsync_path(self.path.parent)
+
+    def discard(self) -> None:
+        """Remove what was written so far; nothing happens after `commit`."""
+        with suppress(OSError):  # a full disk fails once more while flushing: the file goes anyway
+            self.file.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
+    """Write a file that appears under its name when the block ends; after an error the old contents remain.
+
+    With `shared`, several processes or threads may write the same path at once: each uses a temporary name of its own.
+    """
+    unique = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}") if shared else None
+    atomic = AtomicFile(path, unique)
+    try:
+        yield atomic.file
+        atomic.commit()
+    except BaseException:
+        atomic.discard()
+        raise
+
+
+def replace_file(path: Path, contents: str | bytes) -> None:
+    """Replace the contents of a file (text as UTF-8) at once."""
+    with atomic_write(path) as file:
+        file.write(contents.encode("utf-8") if isinstance(contents, str) else contents)
+
+
+def replace_directory(staging: Path, directory: Path) -> None:
+    """Give a finished directory its name; an earlier one is kept as `<name>.replaced` for the caller to remove.
+
+    The files in `staging` must be on the disk already (see `write_durably` and `fsync_path`).
+    """
+    if os.path.lexists(directory):  # never removed before the new one has its name
+        replaced = directory.with_name(directory.name + REPLACED)
+        shutil.rmtree(replaced, ignore_errors=True)
+        os.replace(directory, replaced)
+    fsync_path(staging)
+    rename_durably(staging, directory)
+
+
+def rename_durably(old: Path, new: Path) -> None:
+    """Rename a file or directory, and wait until the disk has the new name."""
+    os.replace(old, new)
+    fsync_path(new.parent)
+
+
+def write_durably(path: Path, contents: bytes) -> None:
+    """Write a new file and wait until the disk has it; an error of the system names the file."""
+    try:
+        with path.open("wb") as file:
+            file.write(contents)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def fsync_path(path: Path) -> None:
+    """Wait until the disk has the contents of a file, or the names in a directory where the system can do that."""
+    is_directory = path.is_dir()
+    if os.name == "nt" and is_directory:
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:  # directories that cannot be read, and file systems that cannot flush one
+        if not is_directory or error.errno not in (errno.EACCES, errno.EBADF, errno.EINVAL, errno.ENOTSUP):
+            raise
