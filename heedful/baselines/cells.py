@@ -1,7 +1,7 @@
-"""Recurrent layers: torch's fused ones, how their weights begin, one step of each written out, and their states.
+"""Recurrent layers: torch's fused ones and their initialisation, one step of each written out, and their states.
 
-Written out, a step takes what was made of its input and of its state apart, so that the input's part can be made for
-all steps at once.
+A written-out step takes the projections of its input and of its state separately, so that the inputs of all steps can
+be projected at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.baselines.base import RivalState
+from heedful.baselines.base import BaselineState
 from heedful.config import ModelConfig
 from heedful.model.batch_invariance import sigmoid
 from heedful.tensor_types import Float, Int
@@ -25,8 +25,8 @@ Hidden = tuple[Tensor, ...]
 
 
 @dataclass
-class RecurrentState(RivalState):
-    """What the decoder remembers: its layers' states."""
+class RecurrentState(BaselineState):
+    """The states of the decoder's layers."""
 
     hidden: Hidden
 
@@ -40,8 +40,8 @@ class RecurrentState(RivalState):
         self.hidden = tuple(part[:, rows] for part in self.hidden)
 
 
-class Answers(NamedTuple):
-    """What a decoder has to say of tokens: its last layer's output, what the memory answered, and the weights."""
+class DecoderOutput(NamedTuple):
+    """The last layer's output for each token, the context from the memory, and the attention weights."""
 
     output: Float[Tensor, "R T D"]
     context: Float[Tensor, "R T D"]
@@ -56,12 +56,12 @@ def recurrent_layers(
     layers = CELLS[config.cell](
         inputs, width, num_layers, batch_first=True, bidirectional=bidirectional, dropout=dropout
     )
-    begin(layers.named_parameters(), config.cell)
+    init_recurrent(layers.named_parameters(), config.cell)
     return layers
 
 
-def begin(parameters: Iterable[tuple[str, Tensor]], cell: str) -> None:
-    """Orthogonal recurrent matrices, Glorot's input matrices, biases 0, but 1 where an LSTM decides what to keep."""
+def init_recurrent(parameters: Iterable[tuple[str, Tensor]], cell: str) -> None:
+    """Orthogonal recurrent matrices, Glorot's input matrices, biases 0, but 1 for an LSTM's forget gate."""
     for name, parameter in parameters:
         if "bias" in name:
             nn.init.zeros_(parameter)
@@ -72,43 +72,44 @@ def begin(parameters: Iterable[tuple[str, Tensor]], cell: str) -> None:
             (nn.init.orthogonal_ if "weight_hh" in name else nn.init.xavier_uniform_)(gate)
 
 
-def read_both_ways(
+def run_bidirectional(
     layers: nn.GRU | nn.LSTM, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]
 ) -> Float[Tensor, "B S E"]:
-    """What layers of two directions make of padded sequences, with all rows at every step.
+    """The output of bidirectional layers for padded sequences, with all rows at every step.
 
-    Packed, as torch would have it, sequences leave when they end, and the shapes of all products then depend on the
-    lengths of the mates. What stands on padding comes after all that is real, in both directions, and means nothing.
+    With torch's packed sequences rows leave when they end, and the shapes of all products depend on the lengths of the
+    other sentences in the batch. Here padding comes after the real tokens in both directions, and its output is unused.
     """
-    places = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
-    turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+    positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
+    reversed_positions = torch.where(positions < lengths[:, None], lengths[:, None] - 1 - positions, positions)
 
-    def turn(values: Tensor) -> Tensor:
-        return values.gather(1, turned[..., None].expand_as(values))
+    def reverse(values: Tensor) -> Tensor:
+        return values.gather(1, reversed_positions[..., None].expand_as(values))
 
     for level in range(layers.num_layers):
-        forth, back = (read_one_way(layers, f"l{level}{end}", part) for end, part in (("", x), ("_reverse", turn(x))))
-        x = torch.cat((forth, turn(back)), dim=-1)
+        forward = run_layer(layers, f"l{level}", x)
+        backward = run_layer(layers, f"l{level}_reverse", reverse(x))
+        x = torch.cat((forward, reverse(backward)), dim=-1)
     return x
 
 
-def read_one_way(layers: nn.GRU | nn.LSTM, name: str, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
-    """What one layer in one direction makes of sequences that are all as long, from a state of zeros."""
+def run_layer(layers: nn.GRU | nn.LSTM, name: str, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
+    """The output of one layer in one direction for sequences of equal length, from a state of zeros."""
     weights = [getattr(layers, f"{kind}_{name}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-    nothing = x.new_zeros(1, x.shape[0], layers.hidden_size)
+    zeros = x.new_zeros(1, x.shape[0], layers.hidden_size)
     rest = (weights, True, 1, 0.0, False, False, True)  # has_biases, layers, dropout, train, bidirectional, batch_first
     if isinstance(layers, nn.LSTM):
-        return torch.lstm(x, (nothing, nothing), *rest)[0]
-    return torch.gru(x, nothing, *rest)[0]
+        return torch.lstm(x, (zeros, zeros), *rest)[0]
+    return torch.gru(x, zeros, *rest)[0]
 
 
 def as_torch(hidden: Hidden) -> Tensor | Hidden:
-    """States as torch's layers take them: a GRU's bare, an LSTM's two together."""
+    """States as torch's layers take them: one tensor for a GRU, a pair for an LSTM."""
     return hidden[0] if len(hidden) == 1 else hidden
 
 
 def as_hidden(states: Tensor | Hidden) -> Hidden:
-    """The states that torch's layers give back."""
+    """The states that torch's layers give backward."""
     return (states,) if isinstance(states, Tensor) else states
 
 
@@ -126,9 +127,9 @@ def lstm_step(
     from_input: Float[Tensor, "R 4*D"], from_state: Float[Tensor, "R 4*D"], hidden: Hidden
 ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R D"]]:
     """i, f, g, o = x + h; the new cell is σ(f) · the old one + σ(i) · tanh(g), the new state σ(o) · tanh(cell)."""
-    enters, stays, new, leaves = (from_input + from_state).chunk(4, dim=-1)
-    cell = torch.addcmul(sigmoid(stays) * hidden[1], sigmoid(enters), torch.tanh(new))
-    return sigmoid(leaves) * torch.tanh(cell), cell
+    input_gate, forget, new, output_gate = (from_input + from_state).chunk(4, dim=-1)
+    cell = torch.addcmul(sigmoid(forget) * hidden[1], sigmoid(input_gate), torch.tanh(new))
+    return sigmoid(output_gate) * torch.tanh(cell), cell
 
 
 STEPS: dict[str, Callable[[Tensor, Tensor, Hidden], Hidden]] = {"gru": gru_step, "lstm": lstm_step}

@@ -1,10 +1,10 @@
-"""The convolutional encoder-decoder of Gehring et al. (2017, "ConvS2S"), the strongest rival in the paper's Table 2.
+"""The convolutional encoder-decoder of Gehring et al. (2017, "ConvS2S"), the strongest baseline in the paper's Table 2.
 
-Stacks of convolutions with gated linear units, weight normalisation, residual sums scaled by √½, and an attention of
-its own in every decoder layer (multi-step attention). A token sees k - 1 neighbours more with each layer.
+Stacks of convolutions with gated linear units, weight normalisation, residual sums scaled by √½, and attention in every
+decoder layer (multi-step attention). Each layer widens the receptive field by k - 1 tokens.
 
-The original also divides the encoder's gradients by twice the number of attentions; Adam, which it did not use, divides
-by their size anyway, so that is left out.
+The original also divides the encoder's gradients by twice the number of attentions; that is left out, because Adam
+normalises gradients anyway.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from heedful.baselines.base import Rival, RivalState
-from heedful.baselines.unpacking import Sentences
+from heedful.baselines.base import BaselineModel, BaselineState, Sentences
 from heedful.config import ModelConfig
 from heedful.model.positions import LearnedPositions, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
@@ -28,7 +27,7 @@ HALF = math.sqrt(0.5)
 
 
 class GatedConvolution(nn.Module):
-    """GLU(conv(x)): half of the channels carry values, the other half say how much of each goes on."""
+    """GLU(conv(x)): half of the channels are values, the other half are their gates."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -41,17 +40,17 @@ class GatedConvolution(nn.Module):
         self.convolution = weight_norm(convolution)
 
     def forward(self, x: Float[Tensor, "B P D"]) -> Float[Tensor, "B T D"]:
-        """x has kernel_size - 1 positions more than what comes out."""
+        """x has kernel_size - 1 positions more than the output."""
         x = F.dropout(x, self.dropout, self.training)
         return F.glu(self.convolution(x.transpose(1, 2)).transpose(1, 2), dim=-1)
 
 
 class StepAttention(nn.Module):
-    """A decoder layer's own question to the source: its state and the target embedding together ask the memory."""
+    """Attention of a decoder layer to the memory; its query is the layer's state plus the target embedding."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        # The original has no scale but embeddings of standard deviation 0.1; ours have 1, and softmax would saturate.
+        # The original has no scale but embeddings of standard deviation 0.1; here it is 1, and softmax would saturate.
         self.scale = config.d_model**-0.5 if config.attention_scoring == "scaled_dot" else 1.0
         self.query = weight_norm(scaled_linear(config))
         self.output = weight_norm(scaled_linear(config))
@@ -64,17 +63,17 @@ class StepAttention(nn.Module):
         values: Float[Tensor, "B S D"],
         mask: Bool[Tensor, "B S"],
     ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B Q S"]]:
-        """The answer, scaled by the number of source tokens as in the original, and the weights."""
+        """The context, scaled by the number of source tokens as in the original, and the weights."""
         scores = ((self.query(x) + embedded) * HALF) @ keys.transpose(1, 2) * self.scale
         weights = torch.softmax(scores.float().masked_fill(~mask[:, None], float("-inf")), dim=-1)
         weights = weights.masked_fill(~mask.any(dim=1)[:, None, None], 0.0)
-        answer = weights.type_as(values) @ values * mask.sum(dim=1).sqrt()[:, None, None].type_as(values)
-        return (x + self.output(answer)) * HALF, weights
+        context = weights.type_as(values) @ values * mask.sum(dim=1).sqrt()[:, None, None].type_as(values)
+        return (x + self.output(context)) * HALF, weights
 
 
 @dataclass
-class ConvolutionalState(RivalState):
-    """What the decoder remembers: for each layer the last kernel_size - 1 inputs of its convolution."""
+class ConvolutionalState(BaselineState):
+    """For each layer the last kernel_size - 1 inputs of its convolution."""
 
     windows: list[Float[Tensor, "R P D"]]
     length: int = 0
@@ -89,7 +88,7 @@ class ConvolutionalState(RivalState):
         self.windows = [window[rows] for window in self.windows]
 
 
-class ConvolutionalSeq2Seq(Rival):
+class ConvolutionalSeq2Seq(BaselineModel):
     """Convolutions on both sides, attention in every decoder layer; implements `Seq2Seq`."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -110,7 +109,7 @@ class ConvolutionalSeq2Seq(Rival):
         return self._advance(targets.tokens, state)[0]
 
     def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> Memory:
-        """Read the sources; each layer widens what a position has seen. Padding is zero before every convolution."""
+        """Read the sources; padding is zero before every convolution."""
         embedded = self._embed(self.tables.embed_source(source), self.source_positions, first=0)
         x, real = embedded, source_mask[..., None]
         before = (self.config.kernel_size - 1) // 2
@@ -121,14 +120,14 @@ class ConvolutionalSeq2Seq(Rival):
         return Memory(torch.cat((keys, (keys + embedded) * HALF), dim=-1), source_mask)
 
     def start(self, memory: Memory, *, num_beams: int, max_length: int) -> ConvolutionalState:
-        """Before the first token every window is empty: zeros."""
+        """Open a state whose windows are zero."""
         keys, values = memory.values.chunk(2, dim=-1)
         rows, width = memory.values.shape[0] * num_beams, self.config.kernel_size - 1
         windows = [keys.new_zeros(rows, width, self.config.d_model) for _ in self.decoder]
         return ConvolutionalState(Memory(values, memory.mask), keys, num_beams, windows)
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
-        """Feed one token a row; each layer looks at its window of earlier inputs."""
+        """Feed one token a row; each layer reads its window of earlier inputs."""
         assert isinstance(state, ConvolutionalState)
         x, weights = self._advance(tokens[:, None], state)
         attention = torch.stack([part.flatten(0, 1) for part in weights], dim=1)[:, :, None] if need_weights else None
@@ -137,23 +136,23 @@ class ConvolutionalSeq2Seq(Rival):
     def _advance(
         self, tokens: Int[Tensor, "R T"], state: ConvolutionalState
     ) -> tuple[Float[Tensor, "R T D"], list[Tensor]]:
-        """Read target tokens, one or all, from where the state stands; give what the logits are made of."""
+        """Read target tokens, one or all, starting from the state; returns the input of the output projection."""
         embedded = self._embed(self.tables.embed_target(tokens), self.target_positions, first=state.length)
         memory, all_weights, x = state.memory, [], embedded
         num_sentences = memory.values.shape[0]
 
-        def side_by_side(values: Tensor) -> Tensor:
-            return values.reshape(num_sentences, -1, values.shape[-1])  # the beams of a sentence ask together
+        def group_beams(values: Tensor) -> Tensor:
+            return values.reshape(num_sentences, -1, values.shape[-1])  # the beams of a sentence share its memory
 
         for index, (layer, attention) in enumerate(zip(self.decoder, self.attention, strict=True)):
-            seen = torch.cat((state.windows[index], x), dim=1)
-            state.windows[index] = seen[:, seen.shape[1] - self.config.kernel_size + 1 :]
-            gated = layer(seen)
-            asked, weights = attention(
-                side_by_side(gated), side_by_side(embedded), state.keys, memory.values, memory.mask
+            window = torch.cat((state.windows[index], x), dim=1)
+            state.windows[index] = window[:, window.shape[1] - self.config.kernel_size + 1 :]
+            gated = layer(window)
+            attended, weights = attention(
+                group_beams(gated), group_beams(embedded), state.keys, memory.values, memory.mask
             )
             all_weights.append(weights)
-            x = (x + asked.reshape(x.shape)) * HALF
+            x = (x + attended.reshape(x.shape)) * HALF
         state.length += tokens.shape[1]
         return F.dropout(self.readout(x), self.config.dropout, self.training), all_weights
 
@@ -167,7 +166,7 @@ class ConvolutionalSeq2Seq(Rival):
 
 
 def scaled_linear(config: ModelConfig) -> nn.Linear:
-    """A linear layer whose outputs have the variance of its inputs, dropout allowed for."""
+    """A linear layer initialised so that outputs have the variance of inputs before dropout."""
     layer = nn.Linear(config.d_model, config.d_model)
     nn.init.normal_(layer.weight, std=math.sqrt((1 - config.dropout) / config.d_model))
     nn.init.zeros_(layer.bias)

@@ -1,29 +1,225 @@
-"""The recurrent encoder-decoder that the paper set out to replace: GRU or LSTM, with attention.
+"""The recurrent encoder-decoder that the paper compares with: GRU or LSTM, with attention.
 
-Bahdanau et al. (2015), `attention_scoring: additive`: the last state asks the memory before each step, and the answer
-is part of the step's input. Luong et al. (2015), `dot` or `scaled_dot`: the new state asks after the step. In both, the
-encoder reads in both directions, and the state begins as a summary of the whole source.
+The encoder is bidirectional, and the decoder's first state summarises the whole source. There are two decoders:
+
+- Bahdanau et al. (2015), `attention_scoring: additive`. Before each step the last state attends to the memory, and the
+  context is part of the step's input. As in GNMT only the first layer attends and runs step by step; the layers above
+  read whole targets at once. The loop holds only what depends on the step before: embeddings and memory are multiplied
+  by the cell's input weights beforehand, and the contexts for the readout are summed afterwards.
+- Luong et al. (2015), `dot` or `scaled_dot`. The recurrent layers read the target alone, in one call, and each new
+  state attends to the memory. Luong's input feeding is left out: it would bring the loop over the target back. `dot`
+  compares states as they are, as Luong does; with projections an unscaled product of many dimensions saturates softmax
+  within a few updates, and attention is hardly learned. `scaled_dot` projects and divides by √D, as the Transformer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from heedful.baselines.bahdanau import BahdanauDecoder
-from heedful.baselines.base import Rival
-from heedful.baselines.cells import Answers, RecurrentState, read_both_ways, recurrent_layers
-from heedful.baselines.luong import LuongDecoder
-from heedful.baselines.unpacking import Sentences
+from heedful.baselines.base import BaselineModel, Sentences
+from heedful.baselines.cells import (
+    NUM_GATES,
+    STEPS,
+    DecoderOutput,
+    Hidden,
+    RecurrentState,
+    as_hidden,
+    as_torch,
+    init_recurrent,
+    recurrent_layers,
+    run_bidirectional,
+)
 from heedful.config import ModelConfig
 from heedful.model.batch_invariance import requires_invariance
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
 from heedful.tensor_types import Bool, Float, Int
 
+SHRINK_BELOW = 0.5
+"""Finished sentences leave the loop in groups, when less than this share of its rows is still active."""
 
-class RecurrentSeq2Seq(Rival):
+
+@dataclass(frozen=True)
+class AttentionInputs:
+    """What is constant over the steps: the projected memory and the weights of one step, all of one type.
+
+    `product` computes both the state's part of the gates and the query; `context_gates` are each position's part.
+    """
+
+    keys: Float[Tensor, "B S D"]
+    context_gates: Float[Tensor, "B S G"]
+    padding_bias: Float[Tensor, "B S"]
+    product: Float[Tensor, "D G+D"]
+    bias: Float[Tensor, " G+D"]
+    vector: Float[Tensor, " D"]
+    advance: Callable[[Tensor, Tensor, Hidden], Hidden]
+
+    def first(self, count: int) -> AttentionInputs:
+        """The inputs of the first sentences only."""
+        return replace(
+            self,
+            keys=self.keys[:count],
+            context_gates=self.context_gates[:count],
+            padding_bias=self.padding_bias[:count],
+        )
+
+    def step(self, gates: Float[Tensor, "R G"], hidden: Hidden) -> tuple[Hidden, Float[Tensor, "B N S"]]:
+        """Attend with the last state, add the context to the gates, advance; N rows of a sentence share its memory."""
+        (num_sentences, num_positions, width), num_rows = self.keys.shape, gates.shape[0]
+        projected = torch.addmm(self.bias, hidden[0], self.product)
+        from_state, query = projected.split((gates.shape[1], width), dim=-1)
+        shape = (num_sentences, num_rows // num_sentences)
+        mixed = torch.tanh(query.view(*shape, 1, width) + self.keys[:, None])
+        padding_bias = self.padding_bias[:, None].expand(*shape, num_positions).reshape(-1)
+        scores = torch.addmv(padding_bias, mixed.view(-1, width), self.vector)
+        weights = torch.softmax(scores.view(*shape, num_positions), dim=-1)
+        gates = torch.baddbmm(gates.view(*shape, -1), weights, self.context_gates).view(num_rows, -1)
+        return self.advance(gates, from_state, hidden), weights
+
+
+class BahdanauDecoder(nn.Module):
+    """e = v · tanh(W s + U m) of the last state s and each position m of the memory; the cell reads softmax(e) · m."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        width, self.num_upper = config.d_model, config.num_decoder_layers - 1
+        self.dropout, self.advance, self.num_gates = config.dropout, STEPS[config.cell], NUM_GATES[config.cell]
+        self.first = (nn.GRUCell if config.cell == "gru" else nn.LSTMCell)(2 * width, width)  # of [embedding; context]
+        init_recurrent(self.first.named_parameters(), config.cell)
+        self.upper = recurrent_layers(config, width, width, self.num_upper) if self.num_upper else None
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=config.bias)
+        self.vector = nn.Parameter(torch.empty(width).uniform_(-(width**-0.5), width**-0.5))
+
+    def keys(self, memory: Memory) -> Float[Tensor, "B S D+G"]:
+        """Computed once for a source: the keys, and each position's part of the gates."""
+        width = self.query.in_features
+        context_gates = F.linear(memory.values, self.first.weight_ih[:, width:])
+        return torch.cat((self.key(memory.values), context_gates), dim=-1)
+
+    def read(self, embedded: Float[Tensor, "B T D"], lengths: Sequence[int], state: RecurrentState) -> DecoderOutput:
+        """Read whole targets, the longest first, starting from the state."""
+        memory, total = state.memory, embedded.shape[1]
+        packed = pack_padded_sequence(embedded, shrink_in_groups(lengths), batch_first=True)
+        sizes = packed.batch_sizes
+        outputs, weights, _ = self._loop(self._gates_of(packed.data).split(sizes.tolist()), state)
+        output = PackedSequence(torch.cat(outputs), sizes)
+        if self.upper is not None:
+            between = PackedSequence(F.dropout(output.data, self.dropout, self.training), sizes)
+            output, _ = self.upper(between, as_torch(tuple(part[1:] for part in state.hidden)))
+        padded, all_weights = (
+            pad_packed_sequence(part, batch_first=True, total_length=total)[0]
+            for part in (output, PackedSequence(torch.cat(weights)[:, 0], sizes))
+        )
+        return DecoderOutput(padded, all_weights.type_as(memory.values) @ memory.values, all_weights)
+
+    def step(self, embedded: Float[Tensor, "R 1 D"], state: RecurrentState) -> DecoderOutput:
+        """Read one token a row and advance the state."""
+        gates = self._gates_of(embedded[:, 0])
+        [output], [weights], last = self._loop([gates], state)
+        output, after = output[:, None], tuple(part[None] for part in last)
+        if self.upper is not None:
+            output, above = self.upper(output, as_torch(tuple(part[1:].contiguous() for part in state.hidden)))
+            after = tuple(torch.cat(pair) for pair in zip(after, as_hidden(above), strict=True))
+        state.hidden = after
+        context = weights.type_as(state.memory.values) @ state.memory.values
+        return DecoderOutput(output, context.view_as(embedded), weights.view(embedded.shape[0], 1, -1))
+
+    def _gates_of(self, embedded: Float[Tensor, "R D"]) -> Float[Tensor, "R G"]:
+        """The embeddings' part of the gates."""
+        return F.linear(embedded, self.first.weight_ih[:, : embedded.shape[-1]], self.first.bias_ih)
+
+    def _loop(
+        self, steps: Sequence[Float[Tensor, "R G"]], state: RecurrentState
+    ) -> tuple[list[Tensor], list[Tensor], Hidden]:
+        """Outputs and weights of each step, whose rows may become fewer, and the last state."""
+        inputs = self._attention_inputs(state, steps[0].dtype)
+        hidden: Hidden = tuple(part[0].to(steps[0].dtype) for part in state.hidden)
+        num_rows, outputs, weights = steps[0].shape[0], [], []
+        with torch.autocast(steps[0].device.type, enabled=False):  # everything has one type already
+            for gates in steps:
+                if gates.shape[0] < num_rows:
+                    num_rows = gates.shape[0]
+                    inputs, hidden = inputs.first(num_rows), tuple(part[:num_rows] for part in hidden)
+                hidden, step_weights = inputs.step(gates, hidden)
+                outputs.append(hidden[0])
+                weights.append(step_weights)
+        return outputs, weights, hidden
+
+    def _attention_inputs(self, state: RecurrentState, dtype: torch.dtype) -> AttentionInputs:
+        width = self.query.in_features
+        keys, context_gates = state.keys.to(dtype).split((width, self.num_gates * width), dim=-1)
+        zeros = torch.zeros(state.memory.mask.shape, dtype=dtype, device=keys.device)
+        return AttentionInputs(
+            keys=keys,
+            context_gates=context_gates,
+            padding_bias=zeros.masked_fill(~state.memory.mask, torch.finfo(dtype).min),
+            product=torch.cat((self.first.weight_hh, self.query.weight)).to(dtype).t(),
+            bias=F.pad(self.first.bias_hh, (0, width)).to(dtype),  # the query has no bias
+            vector=self.vector.to(dtype),
+            advance=self.advance,
+        )
+
+
+def shrink_in_groups(lengths: Sequence[int]) -> Int[Tensor, " M"]:
+    """Lengths, longest first, some of them raised so that the loop drops rows rarely.
+
+    Each drop costs a copy of all inputs in the backward pass; computing some padding costs less.
+    """
+    ends = torch.tensor(lengths).clamp(min=1)
+    sizes = (ends > torch.arange(int(ends[0]))[:, None]).sum(dim=1).tolist()  # active rows at each step
+    for step in range(1, len(sizes)):
+        if sizes[step] >= SHRINK_BELOW * sizes[step - 1]:
+            sizes[step] = sizes[step - 1]
+    return (torch.tensor(sizes)[:, None] > torch.arange(len(lengths))).sum(dim=0)
+
+
+class LuongDecoder(nn.Module):
+    """softmax(s · m), or softmax(W s · U m / √D), over the positions m of the memory, s being the new state."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        width = config.d_model
+        self.layers = recurrent_layers(config, width, width, config.num_decoder_layers)
+        is_scaled = config.attention_scoring == "scaled_dot"
+        self.scale = width**-0.5 if is_scaled else 1.0
+        self.query = nn.Linear(width, width, bias=False) if is_scaled else nn.Identity()
+        self.key = nn.Linear(width, width, bias=config.bias) if is_scaled else nn.Identity()
+
+    def keys(self, memory: Memory) -> Float[Tensor, "B S D"]:
+        """The keys of all positions; computed once for a source."""
+        keys: Tensor = self.key(memory.values)
+        return keys
+
+    def read(self, embedded: Float[Tensor, "B T D"], lengths: Sequence[int], state: RecurrentState) -> DecoderOutput:
+        """Read whole targets, the longest first, starting from the state."""
+        packed = pack_padded_sequence(embedded, torch.tensor(lengths).clamp(min=1), batch_first=True)
+        output, _ = self.layers(packed, as_torch(state.hidden))
+        padded, _ = pad_packed_sequence(output, batch_first=True, total_length=embedded.shape[1])
+        return self._attend(padded, state)
+
+    def step(self, embedded: Float[Tensor, "R 1 D"], state: RecurrentState) -> DecoderOutput:
+        """Read one token a row and advance the state."""
+        output, after = self.layers(embedded, as_torch(state.hidden))
+        state.hidden = as_hidden(after)
+        return self._attend(output, state)
+
+    def _attend(self, output: Float[Tensor, "R T D"], state: RecurrentState) -> DecoderOutput:
+        """Attention to the memory; the rows of a sentence share it."""
+        memory, shape = state.memory, output.shape
+        queries = self.query(output).reshape(memory.values.shape[0], -1, shape[-1])
+        scores = (queries @ state.keys.transpose(1, 2)).float() * self.scale
+        weights = torch.softmax(scores.masked_fill(~memory.mask[:, None], torch.finfo(scores.dtype).min), dim=-1)
+        context = weights.type_as(memory.values) @ memory.values
+        return DecoderOutput(output, context.reshape(shape), weights.reshape(*shape[:2], -1))
+
+
+class RecurrentSeq2Seq(BaselineModel):
     """Bidirectional encoder, recurrent decoder, attention between them; implements `Seq2Seq`."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -35,18 +231,18 @@ class RecurrentSeq2Seq(Rival):
         self.readout = nn.Linear(3 * width, width)
 
     def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> Memory:
-        """Read the sources in both directions; zeros stand on padding, so an empty source answers with zeros."""
+        """Read the sources in both directions; padding is zero, so an empty source gives a context of zeros."""
         x = self.tables.embed_source(source)
         lengths = source_mask.sum(dim=1).clamp(min=1)
         if requires_invariance(x) and not self.training:
-            values = read_both_ways(self.encoder, x, lengths)
+            values = run_bidirectional(self.encoder, x, lengths)
         else:
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
             values, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=source.shape[1])
         return Memory(F.dropout(values * source_mask[..., None], self.config.dropout, self.training), source_mask)
 
     def read(self, targets: Sentences, memory: Memory) -> Float[Tensor, "M L D"]:
-        """Read whole targets: what can be done for all steps at once is done so."""
+        """Read whole targets, for all steps at once where possible."""
         state = self.start(memory, num_beams=1, max_length=targets.tokens.shape[1])
         embedded = self.tables.embed_target(targets.tokens)
         return self._read_out(embedded, self.decoder.read(embedded, targets.lengths, state))
@@ -64,11 +260,11 @@ class RecurrentSeq2Seq(Rival):
         """Feed one token a row; the recurrent state is the cache."""
         assert isinstance(state, RecurrentState)
         embedded = self.tables.embed_target(tokens[:, None])
-        answers = self.decoder.step(embedded, state)
-        attention = answers.weights[:, None] if need_weights else None
-        return StepOutput(self.tables.logits(self._read_out(embedded, answers))[:, 0], attention)
+        decoded = self.decoder.step(embedded, state)
+        attention = decoded.weights[:, None] if need_weights else None
+        return StepOutput(self.tables.logits(self._read_out(embedded, decoded))[:, 0], attention)
 
-    def _read_out(self, embedded: Float[Tensor, "R T D"], answers: Answers) -> Float[Tensor, "R T D"]:
-        """What the logits are made of: tanh(W [output; context; embedding]), with dropout."""
-        x = torch.tanh(self.readout(torch.cat((answers.output, answers.context, embedded), dim=-1)))
+    def _read_out(self, embedded: Float[Tensor, "R T D"], decoded: DecoderOutput) -> Float[Tensor, "R T D"]:
+        """The input of the output projection: tanh(W [output; context; embedding]), with dropout."""
+        x = torch.tanh(self.readout(torch.cat((decoded.output, decoded.context, embedded), dim=-1)))
         return F.dropout(x, self.config.dropout, self.training)

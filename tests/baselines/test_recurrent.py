@@ -9,11 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.baselines.bahdanau import BahdanauDecoder, leaving_in_groups
-from heedful.baselines.cells import STEPS, begin
-from heedful.baselines.luong import LuongDecoder
-from heedful.baselines.recurrent import RecurrentSeq2Seq
-from heedful.baselines.unpacking import Sentences, unpack_pair
+from heedful.baselines.base import Sentences, unpack_pair
+from heedful.baselines.cells import STEPS, init_recurrent
+from heedful.baselines.recurrent import BahdanauDecoder, LuongDecoder, RecurrentSeq2Seq, shrink_in_groups
 from heedful.config import ModelConfig
 
 SMALL = ModelConfig(
@@ -119,7 +117,7 @@ def test_a_written_out_step_is_that_of_torch(cell: str) -> None:
 def test_first_weights_keep_lengths_and_an_lstm_remembers() -> None:
     for cell, gates in (("gru", 3), ("lstm", 4)):
         layers = (nn.GRU if cell == "gru" else nn.LSTM)(8, 8, bidirectional=True)
-        begin(layers.named_parameters(), cell)
+        init_recurrent(layers.named_parameters(), cell)
         for part in layers.weight_hh_l0_reverse.chunk(gates):
             torch.testing.assert_close(part @ part.T, torch.eye(8), atol=1e-5, rtol=1e-5)
         total = (layers.bias_ih_l0 + layers.bias_hh_l0).detach().chunk(gates)
@@ -128,7 +126,7 @@ def test_first_weights_keep_lengths_and_an_lstm_remembers() -> None:
 
 def test_rows_leave_the_loop_in_groups() -> None:
     for lengths in ([9, 8, 3, 3, 2, 1], [5], [4, 4, 4], [1, 0]):
-        raised = leaving_in_groups(lengths).tolist()
+        raised = shrink_in_groups(lengths).tolist()
         assert raised == sorted(raised, reverse=True) and raised[0] == lengths[0]
         assert all(one >= other for one, other in zip(raised, lengths, strict=True))
 
