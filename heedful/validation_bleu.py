@@ -278,6 +278,8 @@ class Evaluated(NamedTuple):
     """How the engine keeps the weights: native's int8 may score a little less than float32."""
     shortlist: bool
     """Whether the words were chosen from the model's shortlist."""
+    num_too_long: int
+    """Lines that the model cannot take, which were scored untranslated."""
 
 
 def evaluate(
@@ -292,6 +294,7 @@ def evaluate(
     **settings: Any,
 ) -> Evaluated:
     """Translate sources with a model directory and score the translations; `settings` as for `Translator.translate`."""
+    from heedful.decoding.translation import TOO_LONG
     from heedful.decoding.translator import Translator
     from heedful.evaluation.score import score
     from heedful.text.language_names import target_code
@@ -305,4 +308,6 @@ def evaluate(
     translations = translator.translate(sources, target_language=target_language, **settings)
     texts = [translation.text for translation in translations]
     scores = score(texts, references, target_language=target_language or translator.target_language)
-    return Evaluated(texts, scores, *translator.engine_for(**settings), translator.uses_shortlist(**settings))
+    num_too_long = sum(TOO_LONG in translation.warnings for translation in translations)
+    shortlist = translator.uses_shortlist(**settings)
+    return Evaluated(texts, scores, *translator.engine_for(**settings), shortlist, num_too_long)

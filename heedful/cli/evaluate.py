@@ -94,6 +94,10 @@ def tell(found: Evaluated, directory: Path, *, as_json: bool) -> None:
     if not as_json:
         chosen = ", words from its shortlist" if found.shortlist else ""
         print(f"Translated by the engine {found.engine}, weights {found.weights}{chosen}.", file=sys.stderr)
+    if found.num_too_long:
+        from heedful.decoding.translation import TOO_LONG, WARNINGS
+
+        print(f"warning: {found.num_too_long:,} of the lines: {WARNINGS[TOO_LONG]}.", file=sys.stderr)
     told = {
         "model": str(directory),
         "num_sentences": len(found.texts),

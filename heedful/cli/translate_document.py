@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import lzma
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from heedful.cli.language_prompt import Asking, ask, say
 from heedful.cli.line_io import STANDARD_INPUT, destination
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from heedful.text.language_routing import Choice, Directions
 
 SECONDS_BETWEEN_LINES = 10.0
+MOST_BYTES = 100_000_000
+"""Of a document, which is read as a whole; a compressed one could fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def translate_file(
             raise ConfigError(f"{flag} is for lines of text, and this is a document ({format}); add --format text.")
     name = STANDARD_INPUT if input_file in (None, "-") else str(input_file)
     document = read_bytes(input_file)
+    left: list[str] = []
     with destination(output) as file, progress(wanted=not flags.quiet) as tell:
 
         def translate(texts: Sequence[MarkedText]) -> tuple[Sequence[MarkedText], str | None]:
@@ -83,7 +88,8 @@ def translate_file(
             choice = languages_of(task, translator.directions, [text.text for text in texts])
             if choice.remark and not flags.quiet:
                 say(f"warning: {name} {choice.remark}; it is translated all the same.")
-            return translate_texts(translator.translate, texts, choice, progress=tell, **task.search), choice.target
+            found = translate_texts(translator.translate, texts, choice, progress=tell, left=left, **task.search)
+            return found, choice.target
 
         try:
             file.write(cast(bytes, translate_document(document, format, translate, catalogue=flags.catalogue)))
@@ -91,18 +97,33 @@ def translate_file(
             raise error.at(name) from None
         except DecodingError as error:
             raise DecodingError(f"{name} {error}") from None
+    if left:
+        from heedful.decoding.document_translation import too_long
+
+        say(f"warning: {name}: {too_long(left)}.")
 
 
 def read_bytes(input_file: str | None) -> bytes:
     """All of a file, compressed or not, or of standard input."""
     if input_file in (None, "-"):
-        return sys.stdin.buffer.read()
+        return bounded(sys.stdin.buffer, STANDARD_INPUT)
     assert input_file is not None
     try:
         with open_file(input_file) as file:
-            return file.read()
+            return bounded(file, input_file)
     except FileNotFoundError:
         raise CorpusError(f"{input_file}: there is no such file.") from None
+
+
+def bounded(file: BinaryIO, name: str) -> bytes:
+    """All that a file has, unless that is too much for a document."""
+    try:
+        content = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise CorpusError(f"{name}: cannot be read: {error}. The file is damaged, cut off or not readable.") from None
+    if len(content) > MOST_BYTES:
+        raise CorpusError(f"{name}: a document may have {MOST_BYTES:,} bytes; divide it.")
+    return content
 
 
 def languages_of(task: Task, directions: Directions, texts: Sequence[str]) -> Choice:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from heedful.decoding.translation import Translation
+from heedful.decoding.translation import TOO_LONG, WARNINGS, Translation
 from heedful.errors import DocumentError, TextError
 from heedful.text.documents.document import MarkedText
 from heedful.text.documents.tag_placement import Link, place
@@ -40,11 +40,12 @@ def translate_texts(
     choice: Choice,
     *,
     progress: Callable[[int, int], None] | None = None,
+    left: list[str] | None = None,
     **settings: Any,
 ) -> list[MarkedText]:
     """The texts of a document in its target language, with their tags around the same words.
 
-    `translate` is that of a `Translator`.
+    `translate` is that of a `Translator`. `left` receives the texts that the model cannot take, which do not change.
     """
     translated: list[MarkedText] = []
     align = any(text.marks for text in texts)
@@ -61,10 +62,18 @@ def translate_texts(
         except TextError as error:
             text = portion[error.number - 1].text
             raise DocumentError(f"the text {text[:60]!r} {error.problem}") from None
+        if left is not None:
+            left += [text.text for text, one in zip(portion, found, strict=True) if TOO_LONG in one.warnings]
         translated += [_placed(text, one) for text, one in zip(portion, found, strict=True)]
         if progress is not None:
             progress(len(translated), len(texts))
     return translated
+
+
+def too_long(texts: Sequence[str]) -> str:
+    """What a user is told about texts that the model cannot take."""
+    count = f"{len(texts):,} text{'s' * (len(texts) > 1)} ({texts[0][:60]!r}{', …' * (len(texts) > 1)})"
+    return f"{count}: {WARNINGS[TOO_LONG]}"
 
 
 def _placed(content: MarkedText, translation: Translation) -> MarkedText:

@@ -28,8 +28,10 @@ from heedful.search_types import Hypothesis
 from heedful.text.protected_spans import find_spans, has_prose, split_blocks
 
 Search = Callable[[Sequence[Job], DecodingConfig], dict[Job, Outcome]]
-MakeJob = Callable[[int, Segment, str | None], Job]
-"""(number of the text from 0, segment, what its translation begins with) -> the job that translates it."""
+MakeJob = Callable[[int, Segment, str | None], Job | None]
+"""(number of the text from 0, segment, what its translation begins with) -> the job that translates it.
+
+None: the model cannot take the segment."""
 
 COPIED_JOB = Job((), (), "", 0)
 COPIED = Outcome([Hypothesis([], [], 0.0, 0.0)], None)
@@ -136,6 +138,11 @@ def restored(segment: Segment, translation: str) -> str:
     return text + translation[end:]
 
 
+def left_untranslated(segment: Segment) -> Segment:
+    """A segment that the model cannot take, as one that is copied."""
+    return replace(segment, text=restored(segment, segment.text), spans=(), form=0, copied=True, too_long=True)
+
+
 def keeps_spans(segment: Segment, translation: str) -> bool:
     """Whether a translation has each mask of its segment once, words beside them, and its tags in a possible order."""
     pattern = FORMS[segment.form].read
@@ -169,12 +176,17 @@ def keep_spans(
     """
     outcomes: dict[Job, Outcome] = {}
     for form in range(len(FORMS)):
-        places = [place for place in _masked(segments) if jobs[place[0]][place[1]] not in outcomes]
-        if form:
-            for line, index in places:
-                segments[line][index] = part = remasked(segments[line][index], form)
-                jobs[line][index] = make_job(line, part, prefixes[line] if _is_first(segments[line], index) else None)
-        asked = {jobs[line][index]: segments[line][index] for line, index in places}
+        asked: dict[Job, Segment] = {}
+        for line, index in _masked(segments):
+            if jobs[line][index] in outcomes:
+                continue
+            if form:
+                part = remasked(segments[line][index], form)
+                job = make_job(line, part, prefixes[line] if _is_first(segments[line], index) else None)
+                if job is None:  # these masks have more tokens
+                    continue
+                segments[line][index], jobs[line][index] = part, job
+            asked[jobs[line][index]] = segments[line][index]
         found = search(list(asked), replace(config, num_best=config.beam_size) if config.method == "beam" else config)
         outcomes.update(
             (job, kept) for job, part in asked.items() if (kept := _kept(part, found[job], spelling, config))
@@ -182,17 +194,23 @@ def keep_spans(
     for line, index in reversed(list(_masked(segments))):
         if jobs[line][index] not in outcomes:
             first = prefixes[line] if _is_first(segments[line], index) else None
-            pieces = pieces_of(segments[line][index], first)
-            segments[line][index : index + 1] = [piece for piece, _ in pieces]
-            jobs[line][index : index + 1] = [
-                COPIED_JOB if piece.copied else make_job(line, piece, start) for piece, start in pieces
-            ]
+            made = [with_job(line, piece, start, make_job) for piece, start in pieces_of(segments[line][index], first)]
+            segments[line][index : index + 1] = [piece for piece, _ in made]
+            jobs[line][index : index + 1] = [job for _, job in made]
     if align:
         outcomes.update(
             _aligned({job: found for job, found in outcomes.items() if found.attention is None}, search, config)
         )
     late = [job for line in jobs for job in line if job not in outcomes and job is not COPIED_JOB]
     return {**outcomes, **search(list(dict.fromkeys(late)), config)}
+
+
+def with_job(line: int, segment: Segment, prefix: str | None, make_job: MakeJob) -> tuple[Segment, Job]:
+    """A segment with its job; one that the model cannot take as a segment that is copied."""
+    if segment.copied:
+        return segment, COPIED_JOB
+    job = make_job(line, segment, prefix)
+    return (left_untranslated(segment), COPIED_JOB) if job is None else (segment, job)
 
 
 def remasked(segment: Segment, form: int) -> Segment:

@@ -13,6 +13,11 @@ from typing import Literal
 
 from heedful.text.sentence_splitter import split_long, split_sentences
 
+CHARACTERS_PER_TOKEN = 64
+"""Tokens are assumed to stand for no more characters than this."""
+ALWAYS_TOKENIZED = 20_000
+"""Texts up to this length are always tokenized; that takes about 50 bytes of memory for each character."""
+
 LINES = re.compile(r"[^\r\n]+|[\r\n]+")
 # Scripts that put no space between sentences: Han, kana, bopomofo, Yi, and full-width forms.
 _UNSPACED = re.compile(r"[\u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00016fe0-\U0003ffff]")
@@ -34,7 +39,9 @@ class Segment:
     form: int = 0
     """How the masks are written."""
     copied: bool = False
-    """Not translated: it stands in the translation as it is."""
+    """Not translated: it is in the translation as it is."""
+    too_long: bool = False
+    """Copied because the model cannot take it."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,16 @@ class SplitRule:
     """Longer sentences are cut."""
     num_tokens: Callable[[str], int]
     """Counts the tokens of a text."""
+
+    def fits(self, text: str, limit: int) -> bool:
+        """Whether a text has at most `limit` tokens; white space around it does not count."""
+        text = text.strip()
+        return not surely_longer(text, limit) and self.num_tokens(text) <= limit
+
+
+def surely_longer(text: str, limit: int) -> bool:
+    """Whether a text has so many characters that it has more than `limit` tokens, without counting them."""
+    return len(text) > max(CHARACTERS_PER_TOKEN * limit, ALWAYS_TOKENIZED)
 
 
 def is_visible(text: str) -> bool:
@@ -79,11 +96,11 @@ def split_line(line: str, rule: SplitRule) -> list[str]:
     """A line in pieces that make it up exactly."""
     if rule.split == "never" or not line.strip():
         return [line]
-    if rule.split == "long" and rule.num_tokens(line.strip()) <= rule.usual_length:
+    if rule.split == "long" and rule.fits(line, rule.usual_length):
         return [line]
 
     def fits(text: str) -> bool:
-        return rule.num_tokens(text.strip()) <= rule.longest
+        return rule.fits(text, rule.longest)
 
     return [
         piece
@@ -101,14 +118,15 @@ def join_text(segments: Sequence[Segment], translations: Sequence[str]) -> str:
     text = ""
     for index, translation in enumerate(translations):
         if index > 0:
-            text += _between(segments[index - 1], segments[index], text, translation)
+            text += between(segments[index - 1], segments[index], text, translation)
         else:
             text += segments[index].before
         text += translation
     return text
 
 
-def _between(left: Segment, segment: Segment, target_left: str, target_right: str) -> str:
+def between(left: Segment, segment: Segment, target_left: str, target_right: str) -> str:
+    """What is between the translations of two neighbouring segments."""
     if _is_attached(left, segment):
         return segment.before
     source_unspaced = _meets_unspaced(left.text, segment.text)

@@ -15,10 +15,12 @@ BREAKS_IN_JSON = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
 
 
 NUMBERS_DIFFER, REPETITION, UNTRANSLATED = "numbers_differ", "repetition", "untranslated"
+TOO_LONG = "too_long"
 WARNINGS = {
     NUMBERS_DIFFER: "the translation has other numbers than the text",
     REPETITION: "the translation repeats itself",
     UNTRANSLATED: "the translation was empty, so that the text was copied",
+    TOO_LONG: "the model cannot take text of this length, so that it was copied; decoding.split=long divides it",
 }
 """What the codes among a translation's warnings mean."""
 
@@ -58,7 +60,9 @@ class Translation:
     word_alignment: list[tuple[tuple[int, int], tuple[int, int]]] | None = None
     """When asked for: pairs of words that belong together, each the span of its characters in source and text."""
     attention: np.ndarray | None = field(default=None, compare=False)
-    """When asked for: the weights behind the alignment, one row a target token, one column a source token."""
+    """When asked for: the weights behind the alignment, one row a target token, one column a source token.
+
+    None for a text of more than 20,000 characters, whose weights would fill the memory."""
     source_language: str | None = field(default=None, compare=False)
     """Language of the source, as it was told or detected, or as the model has only one; None: not known."""
     target_language: str | None = field(default=None, compare=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from heedful.config import DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
 from heedful.decoding.engines import Engine, Job, MakeRule, Outcome, choose_engine
+from heedful.decoding.long_texts import LONG, joined, portions_of, prefixes_of, source_of
 from heedful.decoding.output_checks import Languages, SecondSearch, is_checked
 from heedful.decoding.span_masking import (
     COPIED,
@@ -23,10 +25,19 @@ from heedful.decoding.span_masking import (
     masked_prefix,
     restored,
     split_cells,
+    with_job,
 )
-from heedful.decoding.text_splitting import Segment, SplitRule, is_visible, join_text, lines_of, split_text
+from heedful.decoding.text_splitting import (
+    Segment,
+    SplitRule,
+    is_visible,
+    join_text,
+    lines_of,
+    split_text,
+    surely_longer,
+)
 from heedful.decoding.tokenizer_cache import Spelling
-from heedful.decoding.translation import Alternative, Translation, empty_translation
+from heedful.decoding.translation import TOO_LONG, Alternative, Translation, empty_translation
 from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.model_dir.alignment_source import AlignmentSource, recorded_source
@@ -54,6 +65,15 @@ class LoadedFrom(NamedTuple):
     device: str
     engine: str
     quantization: str | None
+
+
+class Row(NamedTuple):
+    """A text that was split: its number among all texts, from 0, and what its translation needs."""
+
+    number: int
+    segments: list[Segment]
+    prefix: str | None
+    choice: Choice
 
 
 class Translator:
@@ -218,6 +238,8 @@ class Translator:
         `target_prefix`: for each text what its translation must begin with, or None. `align`: also tell which source
         token each target token comes from. `settings` change the search for this call: any key of `DecodingConfig`,
         such as `beam_size=8`, `num_best=4`, `method="sampling"`.
+
+        A part of a text that the model cannot take, as with `split="never"`, is left untranslated, with a warning.
         """
         texts = texts if isinstance(texts, (str, list, tuple)) else list(texts)
         source_language = self.directions.source_code(source_language)
@@ -230,7 +252,38 @@ class Translator:
         spelling = Spelling(self.tokenizer)
         prefixes = list(target_prefix or [None] * len(texts))
         segments = self._split(texts, prefixes, choices, spelling, config)
-        jobs, outcomes = self._search(segments, prefixes, choices, spelling, config, align=align)
+        short = [number for number, parts in enumerate(segments) if len(texts[number]) <= LONG]
+        rows = [Row(number, segments[number], prefixes[number], choices[number]) for number in short]
+        found = dict(zip(short, self._translate_rows(rows, texts, spelling, config, align=align), strict=True))
+        for number, parts in enumerate(segments):
+            if number not in found:
+                row = Row(number, parts, prefixes[number], choices[number])
+                found[number] = self._translate_long(row, texts[number], config, align=align)
+        return [found[number] for number in range(len(texts))]
+
+    def _translate_long(self, row: Row, text: str, config: DecodingConfig, *, align: bool) -> Translation:
+        """The translation of a long text, in portions."""
+        portions = portions_of(row.segments)
+        sources = [source_of(portion) for portion in portions]
+        sources[0] = text[: max(text.find(sources[0]), 0)] + sources[0]
+        found = []
+        for source, portion, prefix in zip(sources, portions, prefixes_of(portions, row.prefix), strict=True):
+            part = row._replace(segments=portion, prefix=prefix)
+            found += self._translate_rows([part], {row.number: source}, Spelling(self.tokenizer), config, align=align)
+        return joined(portions, found, sources, config.num_best) if len(portions) > 1 else found[0]
+
+    def _translate_rows(
+        self,
+        rows: Sequence[Row],
+        texts: Sequence[str] | Mapping[int, str],
+        spelling: Spelling,
+        config: DecodingConfig,
+        *,
+        align: bool,
+    ) -> list[Translation]:
+        """The translations of texts that were split; their lists of segments are changed."""
+        segments, choices = [row.segments for row in rows], [row.choice for row in rows]
+        jobs, outcomes = self._search(rows, spelling, config, align=align)
         languages = {
             job: Languages(choice.source, choice.target)
             for line, choice in zip(jobs, choices, strict=True)
@@ -252,33 +305,28 @@ class Translator:
             with_languages(
                 self._assemble(parts, line, [outcomes[job] for job in line], translated, config, align=align),
                 choice,
-                list(dict.fromkeys(code for job in line for code in problems.get(job, ()))),
+                [TOO_LONG] * any(part.too_long for part in parts)
+                + list(dict.fromkeys(code for job in line for code in problems.get(job, ()))),
             )
             for parts, line, choice in zip(segments, jobs, choices, strict=True)
         ]
-        return [with_word_alignment(*pair) for pair in zip(found, texts, strict=True)] if align else found
+        return [with_word_alignment(one, texts[row.number]) for one, row in zip(found, rows, strict=True)]
 
     def _search(
-        self,
-        segments: list[list[Segment]],
-        prefixes: Sequence[str | None],
-        choices: Sequence[Choice],
-        spelling: Spelling,
-        config: DecodingConfig,
-        *,
-        align: bool,
+        self, rows: Sequence[Row], spelling: Spelling, config: DecodingConfig, *, align: bool
     ) -> tuple[list[list[Job]], dict[Job, Outcome]]:
         """The jobs of all segments and what was found for them; segments whose spans were lost are divided at them."""
         spelling.read(
-            (part.text, c.target)
-            for parts, c in zip(segments, choices, strict=True)
-            for part in parts
-            if not part.copied
+            (part.text, row.choice.target)
+            for row in rows
+            for part in row.segments
+            if not part.copied and not surely_longer(part.text, self.max_length)
         )
 
-        def make_job(place: int, part: Segment, prefix: str | None) -> Job:
+        def make_job(place: int, part: Segment, prefix: str | None) -> Job | None:
             start = self._encode_prefix(masked_prefix(prefix, part))
-            return self._make_job(spelling, part.text, choices[place].target, start, place + 1, config)
+            row = rows[place]
+            return self._make_job(spelling, part.text, row.choice.target, start, row.number + 1, config)
 
         def search(jobs: Sequence[Job], config: DecodingConfig) -> dict[Job, Outcome]:
             found = self.engine.decode(jobs, config, align=align, make_rule=self.make_rule) if jobs else {}
@@ -286,14 +334,15 @@ class Translator:
             return found
 
         jobs = []
-        for place, (parts, prefix) in enumerate(zip(segments, prefixes, strict=True)):
-            first = next((index for index, part in enumerate(parts) if not part.copied), None)
-            jobs.append(
-                [
-                    COPIED_JOB if part.copied else make_job(place, part, prefix if index == first else None)
-                    for index, part in enumerate(parts)
-                ]
-            )
+        for place, row in enumerate(rows):
+            first = next((index for index, part in enumerate(row.segments) if not part.copied), None)
+            made = [
+                with_job(place, part, row.prefix if index == first else None, make_job)
+                for index, part in enumerate(row.segments)
+            ]
+            row.segments[:] = [part for part, _ in made]
+            jobs.append([job for _, job in made])
+        segments, prefixes = [row.segments for row in rows], [row.prefix for row in rows]
         kept = keep_spans(
             segments, jobs, prefixes, config=config, align=align, spelling=spelling, search=search, make_job=make_job
         )
@@ -313,13 +362,19 @@ class Translator:
         if not self._protects(config):
             if config.split == "long":  # which asks for the length of each line
                 spelling.read(
-                    (line, c.target) for text, c in zip(texts, choices, strict=True) for line in lines_of(text)
+                    (line, c.target)
+                    for text, c in zip(texts, choices, strict=True)
+                    for line in lines_of(text)
+                    if not surely_longer(line, self.usual_length)
                 )
             return [split_text(text, rule) for text, rule in zip(texts, rules, strict=True)]
         cells = [cells_of(text) for text in texts]
         if config.split == "long":
             spelling.read(
-                (cell.text, c.target) for row, c in zip(cells, choices, strict=True) for cell in row if not cell.copied
+                (cell.text, c.target)
+                for row, c in zip(cells, choices, strict=True)
+                for cell in row
+                if not cell.copied and not surely_longer(cell.text, self.usual_length)
             )
         return [
             split_cells(row, rule, keep_start=bool(prefix))
@@ -379,8 +434,10 @@ class Translator:
         `settings` are those of `translate`; languages that are not named are decided once for the whole document.
         `catalogue` says how a "po" is filled. `progress` is called with the number of texts that are done and of all.
         """
-        from heedful.decoding.document_translation import document_languages, translate_texts
+        from heedful.decoding.document_translation import document_languages, too_long, translate_texts
         from heedful.text.documents import translate_document
+
+        left: list[str] = []
 
         def translate(texts: Sequence[MarkedText]) -> tuple[list[MarkedText], str | None]:
             choice = document_languages(
@@ -389,9 +446,13 @@ class Translator:
                 source_language=source_language,
                 target_language=target_language,
             )
-            return translate_texts(self.translate, texts, choice, progress=progress, **settings), choice.target
+            found = translate_texts(self.translate, texts, choice, progress=progress, left=left, **settings)
+            return found, choice.target
 
-        return translate_document(document, format, translate, catalogue=catalogue)
+        made = translate_document(document, format, translate, catalogue=catalogue)
+        if left:
+            warnings.warn(too_long(left), stacklevel=2)
+        return made
 
     def _choose(
         self,
@@ -460,14 +521,13 @@ class Translator:
         prefix: tuple[int, ...],
         number: int,
         config: DecodingConfig,
-    ) -> Job:
+    ) -> Job | None:
+        """None for a text that the model cannot take."""
+        if surely_longer(text, self.max_length):
+            return None
         source = spelling.ids(text, target_language)
         if len(source) > self.max_length:
-            raise TextError(
-                number,
-                f"has a line of {len(source)} tokens, and the model takes {self.max_length}; "
-                f"let it be split with decoding.split=long.",
-            )
+            return None
         limit = self._max_length(len(source) - 1 - self._num_tags, config)
         if len(prefix) > limit:
             raise TextError(

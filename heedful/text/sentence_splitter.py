@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 _CLOSING = "\"'»«“”’‘›‹)\\]}"  # in some language each of these quotation marks closes
 _WIDE_CLOSING = "\"'”’)\\]}」』】〉》）］｝"
@@ -93,37 +94,36 @@ LAST_LEVEL = 3
 
 def _cut(text: str, fits: Callable[[str], bool], *, level: int) -> list[str]:
     """Cut one sentence that does not fit, at the gentlest level that helps, and fill the pieces up again."""
-    parts = _parts(text, level)
-    if len(parts) == 1:
-        return parts if level == LAST_LEVEL else _cut(text, fits, level=level + 1)
+    cuts = _cuts(text, level)
+    if len(cuts) == 2:
+        return [text] if level == LAST_LEVEL else _cut(text, fits, level=level + 1)
     result: list[str] = []
     position = 0
-    while position < len(parts):
-        count = _largest_fitting(parts, position, fits)
-        if count == 0:
-            result.extend([parts[position]] if level == LAST_LEVEL else _cut(parts[position], fits, level=level + 1))
-            count = 1
-        else:
-            result.append("".join(parts[position : position + count]))
-        position += count
+    while position < len(cuts) - 1:
+        count = _largest_fitting(text, cuts, position, fits)
+        piece = text[cuts[position] : cuts[position + max(count, 1)]]
+        result.extend([piece] if count or level == LAST_LEVEL else _cut(piece, fits, level=level + 1))
+        position += max(count, 1)
     return result
 
 
-def _parts(text: str, level: int) -> list[str]:
-    if level >= 2:
-        return _clusters(text) if level == 2 else list(text)
-    ends = [match.end() for match in (_CLAUSE, _SPACE)[level].finditer(text)]
-    cuts = [0, *(end for end in ends if 0 < end < len(text)), len(text)]
-    return [text[a:b] for a, b in pairwise(cuts)]
+def _cuts(text: str, level: int) -> Sequence[int]:
+    """Where a text may be cut, its two ends included: numbers of four bytes, since a text can be long."""
+    if level == LAST_LEVEL:
+        return range(len(text) + 1)
+    if level == 2:
+        return array("I", chain(_cluster_starts(text), [len(text)]))
+    ends = (match.end() for match in (_CLAUSE, _SPACE)[level].finditer(text))
+    return array("I", chain([0], (end for end in ends if 0 < end < len(text)), [len(text)]))
 
 
-def _largest_fitting(parts: list[str], position: int, fits: Callable[[str], bool]) -> int:
+def _largest_fitting(text: str, cuts: Sequence[int], position: int, fits: Callable[[str], bool]) -> int:
     """How many parts from `position` fit together: doubled while it goes, then halved, so that few are tried."""
 
     def together(count: int) -> bool:
-        return fits("".join(parts[position : position + count]))
+        return fits(text[cuts[position] : cuts[position + count]])
 
-    available = len(parts) - position
+    available = len(cuts) - 1 - position
     if not together(1):
         return 0
     low, high = 1, 2
@@ -136,17 +136,16 @@ def _largest_fitting(parts: list[str], position: int, fits: Callable[[str], bool
     return low
 
 
-def _clusters(text: str) -> list[str]:
-    """Characters, each with what belongs to it: combining marks, joiners, variants, skin tones, flags' halves."""
-    clusters: list[str] = []
-    for character in text:
-        if clusters and (
-            _continues(character) or clusters[-1][-1] == "\u200d" or _second_half(clusters[-1], character)
+def _cluster_starts(text: str) -> Iterator[int]:
+    """Where characters begin, each with its combining marks, joiners, variants, skin tone or second half of a flag."""
+    start = 0
+    for place, character in enumerate(text):
+        if place and (
+            _continues(character) or text[place - 1] == "\u200d" or _second_half(text[start:place], character)
         ):
-            clusters[-1] += character
-        else:
-            clusters.append(character)
-    return clusters
+            continue
+        start = place
+        yield start
 
 
 def _continues(character: str) -> bool:

@@ -254,11 +254,11 @@ def test_a_disk_that_is_full_loses_nothing(inside: Inside, model: Path, text: Pa
 
 
 def test_an_error_about_a_text_names_its_line(inside: Inside, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("1 2\n" * 9 + "1 2 3 " * 900 + "\n1\n")
-    flags = ["-i", "in", "-o", "out", "--chunk-lines", 4, "--split", "never"]
-    message = inside("translate", "-m", model, *flags).refused("in:10 has a line", "8 lines before", "out.partial")
+    (tmp_path / "in").write_text("1 2 3 4\n" * 9 + "1\n1 2 3\n")
+    flags = ["-i", "in", "-o", "out", "--chunk-lines", 4, "--prefix", "1 2 3", "--decoding.max_extra_length=1"]
+    message = inside("translate", "-m", model, *flags).refused("in:10 has a target", "8 lines before", "out.partial")
     assert "once that line is changed, the same command goes on" in message
-    (tmp_path / "in").write_text("1 2\n" * 9 + "1 2 3\n1\n")
+    (tmp_path / "in").write_text("1 2 3 4\n" * 9 + "1 2 3\n1 2 3\n")
     assert inside("translate", "-m", model, *flags).code == 0
     assert (tmp_path / "out").read_text().count("\n") == 11
 
@@ -266,10 +266,28 @@ def test_an_error_about_a_text_names_its_line(inside: Inside, model: Path, tmp_p
 def test_an_error_in_the_first_portion_leaves_nothing_to_go_on_with(
     inside: Inside, model: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "in").write_text("1 2\n" + "1 2 3 " * 900 + "\n")
-    flags = ["translate", "-m", model, "-i", "in", "-o", "out"]
-    assert "kept" not in inside(*flags, "--split", "never").refused("in:2 has a line", "split=long")
-    assert inside(*flags, "--split", "long").code == 0  # nothing stands in the way of what the message advises
+    (tmp_path / "in").write_text("1 2 3 4\n1\n")
+    flags = ["translate", "-m", model, "-i", "in", "-o", "out", "--prefix", "1 2 3"]
+    assert "kept" not in inside(*flags, "--decoding.max_extra_length=1").refused("in:2 has a target", "raise decoding.")
+    assert inside(*flags).code == 0  # nothing is in the way of what the message advises
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_line_that_the_model_cannot_take_is_reported_and_leaves_the_others_alone(
+    inside: Inside, model: Path, tmp_path: Path, workers: int, engine: str
+) -> None:
+    """Of a whole file, with one worker and two, and of a pipe."""
+    long = "1 2 3 " * 900
+    (tmp_path / "in").write_text(f"1 2 3\n{long}\n4 5\n")
+    (tmp_path / "short").write_text("1 2 3\n\n4 5\n")
+    flags = ["translate", "-m", model, "--split", "never", "--engine", engine]
+    files = ["-i", "in", "-o", "out", "--workers", workers, "--chunk-lines", 2] if workers else ["-i", "in"]
+    ended = inside(*flags, *files)
+    assert ended.code == 0 and "1 line (2): the model cannot take" in ended.error and "split=long" in ended.error
+    found = (tmp_path / "out").read_text() if workers else ended.out
+    first, _, last = inside(*flags, "-i", "short").out.splitlines()
+    assert found.splitlines() == [first, long.strip(), last]
 
 
 def test_progress_is_lines_a_second_and_the_time_left(

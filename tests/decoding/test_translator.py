@@ -15,6 +15,7 @@ from table_models import CopyModel, TableModel
 from heedful.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.batching import make_batches
 from heedful.decoding.tokenizer_cache import Spelling
+from heedful.decoding.translation import TOO_LONG
 from heedful.decoding.translator import Translator, best_combinations
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer
@@ -129,7 +130,7 @@ def test_long_texts_come_back_whole(copier, text, split):
     assert translation.sentences > 1 or longest <= 2 * copier.usual_length
 
 
-def test_a_text_longer_than_the_model_takes_is_split_or_refused_never_cut(tokenizer):
+def test_a_text_longer_than_the_model_takes_is_split_or_left_untranslated_never_cut(tokenizer):
     class Short(CopyModel):
         max_length = 30
 
@@ -138,8 +139,10 @@ def test_a_text_longer_than_the_model_takes_is_split_or_refused_never_cut(tokeni
     (translation,) = translator.translate([text], beam_size=2)
     assert translation.text == text
     assert translation.sentences > 10
-    with pytest.raises(DecodingError, match=r"text 2 has a line of \d+ tokens.*takes 30.*split=long"):
-        translator.translate(["a", text], split="never")
+    before, left, after = translator.translate(["a", f"the\n{text}\na", "cat"], split="never", align=True)
+    assert (before.text, left.text, after.text) == ("a", f"the\n{text}\na", "cat")
+    assert left.warnings == [TOO_LONG] and not before.warnings and not after.warnings
+    assert left.sentences == 2 and len(left.alignment) == len(left.tokens) > 0
 
 
 def test_a_bare_string_and_other_wrong_requests_are_refused(copier):

@@ -18,6 +18,8 @@ from heedful.text.compression import decompressed
 from heedful.text.corpus import MOST_BYTES_TO_TRANSLATE
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MOST_BYTES_AT_ONCE = 2 * MOST_BYTES_TO_TRANSLATE
+"""Of the lines of a portion; a compressed file could fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def _take(
     read: Callable[[int], bytes], count: int, path: str, first_line: int
 ) -> tuple[list[bytes], CorpusError | None]:
     lines: list[bytes] = []
+    size = 0
     try:
         while len(lines) < count and (line := read(MOST_BYTES_TO_TRANSLATE)):
             if len(line) == MOST_BYTES_TO_TRANSLATE:
@@ -110,6 +113,11 @@ def _take(
                 longest = f"{MOST_BYTES_TO_TRANSLATE:,}"
                 return lines, CorpusError(f"{place}: this line has {longest} bytes or more; break it into lines.")
             lines.append(line)
+            size += len(line)
+            if size > MOST_BYTES_AT_ONCE:
+                place = f"{path}:{first_line + len(lines) - 1}"
+                problem = f"{len(lines)} lines up to this one have more than {MOST_BYTES_AT_ONCE:,} bytes together"
+                return lines[:-1], CorpusError(f"{place}: {problem}; translate fewer at once, with --chunk-lines.")
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         damage = f"{path}: cannot be read: {error}. The file is damaged, cut off or not readable."
         return lines, CorpusError(damage)
