@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> tuple[dict[str, dict[str, Any]], dict[
     from heedful.console import Console
 
     console, jobs = Console(), []
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")])
     for name, order in orders(arguments).items():
         directory = arguments.output / name
         directory.mkdir(parents=True, exist_ok=True)

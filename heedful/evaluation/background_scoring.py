@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,12 +15,11 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
-import heedful.errors
 from heedful.cpu_count import usable_cores
 from heedful.evaluation.score import USUAL_METRICS, Score, score
+from heedful.process_pool import start_module
 
 SMALL = 500
 """With fewer sentences starting processes costs more than it saves."""
@@ -78,19 +76,10 @@ def _begin(arguments: dict[str, Any]) -> Future[bytes | None]:
 
 
 def _start(arguments: dict[str, Any]) -> subprocess.Popen[bytes]:
-    package = Path(heedful.errors.__file__).parent.parent
-    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-P", "-m", "heedful.evaluation.background_scoring"]
     with tempfile.TemporaryFile() as file:  # a pipe would keep this process waiting until the other reads
         file.write(json.dumps(arguments).encode())
         file.seek(0)
-        return subprocess.Popen(
-            command,
-            stdin=file,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        return start_module("heedful.evaluation.background_scoring", stdin=file, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from heedful.process_pool import start_module
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -88,15 +89,15 @@ class Sweep:
 
     def _start(self, job: Job) -> None:
         threads = str(threads_each(self.at_once, os.environ.get("OMP_NUM_THREADS", "")))
-        environment = {**os.environ, "OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
-        command = [sys.executable, "-m", job.module, str(job.directory)]
+        environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
         with job.log.open("ab") as log:  # a session of its own: Ctrl-C reaches it through us, once
-            process = subprocess.Popen(
-                command,
+            process = start_module(
+                job.module,
+                str(job.directory),
+                environment=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
                 start_new_session=True,
             )
         self._running[process] = (job, time.monotonic())

@@ -1,7 +1,7 @@
-"""Work on chunks of lines in several processes, with results in the order of the chunks, whatever their number.
+"""Work on chunks of lines in several processes, with results in the order of the chunks.
 
-Each process runs `python -m heedful.text.chunk_workers`, reads chunks from a pipe and writes arrays to another. Nothing
-is imported from the calling program, and nothing is pickled. The task is a `Work`, sent as JSON.
+Each process runs `python -m heedful.text.chunk_workers`. It receives a `Work` as JSON and chunks of lines, and answers
+with arrays.
 """
 
 from __future__ import annotations
@@ -9,26 +9,18 @@ from __future__ import annotations
 import gc
 import json
 import os
-import queue
-import signal
 import struct
-import subprocess
-import sys
-import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-import heedful.errors
 from heedful.config import CorpusConfig
-from heedful.errors import CorpusError, HeedfulError
+from heedful.errors import CorpusError
+from heedful.process_pool import ProcessPool, WorkerDiedError, WorkerProcess, serve
 from heedful.text.line_chunks import Arrays, Chunk
 
 Tag = TypeVar("Tag")
@@ -57,20 +49,15 @@ def num_workers(wanted: int | None, num_bytes: int) -> int:
 
 
 class Workers:
-    """So many processes, started as they are needed and ended with the `with` block; one is this process itself."""
+    """Worker processes, started as they are needed and ended with the `with` block; a single one is this process."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self._stack = ExitStack()
-        self._idle: queue.LifoQueue[_Process] = queue.LifoQueue()  # what has started is asked before what has not
 
     def __enter__(self) -> Workers:
         if self.number > 1:
-            self._threads = self._stack.enter_context(
-                ThreadPoolExecutor(self.number, thread_name_prefix="worker"),
-            )
-            for _ in range(self.number):  # these end before the threads do, which then wait for nothing
-                self._idle.put(self._stack.enter_context(_Process()))
+            self._pool = self._stack.enter_context(ProcessPool([_ChunkWorker() for _ in range(self.number)]))
         return self
 
     def __exit__(
@@ -79,115 +66,36 @@ class Workers:
         self._stack.__exit__(kind, error, trace)
 
     def in_order(self, work: Work, chunks: Iterable[tuple[Tag, Chunk]]) -> Iterator[tuple[Tag, Arrays]]:
-        """What `work` makes of each chunk, beside what came with the chunk."""
+        """The result of `work` for each chunk, with the tag that came with the chunk."""
         if self.number == 1:
-            for tag, chunk in chunks:
-                yield tag, work(chunk)
-            return
-        waiting: deque[tuple[Tag, Future[Arrays]]] = deque()
-        try:
-            for tag, chunk in chunks:
-                waiting.append((tag, self._threads.submit(self._ask, work, chunk)))
-                if len(waiting) >= 2 * self.number:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
-            while waiting:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        finally:
-            for _, future in waiting:
-                future.cancel()
+            return ((tag, work(chunk)) for tag, chunk in chunks)
 
-    def _ask(self, work: Work, chunk: Chunk) -> Arrays:
-        process = self._idle.get()
-        try:
-            return process.ask(work, chunk)
-        finally:
-            self._idle.put(process)
+        def run(worker: _ChunkWorker, item: tuple[Tag, Chunk]) -> tuple[Tag, Arrays]:
+            tag, chunk = item
+            return tag, worker.run(work, chunk)
+
+        return self._pool.map_in_order(run, chunks)
 
 
-class _Process:
-    """One process, from the first time it is asked."""
+class _ChunkWorker(WorkerProcess):
+    """One worker process; it keeps the work it was sent last."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__("heedful.text.chunk_workers", {"OMP_NUM_THREADS": "1"})
         self._work: Work | None = None
-        self._ended = False
-        self._lock = threading.Lock()
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        with self._lock:  # a thread may get here when the others have ended already, after an error
-            if self._ended:
-                raise CorpusError("the worker processes have ended.")
-            self._process = self._process or start_module("heedful.text.chunk_workers", {"OMP_NUM_THREADS": "1"})
-            return self._process
-
-    def ask(self, work: Work, chunk: Chunk) -> Arrays:
-        """Have one chunk worked on."""
-        process = self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def run(self, work: Work, chunk: Chunk) -> Arrays:
+        if self._work is not work:
+            self.post([json.dumps({"name": work.name, "fields": asdict(work)}).encode()])  # type: ignore[call-overload]
+            self._work = work
         try:
-            if self._work is not work:
-                described = {"name": work.name, "fields": asdict(work)}  # type: ignore[call-overload]
-                send(process.stdin, [json.dumps(described).encode()])
-                self._work = work
-            send(process.stdin, [struct.pack("<q", chunk.first_number), *map(b"\n".join, chunk.files)])
-            answer = receive(process.stdout)
-        except OSError:
-            answer = []
-        if not answer:
+            dtypes, *arrays = self.request([struct.pack("<q", chunk.first_number), *map(b"\n".join, chunk.files)])
+        except WorkerDiedError as error:
             raise CorpusError(
-                f"a worker process ended early (exit code {process.wait()}): its message stands above; if there "
+                f"a worker process ended early (exit code {error.exit_code}): its message is above; if there "
                 f"is none, memory may be short. Use fewer with data.num_workers."
-            )
-        said = json.loads(answer[0])
-        if "error" in said:
-            raise getattr(heedful.errors, said["error"])(said["message"])
-        return [np.frombuffer(part, dtype=dtype) for part, dtype in zip(answer[1:], said["dtypes"], strict=True)]
-
-    def __enter__(self) -> _Process:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._lock:
-            self._ended, process = True, self._process
-        if process is None:
-            return
-        process.kill()  # it has nothing that could be lost
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
-
-
-def start_module(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A process that runs a module of this package and is spoken to through pipes; `environment` is laid over ours."""
-    package = Path(heedful.errors.__file__).parent.parent
-    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-    laid_over = {**os.environ, "PYTHONPATH": path, **environment}
-    command = [sys.executable, "-P", "-m", module]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=laid_over)
-
-
-def send(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
-    """Write a message, which has one part or more."""
-    pipe.write(struct.pack(f"<q{len(parts)}q", len(parts), *map(len, parts)))
-    for part in parts:
-        pipe.write(part)
-    pipe.flush()
-
-
-def receive(pipe: IO[bytes]) -> list[bytes]:
-    """The parts of a message, or none at the end of the pipe (also one in the midst of a message)."""
-    start = pipe.read(8)
-    count = struct.unpack("<q", start)[0] if len(start) == 8 else 0
-    head = pipe.read(8 * count)
-    sizes = struct.unpack(f"<{count}q", head) if len(head) == 8 * count else ()
-    parts = [pipe.read(size) for size in sizes]
-    return parts if [len(part) for part in parts] == list(sizes) else []
+            ) from None
+        return [np.frombuffer(part, dtype=dtype) for part, dtype in zip(arrays, json.loads(dtypes), strict=True)]
 
 
 def _work(described: dict[str, Any]) -> Work:
@@ -203,28 +111,22 @@ def _work(described: dict[str, Any]) -> Work:
 
 
 def main() -> None:
-    """Be one of the processes: a message of one part is the work from now on, one of more parts a chunk."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the one that started this ends it
-    requests, results = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # what anything prints must not get between the arrays
+    """Run a worker: a message of one part is the work from now on, a message of several parts a chunk."""
     gc.disable()  # chunks make no cycles, only very many small lists, which would be looked through again and again
-    while message := receive(requests):
+    work: Work | None = None
+
+    def answer(message: list[bytes]) -> list[bytes] | None:
+        nonlocal work
         if len(message) == 1:
             work = _work(json.loads(message[0]))
-            continue
+            return None
+        assert work is not None
         (first_number,) = struct.unpack("<q", message[0])
-        chunk = Chunk(first_number, tuple(part.split(b"\n") for part in message[1:]))
-        try:
-            arrays = work(chunk)
-        except HeedfulError as error:
-            send(results, [json.dumps({"error": type(error).__name__, "message": str(error)}).encode()])
-            continue
-        dtypes = json.dumps({"dtypes": [array.dtype.str for array in arrays]}).encode()
-        send(results, [dtypes, *(array.tobytes() for array in arrays)])
+        arrays = work(Chunk(first_number, tuple(part.split(b"\n") for part in message[1:])))
+        return [json.dumps([array.dtype.str for array in arrays]).encode(), *(array.tobytes() for array in arrays)]
+
+    serve(answer)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BrokenPipeError:  # who started this is gone
-        os._exit(1)
+    main()

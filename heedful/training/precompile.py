@@ -8,23 +8,19 @@ it. The run itself is not touched: neither its random numbers nor its device, wh
 from __future__ import annotations
 
 import json
-import os
 import queue
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import heedful.errors
 from heedful.config import Config, TrainingConfig
 from heedful.config_loading import settle, to_mapping
+from heedful.process_pool import kill, read_messages, start_module
 from heedful.training.compile_cache import is_compiled
 
 WORTHWHILE_BYTES = 32 << 20
@@ -97,15 +93,7 @@ class Compiler:
         self._start()
 
     def _start(self) -> None:
-        package = Path(heedful.errors.__file__).parent.parent
-        path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "heedful.training.precompile"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        self.process = start_module("heedful.training.precompile", stderr=subprocess.DEVNULL)
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=_listen, args=(self.process.stdout, self._answers), daemon=True).start()
         self.is_done = False
@@ -137,11 +125,7 @@ class Compiler:
     def end(self) -> None:
         """End the process; it has nothing that could be lost."""
         self.job = None
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            with suppress(OSError, ValueError):
-                pipe.close()  # type: ignore[union-attr]
+        kill(self.process)
 
 
 def _listen(pipe: Any, lines: queue.SimpleQueue[bytes]) -> None:
@@ -175,20 +159,10 @@ def rehearse(config: Config, rows: int, width: int) -> None:
 
 def main() -> None:
     """Be the other process: do what is asked on standard input, a line each; end when whoever asks is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the one that started this ends it
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anything prints must not get between the answers
-    jobs: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
-
-    def listen() -> None:
-        for line in sys.stdin.buffer:
-            jobs.put(json.loads(line))
-        os._exit(0)
-
-    threading.Thread(target=listen, daemon=True).start()
+    lines, answers = read_messages(lambda pipe: pipe.readline())
     import_module("heedful.training.step")
     while True:
-        job = jobs.get()
+        job: Mapping[str, Any] = json.loads(lines.get())
         rehearse(settle(job["config"], "base"), job["rows"], job["width"])
         answers.write(DONE)
         answers.flush()

@@ -88,7 +88,7 @@ def test_an_error_over_there_names_the_line(tmp_path: Path) -> None:
 def test_a_process_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = tsv(tmp_path, LINES)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(CorpusError, match=r"ended early \(exit code 1\).*data\.workers"):
+    with pytest.raises(CorpusError, match=r"ended early \(exit code 1\).*data\.num_workers"):
         in_order(judging(corpus), numbered(corpus, 20), 2)
 
 

@@ -1,31 +1,25 @@
 """Processes that translate portions, each on a place of its own, with results in the order of the portions.
 
-They are plain programs, `python -m heedful.decoding.files.pool`, that get texts through a pipe and give lines back
-through another; what they do is a `Task`, which travels as JSON. One that is alone is this process itself.
+Each process runs `python -m heedful.decoding.files.pool`. It receives a `Task` as JSON and then texts, and answers with
+lines. A single worker is this process itself.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import queue
 import signal
-import sys
-import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import IO, Any
 
-import heedful.errors
 from heedful.decoding.files.devices import Place
 from heedful.decoding.files.job import Task, remarks_of, with_line_ends
 from heedful.decoding.files.line_chunks import Portion
-from heedful.errors import CorpusError, DecodingError, HeedfulError, TextError
-from heedful.text.chunk_workers import receive, send, start_module
+from heedful.decoding.translation import Translation
+from heedful.errors import CorpusError, DecodingError, TextError
+from heedful.process_pool import ProcessPool, WorkerDiedError, WorkerProcess, serve
 
 
 @dataclass(frozen=True)
@@ -42,17 +36,22 @@ class Translated:
 
 
 class Workers:
-    """A worker for each place, started when there is a portion for it; they end with the `with` block."""
+    """A worker process for each place, started when there is a portion for it; a single one is this process."""
 
     def __init__(self, task: Task, places: Sequence[Place], input_file: str) -> None:
-        self.task, self.places, self.input_file = task, places, input_file
+        self.task = task
+        self.places = places
+        self.input_file = input_file
         self._stack = ExitStack()
-        self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
-        self._num_started = 0
 
     def __enter__(self) -> Workers:
-        if len(self.places) > 1:
-            self._threads = self._stack.enter_context(ThreadPoolExecutor(len(self.places), "worker"))
+        count = len(self.places)
+        if count > 1:
+            workers = [
+                _TranslationWorker(f"worker {number} of {count} ({place})", self.task, place)
+                for number, place in enumerate(self.places, 1)
+            ]
+            self._pool = self._stack.enter_context(ProcessPool(workers))
         return self
 
     def __exit__(
@@ -62,28 +61,7 @@ class Workers:
 
     def in_order(self, portions: Iterable[Portion]) -> Iterator[Translated]:
         """The portions, translated; a few are read ahead, never all."""
-        if len(self.places) == 1:
-            yield from self._alone(portions)
-            return
-        waiting: deque[Future[Translated]] = deque()
-        try:
-            for portion in portions:
-                if self._num_started < len(self.places):
-                    self._start_another()
-                waiting.append(self._threads.submit(self._ask, portion))
-                if len(waiting) >= 2 * len(self.places):
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-    def _start_another(self) -> None:
-        place, self._num_started = self.places[self._num_started], self._num_started + 1
-        name = f"worker {self._num_started} of {len(self.places)} ({place})"
-        # on the stack it stands above the threads: it ends before those that wait for it
-        self._idle.put(self._stack.enter_context(_Process(name, self.task, place)))
+        return self._alone(portions) if len(self.places) == 1 else self._pool.map_in_order(self._translate, portions)
 
     def _alone(self, portions: Iterable[Portion]) -> Iterator[Translated]:
         translate = None
@@ -98,15 +76,11 @@ class Workers:
     def _finished(self, portion: Portion, lines: bytes) -> bytes:
         return lines if self.task.as_json else with_line_ends(lines, portion.lines)
 
-    def _ask(self, portion: Portion) -> Translated:
+    def _translate(self, worker: _TranslationWorker, portion: Portion) -> Translated:
         texts, trouble = portion.texts(self.input_file)
-        process = self._idle.get()
-        try:
-            with _placing(portion, self.input_file):
-                lines, remarks = process.ask(texts)
-                return Translated(portion, self._finished(portion, lines), trouble, remarks)
-        finally:
-            self._idle.put(process)
+        with _placing(portion, self.input_file):
+            lines, remarks = worker.translate(texts)
+        return Translated(portion, self._finished(portion, lines), trouble, remarks)
 
 
 @contextmanager
@@ -118,47 +92,27 @@ def _placing(portion: Portion, input_file: str) -> Iterator[None]:
         raise error.at(f"{input_file}:{portion.first_line + error.number - 1}") from None
 
 
-class _Process:
-    """One worker that is a process."""
+class _TranslationWorker(WorkerProcess):
+    """One worker process."""
 
     def __init__(self, name: str, task: Task, place: Place) -> None:
         environment = {"OMP_NUM_THREADS": str(place.num_threads)} if place.num_threads else {}
         if place.visible_gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = place.visible_gpu
+        super().__init__("heedful.decoding.files.pool", environment)
         self.name = name
-        self._process = start_module("heedful.decoding.files.pool", environment)
-        self._first: list[bytes] | None = [json.dumps({"task": asdict(task), "place": asdict(place)}).encode()]
+        self._setup: bytes | None = json.dumps({"task": asdict(task), "place": asdict(place)}).encode()
 
-    def ask(self, texts: Sequence[str]) -> tuple[bytes, list[tuple[int, str]]]:
-        """Have texts translated; also told is what is odd about some."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+    def translate(self, texts: Sequence[str]) -> tuple[bytes, list[tuple[int, str]]]:
+        """The translated lines, and remarks on some of them."""
+        if self._setup is not None:
+            self.post([self._setup])
+            self._setup = None
         try:
-            if self._first:
-                send(self._process.stdin, self._first)
-                self._first = None
-            send(self._process.stdin, [json.dumps(texts).encode()])
-            answer = receive(self._process.stdout)
-        except OSError:
-            answer = []
-        if not answer:
-            raise DecodingError(f"{self.name} {_end_of(self._process.wait())}")
-        said: dict[str, Any] = json.loads(answer[0])
-        if "error" in said:
-            raise getattr(heedful.errors, said["error"])(*said["arguments"])
-        return answer[1], [(place, remark) for place, remark in said["remarks"]]
-
-    def __enter__(self) -> _Process:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()  # it has nothing that could be lost
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
+            lines, remarks = self.request([json.dumps(texts).encode()])
+        except WorkerDiedError as error:
+            raise DecodingError(f"{self.name} {_end_of(error.exit_code)}") from None
+        return lines, [(number, remark) for number, remark in json.loads(remarks)]
 
 
 def _end_of(code: int) -> str:
@@ -170,44 +124,32 @@ def _end_of(code: int) -> str:
 
 
 def main() -> None:
-    """Be a worker: the first message is what to do and where, each after it texts."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the one that started this ends it
-    results = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what any library prints must not get between the lines
-    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, requests), daemon=True).start()
-    described = json.loads(requests.get())
-    task, place = Task(**described["task"]), Place(**described["place"])
-    if place.cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, place.cores)
-    translate = None
-    while True:
-        texts = json.loads(requests.get())
+    """Run a worker: the first message is the task and the place, each later one holds texts."""
+    task: Task | None = None
+    place = Place("cpu")
+    translate: Callable[[Sequence[str]], list[Translation]] | None = None
+
+    def answer(message: list[bytes]) -> list[bytes] | None:
+        nonlocal task, place, translate
+        values = json.loads(message[0])
+        if task is None:
+            task = Task(**values["task"])
+            place = Place(**values["place"])
+            if place.cores and hasattr(os, "sched_setaffinity"):
+                os.sched_setaffinity(0, place.cores)
+            return None
         try:
             translate = translate or task.load(place.device)
-            translations = translate(texts)
-            remarks = json.dumps({"remarks": remarks_of(translations)}).encode()
-            answer = [remarks, task.write(texts, translations)]
-        except HeedfulError as error:
-            answer = [json.dumps({"error": type(error).__name__, "arguments": error.args}).encode()]
+            translations = translate(values)
+            return [task.write(values, translations), json.dumps(remarks_of(translations)).encode()]
         except RuntimeError as error:
             if type(error).__name__ != "OutOfMemoryError":
                 raise
             advice = "use a smaller decoding.tokens_per_batch, which may change between runs, or fewer --workers"
-            message = f"{place} has not enough memory; {advice}."
-            answer = [json.dumps({"error": "DecodingError", "arguments": [message]}).encode()]
-        send(results, answer)
+            raise DecodingError(f"{place} has not enough memory; {advice}.") from None
 
-
-def _listen(pipe: IO[bytes], requests: queue.SimpleQueue[bytes]) -> None:
-    """Take in messages; when there can be no more, end at once: who started this is gone and wants no result."""
-    while message := receive(pipe):
-        requests.put(message[0])
-    os._exit(1)
+    serve(answer)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BrokenPipeError:  # who started this is gone
-        os._exit(1)
+    main()
