@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from heedful.text.corpus import open_file, read_lines
+from heedful.text.text_files import open_file, read_lines
 
 
 class TestSet(NamedTuple):

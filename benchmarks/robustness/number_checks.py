@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from heedful.decoding.translator import Translator
 from heedful.paper.markdown import markdown_table
-from heedful.text.number_check import differ
-from heedful.text.repetition_check import is_loop
+from heedful.text.translation_checks import is_repetition_loop, numbers_differ
 
 PAIRS = (
     ("newstest/flores200-devtest", "en", "de"), ("newstest/flores200-devtest", "en", "zh"),
@@ -52,11 +51,11 @@ def references(folder: Path, name: str, source: str, target: str) -> list[str]:
     drawn, pair = random.Random(1), (source, target)
     lines = list(zip(read(folder, name, source), read(folder, name, target), strict=True))
     began = time.perf_counter()
-    flagged = [differ(*line, languages=pair) for line in lines]
+    flagged = [numbers_differ(*line, languages=pair) for line in lines]
     each = (time.perf_counter() - began) / len(lines)
     correct = [line for line, is_flagged in zip(lines, flagged, strict=True) if not is_flagged]
     changed = [(text, other) for text, translation in correct if (other := with_another_digit(translation, drawn))]
-    found = sum(differ(*line, languages=pair) for line in changed)
+    found = sum(numbers_differ(*line, languages=pair) for line in changed)
     return [
         f"{name} {source}-{target}", f"{len(lines):,}", f"{sum(flagged) / len(lines):.2%}", f"{len(changed):,}",
         f"{found / max(1, len(changed)):.1%}", f"{each * 1e6:.0f}",
@@ -70,7 +69,7 @@ def translations(translator: Translator, folder: Path, source: str, target: str)
     languages: dict[str, Any] = {"source_language": source, "target_language": target}
     before, after = (translator.translate(texts, **languages, checks=checks) for checks in (False, True))
     flagged = [
-        differ(text, one.text, languages=(source, target)) or is_loop(text, one.text)
+        numbers_differ(text, one.text, languages=(source, target)) or is_repetition_loop(text, one.text)
         for text, one in zip(texts, before, strict=True)
     ]
     left = sum(bool(one.warnings) for one in after)

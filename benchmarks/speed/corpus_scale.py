@@ -33,7 +33,7 @@ import sentencepiece
 from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
 from heedful.data.prepare import prepare
 from heedful.data.store import PairStore, StoreWriter
-from heedful.text.corpus import read_lines
+from heedful.text.text_files import read_lines
 
 if TYPE_CHECKING:
     from heedful.data.batch_stream import BatchStream

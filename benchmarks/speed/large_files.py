@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import cycle, islice
 from pathlib import Path
 
-from heedful.text.corpus import read_lines
+from heedful.text.text_files import read_lines
 
 
 def make_text(given: str, num_lines: int, folder: Path) -> Path:

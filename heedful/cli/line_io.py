@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.compression import compressing
-from heedful.text.corpus import MOST_BYTES_TO_TRANSLATE, open_file, read_lines
+from heedful.text.text_files import MAX_TRANSLATED_LINE_BYTES, compressing, open_file, read_lines
 
 BLOCK = 1 << 17  # bytes that are asked for at once; a slow pipe gives fewer, and its lines are translated at once
 STANDARD_INPUT = "standard input"
@@ -60,9 +59,10 @@ def _portions(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
         rest.append(first)
         size = len(others[-1]) if others else size + len(first)
         number += len(others)
-        if size > MOST_BYTES_TO_TRANSLATE:
+        if size > MAX_TRANSLATED_LINE_BYTES:
             raise CorpusError(
-                f"{name}:{number + 1}: this line has more than {MOST_BYTES_TO_TRANSLATE:,} bytes; break it into lines."
+                f"{name}:{number + 1}: this line has more than {MAX_TRANSLATED_LINE_BYTES:,} bytes; "
+                f"break it into lines."
             )
         if others:
             yield [b"".join(rest), *others[:-1]]

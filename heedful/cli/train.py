@@ -80,7 +80,8 @@ def resolve(request: Mapping[str, Any]) -> Config:
 
 def _count_pairs(config: Config) -> int:
     """Lines of the training corpora, or pairs of a prepared directory."""
-    from heedful.text.corpus import corpus_files, read_lines
+    from heedful.text.corpus import corpus_files
+    from heedful.text.text_files import read_lines
 
     if config.data.prepared is not None:
         from heedful.data.prepare import Prepared

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from heedful.cli.language_prompt import Asking, ask, say
 from heedful.cli.line_io import STANDARD_INPUT, destination
 from heedful.errors import ConfigError, CorpusError, DecodingError, DocumentError
-from heedful.text.corpus import open_file
 from heedful.text.documents import format_of, translate_document
+from heedful.text.text_files import open_file
 
 if TYPE_CHECKING:
     from heedful.cli.translate_file import WholeFile

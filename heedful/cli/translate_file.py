@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.cli.language_prompt import Asking, Remarks
 from heedful.cli.line_io import chunks_of, naming, refuse_no_place, refuse_same_file
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.compression import is_compressed
+from heedful.text.text_files import is_compressed
 
 if TYPE_CHECKING:
     from heedful.decoding.files.job import Task

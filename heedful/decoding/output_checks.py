@@ -21,12 +21,10 @@ from heedful.decoding.tokenizer_cache import Spelling
 from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATED
 from heedful.errors import ConfigError
 from heedful.search_types import Hypothesis
-from heedful.text.corpus_language_checks import FREQUENT_WORDS, SCRIPTS_OF
-from heedful.text.language_id import plain_code
+from heedful.text.language_id import FREQUENT_WORDS, SCRIPTS_OF, plain_code
 from heedful.text.language_routing import Choice
-from heedful.text.number_check import ascii_digit, differ
-from heedful.text.repetition_check import is_loop
 from heedful.text.tokenizer import Tokenizer
+from heedful.text.translation_checks import ascii_digit, is_repetition_loop, numbers_differ
 
 BEAM_SIZE = 8
 NO_REPEAT_NGRAM = 3
@@ -55,8 +53,8 @@ def problems_of(job: Job, hypothesis: Hypothesis, text: str, languages: Language
     """What is wrong with a translation, as codes of `heedful.decoding.translation.WARNINGS`."""
     if not is_visible(text):
         return [UNTRANSLATED]
-    found = [NUMBERS_DIFFER] if differ(job.text, text, languages=languages) else []
-    if PERIODIC.search("".join(map(chr, hypothesis.tokens))) and is_loop(job.text, text):
+    found = [NUMBERS_DIFFER] if numbers_differ(job.text, text, languages=languages) else []
+    if PERIODIC.search("".join(map(chr, hypothesis.tokens))) and is_repetition_loop(job.text, text):
         found.append(REPETITION)
     return found
 

@@ -101,10 +101,10 @@ class _ChunkWorker(WorkerProcess):
 def _work(described: dict[str, Any]) -> Work:
     """The work that a description tells of."""
     fields = {**described["fields"], "corpus": CorpusConfig(**described["fields"]["corpus"])}
-    if described["name"] == "judging":
-        from heedful.text.line_filters import Judging
+    if described["name"] == "filter":
+        from heedful.text.line_filters import FilterLines
 
-        return Judging(**fields)
+        return FilterLines(**fields)
     from heedful.text.encode_chunks import Encoding
 
     return Encoding(**fields)

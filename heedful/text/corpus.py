@@ -1,37 +1,32 @@
-"""Aligned corpora, read line by line: two plain files, or one TSV, CSV or JSONL file; any may be compressed.
+"""Parallel corpora: two plain text files, or one TSV, CSV or JSONL file, read as sentence pairs line by line.
 
-A line ends at LF and nowhere else (a CR before it goes with it): U+2028, U+0085, vertical tab and form feed stay inside
-their line. A UTF-8 byte order mark at the start of a file is no text. Sentences lose the whitespace around them;
-what is inside stays as it is: no Unicode normalisation, no other change. Only a line break inside a JSON string
-becomes a space, because a sentence is one line everywhere else.
+Whitespace around a sentence is removed; inside, nothing changes and no Unicode normalisation is applied. A line is a
+record in every format: a quoted CSV field may contain separators and doubled quotes, but no line break. Line breaks
+inside a JSON string become spaces.
 """
 
 from __future__ import annotations
 
+import csv
 import json
-import lzma
 import os
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
-from pathlib import Path, PurePath
-from typing import BinaryIO, NamedTuple, cast
+from pathlib import PurePath
+from typing import NamedTuple, cast
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.compression import SUFFIXES, decompressed
-from heedful.text.tabular_corpus import open_table
+from heedful.text.text_files import SUFFIXES, read_lines
 
-_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
-HOMES = ("home", "Users")
-"""Folders that hold one for each user."""
-MOST_BYTES_TO_TRANSLATE = 16_000_000
-"""Of a line; a longer one is no text that a person wrote, and a file without line ends could fill the memory."""
-LONGEST_LINE = 1 << 18
-"""Bytes of a line that are kept in memory. No row of a batch takes as many tokens, so a longer line is never used."""
-EARLY_LOOK = 1000  # a file that is no text is refused after this many lines, not after the last
+HOME_PARENTS = ("home", "Users")
+"""Folders that contain one folder for each user."""
+EARLY_CHECK_LINES = 1000
+"""A file that is mostly not text is refused after this many lines, not after the last."""
+DEFAULT_COLUMNS = ("source", "target")
 
 
 class SentencePair(NamedTuple):
@@ -42,20 +37,20 @@ class SentencePair(NamedTuple):
 
 
 class TrainingPair(NamedTuple):
-    """A pair to learn from (or to validate or test on), the corpus it came from, and the tag it needs."""
+    """A pair for training, validation or test, with its corpus and the tags its source gets."""
 
     source: str
     target: str
     corpus_index: int
-    """Place of its corpus in `data.train` (or `valid`, `test`); held-out pairs keep that of their training corpus."""
+    """Index of its corpus in `data.train` (or `valid`, `test`); held-out pairs keep that of their training corpus."""
     target_language: str | None
-    """Language for the tag before the source; None in a model without tags."""
+    """Language of the tag in front of the source; None in a model without tags."""
     source_tag: str | None = None
     """Tag in front of the source that identifies its corpus; only in training."""
 
 
 class BadLine(NamedTuple):
-    """A line that is not text: it stands in its pair's place, so that the lines after it stay aligned."""
+    """A line that is not text. It takes the place of its pair, so that later lines stay aligned."""
 
     file: str
     number: int
@@ -66,14 +61,17 @@ class BadLine(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """Language codes of a corpus; None where the user gave none."""
+    """Language codes of source and target; None where unknown."""
 
     source: str | None
     target: str | None
 
 
+# ---- corpus descriptions ---------------------------------------------------------------------------------------------
+
+
 def direction(corpus: CorpusConfig, data: DataConfig) -> Direction:
-    """The languages of a corpus: its own codes, else those of the whole data."""
+    """The languages of a corpus: its own codes, or by default those of `data`."""
     return Direction(
         source=corpus.source_language or data.source_language,
         target=corpus.target_language or data.target_language,
@@ -81,14 +79,14 @@ def direction(corpus: CorpusConfig, data: DataConfig) -> Direction:
 
 
 def corpus_files(corpus: CorpusConfig) -> tuple[str, ...]:
-    """The files a corpus is read from: one, or source and target."""
+    """The files of a corpus: one, or source and target."""
     check_corpus(corpus)
     files = (corpus.path,) if corpus.path else (cast(str, corpus.source), cast(str, corpus.target))
-    return tuple(_as_it_lies(path) for path in files)
+    return tuple(_existing_path(path) for path in files)
 
 
-def _as_it_lies(path: str) -> str:
-    """The file of this name, or its compressed form where only that is there: `train.en` may lie as `train.en.xz`."""
+def _existing_path(path: str) -> str:
+    """The path, or that of its compressed form if only that exists: `train.en.xz` for `train.en`."""
     if os.path.exists(path):
         return path
     return next((path + suffix for suffix in SUFFIXES if os.path.exists(path + suffix)), path)
@@ -101,21 +99,21 @@ def corpus_name(corpus: CorpusConfig) -> str:
 
 
 def short_name(path: str, *, num_folders: int = 1) -> str:
-    """The file with the folder it lies in, such as `europarl-en-de/train.en`: many are called `train.en`.
+    """A file name with its folder, such as `europarl-en-de/train.en`, since many files are called `train.en`.
 
-    A user's own folder, and what lies above it, tells of the machine and not of the text: it is never part of a name.
+    Home directories and the folders above them describe the machine, not the text: they are never part of the name.
     """
     *folders, name = path.replace("\\", "/").rstrip("/").split("/")
-    leads_far = bool(folders) and (folders[0] in ("", "~", "..") or folders[0].endswith(":"))
+    is_absolute = bool(folders) and (folders[0] in ("", "~", "..") or folders[0].endswith(":"))
     folders = [folder for folder in folders if folder not in ("", ".", "..", "~") and not folder.endswith(":")]
-    for home in HOMES if leads_far else ():
-        if home in folders:
-            folders = folders[folders.index(home) + 2 :]
+    for parent in HOME_PARENTS if is_absolute else ():
+        if parent in folders:
+            folders = folders[folders.index(parent) + 2 :]
     return "/".join([*folders[max(0, len(folders) - num_folders) :], name])
 
 
 def check_corpus(corpus: CorpusConfig) -> None:
-    """Refuse a corpus description that cannot be meant."""
+    """Raise `ConfigError` for an incomplete or contradictory corpus description."""
     if corpus.path and (corpus.source or corpus.target):
         raise ConfigError(f"corpus {corpus.path}: give either path, or source and target, not both.")
     if not corpus.path and not (corpus.source and corpus.target):
@@ -134,90 +132,60 @@ def check_corpus(corpus: CorpusConfig) -> None:
         _format_of(corpus.path)
 
 
+def _format_of(path: str) -> str:
+    name = PurePath(path)
+    suffix = (PurePath(name.stem) if name.suffix.lower() in SUFFIXES else name).suffix.lower()
+    formats = {".tsv": "table", ".csv": "table", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+    if suffix not in formats:
+        raise ConfigError(
+            f"corpus {path}: `path` must end in .tsv, .csv or .jsonl (optionally .gz, .xz or .bz2 after it); "
+            f"two plain files are named with `source` and `target`."
+        )
+    return formats[suffix]
+
+
+def _same_file(first: str, second: str) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return os.path.abspath(first) == os.path.abspath(second)
+
+
+# ---- reading pairs ---------------------------------------------------------------------------------------------------
+
+
 def read_pairs(corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
     """The pairs of a corpus, exactly one item a line: item n (from 1) is line n.
 
-    A line that is not UTF-8 or holds a NUL gives a `BadLine`. Everything that would misalign or lose text is a
-    `CorpusError`: unequal line counts, damaged or empty files, missing columns, and files that are mostly not text.
+    A line that is not UTF-8 or contains a NUL character becomes a `BadLine`. Everything that would misalign or lose
+    text raises `CorpusError`: different numbers of lines, damaged or empty files, missing columns, and files that are
+    mostly not text.
     """
-    lines = parse(corpus, _aligned_lines(corpus_files(corpus)))
-    bad = BadLines()
+    bad_lines = BadLineCounter()
     number = 0
-    for number, item in enumerate(lines, start=1):
+    for number, item in enumerate(parse_lines(corpus, _aligned_lines(corpus_files(corpus))), start=1):
         if type(item) is BadLine:
-            bad.add(item)
-        if number == EARLY_LOOK:
-            bad.refuse_too_many(number)
+            bad_lines.add(item)
+        if number == EARLY_CHECK_LINES:
+            bad_lines.refuse_too_many(number)
         yield item
-    bad.refuse_too_many(number)
+    bad_lines.refuse_too_many(number)
 
 
-def read_lines(path: str | Path) -> Iterator[bytes]:
-    """The lines of a file as bytes, split at LF only, without LF, CR before it, and byte order mark."""
-    number = 0
-    try:
-        with open_file(path) as file:
-            for number, line in enumerate(_bounded_lines(file), start=1):
-                if number == 1:
-                    line = _first_line(line, path)
-                if line.endswith(b"\n"):
-                    line = line[:-1]
-                yield line[:-1] if line.endswith(b"\r") else line
-    except FileNotFoundError:
-        raise CorpusError(f"{path}: there is no such file.") from None
-    except _DAMAGE as error:
-        said = str(error) or type(error).__name__
-        raise CorpusError(
-            f"{path}: cannot be read beyond line {number}: {said}. The file is damaged, cut off or not readable; "
-            f"copy or download it again."
-        ) from None
-    if number == 0:
-        raise CorpusError(f"{path}: the file is empty.")
-
-
-def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one longer than `LONGEST_LINE` only the beginning, up to the end of a character."""
-    while line := file.readline(LONGEST_LINE):
-        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-            while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
-                pass
-            last = next((n for n in range(1, 4) if line[-n] & 0xC0 != 0x80), 1)  # where the last character begins
-            line = line[:-last]
-        yield line
-
-
-def open_file(path: str | Path) -> BinaryIO:
-    """The bytes of a file, decompressed if its name ends in .gz, .xz or .bz2."""
-    if Path(path).is_dir():
-        raise CorpusError(f"{path}: this is a directory; name a file in it.")
-    return decompressed(path, path)
-
-
-def _first_line(line: bytes, path: str | Path) -> bytes:
-    for magic, suffix in ((b"\x1f\x8b", ".gz"), (b"\xfd7zXZ\x00", ".xz"), (b"BZh", ".bz2")):
-        if line.startswith(magic):
-            raise CorpusError(f"{path}: this file is compressed; give it a name that ends in {suffix}.")
-    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise CorpusError(
-            f"{path}: this file is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8"
-        )
-    return line.removeprefix(b"\xef\xbb\xbf")
-
-
-class BadLines:
-    """Counts the bad lines of each file, and refuses a file that is mostly no text."""
+class BadLineCounter:
+    """Counts the bad lines of each file, and refuses a file that is mostly not text."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._first: dict[str, BadLine] = {}
 
     def add(self, line: BadLine) -> None:
-        """Count one more."""
+        """Count a bad line."""
         self._counts[line.file] += 1
         self._first.setdefault(line.file, line)
 
     def refuse_too_many(self, num_lines: int) -> None:
-        """An error if more than half of the lines of a file are bad."""
+        """Raise `CorpusError` if more than half of the lines of a file are bad."""
         for file, count in self._counts.items():
             if 2 * count > num_lines:
                 first = self._first[file]
@@ -228,23 +196,23 @@ class BadLines:
                 )
 
 
-def parse(
+def parse_lines(
     corpus: CorpusConfig, lines: Iterable[tuple[bytes, ...]], first_number: int = 1
 ) -> Iterator[SentencePair | BadLine]:
-    """The sentences of a corpus's lines: one item for each line (of its one file) or two (of its two)."""
+    """The sentence pairs of lines: each item of `lines` has one line for each file of the corpus."""
     files = corpus_files(corpus)
     if not corpus.path:
-        return _pairs_of_two_files(files, lines, first_number)
+        return _parse_two_files(files, lines, first_number)
     if _format_of(corpus.path) == "table":
-        return _pairs_of_table(corpus, files[0], lines, first_number)
-    return _pairs_of_jsonl(corpus, files[0], lines, first_number)
+        return _parse_table(corpus, files[0], lines, first_number)
+    return _parse_jsonl(corpus, files[0], lines, first_number)
 
 
-def unequal_lines(files: Sequence[str], counts: Sequence[int]) -> CorpusError:
-    """The error for two files that cannot be aligned."""
+def unequal_lines_error(files: Sequence[str], counts: Sequence[int]) -> CorpusError:
+    """The error for two files with different numbers of lines."""
     return CorpusError(
         f"{files[0]} has {counts[0]:,} lines but {files[1]} has {counts[1]:,}: line n of one must be the "
-        f"translation of line n of the other. Find the missing or extra line and put it right."
+        f"translation of line n of the other. Find the missing or extra line and correct it."
     )
 
 
@@ -253,11 +221,12 @@ def _aligned_lines(files: tuple[str, ...]) -> Iterator[tuple[bytes, ...]]:
     for number, lines in enumerate(zip_longest(*readers), start=1):
         if None in lines:
             rest = [sum(1 for _ in reader) for reader in readers]
-            raise unequal_lines(files, [number - (line is None) + r for line, r in zip(lines, rest, strict=True)])
+            counts = [number - (line is None) + num_more for line, num_more in zip(lines, rest, strict=True)]
+            raise unequal_lines_error(files, counts)
         yield lines
 
 
-def _pairs_of_two_files(
+def _parse_two_files(
     files: tuple[str, ...], lines: Iterable[tuple[bytes, ...]], first_number: int
 ) -> Iterator[SentencePair | BadLine]:
     source, target = files
@@ -274,30 +243,7 @@ def _pairs_of_two_files(
         yield SentencePair(source_text.strip(), target_text.strip())
 
 
-def _pairs_of_table(
-    corpus: CorpusConfig, path: str, lines: Iterable[tuple[bytes, ...]], first_number: int
-) -> Iterator[SentencePair | BadLine]:
-    table = open_table(path, _first_line_of(path), corpus.source_column, corpus.target_column)
-    for number, (line,) in enumerate(lines, start=first_number):
-        text = _decode(line, path, number)
-        yield text if isinstance(text, BadLine) else SentencePair(*table.pair(text, number))
-
-
-def _first_line_of(path: str) -> str:
-    """The first line of a file, read once as long as the file does not change: each portion of it asks."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        raise CorpusError(f"{path}: there is no such file.") from None
-    return _first_line_at(path, found.st_size, found.st_mtime_ns).decode(errors="replace")
-
-
-@lru_cache(maxsize=100)
-def _first_line_at(path: str, size: int, time: int) -> bytes:
-    return next(read_lines(path), b"")
-
-
-def _pairs_of_jsonl(
+def _parse_jsonl(
     corpus: CorpusConfig, path: str, lines: Iterable[tuple[bytes, ...]], first_number: int
 ) -> Iterator[SentencePair | BadLine]:
     fields = (corpus.source_column or "source", corpus.target_column or "target")
@@ -309,7 +255,7 @@ def _pairs_of_jsonl(
             yield SentencePair("", "")
         else:
             source, target = _json_fields(text, fields, f"{path}:{number}")
-            problem = _problem_of_text(source) or _problem_of_text(target)
+            problem = _text_problem(source) or _text_problem(target)
             yield BadLine(path, number, problem) if problem else SentencePair(_one_line(source), _one_line(target))
 
 
@@ -349,8 +295,8 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def _problem_of_text(text: str) -> str | None:
-    """JSON escapes can spell what a UTF-8 line cannot: NUL and lone halves of surrogate pairs."""
+def _text_problem(text: str) -> str | None:
+    """JSON escapes can produce what a UTF-8 line cannot contain: NUL and lone surrogates."""
     if "\0" in text:
         return "NUL character"
     try:
@@ -364,20 +310,122 @@ def _one_line(text: str) -> str:
     return text.replace("\r\n", " ").replace("\n", " ").replace("\r", " ").strip()
 
 
-def _format_of(path: str) -> str:
-    name = PurePath(path)
-    suffix = (PurePath(name.stem) if name.suffix.lower() in SUFFIXES else name).suffix.lower()
-    formats = {".tsv": "table", ".csv": "table", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-    if suffix not in formats:
+# ---- TSV and CSV -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """The layout of a TSV or CSV file."""
+
+    path: str
+    separator: str
+    """A tab, where quotes are ordinary text; or the comma or semicolon of a CSV file."""
+    source_column: int
+    """From 0."""
+    target_column: int
+    header: str | None = None
+    """The first line, if it is not a pair."""
+
+    def pair(self, line: str, number: int) -> tuple[str, str]:
+        """Source and target of a line; both empty for the header."""
+        if not line.strip() or line == self.header:
+            return "", ""
+        columns = split_columns(line, self.separator, f"{self.path}:{number}")
+        needed = max(self.source_column, self.target_column) + 1
+        if len(columns) < needed:
+            kind = "one tab" if self.separator == "\t" else f"{self.separator!r}"
+            raise CorpusError(
+                f"{self.path}:{number}: {len(columns)} column{'s' * (len(columns) != 1)}, but column {needed} is "
+                f"needed; columns are separated by {kind}. Correct the line or set source_column and target_column."
+            )
+        return columns[self.source_column].strip(), columns[self.target_column].strip()
+
+
+def open_table(path: str, first_line: str, source_column: str | None, target_column: str | None) -> Table:
+    """The layout of a file, from its first line and the columns given by number (from 1) or name.
+
+    The first line is a header if columns are given by name, or if it has columns called source and target.
+    """
+    is_csv = _is_csv(path)
+    separator = _separator(first_line) if is_csv else "\t"
+    header = [name.strip() for name in split_columns(first_line, separator, f"{path}:1")]
+    columns = [source_column, target_column]
+    if columns == [None, None] and set(DEFAULT_COLUMNS) <= {name.casefold() for name in header}:
+        columns = list(DEFAULT_COLUMNS)
+    if columns == [None, None] and is_csv:
         raise ConfigError(
-            f"corpus {path}: `path` must end in .tsv, .csv or .jsonl (then perhaps .gz, .xz or .bz2); "
-            f"two plain files are named with `source` and `target`."
+            f"corpus {path}: which columns are source and target? Its first line is {_listed(header)}; name them "
+            f"with --source-column and --target-column (source_column, target_column), or by number from 1."
         )
-    return formats[suffix]
+    if all(name is None or _is_number(name) for name in columns):
+        source, target = (int(name) - 1 if name else index for index, name in enumerate(columns))
+        return Table(path, separator, source, target)
+    if None in columns:
+        raise ConfigError(f"corpus {path}: name both source_column and target_column, or neither.")
+    source, target = (_column_index(str(name), header, path) for name in columns)
+    return Table(path, separator, source, target, first_line)
 
 
-def _same_file(first: str, second: str) -> bool:
+def split_columns(line: str, separator: str, where: str) -> list[str]:
+    """The columns of a line."""
+    if separator == "\t":
+        return line.split("\t")
     try:
-        return os.path.samefile(first, second)
+        return next(csv.reader([line], delimiter=separator, strict=True), [])
+    except csv.Error as error:
+        raise CorpusError(
+            f"{where}: not a line of CSV ({error}): a quoted field must end on its line, since a sentence is one line."
+        ) from None
+
+
+def _parse_table(
+    corpus: CorpusConfig, path: str, lines: Iterable[tuple[bytes, ...]], first_number: int
+) -> Iterator[SentencePair | BadLine]:
+    table = open_table(path, _first_line(path), corpus.source_column, corpus.target_column)
+    for number, (line,) in enumerate(lines, start=first_number):
+        text = _decode(line, path, number)
+        yield text if isinstance(text, BadLine) else SentencePair(*table.pair(text, number))
+
+
+def _first_line(path: str) -> str:
+    """The first line of a file, cached while the file does not change: every chunk of the file needs it."""
+    try:
+        status = os.stat(path)
     except OSError:
-        return os.path.abspath(first) == os.path.abspath(second)
+        raise CorpusError(f"{path}: there is no such file.") from None
+    return _cached_first_line(path, status.st_size, status.st_mtime_ns).decode(errors="replace")
+
+
+@lru_cache(maxsize=100)
+def _cached_first_line(path: str, size: int, time: int) -> bytes:
+    return next(read_lines(path), b"")
+
+
+def _column_index(name: str, header: Sequence[str], path: str) -> int:
+    """The index of a column given by its name in the header or its number."""
+    for index, column in enumerate(header):
+        if name.casefold() == column.casefold():
+            return index
+    if _is_number(name):
+        return int(name) - 1
+    raise ConfigError(f"corpus {path}: there is no column {name!r}; the first line is {_listed(header)}.")
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and int(name) >= 1
+
+
+def _listed(header: Sequence[str]) -> str:
+    return ", ".join(repr(name[:40]) for name in header[:8]) or "empty"
+
+
+def _separator(first_line: str) -> str:
+    """Comma or semicolon, which spreadsheets of many countries write."""
+    return ";" if first_line.count(";") > first_line.count(",") else ","
+
+
+def _is_csv(path: str) -> bool:
+    name = path.lower()
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name.endswith(".csv")

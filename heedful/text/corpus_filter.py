@@ -1,10 +1,18 @@
-"""The verdict on every line of the training corpora: kept, dropped and why, or held out for validation."""
+"""Filter the lines of the training corpora: keep, drop for a reason, or hold out for validation.
+
+Worker processes check single lines (`heedful.text.line_filters`). `CorpusFilter` then finds duplicates among all
+corpora and selects the held-out pairs. Pairs are held out by a hash of the source and the seed: the sources with the
+smallest hashes are held out with all their translations, so that no source is in both training and validation. The
+selection does not depend on the order of the corpus and hardly on its other sentences.
+"""
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +20,14 @@ import numpy.typing as npt
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.chunk_workers import Workers
-from heedful.text.corpus import EARLY_LOOK, BadLine, BadLines, Direction, TrainingPair, direction
-from heedful.text.corpus_language_checks import EvenSample, Profile
+from heedful.text.corpus import (
+    EARLY_CHECK_LINES,
+    BadLine,
+    BadLineCounter,
+    Direction,
+    TrainingPair,
+    direction,
+)
 from heedful.text.line_chunks import Chunk, read_chunks
 from heedful.text.line_filters import (
     DUPLICATE,
@@ -22,140 +36,209 @@ from heedful.text.line_filters import (
     KEPT,
     TOO_LONG,
     WRONG_ENCODING,
-    Judged,
-    Judging,
+    FilteredLines,
+    FilterLines,
     hash_of,
 )
-from heedful.text.preflight_report import REASONS, CorpusReport, PreflightReport, describe_corpus
-from heedful.text.valid_split import HeldOutChoice, HeldOutPair, take_groups
+from heedful.text.preflight_report import (
+    REASONS,
+    CorpusProfile,
+    CorpusReport,
+    EvenSample,
+    PreflightReport,
+    describe_corpus,
+    format_dropped,
+)
 
-_MOST_HELD_OUT = 2000
+_MAX_HELD_OUT = 2000
 _UNTAGGED = Direction(None, None)
-_SORTED_AT_ONCE = 1 << 21  # hashes: sorting takes several times their memory, so many are sorted in parts
+_HASHES_PER_SORT = 1 << 21  # sorting takes several times the memory of the hashes, so many are sorted in parts
 
 
-def first_occurrences(hashes: npt.NDArray[np.uint64], at_once: int = _SORTED_AT_ONCE) -> npt.NDArray[np.bool_]:
-    """True where a number appears for the first time; some `at_once`, with equal last bits, are sorted at a time."""
+# ---- held-out pairs --------------------------------------------------------------------------------------------------
+
+
+class HeldOutPair(NamedTuple):
+    """A pair that may be held out, and its position."""
+
+    source: str
+    target: str
+    corpus_index: int
+    line_index: int
+    reverse: bool
+    """Whether source and target are swapped (in a corpus used in both directions)."""
+
+
+class HeldOutSelection:
+    """Collects the pairs of the sources with the smallest hashes while the corpora are read."""
+
+    def __init__(self, *, limit: int, seed: int) -> None:
+        self._num_sources = 2 * limit + 16  # more than needed: some turn out to be duplicates
+        self._largest_group = limit + 2000  # larger groups are never held out, which bounds memory
+        self._seed = seed
+        self._groups: dict[int, list[HeldOutPair]] = {}
+        self._heap: list[int] = []
+
+    def salt(self, target_language: str | None) -> str:
+        """The prefix for hashing a source, different for each target language."""
+        return f"{self._seed}|{target_language or ''}|"
+
+    @property
+    def threshold(self) -> int:
+        """The largest source hash whose pairs may still be held out."""
+        return -self._heap[0] if len(self._heap) == self._num_sources else (1 << 64) - 1
+
+    def add(self, source_hash: int, pair: HeldOutPair) -> None:
+        """Add a pair whose source hash is at most the threshold."""
+        group = self._groups.get(source_hash)
+        if group is not None:
+            if len(group) <= self._largest_group:
+                group.append(pair)
+        elif len(self._heap) < self._num_sources:
+            heapq.heappush(self._heap, -source_hash)
+            self._groups[source_hash] = [pair]
+        else:
+            del self._groups[-heapq.heapreplace(self._heap, -source_hash)]
+            self._groups[source_hash] = [pair]
+
+    def groups(self) -> list[list[HeldOutPair]]:
+        """Pairs grouped by source, smallest hash first, without groups too large to hold out."""
+        return [group for _, group in sorted(self._groups.items()) if len(group) <= self._largest_group]
+
+
+def take_groups(groups: list[list[HeldOutPair]], *, num_pairs: int, available: int) -> list[HeldOutPair]:
+    """Whole groups, in order, up to `num_pairs` pairs; at least the smallest group if that leaves pairs to train on."""
+    selected: list[HeldOutPair] = []
+    for group in groups:
+        if group and len(selected) + len(group) <= min(num_pairs, available - 1):
+            selected.extend(group)
+    if not selected and num_pairs > 0:
+        selected = min((group for group in groups if group), key=len, default=[])
+    return selected if len(selected) < available else []
+
+
+# ---- all corpora -----------------------------------------------------------------------------------------------------
+
+
+def first_occurrences(hashes: npt.NDArray[np.uint64], per_sort: int = _HASHES_PER_SORT) -> npt.NDArray[np.bool_]:
+    """True where a hash occurs for the first time; sorts about `per_sort` hashes, with equal low bits, at a time."""
     first = np.ones(len(hashes), dtype=np.bool_)
-    num_parts = 1 << max(0, (len(hashes) - 1) // at_once).bit_length()
-    last_bits = np.uint64(num_parts - 1)
+    num_parts = 1 << max(0, (len(hashes) - 1) // per_sort).bit_length()
+    low_bits = np.uint64(num_parts - 1)
     for part in range(num_parts if len(hashes) else 0):
-        slices = range(0, len(hashes), at_once)
-        chosen = [start + np.flatnonzero(hashes[start : start + at_once] & last_bits == part) for start in slices]
-        members = np.concatenate(chosen)
+        starts = range(0, len(hashes), per_sort)
+        selected = [start + np.flatnonzero(hashes[start : start + per_sort] & low_bits == part) for start in starts]
+        members = np.concatenate(selected)
         order = np.argsort(hashes[members], kind="stable")
         ordered = hashes[members[order]]
         first[members[order[1:]]] = ordered[1:] != ordered[:-1]
     return first
 
 
-def fill(report: CorpusReport, verdicts: Counter[int]) -> None:
-    """Write the numbers of one corpus into its report."""
+def record_verdicts(report: CorpusReport, verdicts: Counter[int]) -> None:
+    """Write the counts of one corpus into its report."""
     report.num_read = verdicts.total()
     report.num_kept = verdicts[KEPT]
     report.num_held_out = verdicts[HELD_OUT]
     report.dropped = {reason: verdicts[code] for code, reason in enumerate(REASONS, start=1) if verdicts[code]}
 
 
-def in_words(dropped: dict[str, int]) -> str:
-    """What was dropped, as a phrase: "3 empty, 2 duplicate"."""
-    return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items()) or "nothing was read"
-
-
-class Judge:
-    """Gives every line of the training corpora its verdict."""
+class CorpusFilter:
+    """The verdicts on all lines of the training corpora."""
 
     def __init__(
         self,
         data: DataConfig,
-        scored: dict[str, list[TrainingPair]],
+        evaluation_pairs: dict[str, list[TrainingPair]],
         *,
         seed: int,
         has_tags: bool,
         progress: Callable[[int], None],
     ) -> None:
-        """`scored`: the pairs of "valid" and "test", which training should not see."""
+        """`evaluation_pairs`: the pairs of "valid" and "test", which should not be in training."""
         self.data = data
-        self._has_tags = has_tags
         self.verdicts: list[npt.NDArray[np.uint8]] = []
+        self._has_tags = has_tags
         self._reports: list[CorpusReport] = []
         self._hashes = array("Q")
         self._progress = progress
-        self._scored = {role: pairs for role, pairs in scored.items() if pairs}
+        self._evaluation_pairs = {role: pairs for role, pairs in evaluation_pairs.items() if pairs}
         self._overlap: Counter[str] = Counter()
         self._shared_sources: Counter[str] = Counter()
-        limit = _MOST_HELD_OUT if data.num_valid_pairs is None else data.num_valid_pairs
-        self._choice = HeldOutChoice(limit=limit, seed=seed) if not data.valid and limit else None
+        limit = _MAX_HELD_OUT if data.num_valid_pairs is None else data.num_valid_pairs
+        self._selection = HeldOutSelection(limit=limit, seed=seed) if not data.valid and limit else None
 
-    def read(self, index: int, corpus: CorpusConfig, report: PreflightReport, workers: Workers) -> Profile:
-        """Judge the lines of one corpus; duplicates are found later, among all corpora."""
+    def read(self, index: int, corpus: CorpusConfig, report: PreflightReport, workers: Workers) -> CorpusProfile:
+        """Filter the lines of one corpus; duplicates are found later, among all corpora."""
         languages = direction(corpus, self.data)
-        described = describe_corpus("train", corpus, languages)
-        report.corpora.insert(index, described)
-        self._reports.append(described)
+        corpus_report = describe_corpus("train", corpus, languages)
+        report.corpora.insert(index, corpus_report)
+        self._reports.append(corpus_report)
         salt = np.uint64(hash_of((languages.target or "").encode()) if self._has_tags else 0)
-        sample, bad, verdicts = EvenSample(), BadLines(), bytearray()
+        sample, bad_lines, verdicts = EvenSample(), BadLineCounter(), bytearray()
         chunks = ((chunk, chunk) for chunk in read_chunks(corpus))
-        for chunk, arrays in workers.in_order(self._judging(corpus), chunks):
-            judged = Judged(*arrays)
-            if (judged.verdicts == WRONG_ENCODING).any():
+        for chunk, arrays in workers.in_order(self._filter_lines(corpus), chunks):
+            filtered = FilteredLines(*arrays)
+            if (filtered.verdicts == WRONG_ENCODING).any():
                 for line in chunk.pairs(corpus):
                     if isinstance(line, BadLine):
-                        bad.add(line)
-                        described.first_bad_line = described.first_bad_line or str(line)
-            verdicts += judged.verdicts.tobytes()
-            if len(verdicts) == EARLY_LOOK:
-                bad.refuse_too_many(len(verdicts))
-            sound = np.flatnonzero(~np.isin(judged.verdicts, (WRONG_ENCODING, EMPTY, TOO_LONG)))
-            sentences = chunk.some(corpus, sound[sample.candidates(len(sound))].tolist())
-            for place in sample.places(len(sound)):
-                sample.pairs.append(sentences[int(sound[place])])
-            self._hashes.frombytes((judged.hashes ^ salt).tobytes())
-            self._count_overlap(judged.overlap)
-            self._offer(index, chunk, judged)
+                        bad_lines.add(line)
+                        corpus_report.first_bad_line = corpus_report.first_bad_line or str(line)
+            verdicts += filtered.verdicts.tobytes()
+            if len(verdicts) == EARLY_CHECK_LINES:
+                bad_lines.refuse_too_many(len(verdicts))
+            usable = np.flatnonzero(~np.isin(filtered.verdicts, (WRONG_ENCODING, EMPTY, TOO_LONG)))
+            sentences = chunk.select(corpus, usable[sample.candidates(len(usable))].tolist())
+            for position in sample.positions(len(usable)):
+                sample.pairs.append(sentences[int(usable[position])])
+            self._hashes.frombytes((filtered.pair_hashes ^ salt).tobytes())
+            self._count_overlap(filtered.overlap)
+            self._collect_held_out(index, chunk, filtered)
             self._progress(len(chunk))
-        bad.refuse_too_many(len(verdicts))
+        bad_lines.refuse_too_many(len(verdicts))
         self.verdicts.append(np.frombuffer(verdicts, dtype=np.uint8))
-        return Profile(described.name, languages, sample.pairs)
+        return CorpusProfile(corpus_report.name, languages, sample.pairs)
 
-    def _judging(self, corpus: CorpusConfig) -> Judging:
+    def _filter_lines(self, corpus: CorpusConfig) -> FilterLines:
         languages = direction(corpus, self.data) if self._has_tags else _UNTAGGED
         targets = [languages.target, languages.source] if corpus.both_directions else [languages.target]
-        return Judging(
+        evaluation_sets = self._evaluation_pairs.values()
+        return FilterLines(
             corpus=corpus,
             max_characters=self.data.max_characters,
             max_length_ratio=self.data.max_length_ratio,
             drop_identical=self.data.drop_identical,
             drop_overlap=self.data.drop_overlap,
-            scored_hashes=[sorted(_pair_hashes(pairs, self.data)) for pairs in self._scored.values()],
-            scored_sources=[sorted({pair.source for pair in pairs}) for pairs in self._scored.values()],
-            salts=[] if self._choice is None else [self._choice.salt(language) for language in targets],
+            evaluation_hashes=[sorted(_pair_hashes(pairs, self.data)) for pairs in evaluation_sets],
+            evaluation_sources=[sorted({pair.source for pair in pairs}) for pairs in evaluation_sets],
+            salts=[] if self._selection is None else [self._selection.salt(language) for language in targets],
         )
 
     def _count_overlap(self, overlap: npt.NDArray[np.int64]) -> None:
-        for role, (pairs, sources) in zip(self._scored, overlap.reshape(-1, 2).tolist(), strict=True):
+        for role, (pairs, sources) in zip(self._evaluation_pairs, overlap.reshape(-1, 2).tolist(), strict=True):
             if pairs:
                 self._overlap[role] += pairs
             if sources:
                 self._shared_sources[role] += sources
 
-    def _offer(self, index: int, chunk: Chunk, judged: Judged) -> None:
-        """Offer the pairs with the smallest numbers, in their order, to be held out."""
-        if self._choice is None or not judged.numbers.size:
+    def _collect_held_out(self, index: int, chunk: Chunk, filtered: FilteredLines) -> None:
+        """Add the pairs of a chunk with the smallest source hashes to the held-out selection."""
+        selection, hashes = self._selection, filtered.source_hashes
+        if selection is None or not hashes.size:
             return
-        corpus = self.data.train[index]
-        kept = np.flatnonzero(judged.verdicts == KEPT)
-        ways = judged.numbers.size // kept.size
-        small = np.flatnonzero(judged.numbers <= self._choice.threshold)
-        sentences = chunk.some(corpus, kept[small // ways].tolist())
-        for number, line, way in zip(judged.numbers[small].tolist(), kept[small // ways], small % ways, strict=True):
-            if number <= self._choice.threshold:  # it falls as pairs are offered
-                source, target = sentences[int(line)][::-1] if way else sentences[int(line)]
-                where = chunk.first_number - 1 + int(line)
-                self._choice.offer(number, HeldOutPair(source, target, index, where, reverse=bool(way)))
+        kept = np.flatnonzero(filtered.verdicts == KEPT)
+        num_directions = hashes.size // kept.size
+        small = np.flatnonzero(hashes <= selection.threshold)
+        lines, reverse = kept[small // num_directions].tolist(), (small % num_directions).tolist()
+        sentences = chunk.select(self.data.train[index], lines)
+        for source_hash, line, is_reverse in zip(hashes[small].tolist(), lines, reverse, strict=True):
+            if source_hash <= selection.threshold:  # it decreases as pairs are added
+                source, target = sentences[line][::-1] if is_reverse else sentences[line]
+                line_index = chunk.first_number - 1 + line
+                selection.add(source_hash, HeldOutPair(source, target, index, line_index, reverse=bool(is_reverse)))
 
     def drop_duplicates(self) -> None:
-        """Of pairs that say the same, keep the first."""
+        """Keep the first of equal pairs."""
         if not self.data.deduplicate or not self._hashes:
             return
         first = first_occurrences(np.frombuffer(self._hashes, dtype=np.uint64))
@@ -168,8 +251,8 @@ class Judge:
             self.verdicts[index] = changed
             start += len(kept)
 
-    def refuse_nothing_usable(self) -> None:
-        """An error that says where all pairs went, if none is left."""
+    def require_pairs(self) -> None:
+        """Raise `CorpusError` with the reasons if no pair is left."""
         if any((verdicts == KEPT).any() for verdicts in self.verdicts):
             return
         dropped: Counter[str] = Counter()
@@ -179,49 +262,54 @@ class Judge:
         hints = {
             "source = target": " To learn to copy, spell or normalise, set data.drop_identical=false.",
             "too long": " Raise data.max_characters, or split the text into sentences.",
-            "length ratio": " Raise data.max_length_ratio if these pairs are meant so.",
+            "length ratio": " Raise data.max_length_ratio if these pairs are correct.",
             "also in valid or test": " Train on other text than valid and test, or set data.drop_overlap=false.",
         }
         names = ", ".join(report.name for report in self._reports)
-        worst = dropped.most_common(1)[0][0]
+        main_reason = dropped.most_common(1)[0][0]
         raise CorpusError(
-            f"{names}: none of {dropped.total():,} pairs can be used: {in_words(dropped)}.{hints.get(worst, '')}"
+            f"{names}: none of {dropped.total():,} pairs can be used: {format_dropped(dropped)}."
+            f"{hints.get(main_reason, '')}"
         )
 
     def hold_out(self) -> list[HeldOutPair]:
-        """Take pairs for validation out of training: `data.num_valid_pairs`, or two in a hundred but at most 2,000."""
-        if self._choice is None:
+        """Take pairs for validation out of training: `data.num_valid_pairs`, or by default 2 %, at most 2,000."""
+        if self._selection is None:
             return []
         available = sum(int((verdicts == KEPT).sum()) for verdicts in self.verdicts)
-        wanted = self.data.num_valid_pairs or min(_MOST_HELD_OUT, max(1, round(0.02 * available)))
-        if wanted >= available and self.data.num_valid_pairs is not None:
+        num_pairs = self.data.num_valid_pairs or min(_MAX_HELD_OUT, max(1, round(0.02 * available)))
+        if num_pairs >= available and self.data.num_valid_pairs is not None:
             raise ConfigError(
-                f"data.num_valid_pairs={wanted} would leave nothing to train on: only {available:,} pairs are usable."
+                f"data.num_valid_pairs={num_pairs} would leave nothing to train on: only {available:,} pairs are "
+                f"usable."
             )
         groups = [
             [pair for pair in group if self.verdicts[pair.corpus_index][pair.line_index] == KEPT]
-            for group in self._choice.groups()
+            for group in self._selection.groups()
         ]
-        chosen = take_groups(groups, wanted=wanted, available=available)
+        held_out = take_groups(groups, num_pairs=num_pairs, available=available)
         self.verdicts = [verdicts.copy() for verdicts in self.verdicts]
-        for pair in chosen:
+        for pair in held_out:
             self.verdicts[pair.corpus_index][pair.line_index] = HELD_OUT
-        return chosen
+        return held_out
 
-    def count(self, report: PreflightReport, *, num_valid: int, num_test: int) -> None:
-        """Write the numbers into the report."""
-        for corpus, described, verdicts in zip(self.data.train, self._reports, self.verdicts, strict=True):
+    def write_report(self, report: PreflightReport, *, num_valid: int, num_test: int) -> None:
+        """Write the counts of all corpora into the report."""
+        for corpus, corpus_report, verdicts in zip(self.data.train, self._reports, self.verdicts, strict=True):
             counts = np.bincount(verdicts, minlength=HELD_OUT + 1)
-            fill(described, Counter({code: int(count) for code, count in enumerate(counts)}))
-            report.num_pairs += described.num_kept * (2 if corpus.both_directions else 1)
-        report.num_valid_pairs, report.num_test_pairs = num_valid, num_test
-        report.overlap, report.shared_sources = dict(self._overlap), dict(self._shared_sources)
+            record_verdicts(corpus_report, Counter({code: int(count) for code, count in enumerate(counts)}))
+            report.num_pairs += corpus_report.num_kept * (2 if corpus.both_directions else 1)
+        report.num_valid_pairs = num_valid
+        report.num_test_pairs = num_test
+        report.overlap = dict(self._overlap)
+        report.shared_sources = dict(self._shared_sources)
 
 
 def _pair_hashes(pairs: list[TrainingPair], data: DataConfig) -> set[int]:
-    """Hashes of scored pairs; both ways round where a model of several directions could learn them turned round."""
+    """Hashes of evaluation pairs, also reversed if a model of several directions could train on them reversed."""
     directions = {direction(corpus, data) for corpus in data.train}
     several = len(directions) > 1 or any(corpus.both_directions for corpus in data.train)
-    straight = {hash_of(pair.source.encode() + b"\n" + pair.target.encode()) for pair in pairs}
-    turned = {hash_of(pair.target.encode() + b"\n" + pair.source.encode()) for pair in pairs} if several else set()
-    return straight | turned
+    hashes = {hash_of(pair.source.encode() + b"\n" + pair.target.encode()) for pair in pairs}
+    if several:
+        hashes |= {hash_of(pair.target.encode() + b"\n" + pair.source.encode()) for pair in pairs}
+    return hashes

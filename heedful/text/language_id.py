@@ -18,7 +18,47 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from heedful.text.corpus_language_checks import FREQUENT_WORDS, SCRIPTS, SCRIPTS_OF, TELLING_WORDS
+SCRIPTS = {
+    "CJK": ("zh", "lzh", "yue", "wuu", "cmn"),
+    "CJK HIRAGANA KATAKANA": ("ja",),
+    "HANGUL": ("ko",),
+    "CYRILLIC": ("ru", "uk", "be", "bg", "mk", "kk", "ky", "mn", "tg"),
+    "GREEK": ("el",),
+    "ARABIC": ("ar", "fa", "ur", "ps", "ug"),
+    "HEBREW": ("he", "yi"),
+    "DEVANAGARI": ("hi", "mr", "ne", "sa"),
+    "THAI": ("th",),
+    "GEORGIAN": ("ka",),
+    "ARMENIAN": ("hy",),
+    "BENGALI": ("bn", "as"),
+    "TAMIL": ("ta",),
+    "TELUGU": ("te",),
+    "LATIN": tuple("en de fr es it pt nl sv da no nb nn fi is pl cs sk hu ro hr sl et lv lt tr vi id ms ca eu".split()),
+}
+SCRIPTS_OF = {language: script.split() for script, languages in SCRIPTS.items() for language in languages}
+FREQUENT_WORDS = {
+    language: frozenset(words.split())
+    for language, words in {
+        "en": "the of and to a is that it you was for are with he she they this have not be what do",
+        "de": "der die das und ist nicht ich sie es ein eine zu den mit auf für sich dem von hat wie du des je",
+        "fr": "le la les de des et est que je il elle un une pas dans vous pour qui ne du ce au",
+        "es": "el los las de y es que en un una no por con para lo se su está como más",
+        "it": "il di che è la un una non per sono gli con del ho come più mi si ha della",
+        "pt": "o os de que e é um uma não para com do da em você ele por mais se ao",
+        "nl": "de het een en van is dat ik niet je zijn op te hij met voor maar heb wat",
+    }.items()
+}
+DISTINCTIVE_WORDS = {
+    language: frozenset(words.split())
+    for language, words in {
+        "fr": "bonjour bonsoir beaucoup aujourd très avec où ça être nous sont cette",
+        "es": "gracias buenas días cómo qué dónde está señor pero también",
+        "it": "grazie buongiorno buonasera perché così anche molto questo",
+        "pt": "olá obrigado obrigada você não são muito também",
+        "nl": "goedemorgen bedankt alsjeblieft gaat wij deze",
+    }.items()
+}
+"""Words that hardly occur in English or German sentences, unlike *ciao*: each counts as two frequent words."""
 
 PROFILES = Path(__file__).with_name("language_profiles.txt")
 STEPS, FIRST, MISSING = 4, 48, "~"
@@ -157,7 +197,7 @@ def _among_latin(words: Sequence[str], languages: tuple[str, ...]) -> tuple[str,
     profiled = [language for language in languages if language in _profiles().languages]
     listed = [language for language in languages if language in FREQUENT_WORDS and language not in profiled]
     counts = Counter(language for word in words for language in _IN_LISTS.get(word, ()))
-    telling = {language: sum(word in TELLING_WORDS.get(language, ()) for word in words) for language in listed}
+    telling = {language: sum(word in DISTINCTIVE_WORDS.get(language, ()) for word in words) for language in listed}
     hits = {language: counts[language] + 2 * telling[language] for language in listed}
     best, sure = _by_tables(words, profiled) if profiled else (languages[0], 1 / len(languages))
     if not any(hits.values()):

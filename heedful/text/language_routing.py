@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 from heedful.config import DataConfig
 from heedful.errors import DecodingError
 from heedful.text.corpus import Direction, direction
-from heedful.text.corpus_language_checks import SCRIPTS_OF
-from heedful.text.language_id import can_detect, detect_language, is_clear, plain_code, script_of, strangers_to
+from heedful.text.language_id import (
+    SCRIPTS_OF,
+    can_detect,
+    detect_language,
+    is_clear,
+    plain_code,
+    script_of,
+    strangers_to,
+)
 from heedful.text.language_names import language_code, target_code
 
 PREFERRED = "en"

@@ -1,4 +1,4 @@
-"""The verdict that a line gets by itself, before it is compared with all others; a chunk of lines at a time."""
+"""Filters for single lines of a corpus, applied to chunks of lines in worker processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heedful.text.corpus import BadLine, SentencePair
 from heedful.text.line_chunks import Arrays, Chunk
 from heedful.text.preflight_report import REASONS
 
-KEPT = 0  # the verdict on a line: 0, or 1 + its place in REASONS, or HELD_OUT
+KEPT = 0  # the verdict on a line: 0, or 1 + its index in REASONS, or HELD_OUT
 WRONG_ENCODING, EMPTY, TOO_LONG, LENGTH_RATIO, IDENTICAL, OVERLAP, DUPLICATE = range(1, 1 + len(REASONS))
 HELD_OUT = DUPLICATE + 1
 
@@ -25,8 +25,8 @@ def hash_of(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def fault_of_text(pair: SentencePair, max_characters: int) -> int:
-    """The verdict on what a pair shows at once: KEPT, EMPTY or TOO_LONG."""
+def check_text(pair: SentencePair, max_characters: int) -> int:
+    """The verdict on the text alone: KEPT, EMPTY or TOO_LONG."""
     if not pair.source or not pair.target:
         return EMPTY
     if len(pair.source) > max_characters or len(pair.target) > max_characters:
@@ -34,73 +34,73 @@ def fault_of_text(pair: SentencePair, max_characters: int) -> int:
     return KEPT
 
 
-class Judged(NamedTuple):
-    """What judging one chunk gives."""
+class FilteredLines(NamedTuple):
+    """The result of `FilterLines` for one chunk."""
 
     verdicts: npt.NDArray[np.uint8]
     """One for each line."""
-    hashes: npt.NDArray[np.uint64]
-    """One for each kept pair, of both its sentences."""
-    numbers: npt.NDArray[np.uint64]
-    """One for each kept pair and salt: what a source (or a target, as the source of the turned pair) is held out by."""
+    pair_hashes: npt.NDArray[np.uint64]
+    """One for each kept pair: of both sentences."""
+    source_hashes: npt.NDArray[np.uint64]
+    """One for each kept pair and salt: of the source (or the target, the source of the reversed pair) to hold out."""
     overlap: npt.NDArray[np.int64]
-    """Two for each scored corpus: pairs that stand in it, and others whose source does."""
+    """Two for each of valid and test: pairs that are in it, and others whose source is in it."""
 
 
 @dataclass(frozen=True)
-class Judging:
-    """Judges every line of a chunk: a `Work`."""
+class FilterLines:
+    """Gives every line of a chunk its verdict: a `Work`."""
 
-    name: ClassVar[str] = "judging"
+    name: ClassVar[str] = "filter"
     corpus: CorpusConfig
     max_characters: int
     max_length_ratio: float
     drop_identical: bool
     drop_overlap: bool
-    scored_hashes: list[list[int]]
-    """Of valid and of test, where they are given: the hashes of their pairs."""
-    scored_sources: list[list[str]]
-    """And their sources."""
+    evaluation_hashes: list[list[int]]
+    """Hashes of the pairs of valid and of test, where given."""
+    evaluation_sources: list[list[str]]
+    """Source sentences of valid and of test, where given."""
     salts: list[str]
-    """What is put before a source, and before a target, to get its number; empty: nothing is held out."""
+    """Prefixes for hashing a source, and a target; empty if nothing is held out."""
 
     def __call__(self, chunk: Chunk) -> Arrays:
-        """The arrays of `Judged`."""
+        """The arrays of `FilteredLines`."""
         verdicts = bytearray()
-        hashes: list[int] = []
-        digests: list[bytes] = []
-        overlap = [0] * (2 * len(self._scored))
+        pair_hashes: list[int] = []
+        source_digests: list[bytes] = []
+        overlap = [0] * (2 * len(self._evaluation_sets))
         salts = [salt.encode() for salt in self.salts]
         for pair in chunk.pairs(self.corpus):
             if isinstance(pair, BadLine):
                 verdicts.append(WRONG_ENCODING)
                 continue
-            verdict = fault_of_text(pair, self.max_characters)
+            verdict = check_text(pair, self.max_characters)
             if verdict == KEPT:
                 sides = pair.source.encode(), pair.target.encode()
-                number = hash_of(sides[0] + b"\n" + sides[1])
-                verdict = self._fault_of_pair(pair, len(sides[0]), len(sides[1]), number, overlap)
+                pair_hash = hash_of(sides[0] + b"\n" + sides[1])
+                verdict = self._check_pair(pair, len(sides[0]), len(sides[1]), pair_hash, overlap)
                 if verdict == KEPT:
-                    hashes.append(number)
+                    pair_hashes.append(pair_hash)
                     for salt, side in zip(salts, sides, strict=False):
-                        digests.append(hashlib.blake2b(salt + side, digest_size=8).digest())
+                        source_digests.append(hashlib.blake2b(salt + side, digest_size=8).digest())
             verdicts.append(verdict)
         return list(
-            Judged(
+            FilteredLines(
                 verdicts=np.frombuffer(verdicts, dtype=np.uint8),
-                hashes=np.array(hashes, dtype=np.uint64),
-                numbers=np.frombuffer(b"".join(digests), dtype="<u8"),
+                pair_hashes=np.array(pair_hashes, dtype=np.uint64),
+                source_hashes=np.frombuffer(b"".join(source_digests), dtype="<u8"),
                 overlap=np.array(overlap, dtype=np.int64),
             )
         )
 
     @cached_property
-    def _scored(self) -> list[tuple[set[int], set[str]]]:
-        scored = zip(self.scored_hashes, self.scored_sources, strict=True)
-        return [(set(hashes), set(sources)) for hashes, sources in scored]
+    def _evaluation_sets(self) -> list[tuple[set[int], set[str]]]:
+        pairs = zip(self.evaluation_hashes, self.evaluation_sources, strict=True)
+        return [(set(hashes), set(sources)) for hashes, sources in pairs]
 
-    def _fault_of_pair(
-        self, pair: SentencePair, source_bytes: int, target_bytes: int, number: int, overlap: list[int]
+    def _check_pair(
+        self, pair: SentencePair, source_bytes: int, target_bytes: int, pair_hash: int, overlap: list[int]
     ) -> int:
         short, long = sorted((source_bytes + 20, target_bytes + 20))
         if long > short * self.max_length_ratio:
@@ -108,8 +108,8 @@ class Judging:
         if self.drop_identical and pair.source == pair.target:
             return IDENTICAL
         verdict = KEPT
-        for role, (hashes, sources) in enumerate(self._scored):
-            if number in hashes:
+        for role, (hashes, sources) in enumerate(self._evaluation_sets):
+            if pair_hash in hashes:
                 overlap[2 * role] += 1
                 verdict = OVERLAP if self.drop_overlap else verdict
             elif pair.source in sources:

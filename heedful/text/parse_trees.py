@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heedful.errors import CorpusError
-from heedful.text.corpus import read_lines
+from heedful.text.text_files import read_lines
 
 TRACE = "-NONE-"
 WRAPPERS = ("", "TOP", "ROOT", "S1")

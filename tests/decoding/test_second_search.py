@@ -11,8 +11,7 @@ from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATE
 from heedful.decoding.translator import Translator
 from heedful.native import available
 from heedful.text.language_routing import Choice
-from heedful.text.number_check import differ
-from heedful.text.repetition_check import is_loop
+from heedful.text.translation_checks import is_repetition_loop, numbers_differ
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 MENDED = [
@@ -46,9 +45,9 @@ def torch() -> Translator:
 
 def test_other_numbers_are_searched_again(translator: Translator) -> None:
     before = translator.translate(MENDED, **TO_CHINESE, checks=False)
-    assert all(differ(text, one.text) for text, one in zip(MENDED, before, strict=True))
+    assert all(numbers_differ(text, one.text) for text, one in zip(MENDED, before, strict=True))
     after = translator.translate(MENDED, **TO_CHINESE)
-    assert not any(differ(text, one.text) for text, one in zip(MENDED, after, strict=True))
+    assert not any(numbers_differ(text, one.text) for text, one in zip(MENDED, after, strict=True))
     assert [one.warnings for one in before + after] == [[]] * 4
 
 
@@ -62,8 +61,8 @@ def test_what_cannot_be_mended_is_marked(translator: Translator) -> None:
 def test_a_loop_is_searched_again(translator: Translator) -> None:
     [before] = translator.translate([LOOP], **TO_CHINESE, method="greedy", checks=False)
     [after] = translator.translate([LOOP], **TO_CHINESE, method="greedy")
-    assert is_loop(LOOP, before.text)
-    assert not is_loop(LOOP, after.text)
+    assert is_repetition_loop(LOOP, before.text)
+    assert not is_repetition_loop(LOOP, after.text)
     assert after.warnings == []
 
 
@@ -93,13 +92,15 @@ def test_several_translations_are_kept_best_first(translator: Translator) -> Non
     for found in translator.translate(MENDED, **TO_CHINESE, num_best=3):
         scores = [one.score for one in found.n_best]
         assert scores == sorted(scores, reverse=True)
-        assert not any(differ(MENDED[0], one.text) and differ(MENDED[1], one.text) for one in found.n_best)
+        assert not any(
+            numbers_differ(MENDED[0], one.text) and numbers_differ(MENDED[1], one.text) for one in found.n_best
+        )
 
 
 def test_torch_does_the_same(torch: Translator) -> None:
     [found] = torch.translate(MENDED[1:], **TO_CHINESE)
     assert found.warnings == []
-    assert not differ(MENDED[1], found.text)
+    assert not numbers_differ(MENDED[1], found.text)
 
 
 def test_ctranslate2_does_it_as_far_as_it_can() -> None:
@@ -114,7 +115,7 @@ def test_draws_are_not_drawn_again(torch: Translator) -> None:
     settings = {**TO_CHINESE, "method": "sampling", "temperature": 1.2}
     [drawn], [checked] = (torch.translate([LEFT], **settings, checks=flag) for flag in (False, True))
     assert drawn.tokens == checked.tokens
-    assert bool(checked.warnings) == differ(LEFT, checked.text)
+    assert bool(checked.warnings) == numbers_differ(LEFT, checked.text)
 
 
 def test_checks_are_for_translations_between_languages() -> None:

@@ -12,10 +12,10 @@ import pytest
 from heedful.config import CorpusConfig
 from heedful.errors import CorpusError, ModelDirectoryError
 from heedful.text.chunk_workers import Work, Workers, num_workers
-from heedful.text.corpus import EARLY_LOOK, BadLine
+from heedful.text.corpus import EARLY_CHECK_LINES, BadLine
 from heedful.text.encode_chunks import Encoding
 from heedful.text.line_chunks import Arrays, Chunk, read_chunks
-from heedful.text.line_filters import EMPTY, KEPT, LENGTH_RATIO, WRONG_ENCODING, Judged, Judging
+from heedful.text.line_filters import EMPTY, KEPT, LENGTH_RATIO, WRONG_ENCODING, FilteredLines, FilterLines
 
 
 def tsv(folder: Path, lines: list[bytes]) -> CorpusConfig:
@@ -23,15 +23,15 @@ def tsv(folder: Path, lines: list[bytes]) -> CorpusConfig:
     return CorpusConfig(path=str(folder / "corpus.tsv"))
 
 
-def judging(corpus: CorpusConfig) -> Judging:
-    return Judging(
+def judging(corpus: CorpusConfig) -> FilterLines:
+    return FilterLines(
         corpus=corpus,
         max_characters=50,
         max_length_ratio=6.0,
         drop_identical=True,
         drop_overlap=True,
-        scored_hashes=[],
-        scored_sources=[],
+        evaluation_hashes=[],
+        evaluation_sources=[],
         salts=["1||", "1|de|"],
     )
 
@@ -45,18 +45,22 @@ def in_order(work: Work, chunks: list[tuple[int, Chunk]], number: int) -> list[t
         return list(workers.in_order(work, chunks))
 
 
-LINES = [b"word %d\tWort %d" % (n, n) for n in range(EARLY_LOOK + 95)]
-LINES[EARLY_LOOK + 3], LINES[EARLY_LOOK + 12], LINES[EARLY_LOOK + 50] = b"", b"\xff\tx", b"a\t" + b"long " * 40
+LINES = [b"word %d\tWort %d" % (n, n) for n in range(EARLY_CHECK_LINES + 95)]
+LINES[EARLY_CHECK_LINES + 3], LINES[EARLY_CHECK_LINES + 12], LINES[EARLY_CHECK_LINES + 50] = (
+    b"",
+    b"\xff\tx",
+    b"a\t" + b"long " * 40,
+)
 
 
 def test_the_chunks_are_the_lines(tmp_path: Path) -> None:
     chunks = [chunk for _, chunk in numbered(tsv(tmp_path, LINES), 20)]
-    assert [len(chunk) for chunk in chunks] == [EARLY_LOOK, 20, 20, 20, 20, 15]
+    assert [len(chunk) for chunk in chunks] == [EARLY_CHECK_LINES, 20, 20, 20, 20, 15]
     assert [line for chunk in chunks for line in chunk.files[0]] == LINES
-    assert [chunk.first_number for chunk in chunks] == [1, *range(EARLY_LOOK + 1, EARLY_LOOK + 96, 20)]
+    assert [chunk.first_number for chunk in chunks] == [1, *range(EARLY_CHECK_LINES + 1, EARLY_CHECK_LINES + 96, 20)]
     corpus = CorpusConfig(path=str(tmp_path / "corpus.tsv"))
-    assert [item.number for item in chunks[1].pairs(corpus) if isinstance(item, BadLine)] == [EARLY_LOOK + 13]
-    assert chunks[2].some(corpus, [4, 1]) == {n: (f"word {1020 + n}", f"Wort {1020 + n}") for n in (4, 1)}
+    assert [item.number for item in chunks[1].pairs(corpus) if isinstance(item, BadLine)] == [EARLY_CHECK_LINES + 13]
+    assert chunks[2].select(corpus, [4, 1]) == {n: (f"word {1020 + n}", f"Wort {1020 + n}") for n in (4, 1)}
 
 
 def test_several_processes_give_what_one_gives_in_order(tmp_path: Path) -> None:
@@ -67,18 +71,18 @@ def test_several_processes_give_what_one_gives_in_order(tmp_path: Path) -> None:
     for (_, one), (_, other) in zip(here, there, strict=True):
         assert [array.dtype for array in one] == [array.dtype for array in other]
         assert all(np.array_equal(*both) for both in zip(one, other, strict=True))
-    verdicts = np.concatenate([Judged(*arrays).verdicts for _, arrays in there])
+    verdicts = np.concatenate([FilteredLines(*arrays).verdicts for _, arrays in there])
     expected = np.full(len(LINES), KEPT)
-    expected[[EARLY_LOOK + 3, EARLY_LOOK + 12, EARLY_LOOK + 50]] = EMPTY, WRONG_ENCODING, 3
+    expected[[EARLY_CHECK_LINES + 3, EARLY_CHECK_LINES + 12, EARLY_CHECK_LINES + 50]] = EMPTY, WRONG_ENCODING, 3
     assert (verdicts == expected).all()
     assert LENGTH_RATIO not in verdicts  # the long line is too long before it is uneven
 
 
 def test_an_error_over_there_names_the_line(tmp_path: Path) -> None:
     lines = [*LINES]
-    lines[EARLY_LOOK + 77] = b"no tab"
+    lines[EARLY_CHECK_LINES + 77] = b"no tab"
     corpus = tsv(tmp_path, lines)
-    with pytest.raises(CorpusError, match=rf"corpus\.tsv:{EARLY_LOOK + 78}: 1 column where column 2 is wanted"):
+    with pytest.raises(CorpusError, match=rf"corpus\.tsv:{EARLY_CHECK_LINES + 78}: 1 column, but column 2 is needed"):
         in_order(judging(corpus), numbered(corpus, 20), 2)
     work = Encoding(corpus=corpus, tokenizer=str(tmp_path / "none"), width=10, languages=[None])
     with pytest.raises(ModelDirectoryError, match="none"):
@@ -98,7 +102,10 @@ def test_processes_can_stop_early_and_change_their_work(tmp_path: Path) -> None:
     with Workers(2) as workers:
         assert next(iter(workers.in_order(judging(corpus), numbered(corpus, 5))))[0] == 1
         counts = [
-            sum((Judged(*arrays).verdicts == KEPT).sum() for _, arrays in workers.in_order(work, numbered(corpus, 50)))
+            sum(
+                (FilteredLines(*arrays).verdicts == KEPT).sum()
+                for _, arrays in workers.in_order(work, numbered(corpus, 50))
+            )
             for work in (judging(corpus), strict, judging(corpus))
         ]
     assert counts == [len(LINES) - 3, 1000, len(LINES) - 3]

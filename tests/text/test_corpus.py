@@ -15,17 +15,8 @@ from hypothesis import strategies as st
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.corpus import (
-    LONGEST_LINE,
-    BadLine,
-    SentencePair,
-    corpus_files,
-    corpus_name,
-    direction,
-    read_lines,
-    read_pairs,
-    short_name,
-)
+from heedful.text.corpus import BadLine, SentencePair, corpus_files, corpus_name, direction, read_pairs, short_name
+from heedful.text.text_files import MAX_LINE_BYTES, read_lines
 
 
 def two_files(folder: Path, source: bytes, target: bytes) -> CorpusConfig:
@@ -80,7 +71,7 @@ def test_of_a_line_of_ten_megabytes_the_beginning_is_kept(tmp_path: Path) -> Non
     first, middle, last = read_pairs(corpus)
     assert (first, last) == (("one", "eins"), ("three", "drei"))
     assert isinstance(middle, SentencePair)
-    assert long.decode().startswith(middle.source) and len(middle.source) > LONGEST_LINE - 10
+    assert long.decode().startswith(middle.source) and len(middle.source) > MAX_LINE_BYTES - 10
 
 
 def test_a_bad_line_keeps_its_place(tmp_path: Path) -> None:
@@ -178,7 +169,7 @@ def test_wrong_json_lines_are_named(tmp_path: Path, line: bytes, said: str) -> N
 
 
 def test_a_tsv_line_with_too_few_columns_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"a\.tsv:2: 1 column "):
+    with pytest.raises(CorpusError, match=r"a\.tsv:2: 1 column, "):
         list(read_pairs(one_file(tmp_path, "a.tsv", b"a\tb\nc\n")))
 
 
@@ -262,5 +253,5 @@ def test_a_line_of_any_length_and_a_gzip_bomb_stay_within_bounded_memory(tmp_pat
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [lines[0], lines[2]] == [b"first", b"last"] and len(lines) == 3
-    assert set(lines[1].decode()) == {"ü"} and len(lines[1]) <= LONGEST_LINE
-    assert peak < 32 * LONGEST_LINE
+    assert set(lines[1].decode()) == {"ü"} and len(lines[1]) <= MAX_LINE_BYTES
+    assert peak < 32 * MAX_LINE_BYTES

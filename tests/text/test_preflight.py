@@ -214,7 +214,7 @@ def test_a_script_that_does_not_fit_its_language_is_noticed(tmp_path: Path) -> N
     wrong = preflight(DataConfig(train=(train,), source_language="en", target_language="ru"))
     assert right.report.warnings == []
     assert "look swapped" in swapped.report.warnings[0]
-    assert "hardly in the script of 'ru'" in wrong.report.warnings[0]
+    assert "little of the target is in the script of 'ru'" in wrong.report.warnings[0]
 
 
 def test_lines_out_of_step_are_noticed(tmp_path: Path) -> None:
@@ -317,9 +317,9 @@ def test_tags_only_where_needed_or_wanted(tmp_path: Path) -> None:
     watched = DataConfig(train=(german,), test=(french,), target_tags=True)  # whose source nobody named
     assert target_languages(watched, known) == ("de", "fr")
     assert target_languages(replace(watched, source_language="en"), known) == ("de", "fr")
-    with pytest.raises(ConfigError, match=r"'fr', nor does the model of .* know es → fr; it knows en → fr, fr → de"):
+    with pytest.raises(ConfigError, match=r"'fr', and .* does not know es → fr; it knows en → fr, fr → de"):
         target_languages(replace(watched, source_language="es"), known)
-    with pytest.raises(ConfigError, match=r"'fr', nor .* any → fr"):
+    with pytest.raises(ConfigError, match=r"'fr', and .* any → fr"):
         target_languages(watched, known[1:])
 
 

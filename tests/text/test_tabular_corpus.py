@@ -30,7 +30,7 @@ def test_columns_of_a_csv_file_by_name(tmp_path: Path, name: str) -> None:
     assert list(read_pairs(found)) == PAIRS
     chunks = list(read_chunks(found))
     assert [pair for chunk in chunks for pair in chunk.pairs(found)] == PAIRS
-    assert chunks[0].some(found, [1, 3]) == {1: PAIRS[1], 3: PAIRS[3]}  # the first of them is no heading
+    assert chunks[0].select(found, [1, 3]) == {1: PAIRS[1], 3: PAIRS[3]}  # the first of them is no heading
     assert list(read_pairs(corpus(tmp_path, name, "\ufeff" + CSV.replace("\n", "\r\n"), **NAMED))) == PAIRS
 
 
@@ -56,7 +56,7 @@ def test_separators_and_usual_names(tmp_path: Path) -> None:
         ),
         (CSV, {"source_column": "english"}, ConfigError, "both source_column and target_column"),
         (CSV + '3,"one\ntwo",drei\n', NAMED, CorpusError, r"a\.csv:5: not a line of CSV .*end on its line"),
-        (CSV + "3,one\n", NAMED, CorpusError, r"a\.csv:5: 2 columns where column 3 is wanted; .*','"),
+        (CSV + "3,one\n", NAMED, CorpusError, r"a\.csv:5: 2 columns, but column 3 is needed; .*','"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_reason(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import ConfigError
-from heedful.text.compression import is_compressed
+from heedful.text.text_files import is_compressed
 
 CORES_FOR_NATIVE = 8
 """Cores that one process of the native engine keeps busy: with more it would wait for what is serial around it."""

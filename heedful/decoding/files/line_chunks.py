@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.errors import CorpusError
-from heedful.text.compression import decompressed
-from heedful.text.corpus import MOST_BYTES_TO_TRANSLATE
+from heedful.text.text_files import MAX_TRANSLATED_LINE_BYTES, decompressed
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-MOST_BYTES_AT_ONCE = 2 * MOST_BYTES_TO_TRANSLATE
+MOST_BYTES_AT_ONCE = 2 * MAX_TRANSLATED_LINE_BYTES
 """Of the lines of a portion; a compressed file could fill the memory."""
 
 
@@ -107,10 +106,10 @@ def _take(
     lines: list[bytes] = []
     size = 0
     try:
-        while len(lines) < count and (line := read(MOST_BYTES_TO_TRANSLATE)):
-            if len(line) == MOST_BYTES_TO_TRANSLATE:
+        while len(lines) < count and (line := read(MAX_TRANSLATED_LINE_BYTES)):
+            if len(line) == MAX_TRANSLATED_LINE_BYTES:
                 place = f"{path}:{first_line + len(lines)}"
-                longest = f"{MOST_BYTES_TO_TRANSLATE:,}"
+                longest = f"{MAX_TRANSLATED_LINE_BYTES:,}"
                 return lines, CorpusError(f"{place}: this line has {longest} bytes or more; break it into lines.")
             lines.append(line)
             size += len(line)

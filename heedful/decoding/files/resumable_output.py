@@ -14,7 +14,7 @@ from typing import Any
 from heedful.atomic_files import rename_durably, replace_file
 from heedful.decoding.files.line_chunks import Portion, Sizes
 from heedful.errors import DecodingError, TextError
-from heedful.text.compression import compressed
+from heedful.text.text_files import compressed
 
 FORMAT, FORMAT_VERSION = "heedful-translation", 1
 MOST_NAMED = 6  # differences in one message

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heedful.text.number_check import differ, differences
-from heedful.text.repetition_check import is_loop
+from heedful.text.translation_checks import is_repetition_loop, number_differences, numbers_differ
 
 EQUAL = [
     ("1,234.5", "1.234,5"), ("1,234.5", "1234.5"), ("1234", "１２３４"), ("20,000", "2万"),
@@ -35,36 +34,36 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("left", "right"), EQUAL)
 def test_equal_numbers_in_other_words(left: str, right: str) -> None:
-    assert differences(left, right) == []
-    assert differences(right, left) == []
+    assert number_differences(left, right) == []
+    assert number_differences(right, left) == []
 
 
 @pytest.mark.parametrize(("source", "translation"), DIFFERENT)
 def test_other_numbers_are_found(source: str, translation: str) -> None:
-    assert differ(source, translation)
-    assert differ(translation, source)
+    assert numbers_differ(source, translation)
+    assert numbers_differ(translation, source)
 
 
 def test_small_numbers_may_be_words_of_a_language_that_is_not_known() -> None:
-    assert not differ("7 cats", "sept chats", languages=("en", "fr"))
-    assert differ("7 cats", "chats", languages=("en", "de"))
-    assert differ("777 cats", "sept chats", languages=("en", "fr"))
+    assert not numbers_differ("7 cats", "sept chats", languages=("en", "fr"))
+    assert numbers_differ("7 cats", "chats", languages=("en", "de"))
+    assert numbers_differ("777 cats", "sept chats", languages=("en", "fr"))
 
 
 @pytest.mark.parametrize(
     "text", ["1" * 20_000, "1.2" * 5000, "二" * 9000, "五千" * 5000, "½²①Ⅷ" * 99, "X" * 99, "٣٤ ৪"]
 )
 def test_no_text_is_too_odd(text: str) -> None:
-    assert not differ(text, text)
-    differ(text, "3")
-    differ("7", text)
+    assert not numbers_differ(text, text)
+    numbers_differ(text, "3")
+    numbers_differ("7", text)
 
 
 def test_loops_are_found_where_the_source_has_none() -> None:
     loop = "在喀喀喀喀喀喀喀喀喀喀喀喀喀喀喀喀的陆地产"
-    assert is_loop("landing in Kandahar", loop)
-    assert is_loop("a sentence", "und das ist so, und das ist so, und das ist so, und das ist so")
-    assert not is_loop(loop, loop)
-    assert not is_loop("Well …", "........................................")
-    assert not is_loop("no, no!", "nein, nein, nein!")
-    assert not is_loop("It is a plain sentence.", "Das ist ein gewöhnlicher Satz, der nicht lang ist.")
+    assert is_repetition_loop("landing in Kandahar", loop)
+    assert is_repetition_loop("a sentence", "und das ist so, und das ist so, und das ist so, und das ist so")
+    assert not is_repetition_loop(loop, loop)
+    assert not is_repetition_loop("Well …", "........................................")
+    assert not is_repetition_loop("no, no!", "nein, nein, nein!")
+    assert not is_repetition_loop("It is a plain sentence.", "Das ist ein gewöhnlicher Satz, der nicht lang ist.")

@@ -1,8 +1,8 @@
-"""Whether a text and its translation hold the same numbers, whatever each language makes of writing them.
+"""Checks of a translation against its source: different numbers, and repetition loops.
 
-A number that one side writes in digits must stand on the other side, in digits or in words: 1,234.5 is 1.234,5,
-1.5 billion is 1,5 Milliarden and 15 亿, 3 pm is 15 Uhr, May 5 is 5月5日, the 1990s are 20 世纪 90 年代. Numbers in
-words need no counterpart, and how often a number stands there does not matter. What is uncertain counts as equal;
+A number in digits on one side must have a counterpart on the other, in digits or words: 1,234.5 is 1.234,5, 1.5 billion
+is 1,5 Milliarden and 15 亿, 3 pm is 15 Uhr, May 5 is 5月5日, the 1990s are 20 世纪 90 年代. Numbers in words need no
+counterpart, and the number of occurrences does not matter. Uncertain cases count as equal;
 `benchmarks/robustness/number_checks.py` measures how often correct translations are flagged and wrong ones missed.
 """
 
@@ -15,16 +15,18 @@ from functools import cache
 from itertools import zip_longest
 from typing import NamedTuple
 
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
 Value = tuple[str, int]
 """A number as its significant digits and a power of ten: 1500 is ("15", 2)."""
 
 SPELLED = ("de", "en", "zh")
-"""Languages whose number words are known. In others a number up to `MOST_SPELLED` may be a word."""
-MOST_SPELLED = 20
+"""Languages with known number words. In others, a number up to `MAX_SPELLED` may be a word."""
+MAX_SPELLED = 20
 
-FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: " "}
+HALF_WIDTH_FORMS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: " "}
 DIGITS = re.compile(r"\d+(?:[.,'’٫٬]\d+|[ \u00a0\u202f\u2009]\d{3}(?!\d))*")
-AFTER = re.compile(
+SCALE_WORD = re.compile(
     r"(?:\s|-)?(?:(?P<english>hundred|thousand|million|billion|trillion|[mb]illionen|milliarden?|hundert|tausend|tsd|mio"
     r"|mrd|bio|mn|bn|trn|lakh|crore|[kmbt])(?![a-zäöüß])|[多余餘几幾来來个個]?\s?(?P<chinese>[十百千万萬亿億兆]+))",
     re.IGNORECASE,
@@ -57,7 +59,7 @@ MONTHS = (
     "jul july juli", "aug august", "sep sept september", "oct october okt oktober", "nov november",
     "dec december dez dezember",
 )  # fmt: skip
-OTHERS: dict[str, tuple[str, ...]] = {
+OTHER_WORDS: dict[str, tuple[str, ...]] = {
     **{name: (str(number),) for number, names in enumerate(MONTHS, start=1) for name in names.split()},
     **dict.fromkeys("once single sole einmal erste ersten erster erstes".split(), ("1",)),
     **dict.fromkeys("twice both pair pairs couple double dual twin zwo beide beiden beider doppelt doppelte "
@@ -93,13 +95,13 @@ ROMAN = re.compile(r"\b[IVXLC]{1,8}\b")
 ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 
 
-class Written(NamedTuple):
-    """One number in digits."""
+class WrittenNumber(NamedTuple):
+    """A number in digits."""
 
     digits: str
     """All digits, without separators."""
     values: frozenset[Value]
-    """What it may mean: 1.234 is a thousand and more, or a little more than one."""
+    """Possible values: 1.234 is 1234 or 1.234."""
     parts: tuple[str, ...]
     """The digits between separators."""
 
@@ -109,19 +111,21 @@ class Written(NamedTuple):
         return int(self.digits) if len(self.parts) == 1 and len(self.digits) <= 4 else None
 
 
-def differ(source: str, translation: str, *, languages: tuple[str | None, str | None] = ("en", "zh")) -> bool:
-    """Whether a translation has other numbers than its source; `languages`: of both, as codes."""
-    return bool(differences(source, translation, languages=languages))
+def numbers_differ(source: str, translation: str, *, languages: tuple[str | None, str | None] = ("en", "zh")) -> bool:
+    """Whether the numbers of a translation differ from those of its source; `languages`: codes of both."""
+    return bool(number_differences(source, translation, languages=languages))
 
 
-def differences(source: str, translation: str, *, languages: tuple[str | None, str | None] = ("en", "zh")) -> list[str]:
-    """The numbers in digits that have no counterpart on the other side, first those of the source."""
-    sides = [prepared(source), prepared(translation)]
+def number_differences(
+    source: str, translation: str, *, languages: tuple[str | None, str | None] = ("en", "zh")
+) -> list[str]:
+    """The numbers in digits without a counterpart on the other side, those of the source first."""
+    sides = [normalized(source), normalized(translation)]
     written = [list(numbers_in_digits(side)) for side in sides]
     if written[0] == written[1]:
         return []
     values = [{value for one in side for value in one.values} for side in written]
-    found: list[str] = []
+    unmatched: list[str] = []
     for side in (0, 1):
         other = 1 - side
         missing = [one for one in written[side] if not one.values & values[other]]
@@ -131,20 +135,20 @@ def differences(source: str, translation: str, *, languages: tuple[str | None, s
         known = values[other] | set(values_in_words(sides[other]))
         stream = "".join(one.digits for one in written[other])
         times = any(map(TIME.search, sides))
-        found += [
+        unmatched += [
             one.digits
             for one in missing
-            if not is_matched(one, known, written[other], stream, times=times, spelled=spelled)
+            if not has_counterpart(one, known, written[other], stream, times=times, spelled=spelled)
         ]
-    return found
+    return unmatched
 
 
-def is_matched(
-    one: Written, known: set[Value], others: list[Written], stream: str, *, times: bool, spelled: bool
+def has_counterpart(
+    one: WrittenNumber, known: set[Value], others: list[WrittenNumber], stream: str, *, times: bool, spelled: bool
 ) -> bool:
     """Whether a number in digits has a counterpart among the values of the other side."""
     number = one.integer
-    if one.values & known or (not spelled and number is not None and number <= MOST_SPELLED):
+    if one.values & known or (not spelled and number is not None and number <= MAX_SPELLED):
         return True
     if len(one.digits) >= 5 and one.digits in stream:
         return True
@@ -159,24 +163,24 @@ def is_matched(
     return len(one.digits) == 4 and any(len(o.digits) == 2 and o.integer == number % 100 for o in others)
 
 
-def is_date_or_time(one: Written) -> bool:
-    """Whether the parts of a number may be numbers of their own: 7.5.2003, 10.30."""
+def is_date_or_time(one: WrittenNumber) -> bool:
+    """Whether the parts of a number may be separate numbers: 7.5.2003, 10.30."""
     is_time = len(one.parts) == 2 and len(one.parts[1]) == 2 and len(one.parts[0]) <= 2
     return is_time or len(one.parts) > 2
 
 
 def is_hour(digits: str, known: set[Value], *, times: bool) -> bool:
-    """Whether a number may be left out, as a one often is, or is an hour by another clock."""
+    """Whether a number may be omitted, as 1 often is, or is an hour of the other 12-hour half."""
     number = int(digits[:4])
     hours = [hour for hour in (number + 12, number - 12) if 0 <= hour <= 24]
     return number == 1 or (times and (number == 0 or any(value_of(str(hour)) in known for hour in hours)))
 
 
-def prepared(text: str) -> str:
-    """A text with ASCII digits, and what only Chinese writes in two numbers as one."""
+def normalized(text: str) -> str:
+    """A text with half-width characters, and Chinese centuries and multiples of 亿 as one number."""
     if text.isascii():
         return text
-    text = text.translate(FULL_WIDTH)
+    text = text.translate(HALF_WIDTH_FORMS)
     if "世" in text:
         text = CENTURY.sub(lambda match: f"{(int(match[1]) - 1) * 10 + int(match[2])}0", text)
     if "亿" in text or "億" in text:
@@ -184,8 +188,8 @@ def prepared(text: str) -> str:
     return text
 
 
-def numbers_in_digits(text: str) -> Iterator[Written]:
-    """The numbers that a text writes in digits."""
+def numbers_in_digits(text: str) -> Iterator[WrittenNumber]:
+    """The numbers in digits in a text."""
     matches = list(DIGITS.finditer(text))
     for match, following in zip_longest(matches, matches[1:]):
         raw = match[0] if match[0].isascii() else "".join(ascii_digit(character) for character in match[0])
@@ -193,12 +197,12 @@ def numbers_in_digits(text: str) -> Iterator[Written]:
         scales = scales_at(text, match.end())
         if not scales and following and RANGE.fullmatch(text, match.end(), following.start()):
             scales = (0, *scales_at(text, following.end()))
-        yield Written("".join(parts), frozenset(readings(raw, parts, scales or (0,))), parts)
+        yield WrittenNumber("".join(parts), frozenset(readings(raw, parts, scales or (0,))), parts)
 
 
 def scales_at(text: str, place: int) -> tuple[int, ...]:
-    """The powers of ten that the word after a number may stand for; none if there is no such word."""
-    scale = AFTER.match(text, place)
+    """The powers of ten that the word after a number may mean; empty without such a word."""
+    scale = SCALE_WORD.match(text, place)
     if not scale:
         return ()
     if scale["chinese"]:
@@ -207,7 +211,7 @@ def scales_at(text: str, place: int) -> tuple[int, ...]:
 
 
 def readings(raw: str, parts: tuple[str, ...], scales: tuple[int, ...]) -> Iterator[Value]:
-    """What a number may mean: whether the last separator is that of a fraction, or all of them group digits."""
+    """Possible values of a number: the last separator is a decimal point, or all separators group digits."""
     for scale in scales:
         if len(parts) == 1 or all(len(part) == 3 for part in parts[1:]):
             yield value_of("".join(parts), scale)
@@ -230,12 +234,12 @@ def ascii_digit(character: str) -> str:
 
 
 def values_in_words(text: str) -> Iterator[Value]:
-    """What words of a text may mean as numbers, in any of the languages."""
+    """Values of the number words in a text, in any of the languages."""
     words = re.findall(r"[^\W\d_]+", text.lower())
     yield from english_values(words)
     yield from german_values(words)
     for word in words:
-        for number in OTHERS.get(word, ()):
+        for number in OTHER_WORDS.get(word, ()):
             whole, _, fraction = number.partition(".")
             yield value_of(whole + fraction, -len(fraction))
     for match in ROMAN.finditer(text):
@@ -248,7 +252,7 @@ def values_in_words(text: str) -> Iterator[Value]:
 
 
 def english_values(words: list[str]) -> Iterator[Value]:
-    """Numbers in English words: each run of them as a whole, and its parts."""
+    """Numbers in English words: each sequence as a whole, and its parts."""
     total = current = 0
     parts: list[int] = []
     for word in [*words, ""]:
@@ -287,7 +291,7 @@ def german_values(words: list[str]) -> Iterator[Value]:
 
 @cache
 def german_number() -> re.Pattern[str]:
-    """(thousands) and the rest, from the beginning of a word."""
+    """Matches thousands, and the rest, at the beginning of a word."""
     ones = "|".join(sorted(GERMAN_ONES, key=len, reverse=True))
     below_hundred = rf"(?:(?:(?:{ones})und)?(?:{'|'.join(GERMAN_TENS)}|dreissig)|(?:{ones}))"
     below_thousand = rf"(?:(?:{ones})?hundert(?:und)?(?:{below_hundred})?|{below_hundred})"
@@ -295,9 +299,9 @@ def german_number() -> re.Pattern[str]:
 
 
 def german_below_thousand(word: str) -> int:
-    """The value of a German number below a thousand; also nineteen hundred and more."""
-    hundreds, found, rest = word.replace("dreissig", "dreißig").rpartition("hundert")
-    total = 100 * (GERMAN_ONES.get(hundreds, 0) or 1) if found else 0
+    """The value of a German number below a thousand, or of hundreds such as neunzehnhundert."""
+    hundreds, separator, rest = word.replace("dreissig", "dreißig").rpartition("hundert")
+    total = 100 * (GERMAN_ONES.get(hundreds, 0) or 1) if separator else 0
     rest = rest.removeprefix("und")
     for name, tens in GERMAN_TENS.items():
         if rest.endswith(name):
@@ -327,7 +331,7 @@ def chinese_values(text: str) -> Iterator[Value]:
 
 
 def chinese_number(numeral: str) -> int:
-    """The value of a whole number in Chinese characters; digits alone stand side by side: 一九九八."""
+    """The value of a whole number in Chinese characters; without units, digits are positional: 一九九八."""
     if all(character in CHINESE for character in numeral):
         return int("".join(str(CHINESE[character]) for character in numeral))
     total = section = digit = 0
@@ -350,3 +354,23 @@ def character_values(text: str) -> Iterator[Value]:
             yield value_of(str(round(1 / number)))
         elif number is not None and number == int(number):
             yield value_of(str(int(number)))
+
+
+# ---- repetition ------------------------------------------------------------------------------------------------------
+
+REPEATED_PHRASE = re.compile(r"(.{1,40}?)\1\1\1+|(.{8,60}?)\2\2+", re.DOTALL)
+"""A phrase at least four times in a row, or one of eight or more characters three times."""
+MIN_LOOP_LENGTH = 12
+"""Shorter repetitions, such as "no, no, no, no", are not loops."""
+
+
+def is_repetition_loop(source: str, translation: str) -> bool:
+    """Whether a translation repeats a phrase for more than twice as long as its source repeats any."""
+    length = longest_repetition(translation)
+    return length > MIN_LOOP_LENGTH and length > 2 * longest_repetition(source)
+
+
+def longest_repetition(text: str) -> int:
+    """Characters of the longest repetition of a phrase with a letter or digit; 0 if there is none."""
+    matches = (match[0] for match in REPEATED_PHRASE.finditer(text))
+    return max((len(match) for match in matches if any(map(str.isalnum, match))), default=0)
