@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "paper"
 sys.path.insert(0, str(ROOT))
 
-from heedful.paper import compare_report, table2_report, table3_report, table4_report  # noqa: E402
+from heedful.paper import compare_report, table2, table3_report, table4  # noqa: E402
 from heedful.paper.markdown import markdown_table  # noqa: E402
 
 Results = dict[str, Any]
@@ -218,7 +218,7 @@ def ablations(results: Results) -> str:
     return f"""\
 ## Table 3: what matters in the model
 
-{page.replace("## Which", "### Which")}
+{page.replace("## ", "### ")}
 
 ![Differences from the base, the paper's and ours](images/table3.png)
 
@@ -226,7 +226,7 @@ All {sum(len(row["runs"]) for row in results["rows"])} runs together took {resul
 
 The base: {both("base")}.
 
-**Not seen: a single head is worse.** {both("A-heads-1")}: not beyond the noise of {len(results["seeds"])} seeds.
+**Not seen: a single head is worse.** {both("A-heads-1")}: within the noise of {len(results["seeds"])} seeds.
 
 **Contradicted: four heads are worse than eight, sixteen as good.** Four have the lower perplexity here ({both("A-heads-4")}), sixteen the higher
 ({both("A-heads-16")}). The paper has {paper("A-heads-4")} and {paper("A-heads-16")}, against {paper("base")}. The base here is half as wide, so its eight heads have keys of {rows["base"]["values"]["key_dim"]}; four have {rows["A-heads-4"]["values"]["key_dim"]}, the size of the paper's
@@ -255,7 +255,7 @@ def spread(found: Results, digits: int) -> str:
 
 def parsing(results: Results) -> str:
     """Parsing as text to text."""
-    heading, rows = table4_report.our_rows(results, "en")
+    heading, rows = table4.our_rows(results, "en")
     minutes = results["settings"]["training"]["minutes"]
     free = [test["free"] for test in results["tests"]]
     num_failed, num_all = (sum(one["all"][name] for one in free) for name in ("num_failed", "num_sentences"))
@@ -338,7 +338,7 @@ On {best["machine"]["device"]}, torch {versions["torch"]}, heedful {versions["he
 
 def recipe(results: Results) -> str:
     """The published recipe, shortened."""
-    heading, rows = table2_report.scores_table(results, "en")
+    heading, rows = table2.scores_table(results, "en")
     share = results["steps"] / results["steps_of_recipe"]
     score = results["scores"][0]["bleu"]
     return f"""\

@@ -614,8 +614,8 @@ def test_damaged_weights_are_refused_before_anything_is_done(old: Path, new: dic
     assert states and list((tmp_path / "out" / "training" / "states").iterdir()) == states
 
 
-def test_experiments_begin_from_nothing(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"training\.init_from: the models of an experiment begin from nothing"):
+def test_experiments_refuse_init_from(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"training\.init_from: the models of an experiment are trained from scratch"):
         compare(request_for(new, tmp_path / "out", init_from=str(old)), plots=False, quiet=True)
     assert not (tmp_path / "out").exists()
 

@@ -1,1 +1,1 @@
-"""The paper's tables and figures as runnable experiments."""
+"""The tables and figures of the paper as experiments, and the comparison of systems."""

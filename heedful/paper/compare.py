@@ -1,9 +1,9 @@
-"""Several systems on one corpus with one budget: train each, translate the same sentences, put the numbers together.
+"""Train several systems on the same data with the same budget and compare their scores, speed and memory.
 
-DIRECTORY/data/             the corpora, prepared once for all
-DIRECTORY/transformer/ …    a model directory for each system
-DIRECTORY/results.json      every number, with machine, command and seed
-DIRECTORY/report.html       the same to look at; and the plots as PNG files
+DIRECTORY/data/             the prepared corpora, shared by all systems
+DIRECTORY/transformer/ …    one model directory per system
+DIRECTORY/results.json      all results, with machine, command and seed
+DIRECTORY/report.html       the report; the plots are PNG files next to it
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from heedful.paper.experiment_io import (
     check_choice,
     corpora_of,
     from_prepared,
-    heading_of,
     machine,
     open_output,
-    refuse_start,
+    refuse_init_from,
+    results_header,
     settings_of,
     shared_data,
     write_json,
 )
-from heedful.paper.profiling import Memory, decode, measured_memory, read_course
+from heedful.paper.profiling import MemoryUsage, decode, measure_memory, read_training_curves
 from heedful.paper.systems import (
     DEFAULT_SYSTEMS,
     System,
     differences,
-    equal_width,
-    names_of,
+    matching_width,
     num_parameters_of,
     parse_systems,
+    system_names,
 )
 from heedful.training_pipeline import (
     Request,
@@ -62,14 +62,14 @@ FORMAT = "heedful comparison"
 FORMAT_VERSION = 1
 EQUAL = ("parameters", "minutes")
 BUDGETS = ("steps", "epochs", "tokens", "minutes")
-REHEARSED_SENTENCES = 8
-LINES_OF_LOG = 50
-"""About so many points has a loss curve when the number of steps is known."""
+WARM_UP_SENTENCES = 8
+LOG_LINES = 50
+"""Approximate number of points of a loss curve when the number of steps is known."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a comparison is going to do."""
+    """The validated settings of a comparison."""
 
     shared: Mapping[str, Any]
     systems: Sequence[System]
@@ -80,11 +80,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class ScoredSet:
-    """Sentences to score on, into one language."""
+    """Sentences of one test set with the same target language."""
 
     name: str
     language: str | None
-    places: list[int]
+    indices: list[int]
 
 
 def compare(
@@ -99,51 +99,51 @@ def compare(
     quiet: bool = False,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Train `systems` on the corpora and budget of `request`, measure them, write the report; returns the results.
+    """Train `systems` on the corpora and budget of `request`, measure them and write the report; returns the results.
 
-    `systems` are names, by default those of the request's section `systems`, which may give each settings of its own.
-    `equal` is "parameters" (each rival gets the width that gives it as many as the first system; the default unless the
-    budget is minutes alone) or "minutes" (presets as they are). `resume` takes finished systems over and goes on with
-    an interrupted one. Of an interrupted comparison `complete` is False, and there is no report yet.
+    `systems` are names; the default is the section `systems` of the request, which may hold settings for each system.
+    `equal` is "parameters" (the width of each other system is chosen to match the parameters of the first; the default
+    unless minutes are the only budget) or "minutes" (presets unchanged). `resume` keeps finished systems and continues
+    an interrupted one. If the comparison is interrupted, `complete` is False in the results and no report is written.
     """
     from heedful.console import Console
 
     check_choice("--lang", language, LANGUAGES)
     if plots and find_spec("matplotlib") is None:
-        raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or leave them out with --no-plots.")
+        raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or pass --no-plots.")
     plan = make_plan(as_mapping(request), systems, equal)
-    asked = settle(plan.systems[0].request(plan.shared), "base")
-    refuse_start(asked)
-    earlier = open_comparison(plan.output, asked.data, resume=resume, overwrite=overwrite)
+    requested = settle(plan.systems[0].request(plan.shared), "base")
+    refuse_init_from(requested)
+    earlier = open_comparison(plan.output, requested.data, resume=resume, overwrite=overwrite)
     console = Console(quiet=quiet)
-    prepared = shared_data(asked, plan.output / "data", console, resume=resume)
-    requests, configs = requests_of(plan, prepared)
-    results = heading(plan, prepared, configs[0], command)
+    prepared = shared_data(requested, plan.output / "data", console, resume=resume)
+    requests, configs = system_requests(plan, prepared)
+    results = comparison_header(plan, prepared, configs[0], command)
     for number, (system, one, config) in enumerate(zip(plan.systems, requests, configs, strict=True), start=1):
-        label = f"{number} of {len(requests)}: {system.name}"
-        found = taken_over(earlier, system.name, config, plan.output)
-        if found is None:
+        label = f"System {number}/{len(requests)}, {system.name}"
+        result = reusable_result(earlier, system.name, config, plan.output)
+        if result is None:
             write_json(plan.output / RESULTS, results)
             parameters = num_parameters_of(config.model)
-            console.note(f"{label}, width {config.model.d_model}, {parameters:,} parameters.")
+            console.note(f"{label}: width {config.model.d_model}, {parameters:,} parameters.")
             if plan.device.type == "cpu":
-                rehearse(config, prepared)
-            with measured_memory(plan.device) as memory:
+                warm_up(config, prepared)
+            with measure_memory(plan.device) as memory:
                 ended = train(one, resume=resume, overwrite=overwrite, quiet=quiet)
-            memory = larger_of(memory, earlier.get(system.name))
+            memory = larger_memory(memory, earlier.get(system.name))
             unfinished = {"name": system.name, "memory_bytes": memory.num_bytes, "memory_kind": memory.kind}
             write_json(plan.output / RESULTS, {**results, "unfinished": unfinished})
             if ended.stopped_by not in (None, "early stopping"):
-                console.note(f"The comparison was stopped in {system.name}; the same command with --resume goes on.")
+                console.note(f"The comparison was interrupted in {system.name}; repeat the command with --resume.")
                 return results
-            console.note(f"{label} translates.")
-            found = {"name": system.name, "parameters": parameters, **measure(config, ended, prepared, memory, plan)}
+            console.note(f"{label}: translating.")
+            result = {"name": system.name, "parameters": parameters, **measure(config, ended, prepared, memory, plan)}
         else:
-            console.note(f"{label} was finished before.")
-        results["systems"].append({**found, "differs": differences(config, configs[0])})
+            console.note(f"{label}: already finished.")
+        results["systems"].append({**result, "differs": differences(config, configs[0])})
     results["complete"] = True
     write_json(plan.output / RESULTS, results)
-    for path in write_report(results, plan.output, language=language, plots=plots, tell=console.note):
+    for path in write_report(results, plan.output, language=language, plots=plots, report=console.note):
         console.note(f"Wrote {path}.")
     return results
 
@@ -152,38 +152,38 @@ def compare(
 
 
 def make_plan(plain: Mapping[str, Any], names: Sequence[str] | None, equal: str | None) -> Plan:
-    """Check all that can be checked before the corpora are read."""
+    """Validate everything that does not depend on the corpora."""
     from heedful.build_model import resolve_device
 
-    own = plain.get("systems")
-    named = names_of(own) if own is not None else list(DEFAULT_SYSTEMS)
-    systems = parse_systems(named if names is None else names, own)
+    overrides = plain.get("systems")
+    named = system_names(overrides) if overrides is not None else list(DEFAULT_SYSTEMS)
+    systems = parse_systems(named if names is None else names, overrides)
     plain = {key: value for key, value in plain.items() if key != "systems"}
-    settle(plain, "base")  # what is wrong for all is told before what is wrong for one
+    settle(plain, "base")  # report errors of the shared settings before those of one system
     if (plain.get("model") or {}).get("architecture") is not None:
-        raise ConfigError("model.architecture: compare sets it for each system; name them with --systems.")
+        raise ConfigError("model.architecture: compare sets it for each system; choose the systems with --systems.")
     shared = {**plain, "output": str(plain.get("output") or "comparison")}
-    asked, *_ = [settled(system, shared) for system in systems]  # what one system cannot take is told now
-    given = [name for name in BUDGETS if getattr(asked.training, name)]
+    first, *_ = [resolve_system_config(system, shared) for system in systems]  # reports errors early
+    given = [name for name in BUDGETS if getattr(first.training, name)]
     if not given:
-        raise ConfigError("compare needs one budget for all: give --steps, --epochs, --tokens or --minutes.")
+        raise ConfigError("compare needs a budget: give --steps, --epochs, --tokens or --minutes.")
     equal = equal or ("minutes" if given == ["minutes"] else "parameters")
     check_choice("--equal", equal, EQUAL)
     if equal == "minutes" and given != ["minutes"]:
         raise ConfigError(f"--equal minutes needs --minutes as the only budget, not {' and '.join(given)}.")
     for system in systems[1:] if equal == "parameters" else ():
-        if "d_model" in system.own.get("model", {}):
-            raise ConfigError(f"systems.{system.name}.model.d_model: --equal parameters sets the width; leave it out.")
-    # Only the Transformer has kernels of its own; beside rivals without, the usual compiled step is the same for all.
+        if "d_model" in system.overrides.get("model", {}):
+            raise ConfigError(f"systems.{system.name}.model.d_model: set by --equal parameters; remove this key.")
+    # Only the Transformer has a fused step; for a fair comparison all systems use the compiled step.
     training = {"fused_step": False, **(shared.get("training") or {})}
-    if asked.training.steps and "log_every" not in training:
-        training["log_every"] = min(asked.training.log_every, max(1, asked.training.steps // LINES_OF_LOG))
+    if first.training.steps and "log_every" not in training:
+        training["log_every"] = min(first.training.log_every, max(1, first.training.steps // LOG_LINES))
     shared["training"] = training
-    return Plan(shared, systems, equal, Path(asked.output), resolve_device(asked.training.device))
+    return Plan(shared, systems, equal, Path(first.output), resolve_device(first.training.device))
 
 
-def settled(system: System, shared: Mapping[str, Any]) -> Config:
-    """The configuration of one system as far as it is known before the corpora are read; errors name the system."""
+def resolve_system_config(system: System, shared: Mapping[str, Any]) -> Config:
+    """The configuration of one system before the corpora are read; errors name the system."""
     try:
         return settle(system.request(shared), "base")
     except ConfigError as error:
@@ -191,9 +191,9 @@ def settled(system: System, shared: Mapping[str, Any]) -> Config:
 
 
 def open_comparison(output: Path, data: DataConfig, *, resume: bool, overwrite: bool) -> dict[str, Any]:
-    """See that the directory may be used; returns the earlier results by system where the comparison goes on.
+    """Create or check the output directory; returns the earlier results by system if the comparison is resumed.
 
-    Of the system in which it was interrupted there is the memory alone: what a second go measures lacks the first.
+    For the interrupted system this is only its memory: the resumed run does not measure the part before it.
     """
     earlier = open_output(output, FORMAT, "comparison", data=data, resume=resume, overwrite=overwrite)
     begun = [earlier["unfinished"]] if "unfinished" in earlier else []
@@ -201,12 +201,12 @@ def open_comparison(output: Path, data: DataConfig, *, resume: bool, overwrite: 
         return {system["name"]: system for system in (*begun, *earlier.get("systems", []))}
     except (KeyError, TypeError) as error:
         raise ConfigError(
-            f"{output / RESULTS}: damaged ({error}); remove it, or add --overwrite to start anew."
+            f"{output / RESULTS}: damaged ({error}); remove it, or add --overwrite to start over."
         ) from None
 
 
-def requests_of(plan: Plan, prepared: Prepared) -> tuple[list[dict[str, Any]], list[Config]]:
-    """What each system is trained with, as a request and completed; rivals get the width that makes them equal."""
+def system_requests(plan: Plan, prepared: Prepared) -> tuple[list[dict[str, Any]], list[Config]]:
+    """The request and the full configuration of each system, with widths that match the number of parameters."""
     requests: list[dict[str, Any]] = []
     configs: list[Config] = []
     for system in plan.systems:
@@ -214,7 +214,7 @@ def requests_of(plan: Plan, prepared: Prepared) -> tuple[list[dict[str, Any]], l
         one["output"] = str(plan.output / system.name)
         config = complete(one, settle(one, "base"), prepared)
         if configs and plan.equal == "parameters":
-            width = equal_width(config.model, num_parameters_of(configs[0].model), system.name)
+            width = matching_width(config.model, num_parameters_of(configs[0].model), system.name)
             one["model"]["d_model"] = width
             config = replace(config, model=replace(config.model, d_model=width))
         requests.append(one)
@@ -222,33 +222,33 @@ def requests_of(plan: Plan, prepared: Prepared) -> tuple[list[dict[str, Any]], l
     return requests, configs
 
 
-def taken_over(
+def reusable_result(
     earlier: Mapping[str, Mapping[str, Any]], name: str, config: Config, output: Path
 ) -> dict[str, Any] | None:
-    """The earlier result of a system, if it was finished with the same settings and its model is still there."""
-    found = earlier.get(name)
-    if found is None or not (output / name / "config.json").exists():
+    """The earlier result of a system if it was finished with the same settings and its model still exists."""
+    result = earlier.get(name)
+    if result is None or not (output / name / "config.json").exists():
         return None
-    return dict(found) if settings_of(config) == found.get("settings") else None
+    return dict(result) if settings_of(config) == result.get("settings") else None
 
 
-def larger_of(memory: Memory, earlier: Mapping[str, Any] | None) -> Memory:
-    """The memory of a training that went on: a second go may have had little or nothing left to do."""
+def larger_memory(memory: MemoryUsage, earlier: Mapping[str, Any] | None) -> MemoryUsage:
+    """The larger of two measurements: a resumed run may have had little or nothing left to do."""
     before = earlier or {}
     if before.get("memory_kind") != memory.kind or memory.num_bytes is None:
         return memory
-    return Memory(max(memory.num_bytes, before.get("memory_bytes") or 0), memory.kind)
+    return MemoryUsage(max(memory.num_bytes, before.get("memory_bytes") or 0), memory.kind)
 
 
 # ---------------------------------------------------------------------- the numbers
 
 
-def rehearse(config: Config, prepared: Prepared) -> None:
-    """One update and one look at valid, then forgotten: what libraries load at first use is no system's memory."""
+def warm_up(config: Config, prepared: Prepared) -> None:
+    """Run one update and one validation, so that libraries loaded on first use do not count as a system's memory."""
     from heedful.training.logging import ConsoleReporter
 
     no_budget = dict.fromkeys(BUDGETS)
-    sentences = min(config.training.num_bleu_sentences, REHEARSED_SENTENCES)
+    sentences = min(config.training.num_bleu_sentences, WARM_UP_SENTENCES)
     changes: dict[str, Any] = {**no_budget, "steps": 1, "num_bleu_sentences": sentences, "num_samples": 0}
     with TemporaryDirectory() as folder:
         short = replace(config, output=folder, training=replace(config.training, **changes))
@@ -262,8 +262,10 @@ def rehearse(config: Config, prepared: Prepared) -> None:
         raise KeyboardInterrupt
 
 
-def measure(config: Config, ended: TrainingResult, prepared: Prepared, memory: Memory, plan: Plan) -> dict[str, Any]:
-    """All numbers of a trained system; its model directory translates the same sentences as the others'."""
+def measure(
+    config: Config, ended: TrainingResult, prepared: Prepared, memory: MemoryUsage, plan: Plan
+) -> dict[str, Any]:
+    """Translate and score the test sets with a trained system, and collect its numbers."""
     from heedful.decoding.translator import Translator
     from heedful.evaluation.score import score
     from heedful.model_dir import load_model
@@ -275,14 +277,14 @@ def measure(config: Config, ended: TrainingResult, prepared: Prepared, memory: M
     decoded = decode(translator, pairs)
     scores = []
     for part in sets:
-        texts, references = [decoded.texts[i] for i in part.places], [pairs[i].target for i in part.places]
+        texts, references = [decoded.texts[i] for i in part.indices], [pairs[i].target for i in part.indices]
         [bleu] = score(
             texts, references, metrics=("bleu",), target_language=part.language or config.data.target_language
         )
         scores.append({**bleu.to_dict(), "data": part.name, "num_sentences": len(texts)})
-    course = read_course(Path(config.output) / "training" / "log.jsonl")
+    curves = read_training_curves(Path(config.output) / "training" / "log.jsonl")
     spent = loaded.details["training"]
-    last = course.train[-1] if course.train else None
+    last = curves.train[-1] if curves.train else None
     return {
         "width": config.model.d_model,
         "scores": scores,
@@ -291,35 +293,35 @@ def measure(config: Config, ended: TrainingResult, prepared: Prepared, memory: M
         "tokens": int(last.tokens) if last else spent["tokens"],
         "minutes": last.seconds / 60 if last else spent["minutes"],
         "stopped_by": ended.stopped_by,
-        "training_tokens_per_second": course.tokens_per_second,
+        "training_tokens_per_second": curves.tokens_per_second,
         "decoding_tokens_per_second": decoded.num_tokens / decoded.seconds,
         "decoding_sentences_per_second": decoded.num_sentences / decoded.seconds,
         "memory_bytes": memory.num_bytes,
         "memory_kind": memory.kind,
-        "curves": {"train": [asdict(point) for point in course.train], "valid": [asdict(one) for one in course.valid]},
+        "curves": {"train": [asdict(point) for point in curves.train], "valid": [asdict(one) for one in curves.valid]},
         "settings": settings_of(config),
     }
 
 
 def scored_sets(prepared: Prepared) -> tuple[list[TrainingPair], list[ScoredSet]]:
-    """The sentences to translate, and how they fall into sets: the test corpora, or valid where there are none."""
+    """The sentences to translate, divided into sets: the test corpora, or valid if there are none."""
     role = "test" if prepared.test_pairs else "valid"
     pairs = prepared.test_pairs or prepared.valid_pairs
     names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == role]
-    places: dict[tuple[int, str | None], list[int]] = {}
-    for place, pair in enumerate(pairs):
-        places.setdefault((pair.corpus_index if role == "test" else -1, pair.target_language), []).append(place)
+    groups: dict[tuple[int, str | None], list[int]] = {}
+    for index, pair in enumerate(pairs):
+        groups.setdefault((pair.corpus_index if role == "test" else -1, pair.target_language), []).append(index)
     return pairs, [
-        ScoredSet((names[index] if role == "test" else "valid") + (f" into {tag}" if tag else ""), tag, found)
-        for (index, tag), found in places.items()
+        ScoredSet((names[corpus] if role == "test" else "valid") + (f" into {tag}" if tag else ""), tag, indices)
+        for (corpus, tag), indices in groups.items()
     ]
 
 
-def heading(plan: Plan, prepared: Prepared, config: Config, command: str | None) -> dict[str, Any]:
-    """All of the results but the systems: what was compared, where, with what."""
+def comparison_header(plan: Plan, prepared: Prepared, config: Config, command: str | None) -> dict[str, Any]:
+    """The results without the systems: settings, data and machine."""
     training, decoding = config.training, config.decoding
     return {
-        **heading_of(FORMAT, FORMAT_VERSION, command),
+        **results_header(FORMAT, FORMAT_VERSION, command),
         "equal": plan.equal,
         "reference": plan.systems[0].name,
         "budget": {name: getattr(training, name) for name in BUDGETS if getattr(training, name)},

@@ -1,4 +1,4 @@
-"""The results of a comparison for people: a table, an HTML page that needs nothing else, and plots as PNG files."""
+"""The report of a comparison: a table, a self-contained HTML page, and plots as PNG files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from heedful.paper.fonts import choose_font, installed_fonts
-from heedful.paper.svg_charts import Line, bar_chart, line_chart, visible
+from heedful.paper.plot_style import choose_font, installed_fonts
+from heedful.paper.svg_charts import Line, bar_chart, line_chart, without_steep_start
 
 LANGUAGES = ("en", "zh")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8b4513")
-"""Of the systems, in order; told apart by colour-blind readers too (after Okabe and Ito)."""
+"""The colours of the systems, distinguishable by colour-blind readers (after Okabe and Ito)."""
 
 WORDS: dict[str, dict[str, str]] = {
     "en": {
-        "title": "Systems compared",
+        "title": "Comparison of systems",
         "system": "system",
         "parameters": "parameters",
         "width": "width",
@@ -27,34 +27,35 @@ WORDS: dict[str, dict[str, str]] = {
         "memory": "memory",
         "minutes": "minutes",
         "steps": "steps",
-        "over_tokens": "Loss over tokens",
-        "over_time": "Loss over time",
-        "tokens": "target tokens trained on",
-        "time": "seconds of the budget's clock, looks at valid included",
-        "loss": "loss of a token",
-        "curves": "Lines with marks: valid, without label smoothing. Faint lines: training, as optimised.",
-        "made": "How it was made",
-        "equal_parameters": "Each rival has the width at which its parameters come nearest to those of {reference}.",
-        "equal_minutes": "Every system trained for the same minutes, with its preset as it is.",
-        "differs": "what differs",
+        "over_tokens": "Loss against tokens",
+        "over_time": "Loss against time",
+        "tokens": "target tokens",
+        "time": "seconds, including validation",
+        "loss": "loss per token",
+        "curves": "Lines with markers: valid loss, without label smoothing. Thin lines: training loss.",
+        "made": "Setup",
+        "equal_parameters": "The width of each other system is chosen so that its number of parameters is closest to "
+        "that of {reference}.",
+        "equal_minutes": "Every system was trained for the same time, with its preset unchanged.",
+        "differs": "settings of single systems",
         "budget": "budget",
         "corpora": "corpora",
-        "on_valid": "No test corpus was given: BLEU is on valid, on which the weights were also chosen.",
+        "on_valid": "No test corpus was given: BLEU is on valid, which also selected the weights.",
         "signature": "BLEU signature",
-        "first_of_several": "BLEU in the table is on {data}; on the other sets: {others}.",
-        "cuda_max_memory_allocated": "Memory: the peak of what tensors took on the GPU (max_memory_allocated) in "
-        "training, validations and test included.",
-        "resident_memory_growth": "Memory: by how much the process grew in RAM in training, validations and test "
-        "included; sampled.",
-        "not_measured": "Memory was not measured: this machine does not tell it.",
-        "decoded": "Decoding: the same sentences for all, in batches, by {search}.",
-        "early": "Before the budget was used, for want of progress on valid, stopped: {names}.",
+        "first_of_several": "BLEU in the table is on {data}. Other test sets: {others}.",
+        "cuda_max_memory_allocated": "Memory: peak GPU memory of tensors (max_memory_allocated) during training, "
+        "including validation and test.",
+        "resident_memory_growth": "Memory: growth of the resident set size (RSS) of the process during training, "
+        "including validation and test, sampled 50 times per second.",
+        "not_measured": "Memory was not measured: not available on this machine.",
+        "decoded": "Decoding: the same sentences for all systems, in batches, with {search}.",
+        "early": "Stopped early because valid did not improve: {names}.",
         "seed": "seed",
         "machine": "machine",
         "versions": "versions",
         "command": "command",
         "created": "date",
-        "one_run": "One run of each system with one seed: small differences may be luck.",
+        "one_run": "One run per system with one seed: small differences may be chance.",
     },
     "zh": {
         "title": "系统对比",
@@ -70,30 +71,30 @@ WORDS: dict[str, dict[str, str]] = {
         "steps": "步数",
         "over_tokens": "损失随 token 数的变化",
         "over_time": "损失随时间的变化",
-        "tokens": "训练过的目标端 token 数",
-        "time": "秒（训练预算的计时，含验证）",
+        "tokens": "已训练的目标端 token 数",
+        "time": "秒（含验证）",
         "loss": "每个 token 的损失",
-        "curves": "带点的线：验证集，不含标签平滑。浅色线：训练损失，即优化的目标。",
-        "made": "怎样得到的",
-        "equal_parameters": "每个对手的宽度都选成参数量与 {reference} 最接近的那个。",
-        "equal_minutes": "所有系统训练同样长的时间，预设保持不变。",
-        "differs": "各自的设置",
+        "curves": "带点的线：验证损失，不含标签平滑。细线：训练损失。",
+        "made": "实验设置",
+        "equal_parameters": "其余每个系统的宽度取参数量最接近 {reference} 者。",
+        "equal_minutes": "所有系统的训练时间相同，预设保持不变。",
+        "differs": "各系统的单独设置",
         "budget": "预算",
         "corpora": "语料",
-        "on_valid": "没有给出测试集：BLEU 在验证集上计算，而权重也是在它上面挑选的。",
+        "on_valid": "未指定测试集：BLEU 在验证集上计算，而权重也是用验证集挑选的。",
         "signature": "BLEU 签名",
-        "first_of_several": "表中的 BLEU 是在 {data} 上的；其他测试集：{others}。",
-        "cuda_max_memory_allocated": "内存：训练（含验证和测试）时张量在 GPU 上占用的峰值（max_memory_allocated）。",
+        "first_of_several": "表中的 BLEU 在 {data} 上计算；其他测试集：{others}。",
+        "cuda_max_memory_allocated": "内存：训练（含验证和测试）期间张量占用 GPU 显存的峰值（max_memory_allocated）。",
         "resident_memory_growth": "内存：训练（含验证和测试）期间进程常驻内存（RSS）的增长，每秒采样 50 次。",
-        "not_measured": "内存没有测量：这台机器不提供。",
-        "decoded": "解码：所有系统翻译同样的句子，成批解码，{search}。",
-        "early": "验证集上不再进步、没有用完预算就停下的：{names}。",
+        "not_measured": "未测量内存：本机不支持。",
+        "decoded": "解码：所有系统翻译相同的句子，批量解码，{search}。",
+        "early": "因验证集不再提升而提前停止：{names}。",
         "seed": "随机种子",
         "machine": "机器",
         "versions": "版本",
         "command": "命令",
         "created": "日期",
-        "one_run": "每个系统只用一个随机种子训练了一次：小的差别可能是偶然。",
+        "one_run": "每个系统只用一个随机种子训练一次：小的差异可能是偶然。",
     },
 }
 
@@ -127,7 +128,7 @@ Results = Mapping[str, Any]
 
 
 def table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
-    """Heading and rows, one a system, as text."""
+    """The header and one row per system, as text."""
     words = WORDS[language]
     names = (
         "system",
@@ -160,38 +161,38 @@ def table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
 
 
 def number(value: float | None, form: str) -> str:
-    """A number, or a dash where there is none."""
+    """A formatted number, or a dash for None."""
     return "–" if value is None else format(value, form)
 
 
 def parameters_text(count: int, reference: int) -> str:
-    """Such as 1,234,567 (+1.2 %), compared with the first system."""
+    """A number of parameters such as 1,234,567 (+1.2%), relative to the first system."""
     return f"{count:,}" if count == reference else f"{count:,} ({count / reference - 1:+.1%})"
 
 
 def bleu_text(score: Mapping[str, Any]) -> str:
-    """Such as 34.5 ± 1.1: half the interval in which it lies with 95 %."""
-    within = score.get("interval")
-    half = f" ± {(within['high'] - within['low']) / 2:.1f}" if within else ""
+    """A score such as 34.5 ± 1.1, with half the width of its 95 % confidence interval."""
+    interval = score.get("interval")
+    half = f" ± {(interval['high'] - interval['low']) / 2:.1f}" if interval else ""
     return "–" if score["value"] is None else f"{score['value']:.1f}{half}"
 
 
 def bytes_text(count: int | None) -> str:
-    """Such as 812 MiB."""
+    """A size such as 812 MiB."""
     if count is None:
         return "–"
     return f"{count / 2**30:,.2f} GiB" if count >= 2**30 else f"{count / 2**20:,.0f} MiB"
 
 
 def remarks(results: Results, language: str) -> list[str]:
-    """What a reader must know to read the table rightly."""
+    """The notes below the table."""
     words, search = WORDS[language], results["search"]
     kinds = sorted({one["memory_kind"] for one in results["systems"]})
     early = ", ".join(one["name"] for one in results["systems"] if one["stopped_by"] is not None)
     method = f"{search['method']} {search['beam_size'] or ''}".strip()
     return [
         words[f"equal_{results['equal']}"].format(reference=results["reference"]),
-        *others_text(results, words),
+        *other_sets_text(results, words),
         *([words["early"].format(names=early)] if early else []),
         *([words["on_valid"]] if results["scored_on"] == "valid" else []),
         words["decoded"].format(search=method),
@@ -200,8 +201,8 @@ def remarks(results: Results, language: str) -> list[str]:
     ]
 
 
-def others_text(results: Results, words: Mapping[str, str]) -> list[str]:
-    """Where there are several sets, on which the table's BLEU is, and every system's BLEU on the others."""
+def other_sets_text(results: Results, words: Mapping[str, str]) -> list[str]:
+    """With several test sets: which of them is in the table, and the BLEU of every system on the others."""
     first, *others = results["systems"][0]["scores"]
     found = [
         f"{score['data']}: "
@@ -215,16 +216,16 @@ def others_text(results: Results, words: Mapping[str, str]) -> list[str]:
 
 
 def write_report(
-    results: Results, output: Path, *, language: str = "en", plots: bool = True, tell: Callable[[str], None]
+    results: Results, output: Path, *, language: str = "en", plots: bool = True, report: Callable[[str], None]
 ) -> list[Path]:
-    """Write `report.html` and, with `plots`, the PNG files; returns their paths."""
+    """Write `report.html` and, if `plots` is set, the PNG files; returns their paths."""
     page = output / "report.html"
     page.write_text(html_page(results, language), encoding="utf-8")
-    return [page, *(write_plots(results, output, language, tell) if plots else [])]
+    return [page, *(write_plots(results, output, language, report) if plots else [])]
 
 
 def html_page(results: Results, language: str) -> str:
-    """The whole report as one file: style and charts inside, nothing fetched, no script."""
+    """The report as one HTML file with inline style and charts, without scripts or external resources."""
     words = WORDS[language]
     heading, rows = table(results, language)
     cells = "".join(f"<th scope=col>{escape(text)}</th>" for text in heading)
@@ -234,13 +235,13 @@ def html_page(results: Results, language: str) -> str:
     )
     rules = "".join(
         f".s{index} {{ stroke: {colour} }} .f{index} {{ fill: {colour} }}\n"
-        for index, colour in enumerate(colours_of(results))
+        for index, colour in enumerate(system_colours(results))
     )
     legend = " &ensp; ".join(
         f'<span class="name">{key(index)}{escape(row[0])}</span>' for index, row in enumerate(rows)
     )
     notes = "".join(f"<li>{escape(text)}</li>" for text in remarks(results, language))
-    facts = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in facts_of(results, words))
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in setup_facts(results, words))
     return (
         f'<!doctype html>\n<html lang="{"zh-CN" if language == "zh" else "en"}">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{words["title"]}</title>\n'
@@ -252,39 +253,39 @@ def html_page(results: Results, language: str) -> str:
     )
 
 
-def colours_of(results: Results) -> list[str]:
-    """A colour for each system."""
+def system_colours(results: Results) -> list[str]:
+    """One colour per system."""
     return [COLOURS[index % len(COLOURS)] for index in range(len(results["systems"]))]
 
 
 def key(index: int) -> str:
-    """A little square of a system's colour."""
+    """A small square in the colour of a system."""
     return f'<span class="key" style="background: {COLOURS[index % len(COLOURS)]}"></span>'
 
 
 def charts(results: Results, words: Mapping[str, str]) -> str:
-    """Loss curves over tokens and over time, then a bar chart of each other number."""
+    """The loss curves against tokens and against time, and a bar chart of each other quantity."""
     figures = [
         (words[title], line_chart(loss_lines(results, axis), x_label=words[label], y_label=words["loss"]))
         for title, axis, label in (("over_tokens", "tokens", "tokens"), ("over_time", "seconds", "time"))
     ]
-    figures += [(words[title], bar_chart(bars, title=words[title])) for title, bars in bars_of(results).items()]
+    figures += [(words[title], bar_chart(bars, title=words[title])) for title, bars in bar_values(results).items()]
     return (
         f'<div class="charts">{"".join(f"<div><h2>{escape(name)}</h2>{drawn}</div>" for name, drawn in figures)}</div>'
     )
 
 
 def loss_lines(results: Results, axis: str) -> list[Line]:
-    """The curves of all systems: valid, and faintly training."""
+    """The valid and the training loss of all systems."""
     return [
-        Line(one["name"], [(point[axis], point["loss"]) for point in one["curves"][part]], index, faint=part == "train")
+        Line(one["name"], [(point[axis], point["loss"]) for point in one["curves"][part]], index, thin=part == "train")
         for index, one in enumerate(results["systems"])
         for part in ("train", "valid")
     ]
 
 
-def bars_of(results: Results) -> dict[str, list[tuple[str, float | None, str]]]:
-    """For each bar chart its values: name of the system, number, number as text."""
+def bar_values(results: Results) -> dict[str, list[tuple[str, float | None, str]]]:
+    """The values of each bar chart: name of the system, number, number as text."""
     found: dict[str, list[tuple[str, float | None, str]]] = {}
     for one in results["systems"]:
         bleu = one["scores"][0]
@@ -297,8 +298,8 @@ def bars_of(results: Results) -> dict[str, list[tuple[str, float | None, str]]]:
     return found
 
 
-def facts_of(results: Results, words: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Names and values (HTML) of what the comparison was made with."""
+def setup_facts(results: Results, words: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names and values (HTML) of the setup."""
     budget = ", ".join(f"{value:,.10g} {name}" for name, value in results["budget"].items())
     corpora = "<br>".join(
         escape(f"{corpus['role']}: {corpus['name']} ({corpus['num_kept']:,})") for corpus in results["corpora"]
@@ -326,7 +327,7 @@ def facts_of(results: Results, words: Mapping[str, str]) -> list[tuple[str, str]
 
 
 def differences_text(results: Results) -> list[str]:
-    """Of each system what it has otherwise than the first, architecture, width and heads aside."""
+    """The settings in which each system differs from the first, except architecture, width and heads."""
     return [
         f"{one['name']}: " + ", ".join(f"{key} {value}" for key, value in one["differs"].items())
         for one in results["systems"]
@@ -337,27 +338,27 @@ def differences_text(results: Results) -> list[str]:
 # ---------------------------------------------------------------------- the plots
 
 
-def write_plots(results: Results, output: Path, language: str, tell: Callable[[str], None]) -> list[Path]:
+def write_plots(results: Results, output: Path, language: str, report: Callable[[str], None]) -> list[Path]:
     """`loss_over_tokens.png`, `loss_over_time.png` and `summary.png`."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     font = choose_font(installed_fonts()) if language == "zh" else None
     if language == "zh" and font is None:
-        tell("No font with Chinese characters was found: the PNG plots have English labels.")
+        report("No font with Chinese characters was found: the PNG plots have English labels.")
     words = WORDS[language if language == "en" or font else "en"]
-    colours = colours_of(results)
+    colours = system_colours(results)
     paths = []
     with rc_context({"font.family": [font, "sans-serif"]} if font else {}):
         for name, axis, label in (("over_tokens", "tokens", "tokens"), ("over_time", "seconds", "time")):
             figure = Figure(figsize=(7, 4.2), layout="constrained")
             axes = figure.add_subplot()
-            for line in visible(loss_lines(results, axis)):
+            for line in without_steep_start(loss_lines(results, axis)):
                 xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
-                look = (
-                    {"alpha": 0.4, "linewidth": 1} if line.faint else {"marker": "o", "markersize": 4, "linewidth": 2}
+                style = (
+                    {"alpha": 0.4, "linewidth": 1} if line.thin else {"marker": "o", "markersize": 4, "linewidth": 2}
                 )
-                axes.plot(xs, ys, color=colours[line.colour], label=None if line.faint else line.label, **look)
+                axes.plot(xs, ys, color=colours[line.colour], label=None if line.thin else line.label, **style)
             axes.set(xlabel=words[label], ylabel=words["loss"], title=words[name])
             axes.set_xlim(left=0)
             axes.grid(visible=True, alpha=0.3)
@@ -370,10 +371,10 @@ def write_plots(results: Results, output: Path, language: str, tell: Callable[[s
 
 
 def _summary(results: Results, words: Mapping[str, str], colours: Sequence[str]) -> Any:
-    """All bar charts side by side."""
+    """All bar charts in one figure."""
     from matplotlib.figure import Figure
 
-    charts = bars_of(results)
+    charts = bar_values(results)
     figure = Figure(figsize=(3.1 * len(charts), 1.2 + 0.45 * len(colours)), layout="constrained")
     for axes, (title, bars) in zip(figure.subplots(1, len(charts), sharey=True), charts.items(), strict=True):
         drawn = axes.barh([name for name, _, _ in bars], [value or 0.0 for _, value, _ in bars], color=colours)

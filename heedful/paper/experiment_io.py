@@ -1,14 +1,14 @@
-"""What experiments of several training runs share: a directory of their own, corpora prepared once, results."""
+"""What the experiments share: the output directory, prepared corpora, results.json, and the machine's description."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heedful.atomic_files import replace_file
 from heedful.config import Config, DataConfig
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from heedful.console import Console
     from heedful.data.prepare import Prepared
 
+T = TypeVar("T")
 RESULTS = "results.json"
 COMPARED_SECTIONS = ("preset", "tokenizer", "model", "training", "decoding")
-"""What must be the same for a finished run to be taken over by a resumed experiment."""
+"""Sections that must be unchanged for a resumed experiment to keep a finished run."""
 
 
 def open_output(
@@ -39,9 +40,9 @@ def open_output(
     overwrite: bool,
     can_resume: bool = True,
 ) -> dict[str, Any]:
-    """Make the directory, or see that it may be used; returns the earlier results where the experiment goes on.
+    """Create or check the output directory; returns the earlier results if the experiment is resumed.
 
-    Corpora that are not there are told before anything is written. `what` names the experiment in messages.
+    Missing corpora are reported before anything is written. `what` names the experiment in messages.
     """
     from heedful.text.preflight import check_files
 
@@ -51,15 +52,15 @@ def open_output(
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
     path = output / RESULTS
-    there = sorted(entry.name for entry in output.iterdir()) if output.exists() else []
-    if there and not path.exists():
+    existing = sorted(entry.name for entry in output.iterdir()) if output.exists() else []
+    if existing and not path.exists():
         raise ConfigError(
-            f"{output}: there are other things in it ({there[0]}); choose a directory of its own with -o."
+            f"{output}: the directory holds other files ({existing[0]}); choose an empty directory with -o."
         )
     earlier = read_results(path, format_name, overwrite=overwrite) if path.exists() else {}
     if path.exists() and not (resume or overwrite):
         raise ConfigError(
-            f"{output} already holds a {what}; add {'--resume to go on with it, ' if can_resume else ''}--overwrite to "
+            f"{output} already holds a {what}; add {'--resume to continue it, ' if can_resume else ''}--overwrite to "
             f"replace it, or choose another directory with -o."
         )
     output.mkdir(parents=True, exist_ok=True)
@@ -70,61 +71,67 @@ def open_output(
 
 
 def read_results(path: Path, format_name: str, *, overwrite: bool) -> dict[str, Any]:
-    """The results of an earlier run of the same kind; damaged ones only go away when asked for."""
+    """The results of an earlier run; damaged results are an error unless `overwrite` is set."""
     try:
         earlier = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         if overwrite:
             return {}
-        raise ConfigError(f"{path}: damaged ({error}); remove it, or add --overwrite to start anew.") from None
+        raise ConfigError(f"{path}: damaged ({error}); remove it, or add --overwrite to start over.") from None
     if not isinstance(earlier, dict) or earlier.get("format") != format_name:
-        raise ConfigError(f"{path}: holds results of something else; choose another directory with -o.")
+        raise ConfigError(f"{path}: these are the results of another experiment; choose another directory with -o.")
     return earlier
 
 
 def refuse_ranks(what: str) -> None:
-    """Several processes would each make the whole experiment, in one directory."""
+    """Refuse to run under torchrun, where each process would run the whole experiment."""
     if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ConfigError(f"a {what} is made by one process; run it without torchrun (`heedful train` takes several).")
+        raise ConfigError(f"a {what} runs in one process; start it without torchrun (`heedful train` supports it).")
 
 
-def refuse_start(asked: Config) -> None:
-    """An experiment's models begin from nothing: what they cost and reach would else be partly another's."""
-    if asked.training.init_from is not None:
-        raise ConfigError("training.init_from: the models of an experiment begin from nothing; leave it out.")
+def refuse_init_from(requested: Config) -> None:
+    """Refuse `training.init_from`: the models of an experiment are trained from scratch."""
+    if requested.training.init_from is not None:
+        raise ConfigError("training.init_from: the models of an experiment are trained from scratch; remove this key.")
 
 
-def shared_data(asked: Config, directory: Path, console: Console, *, resume: bool) -> Prepared:
-    """Prepare the corpora once for all runs; a resumed experiment never changes what it began with."""
+def shared_data(requested: Config, directory: Path, console: Console, *, resume: bool) -> Prepared:
+    """Prepare the corpora once for all runs; a resumed experiment must use the same data."""
     from heedful.data.prepare import MANIFEST, is_prepared, prepared_fingerprint
 
-    if resume and asked.data.prepared is None and asked.data.train and (directory / MANIFEST).exists():
-        mark = prepared_fingerprint(asked.data, asked.tokenizer, asked.training.seed)
+    if resume and requested.data.prepared is None and requested.data.train and (directory / MANIFEST).exists():
+        mark = prepared_fingerprint(requested.data, requested.tokenizer, requested.training.seed)
         if not is_prepared(directory, mark):
-            raise ConfigError(f"--resume: {directory} was prepared from other files or settings; start anew with -o.")
-    return obtain_data(asked, directory, console)
+            raise ConfigError(f"--resume: {directory} was prepared from other files or settings; choose another -o.")
+    return obtain_data(requested, directory, console)
 
 
 def from_prepared(request: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
-    """The request with what was prepared in the place of its corpora."""
+    """The request with the prepared data in place of its corpora."""
     data = {key: value for key, value in (request.get("data") or {}).items() if key not in ("train", "valid", "test")}
     return {**request, "data": {**data, "prepared": str(prepared.directory)}}
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-    """The settings that decide the result of a run, as they come back from JSON."""
+    """The settings that determine the result of a run, as plain JSON values."""
     plain = to_mapping(config)
     settings: dict[str, Any] = json.loads(json.dumps({section: plain[section] for section in COMPARED_SECTIONS}))
     return settings
 
 
 def corpora_of(prepared: Prepared) -> list[dict[str, Any]]:
-    """Role, name and number of pairs of each corpus."""
+    """Role, name and number of sentence pairs of each corpus."""
     return [{key: corpus[key] for key in ("role", "name", "num_kept")} for corpus in prepared.report["corpora"]]
 
 
+def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
+    """At most `count` items at equal distances, starting with the first; None: all items."""
+    num_chosen = len(items) if count is None else min(count, len(items))
+    return [items[number * len(items) // num_chosen] for number in range(num_chosen)]
+
+
 def machine(device: torch.device) -> dict[str, Any]:
-    """Where the numbers were measured."""
+    """The hardware and operating system of the measurements."""
     import torch
 
     return {
@@ -137,7 +144,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The name of the processor, as well as the system tells it."""
+    """The name of the processor, if the system provides it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -145,8 +152,8 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def heading_of(format_name: str, format_version: int, command: str | None) -> dict[str, Any]:
-    """How the results of every experiment begin: what they are, what made them and when."""
+def results_header(format_name: str, format_version: int, command: str | None) -> dict[str, Any]:
+    """The first keys of all results: format, command, date and versions."""
     return {
         "format": format_name,
         "format_version": format_version,
@@ -158,13 +165,13 @@ def heading_of(format_name: str, format_version: int, command: str | None) -> di
 
 
 def check_choice(flag: str, value: str, known: Collection[str]) -> None:
-    """Refuse a value that is none of those known."""
+    """Refuse a value that is not in `known`."""
     if value not in known:
         raise ConfigError(f"{flag}: {value!r} is not one of {', '.join(known)}{did_you_mean(value, known)}.")
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a JSON file in one stroke."""
+    """Write a JSON file atomically."""
     from heedful.model_dir.save_load import plain_data
 
     replace_file(path, json.dumps(plain_data(values), indent=1, ensure_ascii=False) + "\n")

@@ -1,7 +1,8 @@
-"""What all figures share: matplotlib when it is there, one look, two languages, PNG and SVG."""
+"""The style of all figures: matplotlib settings, fonts for both languages, PNG and SVG output."""
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,20 +11,74 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import ConfigError
-from heedful.paper.fonts import font_families
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+BASE_FONT = "DejaVu Sans"  # comes with matplotlib; has Latin, Greek and mathematical signs
+CJK_FONTS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN"),
+    *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "PingFang HK", "Hiragino Sans GB", "STHeiti"),
+    *("Microsoft YaHei", "SimHei", "Heiti TC", "Arial Unicode MS", "Droid Sans Fallback"),
+)
+REMEDY = "install one, on Debian or Ubuntu: apt-get install fonts-noto-cjk (or fonts-wqy-microhei)"
+
+
+def choose_font(available: Iterable[str]) -> str | None:
+    """The first available font of `CJK_FONTS`, or None."""
+    available_names = set(available)
+    return next((name for name in CJK_FONTS if name in available_names), None)
+
+
+def font_families(texts: Iterable[str]) -> list[str]:
+    """The font families that cover these texts, in order of preference; an error if characters are missing."""
+    from matplotlib import font_manager
+
+    found = choose_font(installed_fonts())
+    families = [BASE_FONT] if found is None else [BASE_FONT, found]
+    covered: set[int] = set()
+    for name in families:
+        path = font_manager.findfont(font_manager.FontProperties(family=name), fallback_to_default=False)
+        covered.update(font_manager.get_font(path).get_charmap())
+    missing = missing_characters(texts, covered)
+    if missing:
+        characters = repr("".join(missing[:8]))
+        if found is None:
+            raise ConfigError(f"no Chinese font is installed, so {characters} cannot be drawn; {REMEDY}.")
+        raise ConfigError(f"the fonts {' and '.join(families)} have no glyphs for {characters}; remove them.")
+    return families
+
+
+def missing_characters(texts: Iterable[str], covered: Iterable[int] | Mapping[int, int]) -> list[str]:
+    """The characters of the texts that are not covered; white space needs no glyph."""
+    available_names = set(covered)
+    characters = dict.fromkeys(character for text in texts for character in text)
+    return [character for character in characters if ord(character) not in available_names and not character.isspace()]
+
+
+def installed_fonts() -> list[str]:
+    """Names of the fonts that matplotlib knows; without a Chinese one, newly installed fonts are added first."""
+    from matplotlib import font_manager
+
+    manager = font_manager.fontManager
+    if choose_font(entry.name for entry in manager.ttflist) is None:
+        known = {entry.fname for entry in manager.ttflist}
+        for path in font_manager.findSystemFonts():
+            if path not in known:
+                with contextlib.suppress(OSError, RuntimeError, ValueError):  # not a usable font file
+                    manager.addfont(path)
+    return [entry.name for entry in manager.ttflist]
+
 
 LANGUAGES = ("en", "zh")
 COLOURS = ("#2563a8", "#d9730d", "#2f8f5b", "#a8325e", "#6b5aa8", "#7a6a53")
 
 Words = Mapping[str, tuple[str, str]]
-"""What a figure says: a name, and its English and Chinese text."""
+"""The texts of a figure: name to English and Chinese text."""
 
 
 def in_language(words: Words, language: str) -> dict[str, str]:
-    """The words of a figure in one language."""
+    """The texts of a figure in one language."""
     if language not in LANGUAGES:
         raise ConfigError(f"--lang is one of {', '.join(LANGUAGES)}, not {language!r}.")
     return {name: texts[LANGUAGES.index(language)] for name, texts in words.items()}
@@ -31,9 +86,9 @@ def in_language(words: Words, language: str) -> dict[str, str]:
 
 @contextmanager
 def styled(texts: Iterable[str]) -> Iterator[None]:
-    """Draw and save inside this: one look, fonts that have the texts, and an error instead of empty boxes."""
+    """Context for drawing and saving: the common style and fonts that cover the texts; missing glyphs are an error."""
     if find_spec("matplotlib") is None:
-        raise ConfigError("drawing needs matplotlib; install it with: pip install 'heedful[plots]'.")
+        raise ConfigError("figures need matplotlib: pip install 'heedful[plots]'.")
     import matplotlib
     from cycler import cycler
 
@@ -57,22 +112,22 @@ def styled(texts: Iterable[str]) -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, its size in inches."""
+    """An empty figure; the size is in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def open_folder(directory: Path) -> None:
-    """Make the folder of the figures, or say that it cannot be one."""
+def make_output_directory(directory: Path) -> None:
+    """Create the output directory, or raise `ConfigError` if it is a file."""
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"{directory}: the output must be a directory, and this is a file.")
     directory.mkdir(parents=True, exist_ok=True)
 
 
 def save(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Write `name.png` and `name.svg`; the same figure gives the same files."""
-    open_folder(directory)
+    """Write `name.png` and `name.svg`, reproducibly."""
+    make_output_directory(directory)
     paths = [directory / f"{name}.{ending}" for ending in ("png", "svg")]
     figure.savefig(paths[0], dpi=150, metadata={"Software": "heedful"})
     figure.savefig(paths[1], metadata={"Date": None})

@@ -1,4 +1,4 @@
-"""What is measured on a system: memory while it trains, how fast it learns and translates, how its loss went."""
+"""Measurements of training and decoding: memory, throughput, loss curves, and the operations of an update."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from heedful.build_model import build_model
+from heedful.config import Config, ModelConfig
+from heedful.model.transformer import Transformer
+from heedful.run_plan import rows_per_step
+
 if TYPE_CHECKING:
     import torch
 
@@ -21,65 +29,65 @@ if TYPE_CHECKING:
     from heedful.text.preflight import TrainingPair
 
 ON_GPU, ON_CPU, UNKNOWN = "cuda_max_memory_allocated", "resident_memory_growth", "not_measured"
-"""How memory was measured: the peak of what tensors took on the GPU; how much the process grew in RAM; not at all."""
-SECONDS_BETWEEN_LOOKS = 0.02
+"""How memory was measured: peak of the tensors on the GPU; growth of the process in RAM; not measured."""
+SAMPLE_INTERVAL = 0.02
 WARM_UP_SENTENCES = 8
-ENOUGH_SECONDS, MOST_PASSES = 1.0, 5
+MIN_TOTAL_SECONDS, MAX_PASSES = 1.0, 5
 
 
 @dataclass
-class Memory:
-    """The memory that some work took, and how that was measured."""
+class MemoryUsage:
+    """Memory used by some work, and how it was measured."""
 
     num_bytes: int | None = None
     kind: str = UNKNOWN
 
 
 @contextmanager
-def measured_memory(device: torch.device) -> Iterator[Memory]:
-    """Measure the memory of the work inside the block; the result is filled in at its end."""
+def measure_memory(device: torch.device) -> Iterator[MemoryUsage]:
+    """Measure the memory used inside the block; the result is set when the block ends."""
     import torch
 
-    memory = Memory()
-    gc.collect()  # what the system before left must not count, nor hide what this one needs
+    memory = MemoryUsage()
+    gc.collect()  # memory of the previous system must not count
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
         yield memory
         memory.num_bytes, memory.kind = torch.cuda.max_memory_allocated(device), ON_GPU
         return
-    _give_back_freed_memory()
+    _trim_heap()
     before = resident_bytes()
     if before is None or device.type != "cpu":
         yield memory
         return
-    with _watched() as peak:
+    with _sampled_peak() as peak:
         yield memory
     memory.num_bytes, memory.kind = max(0, peak[0] - before), ON_CPU
 
 
 @contextmanager
-def _watched() -> Iterator[list[int]]:
-    """The largest resident memory seen so far, looked at from a thread of its own."""
-    peak, over = [0], threading.Event()
+def _sampled_peak() -> Iterator[list[int]]:
+    """The peak of the resident memory, sampled by a thread."""
+    peak, finished = [0], threading.Event()
 
-    def look() -> None:
-        is_over = False
-        while not is_over:
-            is_over = over.wait(SECONDS_BETWEEN_LOOKS)
-            peak[0] = max(peak[0], resident_bytes() or 0)  # once more at the end, however short the work was
+    def sample() -> None:
+        is_finished = False
+        while not is_finished:
+            is_finished = finished.wait(SAMPLE_INTERVAL)
+            peak[0] = max(peak[0], resident_bytes() or 0)  # also once at the end, for very short work
 
-    thread = threading.Thread(target=look, name="memory", daemon=True)
+    thread = threading.Thread(target=sample, name="memory", daemon=True)
     thread.start()
     try:
         yield peak
     finally:
-        over.set()
+        finished.set()
         thread.join()
 
 
 def resident_bytes() -> int | None:
-    """Memory of this process that is in RAM now; None where the system does not tell it in /proc."""
+    """Resident memory of this process in bytes; None if /proc does not provide it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -87,51 +95,51 @@ def resident_bytes() -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _give_back_freed_memory() -> None:
-    """Freed memory that the allocator keeps would be reused, and so not count as growth; glibc can let go of it."""
-    with suppress(AttributeError, OSError, TypeError):  # another C library: later systems' growth is told too small
+def _trim_heap() -> None:
+    """Return freed memory to the system (glibc only); otherwise its reuse would not count as growth."""
+    with suppress(AttributeError, OSError, TypeError):  # not glibc: growth may be underestimated
         ctypes.CDLL(None).malloc_trim(0)
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """Translations of some pairs, and how fast they came, at the best of the passes."""
+class DecodingResult:
+    """Translations of sentence pairs, and the time of the fastest pass."""
 
     texts: list[str]
     num_sentences: int
-    """Different sentences: equal ones are translated once."""
+    """Distinct sentences; duplicates are translated once."""
     num_tokens: int
-    """Target tokens of these, end tokens included."""
+    """Their target tokens, including the end tokens."""
     seconds: float
 
 
-def decode(translator: Translator, pairs: Sequence[TrainingPair]) -> Decoded:
-    """Translate the pairs' sources in batches: a warm-up, then passes until they are long enough to be timed well."""
+def decode(translator: Translator, pairs: Sequence[TrainingPair]) -> DecodingResult:
+    """Translate the sources in batches: a warm-up, then repeated passes until the total time is long enough."""
     decode_once(translator, pairs[:WARM_UP_SENTENCES])
     passes = [decode_once(translator, pairs)]
-    while len(passes) < MOST_PASSES and sum(one.seconds for one in passes) < ENOUGH_SECONDS:
+    while len(passes) < MAX_PASSES and sum(item.seconds for item in passes) < MIN_TOTAL_SECONDS:
         passes.append(decode_once(translator, pairs))
-    return min(passes, key=lambda one: one.seconds)
+    return min(passes, key=lambda item: item.seconds)
 
 
-def decode_once(translator: Translator, pairs: Sequence[TrainingPair]) -> Decoded:
-    """Translate the pairs' sources, each into its own target language, and look at the clock."""
+def decode_once(translator: Translator, pairs: Sequence[TrainingPair]) -> DecodingResult:
+    """Translate the sources, each into its target language, and measure the time."""
     by_language: dict[str | None, list[int]] = {}
-    for place, pair in enumerate(pairs):
-        by_language.setdefault(pair.target_language, []).append(place)
+    for index, pair in enumerate(pairs):
+        by_language.setdefault(pair.target_language, []).append(index)
     texts, lengths = [""] * len(pairs), dict[tuple[str | None, str], int]()
     began = time.perf_counter()
-    for tag, places in by_language.items():
-        sources = [pairs[place].source for place in places]
-        for place, translation in zip(places, translator.translate(sources, target_language=tag), strict=True):
-            texts[place] = translation.text
-            lengths[tag, pairs[place].source] = len(translation.tokens) + translation.sentences
-    return Decoded(texts, len(lengths), sum(lengths.values()), time.perf_counter() - began)
+    for tag, indices in by_language.items():
+        sources = [pairs[index].source for index in indices]
+        for index, translation in zip(indices, translator.translate(sources, target_language=tag), strict=True):
+            texts[index] = translation.text
+            lengths[tag, pairs[index].source] = len(translation.tokens) + translation.sentences
+    return DecodingResult(texts, len(lengths), sum(lengths.values()), time.perf_counter() - began)
 
 
 @dataclass(frozen=True)
-class Point:
-    """One point of a loss curve; seconds are those of the budget's clock, looks at valid included."""
+class LossPoint:
+    """One point of a loss curve; seconds count training and validation."""
 
     step: int
     tokens: float
@@ -140,35 +148,39 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Course:
-    """How a training run went, read from its log."""
+class TrainingCurves:
+    """Loss curves and throughput of a training run, read from its log."""
 
-    train: list[Point] = field(default_factory=list)
-    """Training loss, as optimised: label smoothing and dropout included."""
-    valid: list[Point] = field(default_factory=list)
-    """Mean negative log-likelihood of a token on valid."""
+    train: list[LossPoint] = field(default_factory=list)
+    """Training loss, including label smoothing and dropout."""
+    valid: list[LossPoint] = field(default_factory=list)
+    """Mean negative log-likelihood per token on valid."""
     tokens_per_second: float | None = None
-    """Target tokens a second of training alone, without the looks at valid and, if there are more, the first line."""
+    """Target tokens per second of training, without validation and without the first log line if there are more."""
 
 
-def read_course(log: Path) -> Course:
-    """The loss curves and the training rate out of a run's `log.jsonl`."""
+def read_training_curves(log: Path) -> TrainingCurves:
+    """Read the loss curves and the throughput from a run's `log.jsonl`."""
     lines = log.read_text(encoding="utf-8").split("\n")[:-1] if log.exists() else []
     events = [json.loads(line) for line in lines]
     trained = [event for event in events if event["event"] == "train"]
     valid: dict[int, float] = {}
     for event in events:
         if event["event"] == "valid" and event["loss"] is not None:
-            valid.setdefault(event["step"], event["loss"])  # later ones are other weights of the same step
-    return Course(
-        [Point(one["step"], one["tokens"], one["seconds"], one["loss"]) for one in trained if one["loss"] is not None],
-        [Point(step, *_place(trained, step), loss) for step, loss in sorted(valid.items())],
-        _rate(trained),
+            valid.setdefault(event["step"], event["loss"])  # later ones are of other weights
+    return TrainingCurves(
+        [
+            LossPoint(item["step"], item["tokens"], item["seconds"], item["loss"])
+            for item in trained
+            if item["loss"] is not None
+        ],
+        [LossPoint(step, *_tokens_and_seconds(trained, step), loss) for step, loss in sorted(valid.items())],
+        _training_rate(trained),
     )
 
 
-def _place(trained: Sequence[dict[str, Any]], step: int) -> tuple[float, float]:
-    """Tokens and seconds at a step, by a straight line between the lines of the log around it."""
+def _tokens_and_seconds(trained: Sequence[dict[str, Any]], step: int) -> tuple[float, float]:
+    """Tokens and seconds at a step, interpolated linearly between the log lines around it."""
     before = {"step": 0, "tokens": 0, "seconds": 0.0}
     for after in trained:
         if after["step"] >= step:
@@ -179,7 +191,7 @@ def _place(trained: Sequence[dict[str, Any]], step: int) -> tuple[float, float]:
     return before["tokens"], before["seconds"]
 
 
-def _rate(trained: Sequence[dict[str, Any]]) -> float | None:
+def _training_rate(trained: Sequence[dict[str, Any]]) -> float | None:
     tokens = seconds = 0.0
     earlier = trained[0]["tokens"] if len(trained) > 1 else 0
     for event in trained[1:] or trained:
@@ -187,3 +199,28 @@ def _rate(trained: Sequence[dict[str, Any]]) -> float | None:
         seconds += (event["tokens"] - earlier) / event["tokens_per_second"] if event["tokens_per_second"] else 0.0
         earlier = event["tokens"]
     return tokens / seconds if seconds else None
+
+
+def row_flops(config: ModelConfig, width: int) -> int:
+    """Floating-point operations of the matrix products of one row of `width` source and `width` target tokens.
+
+    Forward and backward, two operations per multiply-add, counted by torch on the meta device. All rows have the same
+    width and all steps the same number of rows, so a run takes this number times rows times steps, padding included.
+    Norms, softmax, dropout, optimizer, validation and decoding are not counted; they are small in comparison.
+    """
+    with torch.device("meta"):
+        model = build_model(config).eval()
+        row = torch.zeros(1, width, dtype=torch.long)
+    assert isinstance(model, Transformer)
+    model.use_attention("explicit")  # the counter does not see the products inside fused kernels
+    with FlopCounterMode(display=False) as counter:
+        model(row, row).sum().backward()
+    return counter.get_total_flops()
+
+
+def step_flops(config: Config) -> int:
+    """Floating-point operations of the matrix products of one update."""
+    width = config.data.row_width
+    assert width is not None
+    rows = rows_per_step(config, width)
+    return row_flops(config.model, width) * rows * (2 if config.training.r_drop else 1)

@@ -1,4 +1,4 @@
-"""Line and bar charts as SVG inside an HTML page: no script, nothing fetched, colours from the page's style."""
+"""Line and bar charts as inline SVG for HTML pages; colours come from the style sheet of the page."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-WIDTH, HEIGHT = 470, 290  # about the pixels that a chart gets, so that its text is as large as the page's notes
+WIDTH, HEIGHT = 470, 290  # close to the size on the page in pixels, so that the text has the size of the notes
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 12, 46
-BAR, GAP, LABEL, WRITTEN = 22, 9, 156, 94
+BAR, GAP, LABEL_WIDTH, VALUE_WIDTH = 22, 9, 156, 94
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: points (x, y), the number of its colour, and whether it is drawn thin and without marks."""
+    """One curve: points (x, y), the index of its colour, and whether it is drawn thin and without markers."""
 
     label: str
     points: Sequence[tuple[float, float]]
     colour: int
-    faint: bool = False
+    thin: bool = False
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers from `low` to `high`, about `count` of them."""
+    """About `count` round numbers from `low` to `high`."""
     span = max(high - low, 1e-12)
     rough = span / count
     power = 10.0 ** math.floor(math.log10(rough))
@@ -32,28 +32,28 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def short(number: float) -> str:
-    """A number as an axis shows it: 1.5M, 20k, 0.25."""
+def tick_label(number: float) -> str:
+    """The label of an axis tick, such as 1.5M, 20k or 0.25."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:.4g}{letter}"
     return f"{number:.4g}"
 
 
-def visible(lines: Sequence[Line], start: float = 0.1) -> list[Line]:
-    """The curves without the steep beginnings of faint ones: these leave out what is higher than all that comes later.
+def without_steep_start(lines: Sequence[Line], start: float = 0.1) -> list[Line]:
+    """The lines, the thin ones without early points that are higher than everything after the first tenth of the axis.
 
-    "Later" is after the first tenth of the axis. A first loss several times the last would press the rest to the floor.
+    Otherwise a first loss several times as high as the last would flatten the rest of the chart.
     """
     x_high = max((x for line in lines for x, _ in line.points), default=0.0)
-    later = [y for line in lines for x, y in line.points if not line.faint or x >= start * x_high]
+    later = [y for line in lines for x, y in line.points if not line.thin or x >= start * x_high]
     top = max(later, default=0.0)
-    return [replace(line, points=[(x, y) for x, y in line.points if not line.faint or y <= top]) for line in lines]
+    return [replace(line, points=[(x, y) for x, y in line.points if not line.thin or y <= top]) for line in lines]
 
 
 def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str) -> str:
-    """Curves over a common axis that begins at zero."""
-    lines = visible(lines)
+    """A line chart whose x axis starts at zero."""
+    lines = without_steep_start(lines)
     points = [point for line in lines for point in line.points]
     if not points:
         return ""
@@ -69,50 +69,48 @@ def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str) -> str:
     def down(y: float) -> float:
         return TOP + inner_height * (high - y) / (high - low)
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(f"{y_label}, {x_label}")}">']
+    svg = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(f"{y_label}, {x_label}")}">']
     for y in ticks(low, high):
-        parts.append(f'<path class="grid" d="M{LEFT} {down(y):.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 7}" y="{down(y) + 4:.1f}" text-anchor="end">{short(y)}</text>')
+        svg.append(f'<path class="grid" d="M{LEFT} {down(y):.1f}H{WIDTH - RIGHT}"/>')
+        svg.append(f'<text x="{LEFT - 7}" y="{down(y) + 4:.1f}" text-anchor="end">{tick_label(y)}</text>')
     for x in ticks(0.0, x_high):
-        parts.append(f'<text x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{short(x)}</text>')
-    parts.append(f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
-    parts.append(
-        f'<text x="{LEFT + inner_width / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
-    )
+        svg.append(f'<text x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{tick_label(x)}</text>')
+    svg.append(f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
+    svg.append(f'<text x="{LEFT + inner_width / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')
     middle = TOP + inner_height / 2
-    parts.append(
+    svg.append(
         f'<text x="14" y="{middle:.0f}" text-anchor="middle" transform="rotate(-90 14 {middle:.0f})">'
         f"{escape(y_label)}</text>"
     )
-    for line in sorted(lines, key=lambda one: not one.faint):
-        parts.append(_curve(line, [(across(x), down(y)) for x, y in line.points]))
-    return "".join([*parts, "</svg>"])
+    for line in sorted(lines, key=lambda one: not one.thin):
+        svg.append(_curve(line, [(across(x), down(y)) for x, y in line.points]))
+    return "".join([*svg, "</svg>"])
 
 
-def _curve(line: Line, places: Sequence[tuple[float, float]]) -> str:
-    """A polyline with a mark and a tooltip at each point, or a faint one alone."""
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    kind = "faint" if line.faint else "line"
+def _curve(line: Line, points: Sequence[tuple[float, float]]) -> str:
+    """A polyline; unless it is thin, with a marker and a tooltip at each point."""
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    kind = "faint" if line.thin else "line"
     drawn = f'<polyline class="{kind} s{line.colour}" points="{path}"/>'
-    if line.faint:
+    if line.thin:
         return drawn
     marks = [
         f'<circle class="mark f{line.colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(line.label)}: {loss:.3f}'
         f"</title></circle>"
-        for (x, y), (_, loss) in zip(places, line.points, strict=True)
+        for (x, y), (_, loss) in zip(points, line.points, strict=True)
     ]
     return drawn + "".join(marks)
 
 
 def bar_chart(values: Sequence[tuple[str, float | None, str]], *, title: str) -> str:
-    """Horizontal bars from zero: name, value (None: not known) and the value as it is written."""
+    """Horizontal bars: name, value (None: unknown) and the value as text."""
     height = len(values) * (BAR + GAP) + GAP
     most = max((value for _, value, _ in values if value is not None), default=0.0) or 1.0
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
-    for index, (name, value, written) in enumerate(values):
+    svg = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
+    for index, (name, value, text) in enumerate(values):
         top = GAP + index * (BAR + GAP)
-        length = (WIDTH - LABEL - WRITTEN) * max(0.0, value or 0.0) / most
-        parts.append(f'<text x="{LABEL - 8}" y="{top + 16}" text-anchor="end">{escape(name)}</text>')
-        parts.append(f'<rect class="f{index}" x="{LABEL}" y="{top}" width="{length:.1f}" height="{BAR}" rx="2"/>')
-        parts.append(f'<text x="{LABEL + length + 8:.1f}" y="{top + 16}">{escape(written)}</text>')
-    return "".join([*parts, "</svg>"])
+        length = (WIDTH - LABEL_WIDTH - VALUE_WIDTH) * max(0.0, value or 0.0) / most
+        svg.append(f'<text x="{LABEL_WIDTH - 8}" y="{top + 16}" text-anchor="end">{escape(name)}</text>')
+        svg.append(f'<rect class="f{index}" x="{LABEL_WIDTH}" y="{top}" width="{length:.1f}" height="{BAR}" rx="2"/>')
+        svg.append(f'<text x="{LABEL_WIDTH + length + 8:.1f}" y="{top + 16}">{escape(text)}</text>')
+    return "".join([*svg, "</svg>"])

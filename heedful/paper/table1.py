@@ -1,4 +1,4 @@
-"""Table 1 of the paper, measured: what layers cost, what must wait, and how far information has to travel."""
+"""Table 1 of the paper, measured: the cost of each layer type, its sequential operations and its path length."""
 
 from __future__ import annotations
 
@@ -6,32 +6,42 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from heedful.errors import ConfigError
 from heedful.model_card import versions
-from heedful.paper.experiment_io import processor
+from heedful.paper.experiment_io import RESULTS, open_output, processor, write_json
 from heedful.paper.layer_costs import (
+    LAYERS,
+    MeasuredLayer,
+    SelfAttention,
+    build_layer,
     counted_flops,
     dependent_operations,
     gradient_reach,
     layers_to_span,
     median_seconds,
     peak_bytes,
+    product_flops,
 )
-from heedful.paper.layer_variants import LAYERS, MeasuredLayer, SelfAttention, build_layer, product_flops
+from heedful.paper.plot_style import in_language, new_figure, save, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORMAT = "heedful table 1"
 FORMAT_VERSION = 1
-COUNTED_STEPS = 64  # the counter takes milliseconds for each step of a recurrence
-SMALL_WIDTH = 16  # reach and chains do not depend on the width
+COUNTED_STEPS = 64  # the counter needs milliseconds per recurrent step
+SMALL_WIDTH = 16  # reach and sequential operations do not depend on the width
 
 
 @dataclass(frozen=True)
 class Theory:
-    """A row of the paper's table, and the exponents of n and d that it stands for."""
+    """A row of the paper's table, and its exponents of n and d."""
 
     complexity: str
     sequential: str
@@ -51,7 +61,7 @@ THEORY = {
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is measured, and how long each time is measured."""
+    """The lengths and widths to measure, and the time to spend on each."""
 
     lengths: tuple[int, ...]
     widths: tuple[int, ...]
@@ -64,16 +74,16 @@ class Sweep:
         for name in ("lengths", "widths"):
             values = getattr(self, name)
             if len(values) < 2 or any(value < 2 for value in values) or list(values) != sorted(set(values)):
-                raise ConfigError(f"--{name} takes two or more whole numbers from 2 on, growing, such as 16,64,256.")
+                raise ConfigError(f"--{name} takes two or more increasing integers of at least 2, such as 16,64,256.")
         if self.window < 3 or self.kernel_size < 3:
-            raise ConfigError("--window and --kernel-size must be at least 3, or nothing reaches the last position.")
+            raise ConfigError("--window and --kernel-size must be at least 3, so that information can travel.")
         if self.attention not in ("fused", "explicit"):
             raise ConfigError(f"--attention is fused or explicit, not {self.attention!r}.")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One kind of layer at one length and width."""
+    """The measurements of one layer type at one length and width."""
 
     layer: str
     n: int
@@ -87,11 +97,11 @@ class Point:
     layers: int
     operations: int
     path: int
-    """Dependent operations between the first input and the last output: layers times operations in each."""
+    """Sequential operations between the first input and the last output: layers times operations per layer."""
 
 
 def default_sweep(device: torch.device, *, quick: bool) -> Sweep:
-    """The paper's range on a GPU, a part of it on a CPU; quick: a few seconds."""
+    """The paper's range on a GPU, a smaller one on a CPU; with `quick`, a few seconds."""
     if quick:
         return Sweep((16, 32, 64, 128, 256), (32, 64, 128), seconds_each=0.02)
     if device.type == "cuda":
@@ -99,19 +109,19 @@ def default_sweep(device: torch.device, *, quick: bool) -> Sweep:
     return Sweep((16, 32, 64, 128, 256, 512, 1024, 2048), (64, 128, 256, 512), seconds_each=0.1)
 
 
-def measure(sweep: Sweep, device: torch.device, *, tell: Callable[[str], None] = lambda text: None) -> list[Point]:
-    """Measure every kind of layer at every length and width."""
+def measure(sweep: Sweep, device: torch.device, *, report: Callable[[str], None] = lambda text: None) -> list[Point]:
+    """Measure every layer type at every length and width."""
     points = []
     for kind in LAYERS:
         for n in sweep.lengths:
-            tell(f"{kind}: n = {n}")
-            shape = _path_of(kind, n, sweep)
+            report(f"{kind}: n = {n}")
+            shape = _path_length(kind, n, sweep)
             for d in sweep.widths:
-                points.append(Point(kind, n, d, **_cost_of(kind, n, d, sweep, device), **shape))
+                points.append(Point(kind, n, d, **_layer_cost(kind, n, d, sweep, device), **shape))
     return points
 
 
-def _cost_of(kind: str, n: int, d: int, sweep: Sweep, device: torch.device) -> dict[str, Any]:
+def _layer_cost(kind: str, n: int, d: int, sweep: Sweep, device: torch.device) -> dict[str, Any]:
     sizes = {"d_model": d, "window": sweep.window, "kernel_size": sweep.kernel_size}
     layer = build_layer(kind, device=device, attention=sweep.attention, **sizes)
     x = torch.randn(1, n, d, device=device)
@@ -119,8 +129,8 @@ def _cost_of(kind: str, n: int, d: int, sweep: Sweep, device: torch.device) -> d
         parts = layer.project(x)
     mixing, whole = count_products(kind, length=n, **sizes)
     return {
-        "seconds": median_seconds(lambda: layer(x), device, enough=sweep.seconds_each),
-        "seconds_mixing": median_seconds(lambda: layer.mix(*parts), device, enough=sweep.seconds_each),
+        "seconds": median_seconds(lambda: layer(x), device, min_seconds=sweep.seconds_each),
+        "seconds_mixing": median_seconds(lambda: layer.mix(*parts), device, min_seconds=sweep.seconds_each),
         "flops": whole,
         "flops_mixing": mixing,
         "memory_bytes": peak_bytes(lambda: layer(x), device),
@@ -128,9 +138,9 @@ def _cost_of(kind: str, n: int, d: int, sweep: Sweep, device: torch.device) -> d
 
 
 def count_products(kind: str, *, length: int, d_model: int, window: int, kernel_size: int) -> tuple[int, int]:
-    """Operations of the mixing and of the whole layer by torch's counter; long recurrences by the formula it confirms.
+    """Operations of the mixing and of the whole layer by torch's counter; long recurrences by the equivalent formula.
 
-    Attention and convolutions are counted on the meta device: nothing is computed, no fused kernel hides its products.
+    Attention and convolutions are counted on the meta device, where nothing is computed and no kernel is fused.
     """
     sizes = {"d_model": d_model, "window": window, "kernel_size": kernel_size}
     formula = product_flops(kind, length=length, **sizes)
@@ -151,7 +161,7 @@ def _finishing_flops(layer: MeasuredLayer, length: int, d_model: int) -> int:
     return counted_flops(lambda: layer.finish(mixed))
 
 
-def _path_of(kind: str, n: int, sweep: Sweep) -> dict[str, int]:
+def _path_length(kind: str, n: int, sweep: Sweep) -> dict[str, int]:
     layer = build_layer(
         kind,
         d_model=SMALL_WIDTH,
@@ -166,9 +176,9 @@ def _path_of(kind: str, n: int, sweep: Sweep) -> dict[str, int]:
 
 
 def fit(points: Sequence[Point], quantity: str) -> tuple[float, float]:
-    """Exponents of n and d: the plane through log quantity that fits best over the upper half of the lengths.
+    """Exponents of n and d: a least-squares plane through the logarithms over the upper half of the lengths.
 
-    Short sequences are left out because there the time is that of starting operations, not of doing them.
+    Short sequences are left out because their time is dominated by the overhead of starting operations.
     """
     lengths = sorted({point.n for point in points})
     chosen = [point for point in points if point.n >= lengths[len(lengths) // 2 - (len(lengths) == 2)]]
@@ -182,7 +192,7 @@ QUANTITIES = ("flops_mixing", "flops", "seconds_mixing", "seconds", "memory_byte
 
 
 def exponents(points: Sequence[Point]) -> dict[str, dict[str, tuple[float, float]]]:
-    """For each kind of layer and each quantity the fitted exponents of n and d."""
+    """The fitted exponents of n and d of each quantity for each layer type."""
     return {
         kind: {name: fit([point for point in points if point.layer == kind], name) for name in QUANTITIES}
         for kind in dict.fromkeys(point.layer for point in points)
@@ -190,7 +200,7 @@ def exponents(points: Sequence[Point]) -> dict[str, dict[str, tuple[float, float
 
 
 def results(points: Sequence[Point], sweep: Sweep, device: torch.device, command: str) -> dict[str, Any]:
-    """All that was measured, and with what, as plain data."""
+    """All measurements and their setup as plain data."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
         "format": FORMAT,
@@ -205,3 +215,94 @@ def results(points: Sequence[Point], sweep: Sweep, device: torch.device, command
         "exponents": exponents(points),
         "points": [asdict(point) for point in points],
     }
+
+
+WORDS = {
+    "self_attention": ("self-attention", "自注意力"),
+    "restricted": ("restricted self-attention", "受限自注意力"),
+    "recurrent": ("recurrent (GRU)", "循环层（GRU）"),
+    "convolutional": ("convolutional", "卷积层"),
+    "flops_mixing": ("operations of the mixing (FLOPs)", "位置间交互部分的运算量（FLOPs）"),
+    "seconds": ("forward time of the layer (s)", "整层前向时间（秒）"),
+    "seconds_mixing": ("forward time of the mixing (s)", "位置间交互部分的前向时间（秒）"),
+    "memory_bytes": ("memory of the forward pass (bytes)", "前向计算所需内存（字节）"),
+    "operations": ("sequential operations in one layer", "单层内须依次进行的运算数"),
+    "path": ("sequential operations, first input to last output", "从首个输入到末个输出须依次进行的运算数"),
+    "length": ("length n", "序列长度 n"),
+    "width": ("width d", "宽度 d"),
+    "title": (
+        "Table 1, measured; dotted: theoretical slope; left four panels: d = {d}, right two: n = {n}",
+        "表 1 的实测；虚线为理论斜率；左侧四图 d = {d}，右侧两图 n = {n}",
+    ),
+}
+
+
+def run_table1(
+    output: Path,
+    *,
+    sweep: Sweep,
+    device: torch.device,
+    command: str,
+    language: str = "en",
+    overwrite: bool = False,
+    report: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Measure and write `results.json`, `table1.png` and `table1.svg`; returns the results."""
+    with styled(texts(language)):  # report missing fonts and an unusable output before measuring
+        open_output(output, FORMAT, "measured Table 1", resume=False, overwrite=overwrite, can_resume=False)
+        points = measure(sweep, device, report=report)
+        measured = results(points, sweep, device, command)
+        write_json(output / RESULTS, measured)
+        save(draw(points, language), output, "table1")
+    return measured
+
+
+def texts(language: str) -> list[str]:
+    """All texts of the plot."""
+    return list(in_language(WORDS, language).values())
+
+
+def draw(points: Sequence[Point], language: str) -> Figure:
+    """Six panels: four quantities against length, two against width."""
+    words = in_language(WORDS, language)
+    lengths, widths = sorted({point.n for point in points}), sorted({point.d for point in points})
+    width, length = widths[-1], lengths[-1]
+    figure = new_figure(15, 8.5)
+    axes = figure.subplots(2, 3)
+    at_width = [point for point in points if point.d == width]
+    at_length = [point for point in points if point.n == length]
+    panels: tuple[tuple[Axes, Sequence[Point], str, str], ...] = (
+        (axes[0][0], at_width, "n", "flops_mixing"),
+        (axes[0][1], at_width, "n", "seconds"),
+        (axes[1][0], at_width, "n", "memory_bytes"),
+        (axes[1][1], at_width, "n", "path"),
+        (axes[0][2], at_length, "d", "flops_mixing"),
+        (axes[1][2], at_length, "d", "seconds_mixing"),
+    )
+    for panel, chosen, against, quantity in panels:
+        _curves(panel, chosen, against, quantity, words)
+        panel.set_title(words[quantity])
+        panel.set_xlabel(words["length" if against == "n" else "width"])
+    axes[0][0].legend(frameon=False)
+    figure.suptitle(words["title"].format(d=width, n=length))
+    return figure
+
+
+def _curves(panel: Axes, points: Sequence[Point], against: str, quantity: str, words: dict[str, str]) -> None:
+    for index, (kind, theory) in enumerate(THEORY.items()):
+        of_layer = [point for point in points if point.layer == kind]
+        xs = [getattr(point, against) for point in of_layer]
+        values = [getattr(point, quantity) for point in of_layer]
+        shown = {"marker": "o^sD"[index], "markersize": 10 - 2 * index, "markerfacecolor": "none"}
+        panel.plot(xs, values, color=f"C{index}", label=words[kind], linewidth=3 - 0.6 * index, **shown)  # type: ignore[arg-type]
+        slopes = {"flops_mixing": theory.flops, "seconds_mixing": theory.flops, "path": (theory.span, 0)}
+        if quantity in slopes:  # through the last point, where constants matter least
+            slope = slopes[quantity][0 if against == "n" else 1]
+            ends = [xs[0], xs[-1]]
+            line = [values[-1] * (x / xs[-1]) ** slope for x in ends]
+            panel.plot(ends, line, linestyle=":", color=f"C{index}", linewidth=1.2)
+    panel.set_xscale("log", base=2)
+    panel.set_yscale("log")
+    ticks = sorted({getattr(point, against) for point in points})
+    panel.set_xticks(ticks, [str(tick) for tick in ticks], minor=False)
+    panel.grid(visible=True, alpha=0.25)

@@ -1,4 +1,4 @@
-"""The rows of Table 3 as the paper prints them, and the same rows around a base of any size."""
+"""The rows of Table 3 as in the paper, and the same rows scaled to a base model of any size."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from heedful.paper.experiment_io import check_choice
 
 SCALES = ("cheap", "paper")
 BIG_BUDGET = 3
-"""The big model trained three times as long: 300,000 steps, not 100,000 (section 5.2)."""
+"""The big model is trained three times as long: 300,000 instead of 100,000 steps (section 5.2)."""
 WARMUP_SHARE = 5
-"""At the cheap scale the learning rate rises over one step in so many, to the peak that the paper's 4,000 give."""
+"""At the cheap scale, warm-up takes one fifth of the steps, to the same peak as the paper's 4,000 steps."""
 PAPER_WARMUP = 4000
 
 
 @dataclass(frozen=True)
 class Values:
-    """The columns of the table: depth, widths, heads, and what keeps the model from learning by heart."""
+    """The columns of the table: depth, widths, heads and regularization."""
 
     layers: int = 6
     d_model: int = 512
@@ -34,7 +34,7 @@ class Values:
     positions: str = "sinusoidal"
 
     def model(self) -> dict[str, Any]:
-        """The keys of the section `model` that make this row."""
+        """This row as keys of the section `model`."""
         return {
             "architecture": "transformer",
             "num_encoder_layers": self.layers,
@@ -61,7 +61,7 @@ ROW_KEYS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row: its group and name, its values in the paper, and the numbers printed there."""
+    """One row: its group and name, its values in the paper, and the paper's results."""
 
     group: str
     name: str
@@ -69,24 +69,24 @@ class Row:
     perplexity: float
     bleu: float
     millions: float | None = None
-    """Parameters in millions, where the paper prints them."""
+    """Parameters in millions, if the paper prints them."""
 
     def at(self, base: Values) -> Values:
-        """The row around another base: sizes in proportion, the rest as printed."""
+        """The row relative to another base: sizes in proportion, other values unchanged."""
         found: dict[str, Any] = {}
         for name in SIZES:
-            wanted = getattr(base, name) * getattr(self.values, name) / getattr(PAPER_BASE, name)
-            if wanted < 1 or wanted != int(wanted):
+            scaled = getattr(base, name) * getattr(self.values, name) / getattr(PAPER_BASE, name)
+            if scaled < 1 or scaled != int(scaled):
                 raise ConfigError(
-                    f"table3: row {self.name} needs {name} = {wanted:g}, which is no whole number; take other sizes "
-                    f"for the base (layers in threes, widths and heads in powers of two), or choose --rows."
+                    f"table3: row {self.name} needs {name} = {scaled:g}, which is not an integer; use other sizes "
+                    f"for the base (a multiple of three layers; powers of two for widths and heads), or select --rows."
                 )
-            found[name] = int(wanted)
+            found[name] = int(scaled)
         return replace(self.values, **found)
 
     @property
     def budget(self) -> int:
-        """How many times as long as the base this row trains."""
+        """The training budget of this row as a multiple of the base's."""
         return BIG_BUDGET if self.group == "big" else 1
 
 
@@ -116,14 +116,14 @@ ROWS = (
     _row("E", "E-learned", (4.92, 25.7, None), positions="learned"),
     _row("big", "big", (4.33, 26.4, 213), d_model=1024, d_ff=4096, heads=16, dropout=0.3),
 )
-"""Table 3, top to bottom; names carry the paper's value, whatever the base."""
+"""Table 3 from top to bottom; names contain the value in the paper, whatever the base."""
 GROUPS = tuple(dict.fromkeys(row.group for row in ROWS))
 
 CHEAP: dict[str, Any] = {
     "model": {"num_encoder_layers": 3, "num_decoder_layers": 3, "d_model": 256, "d_ff": 1024, "num_heads": 8},
     "training": {"steps": 1500, "tokens_per_step": 8192, "log_every": 50},
 }
-"""A base of half the widths and depth: every proportion of the table comes out in whole numbers."""
+"""A base of half the width and depth, for which all rows of the table have integer sizes."""
 PAPER: dict[str, Any] = {"training": {"steps": 100_000, "validate_every": 5000}}
 RECIPE: dict[str, Any] = {
     "training": {
@@ -134,36 +134,36 @@ RECIPE: dict[str, Any] = {
         "average_last": 0,
     }
 }
-"""Of every run: the last weights count, without averaging (section 6.2); BLEU is measured once, at the end."""
+"""For every run: the last weights without averaging (section 6.2); BLEU once, at the end."""
 BUDGETS = ("steps", "epochs", "tokens", "minutes")
 
 
 def choose_rows(names: Sequence[str]) -> list[Row]:
-    """The rows of these groups and names, in the table's order; the base is always among them."""
+    """The rows of these groups and names, in the order of the table; always with the base."""
     known = (*GROUPS, *(row.name for row in ROWS))
     for name in names:
         if name not in known:
-            raise ConfigError(f"--rows: there is no {name!r}{did_you_mean(name, known)}; choose of {', '.join(known)}.")
-    wanted = {*names, "base"} if names else set(GROUPS)
-    return [row for row in ROWS if row.group in wanted or row.name in wanted]
+            raise ConfigError(f"--rows: unknown row {name!r}{did_you_mean(name, known)}; choose {', '.join(known)}.")
+    selected = {*names, "base"} if names else set(GROUPS)
+    return [row for row in ROWS if row.group in selected or row.name in selected]
 
 
 def base_request(request: Mapping[str, Any], scale: str) -> dict[str, Any]:
-    """The request of the base row: the scale's recipe with what the user says laid over it."""
+    """The request of the base row: the recipe of the scale, overridden by the user's request."""
     check_choice("--scale", scale, SCALES)
     if request.get("preset") not in (None, "auto", "base"):
-        raise ConfigError("preset: table3 is the paper's recipe, the preset base; leave --preset out.")
+        raise ConfigError("preset: table3 always uses the preset base; remove this key.")
     model, training = dict(request.get("model") or {}), dict(request.get("training") or {})
-    taken = [f"model.{key}" for key in SIZE_KEYS if model.get(key) is not None]
-    if taken and scale == "paper":
-        raise ConfigError(f"{taken[0]}: --scale paper has the paper's sizes; use --scale cheap for others.")
+    conflicting = [f"model.{key}" for key in SIZE_KEYS if model.get(key) is not None]
+    if conflicting and scale == "paper":
+        raise ConfigError(f"{conflicting[0]}: --scale paper uses the paper's sizes; use --scale cheap for others.")
     for section, keys in ROW_KEYS.items():
         for key in keys:
             if (request.get(section) or {}).get(key) is not None:
-                raise ConfigError(f"{section}.{key}: leave it out, for the rows of the table set it.")
+                raise ConfigError(f"{section}.{key}: this key is set by the rows of the table; remove it.")
     if training.get("final_weights") not in (None, "last"):
         raise ConfigError(
-            "training.final_weights: the last weights of every row are compared (section 6.2); leave it out."
+            "training.final_weights: table3 compares the last weights of every row (section 6.2); remove this key."
         )
     recipe = merge(PAPER if scale == "paper" else CHEAP, RECIPE)
     if any(training.get(name) for name in BUDGETS):
@@ -175,7 +175,7 @@ def base_request(request: Mapping[str, Any], scale: str) -> dict[str, Any]:
 
 
 def _warm_up(training: Mapping[str, Any]) -> dict[str, Any]:
-    """A fifth of the budget, up to the formula's peak after 4,000 steps; what the user says about it stands."""
+    """Warm-up over a fifth of the steps, to the peak of the paper's 4,000 steps; the user's settings take priority."""
     steps = int(training["steps"]) if str(training.get("steps") or "").isdigit() else None
     if steps is None or any(training.get(name) for name in BUDGETS[1:]):
         return {}
@@ -187,11 +187,11 @@ def _warm_up(training: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def base_values(request: Mapping[str, Any]) -> Values:
-    """The sizes of the base that a request asks for."""
+    """The sizes of the base model of a request."""
     model = settle(request, "base").model
     if model.num_encoder_layers != model.num_decoder_layers:
         raise ConfigError(
-            "table3: N is the depth of both stacks; give num_encoder_layers and num_decoder_layers alike."
+            "table3: N is the depth of both stacks; set num_encoder_layers and num_decoder_layers to the same value."
         )
     return Values(
         model.num_encoder_layers,
@@ -204,13 +204,13 @@ def base_values(request: Mapping[str, Any]) -> Values:
 
 
 def row_request(row: Row, base: Mapping[str, Any], *, seed: int) -> dict[str, Any]:
-    """What a row is trained with: the base's request, this row's values, its budget and its seed."""
+    """The request of a row: the base request with the row's values, budget and seed."""
     values = row.at(base_values(base))
     training: dict[str, Any] = {"label_smoothing": values.label_smoothing, "seed": seed}
-    asked = settle(base, "base").training
+    config = settle(base, "base").training
     for name in BUDGETS:
-        if getattr(asked, name):
-            training[name] = getattr(asked, name) * row.budget
-    if asked.validate_every and asked.validate_every == asked.steps:  # one look, at the end
+        if getattr(config, name):
+            training[name] = getattr(config, name) * row.budget
+    if config.validate_every and config.validate_every == config.steps:
         training["validate_every"] = training["steps"]
     return merge(base, {"model": values.model(), "training": training})

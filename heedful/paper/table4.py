@@ -1,10 +1,11 @@
-"""Section 6.3 of the paper, run on treebanks of one's own: a Transformer that parses, scored by labelled brackets.
+"""Section 6.3 and Table 4 of the paper: train a constituency parser on given treebanks and score labelled brackets.
 
-DIRECTORY/data/           words and linearised trees, one sentence a line
+DIRECTORY/data/           words and linearized trees, one sentence per line
 DIRECTORY/model/          the model directory
-DIRECTORY/*.trees         the predicted trees of each test set, for any scorer
-DIRECTORY/results.json    every number, with machine, command and seed
-DIRECTORY/table4.md       the numbers beside those of the paper
+DIRECTORY/*.trees         the predicted trees of each test set
+DIRECTORY/results.json    all results, with machine, command and seed
+DIRECTORY/table4.md       the report, with the paper's numbers
+
 """
 
 from __future__ import annotations
@@ -22,16 +23,23 @@ from heedful.evaluation.evalb import SHORT, score_trees, summarise
 from heedful.paper.experiment_io import (
     RESULTS,
     check_choice,
-    heading_of,
+    evenly_spaced,
     machine,
     open_output,
-    refuse_start,
+    refuse_init_from,
+    results_header,
     write_json,
 )
-from heedful.paper.parsing.linearize import KINDS, ONE_FOR_ALL, WordSymbols, linearise
-from heedful.paper.parsing.parser import Guess, Parser
-from heedful.paper.parsing.valid_f1 import evenly, f1_on_valid
-from heedful.paper.table4_report import LANGUAGES, markdown
+from heedful.paper.markdown import markdown_table
+from heedful.paper.parsing import (
+    KINDS,
+    XX_SYMBOLS,
+    Parser,
+    ParseResult,
+    WordSymbols,
+    f1_evaluation,
+    linearize,
+)
 from heedful.text.parse_trees import Tree, read_trees, with_tags, write_tree
 from heedful.training_pipeline import Request, TrainingResult, as_mapping, train
 
@@ -53,11 +61,11 @@ PROBLEMS = {
     "words where": "other number of words",
     "without words": "without words",
 }
-"""What is in a message about a broken tree, and what such are counted as."""
-ROOMY_GPU = 24e9  # bytes, from which larger batches are decoded
+"""Parts of the messages about invalid trees, and the kinds under which they are counted."""
+LARGE_GPU_BYTES = 24e9  # GPUs with more memory decode larger batches
 
 SHARED: dict[str, Any] = {
-    "data": {  # a treebank is taken as it is: short sentences come again, and a tree is longer than its words
+    "data": {  # no filtering: short sentences repeat, and trees are longer than their words
         "max_characters": 100_000,
         "max_length_ratio": 1000.0,
         "deduplicate": False,
@@ -69,9 +77,9 @@ SHARED: dict[str, Any] = {
     "training": {"num_bleu_sentences": 0},
     "decoding": {"length_penalty_alpha": 0.3, "max_extra_length": 300, "split": "never"},
 }
-"""What parsing needs, whatever the size of the model; the search but for its beam is the paper's."""
+"""Settings for parsing with a model of any size; the search, except its beam, is the paper's."""
 
-GPU_SIZE: dict[str, Any] = {  # as configs/multi30k.yaml, but for dropout; measured in docs/paper/results.md
+GPU_SIZE: dict[str, Any] = {  # as configs/multi30k.yaml, except dropout; measured in docs/paper/results.md
     "preset": "small",
     "model": {
         "d_model": 384,
@@ -110,9 +118,9 @@ DEFAULT_EPOCHS = {"cpu": 10.0, "cuda": 60.0}
 
 @dataclass(frozen=True)
 class Treebanks:
-    """Files of trees, one a line; without `valid`, sentences are held out of `train`.
+    """Files of trees, one per line; without `valid`, sentences are held out from `train`.
 
-    `sentences`: score so many of each test set, taken evenly; None: all.
+    `sentences`: number of sentences to score of each test set, evenly spaced; None: all.
     """
 
     train: Sequence[str | Path]
@@ -134,12 +142,12 @@ def run_table4(
     quiet: bool = False,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Train a parser on treebanks, parse the test sets, score the trees; returns and writes the results.
+    """Train a parser on treebanks, parse the test sets and score the trees; returns and writes the results.
 
-    `request` says what differs from the defaults (its `output` is the folder for everything); `paper` takes the
-    paper's size. `words`: what stands for a word in a tree, "xx" as in the paper, its number ("index") or its tag
-    ("tags"); None: its number, or "xx" with `paper`. `brackets`: "forced" lets the search write whole trees only,
-    "free" lets it write anything, "both" does one after the other. Of an interrupted training `complete` is False.
+    `request` overrides the defaults (its `output` is the directory for all files); `paper` selects the paper's size.
+    `words` is the symbol of a word in a tree: "xx" as in the paper, its index ("index") or its tag ("tags"); None:
+    "index", or "xx" with `paper`. `brackets`: "forced" restricts the search to complete trees, "free" does not, "both"
+    runs both. If the training is interrupted, `complete` is False in the results.
     """
     from heedful.build_model import resolve_device
     from heedful.console import Console
@@ -149,31 +157,31 @@ def run_table4(
     check_choice("--brackets", brackets, BRACKETS)
     check_choice("--lang", language, LANGUAGES)
     if not treebanks.train or not treebanks.test:
-        raise ConfigError("a file of trees to train on and one to test on are needed: --train FILE --test FILE.")
+        raise ConfigError("table4 needs trees for training and for the test: give --train FILE and --test FILE.")
     if treebanks.sentences is not None and treebanks.sentences < 1:
         raise ConfigError(f"--sentences must be 1 or more, not {treebanks.sentences}.")
     plain = as_mapping(request)
     output = Path(str(plain.get("output") or "table4"))
     device = resolve_device(settle(plain, "base").training.device)
     word_symbols = WordSymbols(words)
-    asked = parsing_request(plain, device=device, paper=paper, word_symbols=word_symbols)
-    refuse_start(settle(asked, "base"))
+    train_request = parsing_request(plain, device=device, paper=paper, word_symbols=word_symbols)
+    refuse_init_from(settle(train_request, "base"))
     console = Console(quiet=quiet)
-    tests = [evenly(read_trees(path), treebanks.sentences) for path in treebanks.test]
-    watched = [tree for path in treebanks.valid or treebanks.train for tree in read_trees(path)]
-    make_evaluate = f1_on_valid({word_symbols.source_text(tree.words): tree for tree in watched})
+    tests = [evenly_spaced(read_trees(path), treebanks.sentences) for path in treebanks.test]
+    valid_trees = [tree for path in treebanks.valid or treebanks.train for tree in read_trees(path)]
+    make_evaluate = f1_evaluation({word_symbols.source_text(tree.words): tree for tree in valid_trees})
     open_output(output, FORMAT, "run", resume=resume, overwrite=overwrite)
-    corpora, known = write_corpora(treebanks, output / "data", word_symbols, console)
-    asked = merge(asked, {"output": str(output / "model"), "data": corpora})
-    ended = train(asked, resume=resume, overwrite=overwrite, quiet=quiet, make_evaluate=make_evaluate)
-    results = {**heading(output, ended, device, command), "words": words}
+    corpora, train_sentences = write_corpora(treebanks, output / "data", word_symbols, console)
+    train_request = merge(train_request, {"output": str(output / "model"), "data": corpora})
+    ended = train(train_request, resume=resume, overwrite=overwrite, quiet=quiet, make_evaluate=make_evaluate)
+    results = {**parsing_header(output, ended, device, command), "words": words}
     if ended.stopped_by in (None, "early stopping"):
         for path, gold in zip(treebanks.test, tests, strict=True):
             name = set_name(path, taken=[one["name"] for one in results["tests"]])
-            seen = sum(ONE_FOR_ALL.source_text(tree.words) in known for tree in gold)
+            seen = sum(XX_SYMBOLS.source_text(tree.words) in train_sentences for tree in gold)
             scored = {
-                way: score_set(output, name, gold, way, device, console)
-                for way in BRACKETS[brackets]
+                mode: score_set(output, name, gold, mode, device, console)
+                for mode in BRACKETS[brackets]
             }  # fmt: skip
             results["tests"].append({"name": name, "file": str(path), "num_seen_in_training": seen, **scored})
         results["complete"] = True
@@ -182,49 +190,49 @@ def run_table4(
 
 
 def parsing_request(
-    plain: Mapping[str, Any], *, device: torch.device, paper: bool, word_symbols: WordSymbols = ONE_FOR_ALL
+    plain: Mapping[str, Any], *, device: torch.device, paper: bool, word_symbols: WordSymbols = XX_SYMBOLS
 ) -> dict[str, Any]:
-    """The request with what parsing needs; a preset that is named keeps its own size."""
+    """The request with the settings for parsing; a preset in the request keeps its own size."""
     if paper and plain.get("preset"):
-        raise ConfigError("--paper and --preset exclude each other: the paper's parser is a size of its own.")
+        raise ConfigError("--paper and --preset exclude each other: the size of the paper's parser is not a preset.")
     size = PAPER_SIZE if paper else CPU_SIZE if device.type == "cpu" else GPU_SIZE
     base = merge(SHARED, {} if plain.get("preset") else size)
-    asked = merge(merge(base, {"tokenizer": {"user_defined_symbols": word_symbols.markers}}), plain)
-    if not any(asked["training"].get(name) for name in BUDGETS):
-        asked["training"]["epochs"] = DEFAULT_EPOCHS.get(device.type, DEFAULT_EPOCHS["cuda"])
-    return asked
+    train_request = merge(merge(base, {"tokenizer": {"user_defined_symbols": word_symbols.markers}}), plain)
+    if not any(train_request["training"].get(name) for name in BUDGETS):
+        train_request["training"]["epochs"] = DEFAULT_EPOCHS.get(device.type, DEFAULT_EPOCHS["cuda"])
+    return train_request
 
 
 def write_corpora(
     treebanks: Treebanks, folder: Path, word_symbols: WordSymbols, console: Console
 ) -> tuple[dict[str, list[dict[str, str]]], set[str]]:
-    """Words and symbols of the trees as corpora for training; also all sentences trained on."""
+    """Write words and symbols of the trees as training corpora; also returns the training sentences."""
     corpora: dict[str, list[dict[str, str]]] = {"train": [], "valid": []}
-    known: set[str] = set()
+    train_sentences: set[str] = set()
     folder.mkdir(parents=True, exist_ok=True)
-    with console.stages() as tell:
+    with console.stages() as report:
         for role, paths in (("train", treebanks.train), ("valid", treebanks.valid)):
             for number, path in enumerate(paths, start=1):
                 trees = read_trees(path)
-                tell(f"reading {path}", len(trees), len(trees))
+                report(f"reading {path}", len(trees), len(trees))
                 stem = role if len(paths) == 1 else f"{role}-{number}"
-                known.update(ONE_FOR_ALL.source_text(tree.words) for tree in trees if role == "train")
+                train_sentences.update(XX_SYMBOLS.source_text(tree.words) for tree in trees if role == "train")
                 corpus = {"source": str(folder / f"{stem}.words"), "target": str(folder / f"{stem}.brackets")}
                 write_if_changed(Path(corpus["source"]), [word_symbols.source_text(tree.words) for tree in trees])
-                write_if_changed(Path(corpus["target"]), [" ".join(linearise(tree, word_symbols)) for tree in trees])
+                write_if_changed(Path(corpus["target"]), [" ".join(linearize(tree, word_symbols)) for tree in trees])
                 corpora[role].append(corpus)
-    return {role: found for role, found in corpora.items() if found}, known
+    return {role: described for role, described in corpora.items() if described}, train_sentences
 
 
 def write_if_changed(path: Path, lines: Sequence[str]) -> None:
-    """Write lines; a file that has them already keeps its time, so that a resumed run knows its data again."""
+    """Write lines; an unchanged file keeps its modification time, so that a resumed run recognizes its data."""
     text = "".join(f"{line}\n" for line in lines).encode()
     if not path.exists() or path.read_bytes() != text:
         path.write_bytes(text)
 
 
 def set_name(path: str | Path, taken: Sequence[str]) -> str:
-    """A name for a test set, such as craft-test for craft/test.trees.xz; numbered if it is taken."""
+    """A name for a test set, such as craft-test for craft/test.trees.xz; with a number if it is already taken."""
     parts = Path(path).parts[-2:]
     stem = parts[-1].split(".")[0] or "test"
     name = f"{parts[0]}-{stem}" if len(parts) == 2 and parts[0] not in ("/", ".", "..") else stem
@@ -232,41 +240,41 @@ def set_name(path: str | Path, taken: Sequence[str]) -> str:
 
 
 def score_set(
-    output: Path, name: str, gold: Sequence[Tree], way: str, device: torch.device, console: Console
+    output: Path, name: str, gold: Sequence[Tree], mode: str, device: torch.device, console: Console
 ) -> dict[str, Any]:
-    """Parse a test set, leave its trees in a file, and return its scores."""
-    parser = Parser.load(output / "model", device=str(device), forced=way == "forced")
-    roomy = device.type == "cuda" and _gpu_memory(device) > ROOMY_GPU
+    """Parse a test set, write the trees to a file and return the scores."""
+    parser = Parser.load(output / "model", device=str(device), forced=mode == "forced")
+    large_gpu = device.type == "cuda" and _gpu_memory(device) > LARGE_GPU_BYTES
     config = parser.translator.config
-    settings = {"tokens_per_batch": (4 if roomy else 1) * config.tokens_per_batch, "batch_invariant": False}
-    with console.stages() as tell:
-        stage = f"parsing {name} ({way} brackets)"
-        guesses = parser.parse(
-            [tree.words for tree in gold], tell=lambda done: tell(stage, done, len(gold)), **settings
+    settings = {"tokens_per_batch": (4 if large_gpu else 1) * config.tokens_per_batch, "batch_invariant": False}
+    with console.stages() as report:
+        stage = f"parsing {name} ({mode} brackets)"
+        parsed = parser.parse(
+            [tree.words for tree in gold], report=lambda done: report(stage, done, len(gold)), **settings
         )
-    write_guesses(output / f"{name}.{way}.trees", guesses, gold)
-    counts = score_trees(gold, [guess.tree for guess in guesses])
+    write_trees(output / f"{name}.{mode}.trees", parsed, gold)
+    counts = score_trees(gold, [result.tree for result in parsed])
     scores = {"all": summarise(counts), "short": summarise(counts, max_words=SHORT)}
-    console.note(f"{name}, {way} brackets: {scores['all']}, {scores['all'].num_failed} without a tree.")
-    problems = Counter(_kind_of_problem(guess.problem) for guess in guesses if guess.problem)
-    figures: dict[str, Any] = {
+    console.note(f"{name}, {mode} brackets: {scores['all']}; {scores['all'].num_failed} without a tree.")
+    problems = Counter(_kind_of_problem(result.problem) for result in parsed if result.problem)
+    numbers: dict[str, Any] = {
         **{part: one.to_dict() for part, one in scores.items()},
         "problems": dict(problems.most_common()),
     }
     if parser.word_symbols.kind == "tags":
-        figures["tag_accuracy"] = tag_accuracy(gold, guesses)
-    return figures
+        numbers["tag_accuracy"] = tag_accuracy(gold, parsed)
+    return numbers
 
 
-def tag_accuracy(gold: Sequence[Tree], guesses: Sequence[Guess]) -> float:
-    """Share of the words, in per cent and of the sentences that have a tree, whose tag is the gold one."""
-    pairs = [(tree.tags, guess.tree.tags) for tree, guess in zip(gold, guesses, strict=True) if guess.tree]
-    right = sum(one == other for tags, found in pairs for one, other in zip(tags, found, strict=True))
+def tag_accuracy(gold: Sequence[Tree], parsed: Sequence[ParseResult]) -> float:
+    """Percentage of words with the gold tag, in the sentences that have a tree."""
+    pairs = [(tree.tags, result.tree.tags) for tree, result in zip(gold, parsed, strict=True) if result.tree]
+    right = sum(one == other for tags, described in pairs for one, other in zip(tags, described, strict=True))
     return 100 * right / max(1, sum(len(tags) for tags, _ in pairs))
 
 
 def _kind_of_problem(problem: str) -> str:
-    """A problem without its numbers and symbols, to count by."""
+    """The kind of a problem, without numbers and symbols."""
     for kind, name in PROBLEMS.items():
         if kind in problem:
             return name
@@ -279,24 +287,24 @@ def _gpu_memory(device: torch.device) -> float:
     return float(torch.cuda.get_device_properties(device).total_memory)
 
 
-def write_guesses(path: Path, guesses: Sequence[Guess], gold: Sequence[Tree]) -> None:
-    """Predicted trees, one a line, under the gold tags that other scorers need; an empty line where there is none."""
+def write_trees(path: Path, parsed: Sequence[ParseResult], gold: Sequence[Tree]) -> None:
+    """Write the predicted trees, one per line, with gold tags for other scorers; an empty line if there is no tree."""
     lines = [
-        write_tree(with_tags(guess.tree, tree.tags)) if guess.tree else ""
-        for guess, tree in zip(guesses, gold, strict=True)
+        write_tree(with_tags(result.tree, tree.tags)) if result.tree else ""
+        for result, tree in zip(parsed, gold, strict=True)
     ]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def heading(output: Path, ended: TrainingResult, device: torch.device, command: str | None) -> dict[str, Any]:
-    """All of the results but the tests: what was trained, where, with what."""
+def parsing_header(output: Path, ended: TrainingResult, device: torch.device, command: str | None) -> dict[str, Any]:
+    """The results without the tests: settings, training and machine."""
     from heedful.model_dir import describe
 
-    found: dict[str, Any] = describe(output / "model")
-    config = from_mapping(Config, found["config"])
+    described: dict[str, Any] = describe(output / "model")
+    config = from_mapping(Config, described["config"])
     plain = to_mapping(config)
     return {
-        **heading_of(FORMAT, FORMAT_VERSION, command),
+        **results_header(FORMAT, FORMAT_VERSION, command),
         "seed": config.training.seed,
         "steps": ended.steps,
         "stopped_by": ended.stopped_by,
@@ -311,7 +319,122 @@ def heading(output: Path, ended: TrainingResult, device: torch.device, command: 
 
 
 def write_results(output: Path, results: Mapping[str, Any], language: str) -> None:
-    """Write the numbers, and the table once they are complete."""
+    """Write the results and, if they are complete, the report."""
     write_json(output / RESULTS, results)
     if results["complete"]:
         (output / TABLE).write_text(markdown(results, language), encoding="utf-8")
+
+
+PAPER_ROWS = (
+    ("Vinyals & Kaiser et al. (2014)", "wsj", 88.3),
+    ("Petrov et al. (2006)", "wsj", 90.4),
+    ("Zhu et al. (2013)", "wsj", 90.4),
+    ("Dyer et al. (2016)", "wsj", 91.7),
+    ("Transformer (4 layers)", "wsj", 91.3),
+    ("Zhu et al. (2013)", "semi", 91.3),
+    ("Huang & Harper (2009)", "semi", 91.3),
+    ("McClosky et al. (2006)", "semi", 92.1),
+    ("Vinyals & Kaiser et al. (2014)", "semi", 92.1),
+    ("Transformer (4 layers)", "semi", 92.7),
+    ("Luong et al. (2015)", "multi", 93.0),
+    ("Dyer et al. (2016)", "generative", 93.3),
+)
+"""The rows of Table 4: parser, training, F1 on section 23 of the Wall Street Journal."""
+
+LANGUAGES = ("en", "zh")
+WORDS = {
+    "en": {
+        "title": "Constituency parsing (section 6.3, Table 4)",
+        "ours": "Our results",
+        "columns": ("test set", "brackets", "sentences", "F1", "precision", "recall", "F1, ≤ 40 words",
+                    "exact match", "crossing", "no tree"),
+        "forced": "forced",
+        "free": "free",
+        "paper": "Table 4 of the paper: WSJ section 23",
+        "paper_columns": ("parser", "training", "F1"),
+        "wsj": "WSJ only, discriminative",
+        "semi": "semi-supervised",
+        "multi": "multi-task",
+        "generative": "generative",
+        "caveat": "The two tables are not comparable: the paper's numbers are on section 23 of the Wall Street Journal "
+        "(trained on about 40,000 of its sentences), ours on the treebanks named here.",
+        "measure": "F1 of labelled brackets as in evalb (COLLINS.prm): without punctuation, tags and root. For a "
+        "sentence without a tree, all gold brackets count as missed. F1, precision, recall and exact match are in per "
+        "cent; crossing is the number of crossing brackets per sentence.",
+        "seen": "{name}: {count:,} of {total:,} test sentences also occur in the training data.",
+    },
+    "zh": {
+        "title": "成分句法分析（第 6.3 节，表 4）",
+        "ours": "本次结果",
+        "columns": ("测试集", "括号", "句数", "F1", "精确率", "召回率", "F1（≤ 40 词）", "完全匹配", "交叉", "无树"),
+        "forced": "强制合法",
+        "free": "不限制",
+        "paper": "论文表 4：WSJ 第 23 节",
+        "paper_columns": ("分析器", "训练", "F1"),
+        "wsj": "仅 WSJ，判别式",
+        "semi": "半监督",
+        "multi": "多任务",
+        "generative": "生成式",
+        "caveat": "两张表不可比：论文的得分在《华尔街日报》第 23 节上计算（训练用其中约 4 万句），本次的在上列树库上。",
+        "measure": "带标签括号的 F1，按 evalb（COLLINS.prm）计数：不计标点、词性和根。"
+        "没有得到树的句子，其标准括号全部算作遗漏。F1、精确率、召回率和完全匹配为百分数；交叉为每句的交叉括号数。",
+        "seen": "{name}：{total:,} 个测试句中有 {count:,} 句也出现在训练数据中。",
+    },
+}  # fmt: skip
+
+
+def our_rows(results: Mapping[str, Any], language: str) -> tuple[list[str], list[list[str]]]:
+    """The header and rows of our results: one row per test set and decoding mode."""
+    words: Any = WORDS[language]
+    rows = []
+    for test in results["tests"]:
+        for mode in ("forced", "free"):
+            if mode in test:
+                rows.append([test["name"], words[mode], *_score_cells(test[mode])])
+    return list(words["columns"]), rows
+
+
+def _score_cells(scores: Mapping[str, Any]) -> list[str]:
+    whole, short = scores["all"], scores["short"]
+    shares = [f"{whole[name]:.1f}" for name in ("f1", "precision", "recall")]
+    return [
+        f"{whole['num_sentences']:,}",
+        *shares,
+        f"{short['f1']:.1f}",
+        f"{whole['exact']:.1f}",
+        f"{whole['crossing']:.2f}",
+        f"{whole['num_failed']:,}",
+    ]
+
+
+def paper_rows(language: str) -> tuple[list[str], list[list[str]]]:
+    """The header and rows of the paper's table."""
+    words: Any = WORDS[language]
+    return list(words["paper_columns"]), [[name, words[kind], f"{f1:.1f}"] for name, kind, f1 in PAPER_ROWS]
+
+
+def remarks(results: Mapping[str, Any], language: str) -> list[str]:
+    """The notes below the tables."""
+    words: Any = WORDS[language]
+    seen = []
+    for test in results["tests"]:
+        whole = (test.get("forced") or test["free"])["all"]
+        counts = {"count": test["num_seen_in_training"], "total": whole["num_sentences"]}
+        seen.append(words["seen"].format(name=test["name"], **counts))
+    return [words["caveat"], words["measure"], *seen]
+
+
+def markdown(results: Mapping[str, Any], language: str) -> str:
+    """The report as a Markdown page."""
+    words: Any = WORDS[language]
+    parts = [
+        f"# {words['title']}",
+        f"## {words['ours']}",
+        markdown_table(*our_rows(results, language), names=2),
+        f"## {words['paper']}",
+        markdown_table(*paper_rows(language), names=2),
+        "\n".join(f"- {remark}" for remark in remarks(results, language)),
+    ]
+    if results.get("command"):
+        parts.append(f"```bash\n{results['command']}\n```")
+    return "\n\n".join(parts) + "\n"

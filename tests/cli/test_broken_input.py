@@ -76,7 +76,7 @@ def test_broken_single_files(inside: Inside, tmp_path: Path, name: str, text: st
     inside("prepare", "--data", name, "-o", "out").refused(*words)
 
 
-def test_prepare_never_writes_where_other_things_are(inside: Inside, tmp_path: Path, corpus: Corpus) -> None:
+def test_prepare_refuses_foreign_files(inside: Inside, tmp_path: Path, corpus: Corpus) -> None:
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "mine").write_text("precious")
     (tmp_path / "notes").write_text("precious")
@@ -133,7 +133,7 @@ def test_broken_models(inside: Inside, tmp_path: Path, model: Path, how: str) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_numbers_out_of_bounds_are_refused_before_anything_is_loaded(inside: Inside, model: Path) -> None:
+def test_invalid_shortlist_numbers(inside: Inside, model: Path) -> None:
     for flag, value in (
         ("--no-repeat-ngram-size", 2147483648),
         ("--beam-size", 4294967300),

@@ -17,7 +17,7 @@ from tests.cli.test_translate import ODD_LINES
 pytest.importorskip("ctranslate2", reason="needs the package ctranslate2: pip install 'heedful[dev]'")
 
 
-def test_every_engine_translates_alike_also_what_is_odd(inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_engines_agree_on_unusual_texts(inside: Inside, model: Path, tmp_path: Path) -> None:
     assert inside("export", "--to", "ctranslate2", "-m", model, "-o", tmp_path / "exported").code == 0
     inside("info", tmp_path / "exported").refused("was exported for CTranslate2", "the model it was made from")
     lines = "".join(f"{line}\n" for line in ODD_LINES).encode()
@@ -37,7 +37,7 @@ def test_evaluate_takes_an_engine(inside: Inside, model: Path, corpus: Corpus) -
     assert inside("evaluate", "-m", model, *files, "--engine", "ctranslate2", "--quantization", "int8").code == 0
 
 
-def test_refusals_are_one_message(inside: Inside, model: Path) -> None:
+def test_shortlist_errors_are_one_line(inside: Inside, model: Path) -> None:
     ctranslate2 = ["translate", "-m", model, "--engine", "ctranslate2"]
     inside(*ctranslate2, "--json", "--align", "1 2").refused("ctranslate2", "alignment")
     inside(*ctranslate2, "--prefix", "1", "1 2").refused("target prefix")
@@ -47,7 +47,7 @@ def test_refusals_are_one_message(inside: Inside, model: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["ctranslate2", "native", "auto"])
-def test_translating_without_torch_s_engine_needs_no_torch(inside: Inside, model: Path, engine: str) -> None:
+def test_native_translation_needs_no_torch(inside: Inside, model: Path, engine: str) -> None:
     if engine != "ctranslate2" and not available():
         pytest.skip(available().reason)
     arguments = ["translate", "-m", str(model), "--engine", engine, "1 2 3", "4 5"]
@@ -58,7 +58,7 @@ def test_translating_without_torch_s_engine_needs_no_torch(inside: Inside, model
 
 
 @pytest.mark.skipif(not available(), reason=available().reason)
-def test_translating_again_imports_no_heavy_packages(inside: Inside, model: Path) -> None:
+def test_translate_imports_no_heavy_packages(inside: Inside, model: Path) -> None:
     """Importing numpy takes a third of the time of such a command."""
     arguments = ["translate", "-m", str(model), "--device", "cpu", "1 2 3", "4 5"]
     expected = inside(*arguments).out

@@ -50,18 +50,18 @@ def test_several_inputs_are_translated_one_after_another(inside: Inside, model: 
         (["-o", "a.gz", "-o", "b", "--shard", "1/2"], ["-o a.gz", "merged", "plain"]),
     ],
 )
-def test_what_cannot_be_meant_of_several(
+def test_contradictory_inputs_and_outputs(
     inside: Inside, model: Path, files: list[str], more: list[object], words: list[str]
 ) -> None:
     inside("translate", "-m", model, *files, *more).refused(*words)
 
 
-def test_evaluate_has_its_scores_on_standard_output(inside: Inside, model: Path, files: list[str]) -> None:
+def test_evaluate_refuses_output_to_stdout(inside: Inside, model: Path, files: list[str]) -> None:
     inside("evaluate", "-m", model, "-s", "one", "-t", "one", "-o", "-").refused("-o -", "standard output")
 
 
 @pytest.mark.parametrize("suffix", list(READ))
-def test_an_output_is_compressed_by_its_name(inside: Inside, model: Path, files: list[str], suffix: str) -> None:
+def test_output_is_compressed_by_file_name(inside: Inside, model: Path, files: list[str], suffix: str) -> None:
     flags = ["translate", "-m", model]
     expected = inside(*flags, "-i", "one").out.encode()
     for portion in (1, 1024):
@@ -76,7 +76,7 @@ def test_an_output_is_compressed_by_its_name(inside: Inside, model: Path, files:
     assert READ[suffix](Path(f"empty{suffix}").read_bytes()) == b"" and Path(f"empty{suffix}").stat().st_size
 
 
-def test_a_compressed_output_that_was_stopped_is_finished(inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_interrupted_compressed_output_is_resumed(inside: Inside, model: Path, tmp_path: Path) -> None:
     text = tmp_path / "in"
     good = [b"%d 2 3\r\n" % number for number in range(9)]
     text.write_bytes(b"".join([*good[:7], b"\xff\r\n", *good[8:]]))
@@ -90,7 +90,7 @@ def test_a_compressed_output_that_was_stopped_is_finished(inside: Inside, model:
     assert inside(*flags[:-4]).out.encode() == found  # not only whole files keep CR LF
 
 
-def test_texts_may_begin_with_a_dash(inside: Inside, model: Path) -> None:
+def test_text_may_start_with_dash(inside: Inside, model: Path) -> None:
     flags = ["translate", "-m", model]
     texts = ["- 1 2", "-5", "-- 3", "--4 5", "\0 1"]
     assert inside(*flags, *texts).out == inside(*flags, "--", *texts).out
@@ -117,7 +117,7 @@ def test_help_has_a_short_flag(inside: Inside, verb: list[str]) -> None:
         ("heedful translate -m nothing --to ", set()),
     ],
 )
-def test_the_shell_completes_values(words: str, expected: set[str], tmp_path: Path) -> None:
+def test_shell_completion(words: str, expected: set[str], tmp_path: Path) -> None:
     asked = {"_HEEDFUL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
     done = subprocess.run(COMMAND, env={**ENVIRONMENT, **asked}, cwd=tmp_path, capture_output=True, check=True)
     assert set(done.stdout.decode().split()) == expected

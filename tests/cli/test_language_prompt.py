@@ -38,7 +38,7 @@ def mail(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_short_line_in_another_language_does_not_stop_a_file(inside: Inside, mail: Path, tmp_path: Path) -> None:
+def test_short_line_in_other_language_is_translated(inside: Inside, mail: Path, tmp_path: Path) -> None:
     shown = inside(*BUNDLED, "-i", mail)
     assert shown.code == 0 and shown.out.count("\n") == MAIL.count("\n")
     assert "warning: line 10 may be in 'en'" in shown.error and "taken to be in 'de'" in shown.error
@@ -53,14 +53,14 @@ def test_a_short_line_in_another_language_does_not_stop_a_file(inside: Inside, m
     assert [one.get("source_language") for one in about] == ["de", "de", "de", None, "de", None, "de", "en", "de", "de"]
 
 
-def test_quiet_leaves_errors_alone_on_stderr(inside: Inside, mail: Path) -> None:
+def test_quiet_prints_only_errors(inside: Inside, mail: Path) -> None:
     assert inside(*BUNDLED, "-i", mail, "-q").error == ""
     assert inside(*BUNDLED, "-i", mail, "-o", "out", "--quiet").error == ""
     assert inside(*BUNDLED, "--to", "de", "-q", "Das ist ein Satz auf Deutsch.", "mail.de").error == ""
     inside(*BUNDLED, "--quiet", "This is a sentence in English.").refused("--to")
 
 
-def test_shards_portions_and_resumed_runs_agree_on_the_language(inside: Inside, mail: Path, tmp_path: Path) -> None:
+def test_likely_language_of_shards_and_resumed_runs(inside: Inside, mail: Path, tmp_path: Path) -> None:
     """Alone, the last portions would be taken for English, which could not be translated at all."""
     whole = inside(*BUNDLED, "-i", mail).out
     (tmp_path / "mail.gz").write_bytes(gzip.compress(mail.read_bytes()))
@@ -81,21 +81,21 @@ def test_shards_portions_and_resumed_runs_agree_on_the_language(inside: Inside, 
     assert (tmp_path / "again").read_bytes().count(b"\n") == 11
 
 
-def test_a_file_in_a_language_that_leaves_a_choice_still_wants_a_target(inside: Inside, tmp_path: Path) -> None:
+def test_ambiguous_target_language_needs_flag(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "mail.en").write_text("Hello,\nI would like to order two tickets for the evening.\nDanke\n")
     inside(*BUNDLED, "-i", "mail.en").refused("line 1 is in 'en' and may go into de, zh", "--to")
     inside(*BUNDLED, "-i", "mail.en", "-o", "out").refused("mail.en:1", "--to")
     inside(*BUNDLED, given=b"Hello\n").refused("--to")
 
 
-def test_what_is_unsure_is_not_remarked_on() -> None:
+def test_uncertain_language_prints_no_warning() -> None:
     for text in ("Dear Ms. Schneider,", "Hi Tom,", "</div>"):
         assert DIRECTIONS.choose(text, target="de").remark is None
     assert "already" in (DIRECTIONS.choose("Das ist ein Satz.", target="de").remark or "")
     assert "already" in (DIRECTIONS.choose("你好", target="zh").remark or "")
 
 
-def test_evidence_comes_from_all_lines_and_clear_lines_go_by_themselves() -> None:
+def test_language_evidence_of_file() -> None:
     evidence = LanguageEvidence(DIRECTIONS)
     assert evidence.language is None
     evidence.read(["Team Support", "", "123"])
@@ -111,7 +111,7 @@ def test_evidence_comes_from_all_lines_and_clear_lines_go_by_themselves() -> Non
     assert evidence.language is None
 
 
-def test_in_python_a_text_in_doubt_goes_by_the_others_only_where_it_would_be_an_error() -> None:
+def test_translator_uses_other_texts_only_for_undetected() -> None:
     translator = heedful.Translator.load("en-de-zh")
     with pytest.raises(TextError, match="text 1 is in 'en'"):
         translator.translate(["Team Support"], max_length=4)
@@ -127,13 +127,13 @@ def test_in_python_a_text_in_doubt_goes_by_the_others_only_where_it_would_be_an_
 
 
 @pytest.mark.parametrize("name", ["DE", "de-DE", "de_DE", "german", "Deutsch", "ger", "deu"])
-def test_languages_are_accepted_as_people_write_them(name: str) -> None:
+def test_language_codes_and_names_are_normalized(name: str) -> None:
     translator = heedful.Translator.load("en-de-zh")
     shown = translator.translate(["Good morning."], target_language=name, source_language="English")[0]
     assert (shown.text, shown.source_language, shown.target_language) == ("Guten Morgen!", "en", "de")
 
 
-def test_the_program_accepts_them_too(inside: Inside, tmp_path: Path) -> None:
+def test_program_accepts_language_names(inside: Inside, tmp_path: Path) -> None:
     expected = inside("translate", "--to", "zh", "Good morning.").out
     assert expected.strip() and inside("translate", "--to", "中文", "--from", "EN", "Good morning.").out == expected
     assert inside("translate", "--to", "zh-CN", "Good morning.").out == expected

@@ -50,7 +50,7 @@ def box(several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "package/box"
 
 
-def test_a_path_goes_before_a_name_and_folders_go_in_their_order(
+def test_path_takes_priority_over_name(
     box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -77,9 +77,7 @@ def test_a_path_goes_before_a_name_and_folders_go_in_their_order(
         registry.find_model("mine2")
 
 
-def test_without_a_name_it_is_the_bundled_model_or_that_of_the_environment(
-    box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_model(box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert registry.default_model() == box / "en-de-zh" == registry.bundled_model()
     shutil.copytree(several, box / "another")
@@ -101,7 +99,7 @@ def test_without_a_name_it_is_the_bundled_model_or_that_of_the_environment(
             load()
 
 
-def test_a_model_in_the_working_directory_is_used_only_when_named(
+def test_model_in_working_directory_needs_name(
     box: Path, inside: Inside, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(model, tmp_path / "model")
@@ -117,7 +115,7 @@ def test_a_model_in_the_working_directory_is_used_only_when_named(
     inside("paper", "parse", "It works.").refused("no model is named", "-m DIRECTORY", "parses")
 
 
-def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_models_lists_installed_models(box: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
     own = tmp_path / "data/heedful/models"
     shutil.copytree(model, own / "digits")
     (own / "broken").mkdir()
@@ -143,7 +141,7 @@ def test_models_lists_them(box: Path, inside: Inside, model: Path, tmp_path: Pat
     assert "No models are installed; looked in" in inside("models").out
 
 
-def test_verbs_take_names(box: Path, inside: Inside, model: Path, corpus: Corpus, tmp_path: Path) -> None:
+def test_verbs_accept_model_names(box: Path, inside: Inside, model: Path, corpus: Corpus, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "data/heedful/models/digits")
     assert "Digits reversed" in inside("info", "digits").out
     assert "Three languages" in inside("info").out
@@ -156,7 +154,7 @@ def test_verbs_take_names(box: Path, inside: Inside, model: Path, corpus: Corpus
     inside("translate", "-m", "digit", "1").refused("did you mean 'digits'")
 
 
-def test_each_line_goes_its_own_way_in_order(box: Path, inside: Inside) -> None:
+def test_detection_per_line_keeps_order(box: Path, inside: Inside) -> None:
     plain = [*SHORT, "--decoding.checks=false"]  # the model knows nothing: empty translations would be warned of
     texts = ["Guten Morgen", "早上好", "", "42", "Wie geht es dir?"]
     whole = "".join(f"{text}\n" for text in texts).encode()
@@ -170,7 +168,7 @@ def test_each_line_goes_its_own_way_in_order(box: Path, inside: Inside) -> None:
     assert inside("translate", *plain, "--to", "en", given=whole).out == inside("translate", *plain, given=whole).out
 
 
-def test_where_a_choice_is_left_somebody_must_make_it(box: Path, inside: Inside) -> None:
+def test_ambiguous_target_is_an_error(box: Path, inside: Inside) -> None:
     inside("translate", "Guten Morgen", "Good morning").refused("text 2", "'en'", "de, zh", "--to")
     inside("translate", "日本語です").refused("looks like ja", "en, de, zh", "--from")
     assert inside("translate", *SHORT, "--from", "zh", "日本語です").code == 0
@@ -181,7 +179,7 @@ def test_where_a_choice_is_left_somebody_must_make_it(box: Path, inside: Inside)
     inside("evaluate", "-s", __file__, "-t", __file__).refused("name the language of the references", "--to")
 
 
-def test_what_is_already_in_the_target_language_is_translated_with_a_warning(box: Path, inside: Inside) -> None:
+def test_text_already_in_target_language_warns(box: Path, inside: Inside) -> None:
     ended = inside("translate", *SHORT, "--to", "de", given=b"Guten Tag\nGood day\nDanke sehr\nBis bald\n")
     assert ended.code == 0 and ended.out.count("\n") == 4
     assert ended.error.splitlines() == [
@@ -190,7 +188,7 @@ def test_what_is_already_in_the_target_language_is_translated_with_a_warning(box
     ]
 
 
-def test_whole_files_of_mixed_languages(box: Path, inside: Inside, tmp_path: Path) -> None:
+def test_file_of_mixed_languages(box: Path, inside: Inside, tmp_path: Path) -> None:
     mixed = tmp_path / "mixed.txt"
     mixed.write_text("Guten Morgen\n早上好\n\nWie geht es dir?\n" * 10, encoding="utf-8")
     expected = inside("translate", *SHORT, given=mixed.read_bytes()).out
@@ -213,7 +211,7 @@ def test_whole_files_of_mixed_languages(box: Path, inside: Inside, tmp_path: Pat
     assert inside(*flags, "--to", "zh", "--overwrite").code == 0
 
 
-def test_from_a_pipe_an_error_names_the_true_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_error_names_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though lines are translated in portions, of which each begins to count anew."""
     monkeypatch.setattr("heedful.cli.translate.LINES_AT_ONCE", Sizes(4))
     english = b"This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
@@ -225,7 +223,7 @@ def test_from_a_pipe_an_error_names_the_true_line(box: Path, inside: Inside, mon
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a terminal")
-def test_on_a_terminal_one_question_is_asked(several: Path, tmp_path: Path) -> None:
+def test_prompt_asks_once_per_source_language(several: Path, tmp_path: Path) -> None:
     import pty
 
     ours, theirs = pty.openpty()
@@ -245,14 +243,12 @@ def test_on_a_terminal_one_question_is_asked(several: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("answer", ["zh", " ZH ", "Chinese", "中文"])
-def test_an_answer_may_be_a_name(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompt_accepts_language_name(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"Klingon\n{answer}\n"))
     assert ask("en", ("de", "zh-Hans" if answer == "Chinese" else "zh")).startswith("zh")
 
 
-def test_who_types_lines_may_go_on_after_one_that_is_refused(
-    several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_typed_line_error_does_not_stop(several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     translator = heedful.Translator.load(several)
     translate = forgiving(partial(translator.translate, max_length=3))
     first, refused, last = translate(["Guten Morgen", "Привет", "早上好"])
@@ -261,7 +257,7 @@ def test_who_types_lines_may_go_on_after_one_that_is_refused(
     assert len(said) == 1 and said[0].startswith("heedful: this line looks like ru, and this model knows en, de, zh")
 
 
-def test_python_has_the_same_defaults(box: Path) -> None:
+def test_python_and_command_line_have_same_defaults(box: Path) -> None:
     translator = heedful.Translator.load()
     found = translator.translate(["Guten Morgen", "Good morning"], target_language={"en": "zh"}, max_length=3)
     assert [(one.source_language, one.target_language) for one in found] == [("de", "en"), ("en", "zh")]
@@ -276,7 +272,7 @@ def test_python_has_the_same_defaults(box: Path) -> None:
     assert told.value.number == 6  # of all lines, however many are read at a time
 
 
-def test_nothing_of_this_needs_torch(several: Path, tmp_path: Path) -> None:
+def test_listing_and_naming_models_needs_no_torch(several: Path, tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None; from heedful.cli import run; "
         f"sys.exit(run(['translate', '-m', {str(several)!r}, 'Guten Morgen']) or run(['models']))"
@@ -291,13 +287,13 @@ def test_nothing_of_this_needs_torch(several: Path, tmp_path: Path) -> None:
     assert run("translate", "-m", several, "Guten Morgen").out in done.stdout.decode()
 
 
-def test_folders_of_users_that_do_not_exist_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_user_in_model_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEEDFUL_MODELS", "~no-such-user/models")
     assert registry.model_folders()[0] == Path("~no-such-user/models")
     assert shard_bytes(float("inf")) is None and shard_bytes(0.5) == 500_000
 
 
-def test_a_shortlist_grows_language_by_language(box: Path, inside: Inside, tmp_path: Path) -> None:
+def test_shortlist_merges_target_languages(box: Path, inside: Inside, tmp_path: Path) -> None:
     from heedful.model_dir.shortlist import read_shortlist
 
     for code, texts in (("en", LINES[0::3]), ("de", LINES[1::3]), ("zh", LINES[2::3])):

@@ -32,7 +32,7 @@ def test_help_names_every_verb(inside: Inside, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_of_a_verb_shows_examples_each_on_its_line(inside: Inside, verb: str) -> None:
+def test_help_shows_one_example_per_line(inside: Inside, verb: str) -> None:
     ended = inside(verb, "--help")
     assert ended.code == 0
     examples = [line.strip() for line in ended.out.splitlines() if line.strip().startswith(f"heedful {verb} ")]
@@ -41,7 +41,7 @@ def test_help_of_a_verb_shows_examples_each_on_its_line(inside: Inside, verb: st
 
 
 @pytest.mark.parametrize(("group", "verb"), [(group, verb) for group, verbs in GROUPS.items() for verb in verbs])
-def test_help_of_a_verb_in_a_group_shows_examples(inside: Inside, group: str, verb: str) -> None:
+def test_help_of_paper_verbs_shows_examples(inside: Inside, group: str, verb: str) -> None:
     assert f" {verb} " in inside(group, "--help").out
     ended = inside(group, verb, "--help")
     assert ended.code == 0
@@ -95,7 +95,7 @@ def test_version(inside: Inside) -> None:
         (["evaluate", "-s", "-", "-t", "-"], ["standard input"]),
     ],
 )
-def test_what_cannot_be_meant_is_one_message(
+def test_contradictory_flags_are_one_line(
     inside: Inside, arguments: Sequence[str], words: Sequence[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("heedful.model_dir.registry.BUNDLED", tmp_path / "no box")
@@ -118,18 +118,18 @@ def test_what_cannot_be_meant_is_one_message(
         ("name: &name [*name]", ["name"]),
     ],
 )
-def test_broken_configurations_name_the_place(inside: Inside, text: str, words: Sequence[str], tmp_path: Path) -> None:
+def test_configuration_error_names_line_or_key(inside: Inside, text: str, words: Sequence[str], tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text)
     inside("train", "config.yaml").refused(*words)
     inside("prepare", "config.yaml").refused(*words)
 
 
-def test_a_configuration_that_is_not_text(inside: Inside, tmp_path: Path) -> None:
+def test_binary_configuration_file(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(b"name: \xff")
     inside("train", "config.yaml").refused("config.yaml", "UTF-8")
 
 
-def test_dry_run_prints_the_configuration_that_would_be_used(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
+def test_dry_run_prints_effective_configuration(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("training: {steps: 7, seed: 5}\nname: From the file\n")
     flags = ["--steps", 9, "--training.label_smoothing", "0.2", "--data.drop_identical=false", "-o", "there"]
     ended = inside("train", "config.yaml", *corpus.flags, *flags, "--dry-run")
@@ -148,7 +148,7 @@ def test_dry_run_prints_the_configuration_that_would_be_used(inside: Inside, cor
 @pytest.mark.parametrize(
     "verb", ["compare", "paper table1", "paper table2", "paper table3", "paper figures --only masks"]
 )
-def test_experiments_are_made_by_one_process(
+def test_experiments_refuse_torchrun(
     inside: Inside, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():  # as torchrun sets them
@@ -162,7 +162,7 @@ def test_experiments_are_made_by_one_process(
     assert (silent.code, silent.error) == (2, "")  # the first rank tells it
 
 
-def test_an_unexpected_error_keeps_its_traceback(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_keeps_traceback(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object, **more: object) -> None:
         raise ZeroDivisionError("a mistake in the program")
 
@@ -174,7 +174,7 @@ def test_an_unexpected_error_keeps_its_traceback(inside: Inside, monkeypatch: py
         run_program(["info", "."])
 
 
-def test_interrupting_is_quiet(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_prints_no_traceback(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(directory: Path) -> None:
         raise KeyboardInterrupt
 
@@ -183,7 +183,7 @@ def test_interrupting_is_quiet(inside: Inside, monkeypatch: pytest.MonkeyPatch) 
     assert (ended.code, ended.out, ended.error) == (130, "", "")
 
 
-def test_errors_of_the_system_name_the_file(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_errors_name_file(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(directory: Path) -> None:
         raise PermissionError(13, "Permission denied", "some/file")
 
@@ -191,7 +191,7 @@ def test_errors_of_the_system_name_the_file(inside: Inside, monkeypatch: pytest.
     inside("info", ".").refused("some/file", "Permission denied")
 
 
-def test_the_program_without_an_install_and_with_a_poor_locale(corpus: Corpus) -> None:
+def test_program_from_checkout_with_c_locale(corpus: Corpus) -> None:
     assert run("--version").out.startswith("heedful ")
     assert "no flag" in run("train", "--nonsense", check=False).refused("--nonsense")
 
@@ -213,18 +213,18 @@ def test_the_program_without_an_install_and_with_a_poor_locale(corpus: Corpus) -
         (["1.5", "-m", "../model.1", "--to", "de"], ["1.5", "-m", "../model.1", "--to", "de"]),
     ],
 )
-def test_folding_dotted_flags(arguments: list[str], folded: list[str]) -> None:
+def test_fold_dotted_flags(arguments: list[str], folded: list[str]) -> None:
     assert fold(arguments) == folded
 
 
 @given(st.text(), st.lists(st.sampled_from(["--quiet", "words", "-o", "out", "--", "--source=x"])))
-def test_a_value_reaches_the_request_as_it_is(value: str, others: list[str]) -> None:
+def test_dotted_flag_value_is_unchanged(value: str, others: list[str]) -> None:
     folded = fold([f"--training.device={value}", *others])
     assert folded == ["--set", f"training.device={value}", *others]
     assert settings_of([folded[1]]) == {"training": {"device": value}}
 
 
-def test_dotted_flags_lay_over_short_ones_and_all_flags_over_the_file(tmp_path: Path) -> None:
+def test_flag_priority(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("training: {steps: 1, seed: 2, epochs: 3}\ndata: {train: [{path: a.tsv}, {path: b.tsv}]}")
     changes = settings_of(["training.steps=30"], training__steps=20, training__seed=4, data__train=[{"path": "c.tsv"}])
@@ -244,9 +244,7 @@ def test_dotted_flags_lay_over_short_ones_and_all_flags_over_the_file(tmp_path: 
         ("source.txt", "target.txt", (None, None)),
     ],
 )
-def test_the_names_of_files_tell_the_languages(
-    source: str, target: str, languages: tuple[str | None, str | None]
-) -> None:
+def test_languages_from_file_names(source: str, target: str, languages: tuple[str | None, str | None]) -> None:
     request = complete_request(None, {"data": {"train": [{"source": source, "target": target}]}})
     data = settle(request).data
     assert (data.source_language, data.target_language) == languages
@@ -255,7 +253,7 @@ def test_the_names_of_files_tell_the_languages(
     assert "target_language" not in named["data"]
 
 
-def test_corpora_of_several_languages_are_not_guessed() -> None:
+def test_languages_are_not_guessed_from_mixed_file_names() -> None:
     corpora = [{"source": "a.en", "target": "a.de"}, {"source": "a.en", "target": "a.fr"}]
     assert settle(complete_request(None, {"data": {"train": corpora}})).data.source_language is None
 
@@ -270,7 +268,7 @@ def test_search_takes_keys_of_decoding_only() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_only_a_terminal_sees_bars_and_no_color_is_respected(corpus: Corpus) -> None:
+def test_progress_bars_and_no_color(corpus: Corpus) -> None:
     import pty
 
     above, below = pty.openpty()

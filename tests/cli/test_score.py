@@ -38,7 +38,7 @@ def test_scores_carry_signature_and_interval(inside: Inside, tmp_path: Path) -> 
     assert inside("score", "good.gz", "-r", "reference").out == ended.out
 
 
-def test_identical_files_of_two_words_a_line_have_no_bleu_of_zero(inside: Inside, tmp_path: Path) -> None:
+def test_bleu_of_two_word_lines_is_undefined(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "amounts").write_text("one hundred\nthirty five\n" * 4)
     told = inside("score", "amounts", "-r", "amounts").out
     assert told.startswith("BLEU is undefined (no reference has 3 tokens") and "BLEU = 0.00" not in told
@@ -48,7 +48,7 @@ def test_identical_files_of_two_words_a_line_have_no_bleu_of_zero(inside: Inside
 
 
 @pytest.mark.usefixtures("texts")
-def test_the_flags_of_scoring(inside: Inside) -> None:
+def test_score_flags(inside: Inside) -> None:
     flags = ["--metrics", "bleu,chrf++", "--bootstrap", 0, "--lowercase", "--tokenize", "char", "--json"]
     bleu, chrf = json.loads(inside("score", "good", "-r", "reference", *flags).out)["scores"]
     assert bleu["interval"] is None and "tok:char" in bleu["signature"] and "case:lc" in bleu["signature"]
@@ -88,14 +88,14 @@ def test_several_systems_are_compared_with_the_first(inside: Inside) -> None:
         (["good", "poor", "-r", "reference", "--test", "guess"], ["randomisation"]),
     ],
 )
-def test_what_cannot_be_scored(inside: Inside, tmp_path: Path, arguments: list[str], words: list[str]) -> None:
+def test_invalid_score_inputs(inside: Inside, tmp_path: Path, arguments: list[str], words: list[str]) -> None:
     (tmp_path / "short").write_text("one\n")
     (tmp_path / "empty").write_text("")
     (tmp_path / "latin").write_bytes(b"\xe9\n")
     inside("score", *arguments).refused(*words)
 
 
-def test_evaluate_is_translate_and_score(inside: Inside, model: Path, corpus: Corpus, tmp_path: Path) -> None:
+def test_evaluate_equals_translate_and_score(inside: Inside, model: Path, corpus: Corpus, tmp_path: Path) -> None:
     test = ["-s", corpus.test_source, "-t", corpus.test_target]
     ended = inside("evaluate", "-m", model, *test, "-o", "out", "--beam-size", 2)
     assert ended.code == 0, ended.error
@@ -108,7 +108,7 @@ def test_evaluate_is_translate_and_score(inside: Inside, model: Path, corpus: Co
     inside("evaluate", "-m", model, *test, "-o", corpus.test_target).refused("input")
 
 
-def test_info_tells_what_a_model_is(inside: Inside, model: Path) -> None:
+def test_info_prints_model_facts(inside: Inside, model: Path) -> None:
     told = inside("info", model, "--verify").out
     assert "steps " in told and "{" not in told  # what is nested is for --json
     for word in (
@@ -137,7 +137,7 @@ def test_info_needs_no_torch(model: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_average_of_equal_models_is_the_same_model(inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_average_of_equal_models(inside: Inside, model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "copy")
     assert inside("average", model, "copy", "-o", "averaged").code == 0
     words = ["1 2 3", "4 5 6 7"]

@@ -26,7 +26,7 @@ def copy(model: Path, tmp_path: Path) -> Path:
 
 
 @native
-def test_a_model_gets_a_shortlist_and_translates_as_before(inside: Inside, copy: Path, corpus: Corpus) -> None:
+def test_shortlist_keeps_translations(inside: Inside, copy: Path, corpus: Corpus) -> None:
     files = ["-s", corpus.test_source, "-t", corpus.test_target]
     before = bleu(inside("evaluate", "-m", copy, *files, "--engine", "native", "--json").out)
     told = inside("shortlist", "--force", "-m", copy, *corpus.flags)
@@ -52,7 +52,7 @@ def num_lines(corpus: Corpus) -> int:
 
 
 @native
-def test_candidates_decide_unless_they_are_not_wanted(inside: Inside, copy: Path) -> None:
+def test_shortlist_restricts_output_unless_disabled(inside: Inside, copy: Path) -> None:
     freely = inside("translate", "-m", copy, "1 2 3").out
     tokenizer = Tokenizer.load(copy)
     nine = tokenizer.encode_target("9 9")
@@ -69,7 +69,7 @@ def test_candidates_decide_unless_they_are_not_wanted(inside: Inside, copy: Path
 
 
 @native
-def test_what_cannot_be_meant_is_one_message(inside: Inside, copy: Path, corpus: Corpus, tmp_path: Path) -> None:
+def test_contradictory_flags_are_one_line(inside: Inside, copy: Path, corpus: Corpus, tmp_path: Path) -> None:
     inside("translate", "-m", copy, "--shortlist", "1 2").refused("no shortlist", "heedful shortlist")
     inside("shortlist", "-m", copy).refused("--source and --target")
     inside("shortlist", "-m", copy, "-s", corpus.source).refused("--source", "--target")
@@ -82,7 +82,7 @@ def test_what_cannot_be_meant_is_one_message(inside: Inside, copy: Path, corpus:
     assert read_shortlist(copy) is None
 
 
-def test_a_damaged_or_foreign_file_is_refused(inside: Inside, copy: Path, corpus: Corpus) -> None:
+def test_damaged_or_foreign_shortlist_is_refused(inside: Inside, copy: Path, corpus: Corpus) -> None:
     assert inside("shortlist", "--force", "-m", copy, *corpus.flags, "-q").error == ""
     path = copy / SHORTLIST
     intact = path.read_bytes()
@@ -106,7 +106,7 @@ def test_a_damaged_or_foreign_file_is_refused(inside: Inside, copy: Path, corpus
     inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "does not belong")
 
 
-def test_wrong_contents_under_right_checksums_are_refused(tmp_path: Path) -> None:
+def test_invalid_shortlist_contents_are_refused(tmp_path: Path) -> None:
     good = {"starts": np.array([0, 1, 2]), "targets": np.array([4, 5]), "always": np.array([3])}
     place = tmp_path / SHORTLIST
     write_shortlist(place, Shortlist(**good))
@@ -128,7 +128,9 @@ def test_wrong_contents_under_right_checksums_are_refused(tmp_path: Path) -> Non
             parse_shortlist(place, place, (2, 6))
 
 
-def test_ctranslate2_has_it_as_its_vocabulary_map(inside: Inside, copy: Path, corpus: Corpus, tmp_path: Path) -> None:
+def test_shortlist_becomes_ctranslate2_vocabulary_map(
+    inside: Inside, copy: Path, corpus: Corpus, tmp_path: Path
+) -> None:
     pytest.importorskip("ctranslate2", reason="needs the package ctranslate2: pip install 'heedful[dev]'")
     ctranslate2 = ["translate", "--engine", "ctranslate2", "--method", "greedy"]
     inside(*ctranslate2, "-m", copy, "--shortlist", "1 2").refused("no shortlist")

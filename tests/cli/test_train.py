@@ -19,14 +19,14 @@ def log_of(directory: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-def test_two_files_make_a_model_that_scores(model: Path) -> None:
+def test_two_files_train_a_model(model: Path) -> None:
     assert {"config.json", "model.safetensors", "README.md", "checksums.json"} <= {
         path.name for path in model.iterdir()
     }
     assert any(event["event"] == "valid" for event in log_of(model))
 
 
-def test_progress_is_plain_lines_on_stderr_and_quiet_is_quiet(inside: Inside, corpus: Corpus) -> None:
+def test_sweep_progress_and_quiet(inside: Inside, corpus: Corpus) -> None:
     told = inside("train", *corpus.flags, *TINY, "--steps", 3, "-o", "loud")
     assert told.out == "" and "\x1b" not in told.error and "\r" not in told.error
     assert "3 steps" in told.error and "valid loss" in told.error and "heedful translate -m loud" in told.error
@@ -34,7 +34,7 @@ def test_progress_is_plain_lines_on_stderr_and_quiet_is_quiet(inside: Inside, co
     assert (silent.code, silent.out, silent.error) == (0, "", "")
 
 
-def test_a_model_is_never_written_over_unasked(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
+def test_model_is_not_overwritten_without_flag(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
     before = (model / "model.safetensors").read_bytes()
     message = inside("train", *corpus.flags, *TINY, "--steps", 3, "-o", model).refused("--resume", "--overwrite")
     assert str(model) in message
@@ -44,24 +44,20 @@ def test_a_model_is_never_written_over_unasked(inside: Inside, corpus: Corpus, m
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_a_device_that_is_not_there_is_told_before_the_corpora_are_read(
-    inside: Inside, corpus: Corpus, tmp_path: Path
-) -> None:
+def test_missing_device_is_reported_before_reading_corpora(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
     inside("train", *corpus.flags, "--steps", 3, "--device", "cuda:99", "-o", "out").refused("cuda:99")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("flag", ["--init-from", "--training.init_from"])
 @pytest.mark.parametrize("verb", ["train", "prepare"])
-def test_an_empty_start_is_no_start_from_nothing(
-    inside: Inside, corpus: Corpus, tmp_path: Path, verb: str, flag: str
-) -> None:
+def test_empty_init_from_is_an_error(inside: Inside, corpus: Corpus, tmp_path: Path, verb: str, flag: str) -> None:
     inside(verb, *corpus.flags, f"{flag}=", "-o", "out").refused("training.init_from is empty", "leave it out")
     inside(verb, *corpus.flags, flag, "", "-o", "out", "--dry-run").refused("training.init_from is empty")
     assert not (tmp_path / "out").exists()
 
 
-def test_overwrite_replaces(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
+def test_overwrite_replaces_output(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
     for name in ("First", "Second"):
         ended = inside("train", *corpus.flags, *TINY, "--steps", 2, "-o", "out", "--overwrite", "--name", name)
         assert ended.code == 0, ended.error
@@ -89,7 +85,7 @@ def test_prepare_then_train(inside: Inside, corpus: Corpus, tmp_path: Path) -> N
     assert inside("translate", "-m", "out", "1 2").out.count("\n") == 1
 
 
-def test_copying_needs_pairs_that_are_equal(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
+def test_copying_needs_equal_pairs(inside: Inside, corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "copy").write_bytes(corpus.source.read_bytes())
     same = ["--source", corpus.source, "--target", "copy", "-o", "out", *TINY, "--steps", 2]
     inside("train", *same).refused("source = target")
@@ -106,7 +102,7 @@ def test_several_corpora_and_single_files(inside: Inside, corpus: Corpus, tmp_pa
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_resume_goes_on(
+def test_signal_saves_and_resume_continues(
     inside: Inside, corpus: Corpus, tmp_path: Path, kind: signal.Signals
 ) -> None:
     command = ["train", *corpus.flags, *TINY, "--training.schedule=constant", "-o", "out", "--resume"]
@@ -141,7 +137,7 @@ def test_resume_refuses_another_model(inside: Inside, corpus: Corpus, model: Pat
     assert "Going on from step 2" in inside(*again).error
 
 
-def test_going_on_from_a_finished_model(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
+def test_init_from_finished_model(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
     """By flag, with the shape and tokenizer of the model, from files and from data prepared with its tokenizer."""
     going_on = ["--init-from", model, "--device", "cpu", "--steps", 2, "--training.tokens_per_step=512"]
     going_on += ["--training.num_bleu_sentences=0", "--training.tensorboard=false"]
@@ -160,7 +156,7 @@ def test_going_on_from_a_finished_model(inside: Inside, corpus: Corpus, model: P
     assert not (tmp_path / "out").exists()
 
 
-def test_a_csv_file_with_a_heading_is_a_corpus(inside: Inside, tmp_path: Path) -> None:
+def test_csv_with_header_is_a_corpus(inside: Inside, tmp_path: Path) -> None:
     rows = "".join(f'{number},"{number % 7} {number % 5}, {number}",{number} x\n' for number in range(200))
     (tmp_path / "pairs.csv").write_text(f"id,en,de\n{rows}")
     looked = inside("prepare", "--data", "pairs.csv", "--source-column", "en", "--target-column", "de", "--dry-run")

@@ -36,7 +36,7 @@ ODD_LINES = [
 ]
 
 
-def test_words_as_arguments(inside: Inside, model: Path) -> None:
+def test_texts_as_arguments(inside: Inside, model: Path) -> None:
     ended = inside("translate", "-m", model, "1 2 3", "4 5")
     assert ended.code == 0 and "warning" not in ended.error
     lines = ended.out.split("\n")
@@ -45,7 +45,7 @@ def test_words_as_arguments(inside: Inside, model: Path) -> None:
     assert inside("translate", "-m", model, "--", "1 2 3", "4 5").out == ended.out
 
 
-def test_the_name_of_a_file_is_text_but_perhaps_not_meant_so(inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_file_name_as_text_prints_note(inside: Inside, model: Path, tmp_path: Path) -> None:
     (tmp_path / "1").write_text("2 3\n")
     ended = inside("translate", "-m", model, "1", "2", "3 " * 500, "\0")
     assert ended.code == 0 and ended.out.count("\n") == 4
@@ -53,7 +53,7 @@ def test_the_name_of_a_file_is_text_but_perhaps_not_meant_so(inside: Inside, mod
     assert ended.error.count("is translated as text") == 1
 
 
-def test_warnings_about_translations_are_summarised_on_stderr(inside: Inside, tmp_path: Path) -> None:
+def test_translation_warnings_are_summarized(inside: Inside, tmp_path: Path) -> None:
     box = Path(heedful.__file__).parent / "bundled" / "en-de-zh"
     languages = ("-m", box, "--from", "en", "--to", "zh", "--device", "cpu", "--method", "greedy")
     odd = "\u04d8\u0487\ubd2b\ucb3e\ud002Haus"  # the model makes nothing of it
@@ -73,7 +73,7 @@ def test_warnings_about_translations_are_summarised_on_stderr(inside: Inside, tm
     assert (unchecked.out, unchecked.error) == ("\n", "")
 
 
-def test_without_the_native_engine_it_says_why_it_is_slow(
+def test_note_without_native_engine(
     inside: Inside, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = inside("translate", "-m", model, "--engine", "torch", "1 2 3")
@@ -90,7 +90,7 @@ def test_without_the_native_engine_it_says_why_it_is_slow(
     inside("translate", "-m", model, "--engine", "native", "1").refused("it was not compiled. Use engine torch.")
 
 
-def test_as_many_lines_out_as_in_whatever_they_hold(inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_one_output_line_per_input_line(inside: Inside, model: Path, tmp_path: Path) -> None:
     text = "\n".join(ODD_LINES).encode()
     (tmp_path / "in").write_bytes(text.replace(b"\n", b"\r\n"))
     ended = inside("translate", "-m", model, given=text)
@@ -107,7 +107,9 @@ def test_as_many_lines_out_as_in_whatever_they_hold(inside: Inside, model: Path,
 
 
 @pytest.mark.parametrize(("given_text", "num_lines"), [(b"", 0), (b"\n", 1), (b"1", 1), (b"1\n", 1), (b"\n\n1\n\n", 4)])
-def test_the_ends_of_a_text(inside: Inside, model: Path, tmp_path: Path, given_text: bytes, num_lines: int) -> None:
+def test_line_endings_at_end_of_text(
+    inside: Inside, model: Path, tmp_path: Path, given_text: bytes, num_lines: int
+) -> None:
     assert inside("translate", "-m", model, given=given_text).out.count("\n") == num_lines
     (tmp_path / "in.gz").write_bytes(gzip.compress(given_text))
     inside("translate", "-m", model, "-i", "in.gz", "-o", "out")
@@ -115,7 +117,7 @@ def test_the_ends_of_a_text(inside: Inside, model: Path, tmp_path: Path, given_t
 
 
 @given(st.lists(st.binary(max_size=6)), st.integers(1, 9))
-def test_lines_are_the_same_in_portions_of_any_size(parts: list[bytes], size: int) -> None:
+def test_lines_do_not_depend_on_block_size(parts: list[bytes], size: int) -> None:
     data = b"\n".join(part.replace(b"\xef\xbb\xbf", b"") for part in parts)
 
     class Slow:
@@ -139,7 +141,7 @@ def test_lines_are_the_same_in_portions_of_any_size(parts: list[bytes], size: in
         assert f"here:{len(found) + 1}:" in str(error)
 
 
-def test_the_first_lines_of_a_file_are_written_before_a_thousand_are_translated() -> None:
+def test_first_lines_are_written_early() -> None:
     asked: list[int] = []
     written: list[int] = []
     file = io.BytesIO()
@@ -155,7 +157,7 @@ def test_the_first_lines_of_a_file_are_written_before_a_thousand_are_translated(
     assert written == [sum(asked[:place]) for place in range(len(asked))]
 
 
-def test_json_holds_everything(inside: Inside, model: Path) -> None:
+def test_translate_json_fields(inside: Inside, model: Path) -> None:
     flags = ["--json", "--num-best", 3, "--align", "--beam-size", 5]
     ended = inside("translate", "-m", model, *flags, given="1 2 3\n\n4\u20285\n".encode())
     first, empty, broken = [json.loads(line) for line in ended.out.splitlines()]
@@ -168,7 +170,7 @@ def test_json_holds_everything(inside: Inside, model: Path) -> None:
     assert len(first["alignment"]) == len(first["tokens"])
 
 
-def test_the_flags_of_the_search_reach_it(inside: Inside, model: Path) -> None:
+def test_translate_search_flags(inside: Inside, model: Path) -> None:
     def tokens(*flags: object) -> list[str]:
         ended = inside("translate", "-m", model, "--json", *flags, "1 2 3 4")
         assert ended.code == 0, ended.error
@@ -202,11 +204,11 @@ def test_the_flags_of_the_search_reach_it(inside: Inside, model: Path) -> None:
         (["-o", "missing/out"], ["-o missing/out", "no directory missing"]),
     ],
 )
-def test_requests_that_cannot_be_met(inside: Inside, model: Path, flags: list[object], words: list[str]) -> None:
+def test_invalid_translate_flags(inside: Inside, model: Path, flags: list[object], words: list[str]) -> None:
     inside("translate", "-m", model, *flags, "1 2 3").refused(*words)
 
 
-def test_text_that_is_not_utf8_ends_after_what_was_good(inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_invalid_utf8_stops_after_valid_lines(inside: Inside, model: Path, tmp_path: Path) -> None:
     bad = b"1 2\n\n3 4\n\xff\xfe\n5 6\n"
     ended = inside("translate", "-m", model, given=bad)
     ended.refused("standard input:4", "UTF-8")
@@ -217,7 +219,7 @@ def test_text_that_is_not_utf8_ends_after_what_was_good(inside: Inside, model: P
     assert not (tmp_path / "out").exists()
 
 
-def test_an_input_is_never_written_over(inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_output_must_not_be_an_input(inside: Inside, model: Path, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("1 2\n")
     (tmp_path / "link").symlink_to("in")
     inside("translate", "-m", model, "-i", "in", "-o", "link").refused("link", "input")
@@ -225,7 +227,7 @@ def test_an_input_is_never_written_over(inside: Inside, model: Path, tmp_path: P
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_one_message(inside: Inside, model: Path) -> None:
+def test_full_disk_prints_one_message(inside: Inside, model: Path) -> None:
     inside("translate", "-m", model, "-o", "/dev/full", "1 2").refused("/dev/full", "space")
     with open("/dev/full", "wb") as full:
         command = [*COMMAND, "translate", "-m", str(model), "1 2"]
@@ -234,7 +236,7 @@ def test_a_full_disk_is_one_message(inside: Inside, model: Path) -> None:
     assert done.stderr.decode().splitlines() == ["heedful: standard output: No space left on device."]
 
 
-def test_closed_streams_are_as_good_as_empty(model: Path, tmp_path: Path) -> None:
+def test_closed_standard_streams(model: Path, tmp_path: Path) -> None:
     command = shlex.join([*COMMAND, "translate", "-m", str(model)])
     for closed in (f"{command} <&-", f"{command} '1 2' >&-", f"{command} -o out '1 2' <&- >&- 2>&-"):
         done = subprocess.run(closed, shell=True, capture_output=True, env=ENVIRONMENT, cwd=tmp_path, check=False)
@@ -242,7 +244,7 @@ def test_closed_streams_are_as_good_as_empty(model: Path, tmp_path: Path) -> Non
     assert (tmp_path / "out").read_text().count("\n") == 1
 
 
-def test_a_pipe_gets_each_line_as_soon_as_it_is_given(model: Path) -> None:
+def test_pipe_output_is_flushed_per_line(model: Path) -> None:
     command = [*COMMAND, "translate", "-m", str(model)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT) as program:
@@ -256,7 +258,7 @@ def test_a_pipe_gets_each_line_as_soon_as_it_is_given(model: Path) -> None:
         assert program.wait(60) == 0
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(model: Path, corpus: Corpus) -> None:
+def test_closed_output_pipe_is_not_an_error(model: Path, corpus: Corpus) -> None:
     many = corpus.source.read_bytes() * 5
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -277,7 +279,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(model: Path, corpus: Corpus) 
         assert program.wait(60) == 0
 
 
-def test_in_a_process_of_its_own_the_locale_does_not_matter(model: Path) -> None:
+def test_locale_does_not_matter(model: Path) -> None:
     environment = {**ENVIRONMENT, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     command = [*COMMAND, "translate", "-m", str(model), "--json", "--prefix", "9"]
     done = subprocess.run(command, input="日\n".encode(), capture_output=True, env=environment, check=True)
@@ -289,7 +291,7 @@ def test_in_a_process_of_its_own_the_locale_does_not_matter(model: Path) -> None
     assert done.returncode == 2 and b"text 1 on the command line is not UTF-8" in done.stderr
 
 
-def test_spans_and_white_space_are_kept_in_files_pipes_and_json(inside: Inside, tmp_path: Path) -> None:
+def test_protected_spans_and_white_space(inside: Inside, tmp_path: Path) -> None:
     lines = ["\tVisit https://example.com/a?id=7 now.", "</div>", "Name:\tAnna  ", "    ", "$3.50\t❤️"]
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     asked = ("translate", "--from", "en", "--to", "de")

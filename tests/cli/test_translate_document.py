@@ -16,7 +16,7 @@ CATALOGUE = (
 )
 
 
-def test_a_page_onto_stdout_and_into_a_file(inside: Inside, tmp_path: Path) -> None:
+def test_html_to_stdout_and_to_file(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_bytes(PAGE.encode())
     ended = inside("translate", "-i", "page.html")
     assert ended.code == 0 and ended.error == ""
@@ -29,7 +29,7 @@ def test_a_page_onto_stdout_and_into_a_file(inside: Inside, tmp_path: Path) -> N
     assert inside("translate", "-i", "page.html.gz").out == ended.out
 
 
-def test_text_is_translated_line_by_line_as_ever(inside: Inside, tmp_path: Path) -> None:
+def test_text_format_is_line_by_line(inside: Inside, tmp_path: Path) -> None:
     for name in ("page.txt", "page.anything", "page"):
         (tmp_path / name).write_text("Guten Morgen!\n# Danke\n")
         lines = inside("translate", "-i", name).out
@@ -39,7 +39,7 @@ def test_text_is_translated_line_by_line_as_ever(inside: Inside, tmp_path: Path)
     assert inside("translate", "-i", "page.md").out.splitlines()[1].startswith("# ")
 
 
-def test_catalogues_have_flags_of_their_own(inside: Inside, tmp_path: Path) -> None:
+def test_gettext_flags(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "a.po").write_text(CATALOGUE)
     ended = inside("translate", "--to", "de", "-i", "a.po")
     assert '#, fuzzy\nmsgid "Good morning!"\nmsgstr "Guten Morgen!"' in ended.out
@@ -49,7 +49,7 @@ def test_catalogues_have_flags_of_their_own(inside: Inside, tmp_path: Path) -> N
     inside("translate", "Some words", "--retranslate").refused("--retranslate is for gettext catalogues")
 
 
-def test_nothing_to_translate_is_said(inside: Inside, tmp_path: Path) -> None:
+def test_empty_document_prints_note(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "n.json").write_text('{"a": 1}')
     ended = inside("translate", "--to", "de", "-i", "n.json")
     assert (ended.out, ended.error) == ('{"a": 1}', "note: n.json has nothing to translate.\n")
@@ -85,14 +85,12 @@ def test_errors_name_file_and_line(inside: Inside, tmp_path: Path, name: str, co
         (["-o", "page.html"], "is also an input"),
     ],
 )
-def test_flags_that_do_not_fit_are_refused(inside: Inside, tmp_path: Path, flags: list[str], words: str) -> None:
+def test_invalid_flag_combinations(inside: Inside, tmp_path: Path, flags: list[str], words: str) -> None:
     (tmp_path / "page.html").write_text(PAGE)
     inside("translate", "-i", "page.html", *(["-o", "out"] if "--workers" in flags else []), *flags).refused(words)
 
 
-def test_a_format_without_its_package_names_the_extra(
-    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_names_the_extra(inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "justhtml", None)
@@ -100,7 +98,7 @@ def test_a_format_without_its_package_names_the_extra(
     inside("translate", "-i", "page.html").refused("page.html", "pip install 'heedful[documents]'")
 
 
-def test_settings_of_the_search_are_used(inside: Inside, tmp_path: Path) -> None:
+def test_search_flags_are_used(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"a": "Guten Morgen!"}))
     ended = inside("translate", "-i", "a.json", "--max-length", "1")
     assert len(json.loads(ended.out)["a"].split()) == 1
@@ -116,7 +114,7 @@ def test_several_documents_each_into_its_own_file(inside: Inside, tmp_path: Path
     assert '<html lang="en">' in (tmp_path / "c.html").read_text()
 
 
-def test_quiet_says_nothing(inside: Inside, tmp_path: Path) -> None:
+def test_quiet_prints_nothing(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "n.json").write_text('{"a": 1, "b": "Good morning, how are you today?"}')
     assert "warning" in inside("translate", "--to", "en", "-i", "n.json").error
     assert inside("translate", "--to", "en", "-i", "n.json", "-q").error == ""

@@ -80,7 +80,7 @@ def alive(process: int) -> bool:
     [(["--json", "--workers", 1], 2), (["--shard", "2/3", "--workers", 1], 1)],
     ids=["json", "shard"],
 )
-def test_killed_again_and_again_the_output_is_that_of_one_run(
+def test_repeatedly_killed_run_has_same_output(
     inside: Inside, model: Path, text: Path, tmp_path: Path, flags: list[object], kills: int
 ) -> None:
     ending = ".part-0002-of-0003" if "--shard" in flags else ""
@@ -105,9 +105,7 @@ def test_killed_again_and_again_the_output_is_that_of_one_run(
 
 
 @pytest.mark.skipif(not CHILDREN.exists(), reason="needs /proc with children")
-def test_workers_that_die_are_named_and_none_outlives_the_program(
-    inside: Inside, model: Path, text: Path, tmp_path: Path
-) -> None:
+def test_dead_workers_are_named_and_cleaned_up(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
     output, record = tmp_path / "out", tmp_path / "out.record.json"
     arguments = command(model, text, output, "--workers", 2)
     children: list[int] = []
@@ -133,7 +131,7 @@ def test_workers_that_die_are_named_and_none_outlives_the_program(
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_a_small_file_is_as_simple_as_ever(inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_small_file_prints_no_progress(inside: Inside, model: Path, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"1 2 3\n\n4 5")
     ended = inside("translate", "-m", model, "-i", "in", "-o", "out")
     assert (ended.code, ended.out, ended.error) == (0, "", "")
@@ -166,9 +164,7 @@ def test_shards_merged_are_the_whole(inside: Inside, model: Path, text: Path, tm
     inside("merge", "nothing").refused("nothing", "--shard")
 
 
-def test_the_command_that_removes_merged_shards_removes_nothing_else(
-    inside: Inside, model: Path, text: Path, tmp_path: Path
-) -> None:
+def test_printed_rm_command_matches_only_shards(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
     output = tmp_path / "* of mine"
     assert inside("translate", "-m", model, "-i", text, "-o", output, *GREEDY, "--shard", "1/1").code == 0
     told = inside("merge", output).error
@@ -176,9 +172,7 @@ def test_the_command_that_removes_merged_shards_removes_nothing_else(
     assert sorted(tmp_path.iterdir()) == [output, text]
 
 
-def test_text_from_a_pipe_does_not_write_over_what_can_be_gone_on_with(
-    inside: Inside, model: Path, tmp_path: Path
-) -> None:
+def test_pipe_does_not_overwrite_resumable_output(inside: Inside, model: Path, tmp_path: Path) -> None:
     text, flags = tmp_path / "in", ["translate", "-m", model, *GREEDY, "-o", "out"]
     text.write_bytes(b"1 2\n3 4\n\xff\n")
     inside(*flags, "-i", text, "--chunk-lines", 1).refused("in:3")
@@ -193,7 +187,7 @@ def test_text_from_a_pipe_does_not_write_over_what_can_be_gone_on_with(
         assert (tmp_path / "out.partial").read_bytes() == b"of another run\n"
 
 
-def test_what_has_changed_since_is_named(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
+def test_changed_settings_are_named(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
     good = text.read_bytes().split(b"\n")
     text.write_bytes(b"\n".join([*good[:240], b"\xff", *good[241:]]))
     flags = ["-m", model, "-i", text, *GREEDY, "--chunk-lines", 100]
@@ -230,7 +224,7 @@ def test_what_has_changed_since_is_named(inside: Inside, model: Path, text: Path
         (["-i", "in", "-o", "no/out"], ["no directory no"]),
     ],
 )
-def test_what_cannot_be_meant(
+def test_invalid_flag_values(
     inside: Inside, model: Path, tmp_path: Path, flags: list[object], words: list[str]
 ) -> None:
     (tmp_path / "in").write_text("1 2\n")
@@ -238,7 +232,7 @@ def test_what_cannot_be_meant(
     assert not list(tmp_path.glob("out*"))
 
 
-def test_a_disk_that_is_full_loses_nothing(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
+def test_full_disk_loses_no_output(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk."""
     arguments = command(model, text, tmp_path / "out", "--workers", 1, "--json")[3:]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -253,44 +247,24 @@ def test_a_disk_that_is_full_loses_nothing(inside: Inside, model: Path, text: Pa
     assert (tmp_path / "out").read_bytes().count(b"\n") == 299
 
 
-def test_an_error_about_a_text_names_its_line(inside: Inside, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("1 2 3 4\n" * 9 + "1\n1 2 3\n")
-    flags = ["-i", "in", "-o", "out", "--chunk-lines", 4, "--prefix", "1 2 3", "--decoding.max_extra_length=1"]
-    message = inside("translate", "-m", model, *flags).refused("in:10 has a target", "8 lines before", "out.partial")
+def test_text_error_names_line(inside: Inside, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("1 2\n" * 9 + "1 2 3 " * 900 + "\n1\n")
+    flags = ["-i", "in", "-o", "out", "--chunk-lines", 4, "--split", "never"]
+    message = inside("translate", "-m", model, *flags).refused("in:10 has a line", "8 lines before", "out.partial")
     assert "once that line is changed, the same command goes on" in message
     (tmp_path / "in").write_text("1 2 3 4\n" * 9 + "1 2 3\n1 2 3\n")
     assert inside("translate", "-m", model, *flags).code == 0
     assert (tmp_path / "out").read_text().count("\n") == 11
 
 
-def test_an_error_in_the_first_portion_leaves_nothing_to_go_on_with(
-    inside: Inside, model: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "in").write_text("1 2 3 4\n1\n")
-    flags = ["translate", "-m", model, "-i", "in", "-o", "out", "--prefix", "1 2 3"]
-    assert "kept" not in inside(*flags, "--decoding.max_extra_length=1").refused("in:2 has a target", "raise decoding.")
-    assert inside(*flags).code == 0  # nothing is in the way of what the message advises
+def test_error_in_first_chunk_leaves_no_partial_output(inside: Inside, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("1 2\n" + "1 2 3 " * 900 + "\n")
+    flags = ["translate", "-m", model, "-i", "in", "-o", "out"]
+    assert "kept" not in inside(*flags, "--split", "never").refused("in:2 has a line", "split=long")
+    assert inside(*flags, "--split", "long").code == 0  # nothing stands in the way of what the message advises
 
 
-@pytest.mark.parametrize("engine", ["native", "torch"])
-@pytest.mark.parametrize("workers", [0, 1, 2])
-def test_a_line_that_the_model_cannot_take_is_reported_and_leaves_the_others_alone(
-    inside: Inside, model: Path, tmp_path: Path, workers: int, engine: str
-) -> None:
-    """Of a whole file, with one worker and two, and of a pipe."""
-    long = "1 2 3 " * 900
-    (tmp_path / "in").write_text(f"1 2 3\n{long}\n4 5\n")
-    (tmp_path / "short").write_text("1 2 3\n\n4 5\n")
-    flags = ["translate", "-m", model, "--split", "never", "--engine", engine]
-    files = ["-i", "in", "-o", "out", "--workers", workers, "--chunk-lines", 2] if workers else ["-i", "in"]
-    ended = inside(*flags, *files)
-    assert ended.code == 0 and "1 line (2): the model cannot take" in ended.error and "split=long" in ended.error
-    found = (tmp_path / "out").read_text() if workers else ended.out
-    first, _, last = inside(*flags, "-i", "short").out.splitlines()
-    assert found.splitlines() == [first, long.strip(), last]
-
-
-def test_progress_is_lines_a_second_and_the_time_left(
+def test_progress_shows_rate_and_time_left(
     inside: Inside, model: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heedful.cli.translate_file.SECONDS_BETWEEN_LINES", 0.0)

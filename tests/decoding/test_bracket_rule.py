@@ -15,7 +15,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.constraints import LONGEST_RUN, BracketSymbols, make_bracket_rule, make_constraints
 from heedful.errors import DecodingError
-from heedful.paper.parsing.linearize import WordSymbols, linearise, rebuild
+from heedful.paper.parsing import WordSymbols, linearize, rebuild
 
 NAMES = ["<pad>", "</s>", "<s>", "(A", ")A", "(B", ")B", "XX", "?"]
 SYMBOLS = BracketSymbols(pairs=((3, 4), (5, 6)), word_ids=(7,), eos_id=EOS, vocab_size=len(NAMES))
@@ -103,7 +103,7 @@ def test_random_logits_give_whole_numbered_trees(method, seed, num_words):
     for words, hypotheses in zip(num_words, found, strict=True):
         symbols = [NUMBERED_NAMES[token] for token in hypotheses[0].tokens[:-1]]
         tree = rebuild(symbols, ["word"] * words, word_symbols=WordSymbols("index", cycle=3))
-        assert linearise(tree, WordSymbols("index", cycle=3)) == symbols
+        assert linearize(tree, WordSymbols("index", cycle=3)) == symbols
 
 
 def test_runs_of_opening_brackets_are_limited():
@@ -133,7 +133,7 @@ def test_random_logits_give_whole_trees(method, seed, num_words, room, scale, no
             assert hypothesis.tokens[-1] == EOS
             assert len(hypothesis.tokens) <= limit + 1
             symbols = [NAMES[token] for token in hypothesis.tokens[:-1]]
-            assert linearise(rebuild(symbols, ["word"] * words)) == symbols
+            assert linearize(rebuild(symbols, ["word"] * words)) == symbols
             assert np.isfinite(hypothesis.log_prob)
 
 

@@ -23,9 +23,16 @@ from heedful.config_loading import settle
 from heedful.errors import ConfigError
 from heedful.paper.compare import compare, make_plan
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
-from heedful.paper.profiling import MOST_PASSES, Memory, decode, measured_memory, read_course, resident_bytes
-from heedful.paper.svg_charts import Line, bar_chart, line_chart, short, ticks, visible
-from heedful.paper.systems import MEANINGLESS, TOLERANCE, differences, equal_width, num_parameters_of, parse_systems
+from heedful.paper.profiling import (
+    MAX_PASSES,
+    MemoryUsage,
+    decode,
+    measure_memory,
+    read_training_curves,
+    resident_bytes,
+)
+from heedful.paper.svg_charts import Line, bar_chart, line_chart, tick_label, ticks, without_steep_start
+from heedful.paper.systems import TOLERANCE, UNUSED_KEYS, differences, matching_width, num_parameters_of, parse_systems
 from heedful.text.preflight import TrainingPair
 
 STEPS = 8
@@ -74,7 +81,7 @@ def results_of(output: Path) -> dict[str, Any]:
 # ---- one comparison --------------------------------------------------------------------------------------------------
 
 
-def test_every_number_is_there_for_every_system(finished: Path) -> None:
+def test_comparison_results_are_complete(finished: Path) -> None:
     results = results_of(finished)
     assert results["complete"] is True
     assert (results["equal"], results["reference"], results["budget"]) == (
@@ -98,7 +105,7 @@ def test_every_number_is_there_for_every_system(finished: Path) -> None:
         assert (finished / one["name"] / "model.safetensors").exists()
 
 
-def test_rivals_have_as_many_parameters_and_really_are_these_models(finished: Path) -> None:
+def test_systems_have_matching_parameters(finished: Path) -> None:
     from heedful.build_model import num_parameters
     from heedful.model_dir import load_model
 
@@ -112,7 +119,7 @@ def test_rivals_have_as_many_parameters_and_really_are_these_models(finished: Pa
     assert (recurrent["cell"], recurrent["attention_scoring"]) == ("gru", "additive")
 
 
-def test_all_systems_saw_the_same_tokens_of_the_same_data(finished: Path) -> None:
+def test_systems_train_on_same_tokens(finished: Path) -> None:
     assert len({one["tokens"] for one in results_of(finished)["systems"]}) == 1
     assert (finished / "data" / "prepared.json").exists()
     assert not list(finished.glob("*/training/data"))
@@ -134,7 +141,7 @@ class Fetches(HTMLParser):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_report_needs_nothing_but_itself(finished: Path, language: str) -> None:
+def test_html_report_is_self_contained(finished: Path, language: str) -> None:
     page = html_page(results_of(finished), language)
     if language == "en":
         assert page == (finished / "report.html").read_text("utf-8")
@@ -147,13 +154,13 @@ def test_the_report_needs_nothing_but_itself(finished: Path, language: str) -> N
     assert WORDS[language]["over_time"] in page and f'lang="{"zh-CN" if language == "zh" else "en"}"' in page
 
 
-def test_plots_are_png_files(finished: Path) -> None:
+def test_comparison_plots_are_png(finished: Path) -> None:
     for name in ("loss_over_tokens", "loss_over_time", "summary"):
         content = (finished / f"{name}.png").read_bytes()
         assert content.startswith(b"\x89PNG") and len(content) > 5_000
 
 
-def test_resume_takes_finished_systems_over_and_prints_table_or_json(
+def test_resume_keeps_finished_systems(
     finished: Path, corpus: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*arguments: object, **named: object) -> None:
@@ -171,7 +178,7 @@ def test_resume_takes_finished_systems_over_and_prints_table_or_json(
     assert json.loads(capsys.readouterr().out)["systems"] == before == results_of(finished)["systems"]
 
 
-def test_what_is_there_is_never_replaced_unasked(
+def test_existing_output_is_not_replaced(
     finished: Path, corpus: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program("compare", *corpus, *TINY, "--steps", STEPS, "-o", finished) == 2
@@ -184,7 +191,7 @@ def test_what_is_there_is_never_replaced_unasked(
     assert "other files or settings" in capsys.readouterr().err
 
 
-def test_an_interrupted_comparison_goes_on(corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_comparison_is_resumed(corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal during the second system ends the comparison; --resume trains what is left, and only that."""
     from heedful import training_pipeline
 
@@ -207,7 +214,7 @@ def test_an_interrupted_comparison_goes_on(corpus: list[str], tmp_path: Path, mo
     assert not (tmp_path / "out" / "summary.png").exists()
 
 
-def test_memory_of_a_training_is_kept_when_its_scoring_is_interrupted(
+def test_resumed_comparison_keeps_training_memory(
     corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C after the last update: the second go trains nothing, and the little that takes is no answer."""
@@ -216,13 +223,13 @@ def test_memory_of_a_training_is_kept_when_its_scoring_is_interrupted(
     measure, taken = comparison.measure, iter((5_000_000, 1_000))
 
     @contextmanager
-    def told(device: torch.device) -> Iterator[Memory]:
-        yield Memory(next(taken), "resident_memory_growth")
+    def text(device: torch.device) -> Iterator[MemoryUsage]:
+        yield MemoryUsage(next(taken), "resident_memory_growth")
 
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparison, "measured_memory", told)
+    monkeypatch.setattr(comparison, "measure_memory", text)
     monkeypatch.setattr(comparison, "measure", interrupted)
     command = ["compare", *corpus, *TINY, "--steps", 2, "-o", tmp_path / "out", "-q", "--systems", "transformer"]
     assert program(*command) == 130
@@ -234,7 +241,7 @@ def test_memory_of_a_training_is_kept_when_its_scoring_is_interrupted(
     assert [one["memory_bytes"] for one in results["systems"]] == [5_000_000] and "unfinished" not in results
 
 
-def test_equal_minutes_leaves_the_presets_as_they_are(corpus: list[str], tmp_path: Path) -> None:
+def test_equal_minutes_keeps_presets(corpus: list[str], tmp_path: Path) -> None:
     flags = ["--minutes", 0.01, "--systems", "transformer,convolutional", "--lang", "zh", "--quiet", "--no-plots"]
     assert program("compare", *corpus[:4], *TINY, *flags, "-o", tmp_path / "out") == 0
     results = results_of(tmp_path / "out")
@@ -254,7 +261,7 @@ systems:
 """
 
 
-def test_a_system_has_settings_of_its_own(corpus: list[str], tmp_path: Path) -> None:
+def test_settings_of_one_system(corpus: list[str], tmp_path: Path) -> None:
     """The file names the systems, and what it says of one holds for that one alone and stands in the results."""
     file = tmp_path / "systems.yaml"
     file.write_text(OWN)
@@ -281,7 +288,7 @@ def test_a_system_has_settings_of_its_own(corpus: list[str], tmp_path: Path) -> 
     assert only["name"] == "recurrent" and only["settings"]["training"]["learning_rate"] == 3e-3
 
 
-def test_recurrent_systems_are_not_deep_unless_asked_for() -> None:
+def test_recurrent_default_depth() -> None:
     for name, shared, layers in (
         ("recurrent", {}, (2, 2)),
         ("recurrent-lstm-dot", {"model": {"num_encoder_layers": 4}}, (4, 2)),
@@ -302,20 +309,23 @@ def test_recurrent_systems_are_not_deep_unless_asked_for() -> None:
         (["transformer", "recurrent"], ["systems", "expected names"]),
         ({"recurrent": 3}, ["systems.recurrent", "training"]),
         ({"recurrent": {"trainig": {}}}, ["systems.recurrent.trainig", "'training'"]),
-        ({"recurrent": {"data": {}}}, ["systems.recurrent.data", "model and training only"]),
+        ({"recurrent": {"data": {}}}, ["systems.recurrent.data", "only model and training"]),
         (
             {"recurrent": {"training": {"lerning_rate": 1}}},
             ["systems.recurrent.training.lerning_rate", "'learning_rate'"],
         ),
         ({"recurrent": {"training": {"dropout": 0.1}}}, ["systems.recurrent.training.dropout", "model.dropout"]),
         ({"recurrent": {"training": {"learning_rate": "fast"}}}, ["systems.recurrent.training.learning_rate", "fast"]),
-        ({"recurrent": {"training": {"steps": 9}}}, ["systems.recurrent.training.steps", "same for all"]),
+        ({"recurrent": {"training": {"steps": 9}}}, ["systems.recurrent.training.steps", "shared by all"]),
         ({"recurrent-lstm": {"model": {"cell": "gru"}}}, ["systems.recurrent-lstm.model.cell", "the name"]),
-        ({"transformer": None, "recurrent": {"model": {"d_model": 64}}}, ["recurrent.model.d_model", "leave it out"]),
+        (
+            {"transformer": None, "recurrent": {"model": {"d_model": 64}}},
+            ["recurrent.model.d_model", "remove this key"],
+        ),
         ({"transformer": {"model": {"num_heads": 3}}}, ["transformer", "num_heads"]),
     ],
 )
-def test_wrong_settings_of_a_system_are_told_with_their_place(section: Any, words: list[str], tmp_path: Path) -> None:
+def test_invalid_system_settings_name_key(section: Any, words: list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         compare({"systems": section, "training": {"steps": 1}, "output": str(tmp_path / "out")}, quiet=True)
     assert all(word in str(error.value) for word in words), error.value
@@ -343,7 +353,7 @@ def test_wrong_settings_of_a_system_are_told_with_their_place(section: Any, word
         (["--steps", "2", "--model.d_modle=8"], ["d_model"]),
     ],
 )
-def test_what_cannot_be_is_told_before_any_work(
+def test_invalid_flags_fail_before_any_work(
     corpus: list[str], flags: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program("compare", *corpus, *TINY, *flags, "-o", tmp_path / "out") == 2
@@ -353,7 +363,7 @@ def test_what_cannot_be_is_told_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heedful.paper.compare.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"heedful\[plots\]"):
         compare({"training": {"steps": 1}})
@@ -364,7 +374,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", ["recurrent", "recurrent-lstm-dot", "convolutional", "transformer-post"])
 @pytest.mark.parametrize("width", [64, 256])
-def test_the_width_is_the_best_multiple_of_eight(name: str, width: int) -> None:
+def test_matching_width(name: str, width: int) -> None:
     reference = ModelConfig(source_vocab_size=500, target_vocab_size=500, d_model=width, d_ff=2 * width, num_heads=4)
     reference = replace(reference, num_encoder_layers=1, num_decoder_layers=1)
     wanted = num_parameters_of(reference)
@@ -372,7 +382,7 @@ def test_the_width_is_the_best_multiple_of_eight(name: str, width: int) -> None:
     rival = replace(reference, architecture=system.architecture, **system.keys)
     counts = {some: num_parameters_of(replace(rival, d_model=some)) for some in range(16, 400, 8)}
     best = min(counts, key=lambda some: abs(counts[some] - wanted))
-    found = equal_width(rival, wanted, name)
+    found = matching_width(rival, wanted, name)
     assert abs(num_parameters_of(replace(rival, d_model=found)) / wanted - 1) <= TOLERANCE
     if abs(counts[best] / wanted - 1) <= TOLERANCE:
         assert found == best
@@ -381,7 +391,7 @@ def test_the_width_is_the_best_multiple_of_eight(name: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["recurrent", "convolutional"])
-def test_rivals_leave_the_heads_of_the_transformer_alone(name: str) -> None:
+def test_heads_apply_only_to_transformer(name: str) -> None:
     shared = {"model": {"num_heads": 4, "head_dim": 32, "key_dim": 16}}
     [transformer, rival] = [
         settle(system.request(shared), "base").model for system in parse_systems(["transformer", name])
@@ -393,22 +403,22 @@ def test_rivals_leave_the_heads_of_the_transformer_alone(name: str) -> None:
         settle(own.request(shared), "base")
 
 
-def test_no_width_near_enough_is_an_error_with_a_remedy() -> None:
+def test_no_matching_width() -> None:
     model = ModelConfig(source_vocab_size=50, target_vocab_size=50, architecture="convolutional", num_heads=1)
     with pytest.raises(ConfigError, match=r"recurring: no width.*--equal minutes"):
-        equal_width(model, 100, "recurring")
+        matching_width(model, 100, "recurring")
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(resident_bytes() is None, reason="the system does not tell its resident memory")
-def test_memory_that_grows_is_seen_and_the_watch_ends() -> None:
-    with measured_memory(torch.device("cpu")) as memory:
+def test_measure_memory_sees_growth() -> None:
+    with measure_memory(torch.device("cpu")) as memory:
         held = torch.ones(16 * 2**20)  # 64 MiB, touched
     assert memory.num_bytes is not None and memory.num_bytes >= 0.9 * held.numel() * 4
     assert not any(thread.name == "memory" for thread in threading.enumerate())
-    with pytest.raises(ZeroDivisionError), measured_memory(torch.device("cpu")):
+    with pytest.raises(ZeroDivisionError), measure_memory(torch.device("cpu")):
         raise ZeroDivisionError
     assert not any(thread.name == "memory" for thread in threading.enumerate())
 
@@ -424,17 +434,17 @@ class Echo:
         return [SimpleNamespace(text=text, tokens=text.split(), sentences=1) for text in texts]
 
 
-def test_texts_come_back_in_order_and_equal_sentences_count_once() -> None:
+def test_decode_order_and_duplicates() -> None:
     sources = [("a b", "de"), ("c", "fr"), ("a b", "de"), ("a b", "fr")]
     pairs = [TrainingPair(source=text, target="", corpus_index=0, target_language=tag) for text, tag in sources]
     echo = Echo()
     found = decode(echo, pairs)  # type: ignore[arg-type]
     assert found.texts == ["a b", "c", "a b", "a b"]
     assert (found.num_sentences, found.num_tokens) == (3, 3 + 2 + 3)
-    assert echo.calls == [(2, "de"), (2, "fr")] * (1 + MOST_PASSES)  # the warm-up, then passes too short to time well
+    assert echo.calls == [(2, "de"), (2, "fr")] * (1 + MAX_PASSES)  # the warm-up, then passes too short to time well
 
 
-def test_a_log_becomes_curves_and_a_rate(tmp_path: Path) -> None:
+def test_read_training_curves(tmp_path: Path) -> None:
     lines: list[dict[str, Any]] = [
         {"event": "train", "step": 10, "tokens": 1000, "seconds": 5.0, "loss": 4.0, "tokens_per_second": 200.0},
         {"event": "valid", "step": 15, "loss": 3.0},
@@ -446,25 +456,25 @@ def test_a_log_becomes_curves_and_a_rate(tmp_path: Path) -> None:
     ]
     log = tmp_path / "log.jsonl"
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    course = read_course(log)
+    course = read_training_curves(log)
     assert [(point.step, point.loss) for point in course.train] == [(10, 4.0), (30, 2.0)]
     assert [(p.step, p.tokens, p.seconds, p.loss) for p in course.valid] == [(15, 1500, 7, 3.0), (30, 3000, 12, 2.5)]
     assert course.tokens_per_second == pytest.approx(2000 / 3)
-    assert read_course(tmp_path / "none").tokens_per_second is None
+    assert read_training_curves(tmp_path / "none").tokens_per_second is None
 
 
 # ---- charts ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (0.3, 7.9), (0, 12_345_678), (2.0001, 2.0002), (0, 1e-9)])
-def test_ticks_are_few_even_and_inside(low: float, high: float) -> None:
+def test_axis_ticks(low: float, high: float) -> None:
     found = ticks(low, high)
     assert 2 <= len(found) <= 7
     assert all(low - 1e-9 <= tick <= high * (1 + 1e-9) for tick in found)
-    assert [short(number) for number in (1_500_000, 20_000, 0.25)] == ["1.5M", "20k", "0.25"]
+    assert [tick_label(number) for number in (1_500_000, 20_000, 0.25)] == ["1.5M", "20k", "0.25"]
 
 
-def test_charts_draw_to_scale_and_quote_names() -> None:
+def test_svg_charts_scale_and_escape() -> None:
     bars = bar_chart([("<a>", 10.0, "ten"), ("b", 5.0, "five"), ("c", None, "–")], title="t")
     widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', bars)]
     assert widths[0] == pytest.approx(2 * widths[1], abs=0.1) and widths[2] == 0
@@ -476,17 +486,17 @@ def test_charts_draw_to_scale_and_quote_names() -> None:
     assert line_chart([], x_label="x", y_label="y") == ""
 
 
-def test_with_several_test_sets_each_is_named_with_every_system(finished: Path) -> None:
+def test_report_of_several_test_sets(finished: Path) -> None:
     results = results_of(finished)
-    assert not any("other sets" in remark for remark in remarks(results, "en"))
+    assert not any("Other test sets" in remark for remark in remarks(results, "en"))
     for number, one in enumerate(results["systems"]):
         one["scores"].append({**one["scores"][0], "data": "second.aa + second.bb", "value": 20.0 + number})
-    [told] = [remark for remark in remarks(results, "en") if "other sets" in remark]
-    assert re.search(r"is on .*test\.aa \+ test\.bb; .*second\.aa \+ second\.bb: transformer 20\.0", told)
-    assert "recurrent 21.0" in told and "convolutional 22.0" in told
+    [text] = [remark for remark in remarks(results, "en") if "Other test sets" in remark]
+    assert re.search(r"is on .*test\.aa \+ test\.bb; .*second\.aa \+ second\.bb: transformer 20\.0", text)
+    assert "recurrent 21.0" in text and "convolutional 22.0" in text
 
 
-def test_a_system_does_not_differ_in_what_it_has_not() -> None:
+def test_unused_keys_are_not_differences() -> None:
     """Settings of a Transformer say nothing of a recurrence: it has no positions, no feed-forward layers, no norms."""
     own = {"positions": "rotary", "activation": "swiglu", "d_ff": 96, "attention_dropout": 0.1, "norm": "rms"}
     systems = parse_systems(["transformer", "recurrent", "convolutional"], {"transformer": {"model": own}})
@@ -499,7 +509,7 @@ def test_a_system_does_not_differ_in_what_it_has_not() -> None:
     assert differences(convolutional, reference) == {"model.positions": "sinusoidal"}
 
 
-def test_what_is_called_meaningless_changes_nothing() -> None:
+def test_unused_keys_do_not_change_the_model() -> None:
     changed: dict[str, Any] = {
         "d_ff": 7,
         "norm": "rms",
@@ -515,7 +525,7 @@ def test_what_is_called_meaningless_changes_nothing() -> None:
         "cell": "lstm",
     }
     changed |= {"bias": False, "positions": "learned", "key_dim": 6}
-    for architecture, keys in MEANINGLESS.items():
+    for architecture, keys in UNUSED_KEYS.items():
         model = ModelConfig(
             architecture=architecture, d_model=16, num_heads=1, target_vocab_size=9, source_vocab_size=9
         )  # type: ignore[arg-type]
@@ -527,29 +537,29 @@ def test_what_is_called_meaningless_changes_nothing() -> None:
         torch.testing.assert_close(*outputs, msg=architecture)
 
 
-def test_who_did_not_use_the_budget_is_named(finished: Path) -> None:
+def test_early_stopped_systems_are_named(finished: Path) -> None:
     results = results_of(finished)
     assert not any("recurrent" in remark for remark in remarks(results, "en"))
     results["systems"][1]["stopped_by"] = "early stopping"
     assert [remark for remark in remarks(results, "en") if "stopped: recurrent." in remark]
 
 
-def test_both_languages_say_the_same_things(finished: Path) -> None:
+def test_report_in_both_languages(finished: Path) -> None:
     assert set(WORDS["en"]) == set(WORDS["zh"])
     results = results_of(finished)
     assert table(results, "en")[1] == table(results, "zh")[1]
 
 
-def test_a_chart_leaves_out_the_steep_beginning_of_faint_curves_and_nothing_else() -> None:
+def test_chart_drops_only_steep_start_of_thin_lines() -> None:
     falling = [(0.0, 15.0), (5.0, 4.0), (20.0, 3.0), (100.0, 2.0)]
-    faint, marked = Line("a", falling, 0, faint=True), Line("b", [(2.0, 3.5), (100.0, 1.0)], 1)
-    assert [line.points for line in visible([faint, marked])] == [falling[2:], marked.points]
-    assert visible([replace(faint, faint=False)])[0].points == falling
-    assert visible([]) == []
+    thin, marked = Line("a", falling, 0, thin=True), Line("b", [(2.0, 3.5), (100.0, 1.0)], 1)
+    assert [line.points for line in without_steep_start([thin, marked])] == [falling[2:], marked.points]
+    assert without_steep_start([replace(thin, thin=False)])[0].points == falling
+    assert without_steep_start([]) == []
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, False), ({"fused_step": True}, True)])
-def test_no_system_has_a_faster_step_than_the_others_unless_asked(given: dict[str, Any], expected: bool) -> None:
+def test_comparison_disables_fused_step(given: dict[str, Any], expected: bool) -> None:
     plan = make_plan({"training": {"steps": 3, **given}}, None, None)
     assert [settle(system.request(plan.shared), "base").training.fused_step for system in plan.systems] == [
         expected for _ in plan.systems

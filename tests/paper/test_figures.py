@@ -18,18 +18,15 @@ from heedful.config import Config, ModelConfig
 from heedful.config_loading import from_mapping, settle
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir import save_model
-from heedful.paper import fonts, table1_plot
+from heedful.paper import plot_style, table1
 from heedful.paper.figures import (
     architecture,
     attention,
-    attention_scaling,
-    masks,
-    norm_training,
     norms,
     positions,
     schedule_smoothing,
 )
-from heedful.paper.figures.registry import WORDS, Runs, choose_figures, draw_figures
+from heedful.paper.figures.registry import WORDS, TrainingRuns, choose_figures, draw_figures
 from heedful.paper.plot_style import new_figure, save, styled
 from heedful.paper.synthetic_tasks import FIRST_DIGIT, small_config
 from heedful.text.tokenizer import train_tokenizer
@@ -37,39 +34,39 @@ from heedful.text.tokenizer import train_tokenizer
 # ---- fonts and words -------------------------------------------------------------------------------------------------
 
 
-def test_the_first_known_font_is_chosen() -> None:
-    assert fonts.choose_font(["DejaVu Sans", "SimHei", "WenQuanYi Micro Hei"]) == "WenQuanYi Micro Hei"
-    assert fonts.choose_font(["SimHei", "Arial"]) == "SimHei"
-    assert fonts.choose_font(["DejaVu Sans"]) is None
+def test_choose_font() -> None:
+    assert plot_style.choose_font(["DejaVu Sans", "SimHei", "WenQuanYi Micro Hei"]) == "WenQuanYi Micro Hei"
+    assert plot_style.choose_font(["SimHei", "Arial"]) == "SimHei"
+    assert plot_style.choose_font(["DejaVu Sans"]) is None
 
 
-def test_missing_characters_are_found_and_spaces_are_not() -> None:
+def test_missing_characters() -> None:
     covered = {ord(letter) for letter in "abc"}
-    assert fonts.missing_characters(["a b\n", "c 注意 注"], covered) == ["注", "意"]
+    assert plot_style.missing_characters(["a b\n", "c 注意 注"], covered) == ["注", "意"]
 
 
-def test_without_a_font_for_chinese_the_error_names_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fonts, "installed_fonts", lambda: ["DejaVu Sans"])
-    assert fonts.font_families(["√d_k · ε → ▁a"]) == ["DejaVu Sans"]
+def test_missing_chinese_font_names_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plot_style, "installed_fonts", lambda: ["DejaVu Sans"])
+    assert plot_style.font_families(["√d_k · ε → ▁a"]) == ["DejaVu Sans"]
     with pytest.raises(ConfigError, match=r"注意.*fonts-noto-cjk"):
-        fonts.font_families(["注意"])
+        plot_style.font_families(["注意"])
 
 
-def test_characters_of_no_font_in_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fonts, "choose_font", lambda available: "DejaVu Sans")
-    with pytest.raises(ConfigError, match=r"lack '\U00012000'|lack '𒀀'"):
-        fonts.font_families(["a 𒀀 b"])
+def test_uncovered_characters_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plot_style, "choose_font", lambda available: "DejaVu Sans")
+    with pytest.raises(ConfigError, match=r"no glyphs for '\U00012000'|no glyphs for '𒀀'"):
+        plot_style.font_families(["a 𒀀 b"])
 
 
-def test_a_character_that_no_font_has_is_an_error_and_not_an_empty_box(tmp_path: Path) -> None:
+def test_missing_glyph_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be drawn"), styled(["known"]):
         figure = new_figure(2, 2)
         figure.text(0.5, 0.5, "\U00012000")  # cuneiform
         save(figure, tmp_path, "tofu")
 
 
-@pytest.mark.parametrize("words", [*WORDS.values(), table1_plot.WORDS])
-def test_every_word_is_there_in_both_languages(words: Any) -> None:
+@pytest.mark.parametrize("words", [*WORDS.values(), table1.WORDS])
+def test_figure_texts_exist_in_both_languages(words: Any) -> None:
     for english, chinese in words.values():
         assert english
         assert not any("\u4e00" <= character <= "\u9fff" for character in english)
@@ -84,13 +81,13 @@ def fields(text: str) -> list[str]:
 
 
 def has_chinese_font() -> bool:
-    return fonts.choose_font(entry.name for entry in font_manager.fontManager.ttflist) is not None
+    return plot_style.choose_font(entry.name for entry in font_manager.fontManager.ttflist) is not None
 
 
 # ---- what is computed ------------------------------------------------------------------------------------------------
 
 
-def test_the_boxes_have_the_shapes_and_parameters_of_the_model() -> None:
+def test_architecture_shapes_and_parameters() -> None:
     for preset in ("base", "small"):
         config = settle({"preset": preset}).model
         stacks = architecture.trace(config, batch=2, source=5, target=7)
@@ -112,14 +109,14 @@ def test_the_boxes_have_the_shapes_and_parameters_of_the_model() -> None:
 
 @pytest.mark.parametrize("tying", ["three_way", "target", "none"])
 @pytest.mark.parametrize("where", ["sinusoidal", "learned", "rotary"])
-def test_every_parameter_is_in_a_box(tying: str, where: str) -> None:
+def test_architecture_boxes_sum_to_all_parameters(tying: str, where: str) -> None:
     config = from_mapping(ModelConfig, {"d_model": 16, "d_ff": 32, "num_heads": 2, "tying": tying, "positions": where})
     stacks = architecture.trace(config)
     boxes = [(box, config.num_encoder_layers) for box in stacks.encoder + stacks.decoder]
     assert sum(box.num_parameters * (layers if box.layered else 1) for box, layers in boxes) == stacks.total
 
 
-def test_the_order_of_the_norms_is_drawn() -> None:
+def test_architecture_norm_placement() -> None:
     post, pre = (
         [box.name for box in architecture.trace(ModelConfig(norm_placement=place)).encoder[3:]]  # type: ignore[arg-type]
         for place in ("post", "pre")
@@ -128,25 +125,25 @@ def test_the_order_of_the_norms_is_drawn() -> None:
     assert pre == ["norm_first", "self_attention", "norm_first", "feed_forward", "final_norm"]
 
 
-def test_products_of_positions_depend_on_distance_alone() -> None:
+def test_position_products_depend_only_on_distance() -> None:
     from_start, from_far = (positions.products_by_distance(64, 30, start=start) for start in (0, 50))
     torch.testing.assert_close(from_start, from_far, atol=1e-4, rtol=0)
     expected = [sum(math.cos(distance / 10_000 ** (2 * i / 64)) for i in range(32)) / 32 for distance in range(31)]
     torch.testing.assert_close(from_start, torch.tensor(expected, dtype=torch.float64), atol=1e-5, rtol=0)
 
 
-def test_masks_are_those_of_the_model() -> None:
-    shown = masks.masks()
+def test_mask_figure_uses_model_masks() -> None:
+    shown = attention.attention_masks()
     assert torch.equal(shown["causal"], torch.ones(12, 12, dtype=torch.bool).tril())
-    for query, own in enumerate(masks.TARGET_SEGMENTS):
-        for key, other in enumerate(masks.SOURCE_SEGMENTS):
+    for query, own in enumerate(attention.TARGET_SEGMENTS):
+        for key, other in enumerate(attention.SOURCE_SEGMENTS):
             assert shown["cross"][query, key] == (own == other > 0)
     assert torch.equal(shown["decoder"], shown["decoder"].tril())
 
 
-def test_unscaled_scores_saturate_the_softmax_and_scaled_ones_do_not() -> None:
-    scaled = {d_k: attention_scaling.saturation("scaled_dot", d_k=d_k) for d_k in (4, 1024)}
-    unscaled = {d_k: attention_scaling.saturation("dot", d_k=d_k) for d_k in (4, 1024)}
+def test_unscaled_scores_saturate_softmax() -> None:
+    scaled = {d_k: attention.saturation("scaled_dot", d_k=d_k) for d_k in (4, 1024)}
+    unscaled = {d_k: attention.saturation("dot", d_k=d_k) for d_k in (4, 1024)}
     assert scaled[1024].deviation == pytest.approx(1, rel=0.1)
     assert unscaled[1024].deviation == pytest.approx(32, rel=0.1)
     assert scaled[1024].entropy == pytest.approx(scaled[4].entropy, rel=0.1)
@@ -155,18 +152,18 @@ def test_unscaled_scores_saturate_the_softmax_and_scaled_ones_do_not() -> None:
     assert unscaled[1024].gradient < 0.3 * scaled[1024].gradient
 
 
-def test_the_gradient_shown_is_that_of_the_softmax() -> None:
+def test_saturation_gradient() -> None:
     scores = torch.randn(6, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda x: torch.softmax(x, dim=-1), scores)
     weights = torch.softmax(scores, dim=-1)
     torch.testing.assert_close(jacobian, torch.diag(weights) - torch.outer(weights, weights))
 
 
-def test_only_batch_norm_mixes_sentences_and_only_careless_ones_see_padding() -> None:
+def test_norms_and_padding() -> None:
     assert norms.change_by_padding("layer", 5.0) == norms.change_by_padding("batch", 5.0) == 0
     assert norms.change_by_padding("batch_padded", 5.0) > 1
-    assert norms.change_by_mates("layer") == 0
-    assert norms.change_by_mates("batch") > 0.1
+    assert norms.change_by_other_sentences("layer") == 0
+    assert norms.change_by_other_sentences("batch") > 0.1
     alone, mixed = norms.gradient_by_sentence("layer"), norms.gradient_by_sentence("batch")
     assert alone[0] > 0
     assert alone[1:] == [0] * 5
@@ -174,32 +171,32 @@ def test_only_batch_norm_mixes_sentences_and_only_careless_ones_see_padding() ->
 
 
 def test_only_batch_norm_differs_between_training_and_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norm_training, "VALID_BATCHES", 1)
-    told: list[str] = []
+    monkeypatch.setattr(norms, "VALID_BATCHES", 1)
+    stages: list[str] = []
     curves = {
-        norm: norm_training.train_norm(
-            norm, steps=6, device=torch.device("cpu"), tell=lambda stage, done, total: told.append(stage)
+        norm: norms.train_norm(
+            norm, steps=6, device=torch.device("cpu"), report=lambda stage, done, total: stages.append(stage)
         )
-        for norm in norm_training.NORMS
+        for norm in norms.NORMS
     }
     for norm, one in curves.items():
         assert one.steps == list(range(1, 7)) and one.train[-1] < one.train[0]
         same = one.valid == pytest.approx(one.valid_training_mode, abs=1e-6)
         assert same == (norm != "batch")
-    assert len(told) == 3 * 6
-    again = norm_training.train_norm("batch", steps=6, device=torch.device("cpu"))
+    assert len(stages) == 3 * 6
+    again = norms.train_norm("batch", steps=6, device=torch.device("cpu"))
     assert vars(again) == vars(curves["batch"])
-    numbers = norm_training.results(curves, device=torch.device("cpu"))
-    assert numbers["losses"]["batch"]["valid"] == again.valid and numbers["seed"] == norm_training.SEED
+    numbers = norms.norm_training_results(curves, device=torch.device("cpu"))
+    assert numbers["losses"]["batch"]["valid"] == again.valid and numbers["seed"] == norms.SEED
     assert numbers["machine"]["device"] == "CPU" and numbers["versions"]["torch"]
 
 
-@pytest.mark.parametrize("norm", norm_training.NORMS)
-def test_only_batch_norm_in_training_mode_is_told_of_later_tokens(norm: str) -> None:
+@pytest.mark.parametrize("norm", norms.NORMS)
+def test_only_batch_norm_leaks_later_tokens(norm: str) -> None:
     """Why its training loss is no fair comparison: statistics of whole targets go past the causal mask."""
     torch.manual_seed(1)
     model = build_model(small_config(norm=norm))
-    batch = norm_training.sorting_batch(random.Random(1))
+    batch = norms.sorting_batch(random.Random(1))
     later = batch.target_input.clone()
     later[0, 2] = FIRST_DIGIT + (later[0, 2] - FIRST_DIGIT + 1) % 10
     for is_training in (True, False):
@@ -211,16 +208,16 @@ def test_only_batch_norm_in_training_mode_is_told_of_later_tokens(norm: str) -> 
         assert torch.allclose(first, other, atol=1e-6) == (norm != "batch" or not is_training)
 
 
-def test_looking_at_valid_leaves_running_statistics_alone() -> None:
+def test_valid_loss_keeps_running_statistics() -> None:
     model = build_model(small_config(norm="batch"))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    norm_training.valid_loss(model, [norm_training.sorting_batch(random.Random(1))], training_mode=True)
+    norms.valid_loss(model, [norms.sorting_batch(random.Random(1))], training_mode=True)
     assert before
     for name, buffer in model.named_buffers():
         assert torch.equal(buffer, before[name])
 
 
-def test_the_schedule_is_the_papers_formula() -> None:
+def test_schedule_figure_matches_equation_3() -> None:
     steps = [1, 100, 4000, 4001, 30_000]
     for d_model, warmup in schedule_smoothing.SETTINGS:
         formula = [d_model**-0.5 * min(step**-0.5, step * warmup**-1.5) for step in steps]
@@ -228,7 +225,7 @@ def test_the_schedule_is_the_papers_formula() -> None:
 
 
 @pytest.mark.parametrize("smoothing", schedule_smoothing.SMOOTHINGS)
-def test_smoothing_spreads_the_target_and_moves_the_lowest_loss_there(smoothing: float) -> None:
+def test_label_smoothing_figure(smoothing: float) -> None:
     asked = schedule_smoothing.target_distribution(smoothing)
     assert asked[2] == pytest.approx(1 - smoothing + smoothing / 10)
     assert asked[0] == pytest.approx(smoothing / 10)
@@ -260,38 +257,36 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_head_spreads_one_whole_over_the_source(directory: Path) -> None:
-    looks = attention.look(directory, "a b c")
-    num_source, num_target = len(looks.source_pieces), len(looks.target_pieces)
-    assert looks.cross.shape == (num_target, 2, 2, num_source)
-    assert looks.encoder is not None
-    assert looks.encoder.shape == (2, 2, num_source, num_source)
-    for weights in (looks.cross, looks.encoder):
+def test_attention_weights_sum_to_one(directory: Path) -> None:
+    example = attention.translate_with_attention(directory, "a b c")
+    num_source, num_target = len(example.source_pieces), len(example.target_pieces)
+    assert example.cross.shape == (num_target, 2, 2, num_source)
+    assert example.encoder is not None
+    assert example.encoder.shape == (2, 2, num_source, num_source)
+    for weights in (example.cross, example.encoder):
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]))
-    assert attention.chosen_heads(looks, None, []) == (1, [1, 2])
-    assert attention.chosen_heads(looks, 2, [2]) == (2, [2])
+    assert attention.chosen_heads(example, None, []) == (1, [1, 2])
+    assert attention.chosen_heads(example, 2, [2]) == (2, [2])
     with pytest.raises(DecodingError, match="layers 1 to 2, not 3"):
-        attention.chosen_heads(looks, 3, [])
+        attention.chosen_heads(example, 3, [])
     with pytest.raises(DecodingError, match="heads 1 to 2, not 0"):
-        attention.chosen_heads(looks, 1, [0])
+        attention.chosen_heads(example, 1, [0])
 
 
 # ---- the verb --------------------------------------------------------------------------------------------------------
 
 
-def test_all_figures_are_drawn_twice_the_same(tmp_path: Path) -> None:
+def test_figures_are_reproducible(tmp_path: Path) -> None:
     names = ["architecture", "positions", "masks", "scaling", "norms", "norm_training", "schedule", "smoothing"]
-    written = draw_figures(tmp_path / "one", runs=Runs(steps=2))
+    written = draw_figures(tmp_path / "one", training_runs=TrainingRuns(steps=2))
     drawn = [f"{name}.{end}" for name in names for end in ("png", "svg")]
     assert sorted(path.name for path in written) == sorted([*drawn, "norm_training.json"])
-    again = draw_figures(tmp_path / "two", only=["masks", "norm_training"], runs=Runs(steps=2))
+    again = draw_figures(tmp_path / "two", only=["masks", "norm_training"], training_runs=TrainingRuns(steps=2))
     for path in again[:4]:
         assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
 
 
-def test_the_verb_draws_the_attention_of_a_model(
-    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_figures_verb_draws_attention(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--only", "attention", "--only", "architecture", "--layer", "2", "--head", "1"]
     assert run(["paper", "figures", "-o", str(tmp_path), "-m", str(directory), "--sentence", "a b $c$", *asked]) == 0
     printed = capsys.readouterr().out.split()
@@ -304,28 +299,26 @@ def test_the_verb_draws_the_attention_of_a_model(
     assert all(Path(path).stat().st_size > 5000 for path in printed)
 
 
-def test_a_model_alone_gives_its_shapes(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_with_model_show_its_shapes(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = ["-m", str(directory), "--only", "architecture"]
     assert run(["paper", "figures", "-o", str(tmp_path), *asked]) == 0
     assert [Path(path).name for path in capsys.readouterr().out.split()] == ["architecture.png", "architecture.svg"]
     assert "d_model 16, d_ff 32" in (tmp_path / "architecture.svg").read_text("utf-8")
 
 
-def test_what_is_wrong_is_told_before_anything_is_drawn(
-    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_figure_errors_come_before_drawing(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("kept")
     model = ["-m", str(directory), "--sentence", "a b", "--only", "masks", "--only", "attention"]
-    for flags, said in ((["-o", str(tmp_path / "new"), *model, "--layer", "9"], "layers 1 to 2, not 9"),
+    for flags, message in ((["-o", str(tmp_path / "new"), *model, "--layer", "9"], "layers 1 to 2, not 9"),
                         (["-o", str(tmp_path / "file"), "--only", "masks"], "must be a directory")):  # fmt: skip
         assert run(["paper", "figures", *flags]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_chinese_labels_are_drawn_or_refused_never_left_empty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_chinese_labels_need_a_font(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(["paper", "figures", "-o", str(tmp_path), "--lang", "zh", "--only", "masks", "--only", "norms"])
     if has_chinese_font():
         assert code == 0
@@ -336,11 +329,11 @@ def test_chinese_labels_are_drawn_or_refused_never_left_empty(
         assert not list(tmp_path.iterdir())
 
 
-def test_the_verb_trains_the_norms_only_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_verb_trains_norms_only_if_selected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--only", "norm_training", "--steps", "3", "--device", "cpu"]
     assert run(["paper", "figures", "-o", str(tmp_path), *asked]) == 0
-    said = capsys.readouterr()
-    assert "three small models for 3 steps" in said.err and "BatchNorm, 3 steps" in said.err
+    message = capsys.readouterr()
+    assert "three small models for 3 steps" in message.err and "BatchNorm, 3 steps" in message.err
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"norm_training.{end}" for end in ("json", "png", "svg")
     ]
@@ -350,8 +343,8 @@ def test_the_verb_trains_the_norms_only_when_asked(tmp_path: Path, capsys: pytes
     assert "small models" not in capsys.readouterr().err
 
 
-def test_wrong_requests_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for flags, said in (
+def test_invalid_figure_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flags, message in (
         (["--lang", "de"], "--lang"),
         (["--only", "mask"], "did you mean 'masks'"),
         (["--only", "attention"], "--model DIRECTORY --sentence TEXT"),
@@ -360,7 +353,7 @@ def test_wrong_requests_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--only", "norm_training", "--steps", "0"], "--steps must be at least 1"),
     ):
         assert run(["paper", "figures", "-o", str(tmp_path), *flags]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert choose_figures([], with_model=True)[-1] == "attention"
     assert run(["paper", "table9"]) == 2
     assert "table1" in capsys.readouterr().err

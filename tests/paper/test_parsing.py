@@ -18,20 +18,28 @@ from heedful.config_loading import settle
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.evaluation.evalb import score_trees, summarise
-from heedful.paper.parsing.linearize import KINDS, ONE_FOR_ALL, WordSymbols, linearise, rebuild, recognise
-from heedful.paper.parsing.parser import Guess, Parser, bracket_symbols
-from heedful.paper.table4 import Treebanks, parsing_request, run_table4, set_name, tag_accuracy
-from heedful.paper.table4_report import PAPER_ROWS, WORDS
+from heedful.paper.parsing import (
+    KINDS,
+    XX_SYMBOLS,
+    Parser,
+    ParseResult,
+    WordSymbols,
+    bracket_symbols,
+    linearize,
+    rebuild,
+    word_symbols_of,
+)
+from heedful.paper.table4 import PAPER_ROWS, WORDS, Treebanks, parsing_request, run_table4, set_name, tag_accuracy
 from heedful.text.parse_trees import Span, Tree, plain, read_guesses, read_tree, read_trees
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 
 # ---- symbols ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_example_of_the_literature():
+def test_linearize_example_from_paper():
     tree = read_tree("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
     symbols = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S".split()
-    assert linearise(tree) == symbols
+    assert linearize(tree) == symbols
     assert rebuild(symbols, tree.words, tree.tags) == tree
     assert rebuild(symbols, tree.words).tags == ("XX",) * 5
 
@@ -54,8 +62,8 @@ def any_tree(draw: Any) -> Tree:
 
 
 @given(any_tree())
-def test_there_and_back(tree: Tree):
-    assert rebuild(linearise(tree), tree.words, tree.tags) == tree
+def test_linearize_round_trip(tree: Tree):
+    assert rebuild(linearize(tree), tree.words, tree.tags) == tree
     assert read_tree(str(tree)) == tree
 
 
@@ -67,25 +75,25 @@ def test_there_and_back(tree: Tree):
         ("tags", "John sat", "(S (NP NNP )NP VBD )S"),
     ],
 )
-def test_what_stands_for_a_word(kind: str, source: str, target: str):
+def test_word_symbols(kind: str, source: str, target: str):
     tree = read_tree("(S (NP (NNP John)) (VBD sat))")
     word_symbols = WordSymbols(kind)
     assert word_symbols.source_text(tree.words) == source
-    assert " ".join(linearise(tree, word_symbols)) == target
+    assert " ".join(linearize(tree, word_symbols)) == target
     again = rebuild(target.split(), tree.words, word_symbols=word_symbols)
     assert again.spans == tree.spans
     assert again.tags == (("NNP", "VBD") if kind == "tags" else ("XX", "XX"))
 
 
 @given(any_tree(), st.sampled_from(KINDS), st.integers(1, 9))
-def test_there_and_back_whatever_stands_for_a_word(tree: Tree, kind: str, cycle: int):
+def test_linearize_round_trip_for_all_word_symbols(tree: Tree, kind: str, cycle: int):
     word_symbols = WordSymbols(kind, cycle)
-    symbols = linearise(tree, word_symbols)
+    symbols = linearize(tree, word_symbols)
     assert rebuild(symbols, tree.words, tree.tags, word_symbols=word_symbols) == tree
     assert len(word_symbols.source_text(tree.words).split(" ")) == len(tree.words)
 
 
-def test_numbers_out_of_order_are_no_tree():
+def test_indices_must_be_in_order():
     for symbols in ("(S <w1> <w0> )S", "(S <w0> <w0> )S"):
         with pytest.raises(ValueError, match="another word's symbol"):
             rebuild(symbols.split(), ["a", "b"], word_symbols=WordSymbols("index"))
@@ -95,18 +103,18 @@ def test_numbers_out_of_order_are_no_tree():
         rebuild("(S NN ⁇ )S".split(), ["a", "b"], word_symbols=WordSymbols("tags"))
 
 
-def test_right_tags_are_counted_where_there_is_a_tree():
+def test_tag_accuracy():
     gold = [read_tree("(S (NN a) (VB b))"), read_tree("(S (NN a))"), read_tree("(S (NN a) (NN b))")]
-    guesses = [Guess(read_tree("(S (NN a) (NN b))")), Guess(None, problem="none"), Guess(gold[2])]
+    guesses = [ParseResult(read_tree("(S (NN a) (NN b))")), ParseResult(None, problem="none"), ParseResult(gold[2])]
     assert tag_accuracy(gold, guesses) == 75
     assert tag_accuracy(gold[1:2], guesses[1:2]) == 0
 
 
-def test_a_vocabulary_tells_what_stands_for_a_word():
-    assert recognise(["XX"]) == WordSymbols("xx")
-    assert recognise(["<w1>", "<w0>", "<w2>"]) == WordSymbols("index", cycle=3)
-    assert recognise(WordSymbols("index").markers) == WordSymbols("index")
-    assert recognise(["NN", "XX", "VB"]).kind == recognise(["<w0>", "NN"]).kind == "tags"
+def test_word_symbols_are_read_from_vocabulary():
+    assert word_symbols_of(["XX"]) == WordSymbols("xx")
+    assert word_symbols_of(["<w1>", "<w0>", "<w2>"]) == WordSymbols("index", cycle=3)
+    assert word_symbols_of(WordSymbols("index").markers) == WordSymbols("index")
+    assert word_symbols_of(["NN", "XX", "VB"]).kind == word_symbols_of(["<w0>", "NN"]).kind == "tags"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +124,7 @@ def test_a_vocabulary_tells_what_stands_for_a_word():
         ("(S XX", "1 brackets are not closed"),
         ("(S XX )NP", "')NP' does not fit"),
         ("(S XX )S )S", "after the tree is closed"),
-        ("XX", "outside of all brackets"),
+        ("XX", "outside all brackets"),
         ("(S (NP )NP XX )S", "without words"),
         ("(S XX XX )S", "2 words where the sentence has 1"),
         ("(S XX )S (S XX )S", "after the tree is closed"),
@@ -124,7 +132,7 @@ def test_a_vocabulary_tells_what_stands_for_a_word():
         ("( XX )", "does not fit"),
     ],
 )
-def test_what_is_no_tree_is_told(symbols: str, problem: str):
+def test_rebuild_reports_invalid_trees(symbols: str, problem: str):
     with pytest.raises(ValueError, match=problem.replace("(", r"\(").replace(")", r"\)")):
         rebuild(symbols.split(), ["word"])
 
@@ -134,10 +142,10 @@ def test_what_is_no_tree_is_told(symbols: str, problem: str):
 
 def pairs_of(trees: list[str]) -> list[tuple[str, str]]:
     read = [plain(read_tree(text)) for text in trees]
-    return [(ONE_FOR_ALL.source_text(tree.words), " ".join(linearise(tree))) for tree in read]
+    return [(XX_SYMBOLS.source_text(tree.words), " ".join(linearize(tree))) for tree in read]
 
 
-def test_a_target_of_k_symbols_is_k_tokens_and_the_end(tmp_path: Path):
+def test_target_has_one_token_per_symbol(tmp_path: Path):
     pairs = [*pairs_of(toy_trees(80, 1)), ("long", " ".join(["(S", *["XX"] * 3000, ")S", "(é|-", ")é|-"]))]
     made = train_tokenizer(pairs, TokenizerConfig(joint=False, target_kind="word"))
     made.save(tmp_path)
@@ -154,13 +162,13 @@ def test_a_target_of_k_symbols_is_k_tokens_and_the_end(tmp_path: Path):
     for opening, closing in symbols.pairs:
         assert made.decode([opening])[1:] == made.decode([closing])[1:]
     assert made.decode(symbols.word_ids) == "XX"
-    assert word_symbols == ONE_FOR_ALL
+    assert word_symbols == XX_SYMBOLS
 
 
-def test_a_number_in_the_source_is_one_token():
+def test_word_index_is_one_token():
     trees = [plain(read_tree(text)) for text in toy_trees(60, 1)]
     word_symbols = WordSymbols("index")
-    pairs = [(word_symbols.source_text(tree.words), " ".join(linearise(tree, word_symbols))) for tree in trees]
+    pairs = [(word_symbols.source_text(tree.words), " ".join(linearize(tree, word_symbols))) for tree in trees]
     settings = TokenizerConfig(joint=False, target_kind="word", user_defined_symbols=tuple(word_symbols.markers))
     tokenizer = train_tokenizer(pairs, settings)
     for (source, _), tree in zip(pairs, trees, strict=True):
@@ -176,20 +184,20 @@ def test_a_number_in_the_source_is_one_token():
 
 
 @pytest.mark.parametrize("symbols", [("",), ("a b",), ("<s>",), ("<a>", "<a>")])
-def test_symbols_that_cannot_be_are_refused(symbols: tuple[str, ...]):
+def test_invalid_user_defined_symbols(symbols: tuple[str, ...]):
     with pytest.raises(ConfigError, match=r"tokenizer\.user_defined_symbols"):
         TokenizerConfig(user_defined_symbols=symbols)
 
 
-def test_whole_words_need_a_vocabulary_of_their_own():
+def test_word_targets_need_separate_vocabulary():
     with pytest.raises(ConfigError, match=r"tokenizer\.joint=false"):
         TokenizerConfig(target_kind="word")
 
 
 @pytest.mark.parametrize("target", ["c d", "c ( d ) e"])  # brackets alone are no labels
-def test_only_a_model_that_writes_trees_parses(target: str):
+def test_parser_needs_bracket_vocabulary(target: str):
     tokenizer = train_tokenizer([("a b", target)] * 20, TokenizerConfig(joint=False, target_kind="word"))
-    with pytest.raises(ModelDirectoryError, match="does not write trees"):
+    with pytest.raises(ModelDirectoryError, match="not a parser"):
         bracket_symbols(tokenizer)
 
 
@@ -230,7 +238,7 @@ def run(files: dict[str, Path]) -> tuple[Path, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_small_grammar_is_learned(run: tuple[Path, dict[str, Any]]):
+def test_parser_learns_small_grammar(run: tuple[Path, dict[str, Any]]):
     output, results = run
     [test] = results["tests"]
     assert results["complete"]
@@ -246,7 +254,7 @@ def test_a_small_grammar_is_learned(run: tuple[Path, dict[str, Any]]):
 
 
 @pytest.mark.slow
-def test_the_predicted_trees_score_the_same_from_their_files(
+def test_f1_of_tree_files_equals_results(
     run: tuple[Path, dict[str, Any]], files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ):
     output, results = run
@@ -264,9 +272,7 @@ def test_the_predicted_trees_score_the_same_from_their_files(
 
 
 @pytest.mark.slow
-def test_the_model_directory_parses_and_translates(
-    run: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
-):
+def test_parser_model_directory(run: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]):
     model = str(run[0] / "model")
     text = "the cat sees the old dog ."
     expected = "(S (NP (XX the) (XX cat)) (VP (XX sees) (NP (XX the) (XX old) (XX dog))) (XX .))"
@@ -277,11 +283,11 @@ def test_the_model_directory_parses_and_translates(
     assert cli.run(["paper", "parse", "-m", model, "--tree", text]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == ["S", "  NP", "    XX the"]
     assert cli.run(["translate", "-m", model, text]) == 0
-    assert capsys.readouterr().out.split() == linearise(read_tree(expected))
+    assert capsys.readouterr().out.split() == linearize(read_tree(expected))
 
 
 @pytest.mark.slow
-def test_forced_and_free_agree_where_free_is_a_tree(run: tuple[Path, dict[str, Any]], files: dict[str, Path]):
+def test_forced_equals_free_where_free_is_a_tree(run: tuple[Path, dict[str, Any]], files: dict[str, Path]):
     """Greedily every step that keeps the rule is the same step."""
     model = run[0] / "model"
     sentences = [tree.words for tree in read_trees(files["test"])]
@@ -295,18 +301,16 @@ def test_forced_and_free_agree_where_free_is_a_tree(run: tuple[Path, dict[str, A
 
 
 @pytest.mark.slow
-def test_a_sentence_longer_than_the_model_is_told_not_fatal(run: tuple[Path, dict[str, Any]]):
+def test_too_long_sentence_gets_no_tree(run: tuple[Path, dict[str, Any]]):
     translator = Translator.load(run[0] / "model", device="cpu")
     assert translator.config == replace(translator.config, split="never", max_extra_length=300)
     long, short = Parser(translator).parse([["the"] * 1100, ["the", "cat", "sleeps", "."]])
-    assert (long.tree, long.problem) == (None, "the sentence is longer than the model takes")
+    assert (long.tree, long.problem) == (None, "the sentence is longer than the model accepts")
     assert short.tree is not None
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_not_replaced_unasked_but_taken_up(
-    run: tuple[Path, dict[str, Any]], files: dict[str, Path], tmp_path: Path
-):
+def test_finished_run_is_kept_or_resumed(run: tuple[Path, dict[str, Any]], files: dict[str, Path], tmp_path: Path):
     output, results = run
     banks = Treebanks(train=[files["train"]], valid=[files["valid"]], test=[files["test"]])
     request = {**SMALL, "output": str(output)}
@@ -317,13 +321,13 @@ def test_a_finished_run_is_not_replaced_unasked_but_taken_up(
     assert again["tests"][0]["forced"] == results["tests"][0]["forced"]
     assert "free" not in again["tests"][0]
     (tmp_path / "other").write_text("x")
-    with pytest.raises(ConfigError, match="other things"):
+    with pytest.raises(ConfigError, match="other files"):
         run_table4({**SMALL, "output": str(tmp_path)}, banks, quiet=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "steps", "least"), [("index", 200, 80), ("tags", 60, 10)])
-def test_the_other_symbols_for_words_are_learned_too(
+def test_index_and_tag_symbols_are_learned(
     words: str, steps: int, least: float, files: dict[str, Path], tmp_path: Path
 ):
     """Trained with F1 on valid as what chooses the weights; held-out sentences are looked up by their words."""
@@ -354,7 +358,7 @@ def test_the_other_symbols_for_words_are_learned_too(
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
-def test_the_papers_size_and_search():
+def test_paper_size_of_parser():
     import torch
 
     config = settle(parsing_request({}, device=torch.device("cuda"), paper=True))
@@ -368,7 +372,7 @@ def test_the_papers_size_and_search():
         parsing_request({"preset": "tiny"}, device=torch.device("cpu"), paper=True)
 
 
-def test_a_gpu_has_a_recipe_of_its_own():
+def test_gpu_recipe_for_parsing():
     import torch
 
     request = parsing_request({}, device=torch.device("cuda"), paper=False, word_symbols=WordSymbols("index"))
@@ -385,7 +389,7 @@ def test_names_of_test_sets():
     assert set_name("a/test.trees", ["a-test"]) == "a-test-2"
 
 
-def test_the_papers_rows_and_words_are_complete():
+def test_table4_rows_and_texts():
     assert max(f1 for _, _, f1 in PAPER_ROWS) == 93.3
     assert WORDS["en"].keys() == WORDS["zh"].keys()
     assert len(WORDS["en"]["columns"]) == len(WORDS["zh"]["columns"])
@@ -394,7 +398,7 @@ def test_the_papers_rows_and_words_are_complete():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["paper", "table4"], "--train FILE --test FILE"),
+        (["paper", "table4"], "--train FILE and --test FILE"),
         (["paper", "table4", "--train", "no.trees", "--test", "no.trees"], "no.trees: there is no such file"),
         (["paper", "table4", "--train", "a", "--test", "a", "--brackets", "force"], "did you mean 'forced'"),
         (["paper", "table4", "--train", "a", "--test", "a", "--words", "idx"], "not one of xx, index, tags"),
@@ -405,7 +409,7 @@ def test_the_papers_rows_and_words_are_complete():
         (["paper", "parse", "-m", "no-model", "x"], "no such model directory"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_parsing_errors_are_one_line(
     arguments: list[str],
     problem: str,
     tmp_path: Path,
@@ -414,6 +418,6 @@ def test_mistakes_are_told_in_one_line(
 ):
     monkeypatch.chdir(tmp_path)
     assert cli.run(arguments) == 2
-    told = capsys.readouterr().err
-    assert problem in told
-    assert told.count("\n") == 1
+    text = capsys.readouterr().err
+    assert problem in text
+    assert text.count("\n") == 1

@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 from heedful.cli import run
 from heedful.errors import ConfigError
 from heedful.paper.experiment_io import processor
-from heedful.paper.layer_costs import dependent_operations, gradient_reach, layers_to_span, peak_bytes
-from heedful.paper.layer_variants import LAYERS, RestrictedSelfAttention, SelfAttention, build_layer, product_flops
+from heedful.paper.layer_costs import (
+    LAYERS,
+    RestrictedSelfAttention,
+    SelfAttention,
+    build_layer,
+    dependent_operations,
+    gradient_reach,
+    layers_to_span,
+    peak_bytes,
+    product_flops,
+)
 from heedful.paper.table1 import COUNTED_STEPS, THEORY, Point, Sweep, count_products, exponents, fit
 
 CPU = torch.device("cpu")
@@ -27,7 +36,7 @@ def layer_of(kind: str, **sizes: int) -> torch.nn.Module:
 
 
 @given(length=st.integers(1, 12), window=st.integers(3, 9))
-def test_restricted_attention_is_attention_under_a_band_mask(length: int, window: int) -> None:
+def test_restricted_attention_equals_band_mask(length: int, window: int) -> None:
     torch.manual_seed(1)
     layer = build_layer("restricted", d_model=16, window=window, kernel_size=3, device=CPU)
     assert isinstance(layer, RestrictedSelfAttention)
@@ -40,7 +49,7 @@ def test_restricted_attention_is_attention_under_a_band_mask(length: int, window
     torch.testing.assert_close(layer(x), expected)
 
 
-def test_self_attention_is_the_models_own() -> None:
+def test_table1_uses_model_attention() -> None:
     layer = layer_of("self_attention")
     assert isinstance(layer, SelfAttention)
     x = torch.randn(1, 7, 16)
@@ -51,7 +60,7 @@ def test_self_attention_is_the_models_own() -> None:
 
 
 @given(kind=st.sampled_from(list(LAYERS)), length=st.integers(2, 24), width=st.sampled_from([8, 16, 32]))
-def test_the_counter_agrees_with_the_formula(kind: str, length: int, width: int) -> None:
+def test_counted_flops_equal_formula(kind: str, length: int, width: int) -> None:
     sizes = {**SIZES, "d_model": width}
     mixing, whole = count_products(kind, length=length, **sizes)
     assert mixing == product_flops(kind, length=length, **sizes)
@@ -59,7 +68,7 @@ def test_the_counter_agrees_with_the_formula(kind: str, length: int, width: int)
     assert whole == mixing + projections
 
 
-def test_long_recurrences_are_counted_by_the_formula() -> None:
+def test_long_recurrence_flops_use_formula() -> None:
     one, two = (count_products("recurrent", length=n, **SIZES)[0] for n in (COUNTED_STEPS, 2 * COUNTED_STEPS))
     assert two == 2 * one
 
@@ -67,16 +76,16 @@ def test_long_recurrences_are_counted_by_the_formula() -> None:
 @pytest.mark.parametrize(
     ("kind", "reach"), [("self_attention", 29), ("restricted", 2), ("recurrent", 29), ("convolutional", 1)]
 )
-def test_the_gradient_reaches_as_far_as_the_layer_looks(kind: str, reach: int) -> None:
+def test_gradient_reach(kind: str, reach: int) -> None:
     assert gradient_reach(layer_of(kind), length=30, d_model=16) == reach  # type: ignore[arg-type]
 
 
-def test_a_kept_state_reaches_over_a_thousand_steps() -> None:
+def test_recurrent_gradient_reaches_a_thousand_steps() -> None:
     assert gradient_reach(layer_of("recurrent"), length=1500, d_model=16) == 1499  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", list(LAYERS))
-def test_so_many_layers_and_not_one_fewer_span_the_sequence(kind: str) -> None:
+def test_layers_to_span(kind: str) -> None:
     """The number of layers that follows from the reach of one, held against a real stack of them."""
     length = 8
     layers = layers_to_span(gradient_reach(layer_of(kind), length=length, d_model=16), length)  # type: ignore[arg-type]
@@ -88,7 +97,7 @@ def test_so_many_layers_and_not_one_fewer_span_the_sequence(kind: str) -> None:
         assert bool(gradient[0, 0].abs().sum() > 0) == (depth == layers)
 
 
-def test_only_recurrence_waits_for_every_position() -> None:
+def test_sequential_operations() -> None:
     for kind in LAYERS:
         short, long = (dependent_operations(layer_of(kind), length=n, d_model=16) for n in (10, 20))  # type: ignore[arg-type]
         growth = THEORY[kind].operations
@@ -106,7 +115,7 @@ def test_explicit_attention_needs_quadratic_memory_and_fused_does_not() -> None:
     assert needed("fused", 256) < 2.2 * needed("fused", 128)
 
 
-def test_live_bytes_are_those_of_the_tensors_that_live_together() -> None:
+def test_live_bytes() -> None:
     x = torch.zeros(1000)
 
     def chain() -> torch.Tensor:
@@ -130,12 +139,12 @@ def test_fitted_exponents_are_those_of_a_power_law(n_power: float, d_power: floa
 
 
 @pytest.mark.parametrize("lengths", [(16,), (64, 16), (1, 4), (16, 16)])
-def test_lengths_that_cannot_be_fitted_are_refused(lengths: tuple[int, ...]) -> None:
+def test_invalid_lengths_are_refused(lengths: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match="--lengths"):
         Sweep(lengths, (16, 32))
 
 
-def test_the_verb_measures_fits_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table1_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "made" / "here"
     flags = [
         "--quick",
@@ -168,7 +177,7 @@ def test_the_verb_measures_fits_and_draws(tmp_path: Path, capsys: pytest.Capture
     assert "</svg>" in (folder / "table1.svg").read_text(encoding="utf-8")
 
 
-def test_the_table_shows_theory_and_exponents(
+def test_table1_prints_theory_and_exponents(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
@@ -182,12 +191,12 @@ def test_the_table_shows_theory_and_exponents(
 @pytest.mark.parametrize(
     "flags", [["--lengths", "16,x"], ["--window", "2"], ["--attention", "flash"], ["--lang", "de"]]
 )
-def test_wrong_flags_are_told_in_one_line(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_flags_are_one_line(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["paper", "table1", "-o", str(tmp_path), "--device", "cpu", *flags]) == 2
     assert flags[0] in capsys.readouterr().err
 
 
-def test_what_is_there_is_never_replaced_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_output_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not the results of another experiment, ever; not its own without --overwrite; all told before the measuring."""
     flags = ["--quick", "--lengths", "4,8", "--widths", "8,16", "--device", "cpu"]
     other, file, own = tmp_path / "comparison", tmp_path / "file", tmp_path / "own folder"
@@ -196,14 +205,14 @@ def test_what_is_there_is_never_replaced_unasked(tmp_path: Path, capsys: pytest.
     file.write_text("kept")
     assert run(["paper", "table1", "-o", str(own), *flags]) == 0
     capsys.readouterr()
-    for folder, said in (
-        (other, "results of something else"),
+    for folder, message in (
+        (other, "results of another experiment"),
         (file, "must be a directory"),
         (own, "already holds a measured Table 1; add --overwrite to replace"),
     ):
         assert run(["paper", "table1", "-o", str(folder), *flags]) == 2
-        told = capsys.readouterr().err
-        assert said in told and "self_attention" not in told
+        text = capsys.readouterr().err
+        assert message in text and "self_attention" not in text
     assert "comparison" in (other / "results.json").read_text() and file.read_text() == "kept"
     assert run(["paper", "table1", "-o", str(own), *flags, "--overwrite", "-q"]) == 0
     made = json.loads((own / "results.json").read_text("utf-8"))

@@ -14,10 +14,21 @@ from heedful.build_model import num_parameters
 from heedful.config import Config, ModelConfig, TrainingConfig
 from heedful.config_loading import settle
 from heedful.errors import ConfigError
-from heedful.paper.table2 import changed, num_averaged, read_recipe, vocab_size_asked
-from heedful.paper.table2_published import ROWS, estimated_flops
-from heedful.paper.table2_report import LANGUAGES, WORDS, markdown, remarks, scores_table, table
-from heedful.paper.training_flops import row_flops, step_flops
+from heedful.paper.profiling import row_flops, step_flops
+from heedful.paper.table2 import (
+    LANGUAGES,
+    ROWS,
+    WORDS,
+    estimated_flops,
+    markdown,
+    num_averaged,
+    read_recipe,
+    recipe_changes,
+    remarks,
+    requested_vocab_size,
+    scores_table,
+    table,
+)
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -65,7 +76,7 @@ def results_of(output: Path) -> dict[str, Any]:
 # ---- the recipe ------------------------------------------------------------------------------------------------------
 
 
-def test_the_base_recipe_is_the_papers() -> None:
+def test_base_recipe_matches_paper() -> None:
     config = settle(read_recipe("base"))
     model, training, decoding = config.model, config.training, config.decoding
     assert (config.tokenizer.kind, config.tokenizer.joint, config.tokenizer.vocab_size) == ("bpe", True, 37_000)
@@ -87,9 +98,9 @@ def test_the_base_recipe_is_the_papers() -> None:
     assert (decoding.length_penalty, decoding.length_penalty_alpha, decoding.max_extra_length) == ("paper", 0.6, 50)
 
 
-def test_the_big_recipe_differs_where_the_paper_says() -> None:
+def test_big_recipe_matches_paper() -> None:
     base, big = settle(read_recipe("base")), settle(read_recipe("big"))
-    found = {change["key"]: change["run"] for change in changed(base, big)}
+    found = {change["key"]: change["run"] for change in recipe_changes(base, big)}
     assert found == {
         "model.d_model": 1024,
         "model.d_ff": 4096,
@@ -103,7 +114,7 @@ def test_the_big_recipe_differs_where_the_paper_says() -> None:
 
 
 @pytest.mark.parametrize("name", ["base", "big"])
-def test_the_recipe_stands_in_one_place(name: str) -> None:
+def test_recipe_is_defined_once(name: str) -> None:
     packaged = ROOT / "heedful" / "paper" / "recipes" / f"{name}.yaml"
     assert (ROOT / "configs" / f"paper-{name}.yaml").resolve() == packaged.resolve()
     assert "train" not in read_recipe(name)["data"]
@@ -112,7 +123,7 @@ def test_the_recipe_stands_in_one_place(name: str) -> None:
 # ---- what is counted -------------------------------------------------------------------------------------------------
 
 
-def test_operations_are_those_of_the_products() -> None:
+def test_row_flops() -> None:
     n, d, f, v = 16, 32, 64, 100
     sizes: dict[str, Any] = {"source_vocab_size": v, "target_vocab_size": v, "d_model": d, "d_ff": f, "num_heads": 2}
     model = ModelConfig(**sizes, num_encoder_layers=2, num_decoder_layers=3)
@@ -124,14 +135,14 @@ def test_operations_are_those_of_the_products() -> None:
     assert step_flops(config) == 5 * row_flops(model, n)
 
 
-def test_the_papers_costs_are_its_estimates() -> None:
+def test_published_costs_equal_estimates() -> None:
     by_name = {row.system: row for row in ROWS}
     for recipe in ("base", "big"):
         printed = by_name[f"Transformer ({recipe})"].flops_german
         assert printed == pytest.approx(estimated_flops(recipe), rel=0.01)
 
 
-def test_how_many_checkpoints_are_averaged() -> None:
+def test_num_averaged() -> None:
     config = Config(training=TrainingConfig(average_last=5, validate_every=10))
     assert [num_averaged(config, steps) for steps in (3, 10, 11, 49, 50, 51, 1000)] == [1, 1, 2, 5, 5, 5, 5]
 
@@ -139,7 +150,7 @@ def test_how_many_checkpoints_are_averaged() -> None:
 # ---- a run -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_number_is_there(finished: Path) -> None:
+def test_results_are_complete(finished: Path) -> None:
     from heedful.model_dir import load_model
 
     results = results_of(finished)
@@ -160,7 +171,7 @@ def test_every_number_is_there(finished: Path) -> None:
     assert len(translated.splitlines()) == 20
 
 
-def test_all_that_left_the_recipe_is_listed_and_nothing_else(finished: Path) -> None:
+def test_recipe_changes_are_complete(finished: Path) -> None:
     results = results_of(finished)
     assert {change["key"]: (change["recipe"], change["run"]) for change in results["changed"]} == {
         "model.d_model": (512, 32),
@@ -172,13 +183,13 @@ def test_all_that_left_the_recipe_is_listed_and_nothing_else(finished: Path) -> 
         "training.validate_every": (1400, 2),
         "decoding.max_length": (None, 8),
     }
-    told = " ".join(remarks(results, "en"))
-    assert "shortened:** 5 of its 100,000 steps (0.005 %)" in told
-    assert "`model.d_model` is 32 instead of 512" in told and "still rising" in told
+    text = " ".join(remarks(results, "en"))
+    assert "Shorter than the recipe:** 5 of its 100,000 steps (0.005 %)" in text
+    assert "`model.d_model` is 32 instead of 512" in text and "still increasing" in text
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_page_has_the_papers_rows_and_ours(finished: Path, language: str) -> None:
+def test_table2_report_has_both_rows(finished: Path, language: str) -> None:
     results = results_of(finished)
     page = markdown(results, language)
     if language == "en":
@@ -195,31 +206,33 @@ def test_the_page_has_the_papers_rows_and_ours(finished: Path, language: str) ->
         assert text in page
 
 
-def test_a_vocabulary_that_was_asked_for_is_a_change_and_not_the_corpus_fault(finished: Path) -> None:
+def test_requested_vocab_size_is_a_recipe_change(finished: Path) -> None:
     results = results_of(finished)
-    assert results["vocab_size_asked"] == 37_000 and "does not yield the 37,000" in " ".join(remarks(results, "en"))
+    assert results["vocab_size_asked"] == 37_000 and "too small for the requested 37,000" in " ".join(
+        remarks(results, "en")
+    )
     recipe = read_recipe("base")
     smaller = settle({**recipe, "tokenizer": {**recipe["tokenizer"], "vocab_size": 32_000}})
-    assert changed(settle(recipe), smaller, vocab_size_asked(smaller)) == [
+    assert recipe_changes(settle(recipe), smaller, requested_vocab_size(smaller)) == [
         {"key": "tokenizer.vocab_size", "recipe": 37_000, "run": 32_000}
     ]
-    told = " ".join(remarks({**results, "vocab_size": 31_990, "vocab_size_asked": 32_000}, "en"))
-    assert "has 31,990 subwords" in told and "yield" not in told
+    text = " ".join(remarks({**results, "vocab_size": 31_990, "vocab_size_asked": 32_000}, "en"))
+    assert "has 31,990 subwords" in text and "too small" not in text
     given = replace(smaller, data=replace(smaller.data, prepared="elsewhere"))
-    assert vocab_size_asked(given) is None and "yield" not in " ".join(
+    assert requested_vocab_size(given) is None and "too small" not in " ".join(
         remarks({**results, "vocab_size_asked": None}, "en")
     )
 
 
-def test_both_languages_have_the_same_words() -> None:
+def test_report_texts_exist_in_both_languages() -> None:
     assert set(WORDS["en"]) == set(WORDS["zh"])
 
 
-def test_what_a_whole_run_and_another_language_say(finished: Path) -> None:
+def test_remarks_of_full_run(finished: Path) -> None:
     results = {**results_of(finished), "steps": 100_000, "changed": [], "vocab_size": 37_000, "num_averaged": 5}
-    told = " ".join(remarks(results, "en"))
-    assert "All 100,000 steps" in told and "Nothing else" in told and "shortened" not in told
-    assert "does not yield" not in told and "still rising" not in told
+    text = " ".join(remarks(results, "en"))
+    assert "All 100,000 steps" in text and "No other settings" in text and "Shorter" not in text
+    assert "too small" not in text and "still increasing" not in text
     results["scores"] = [{**results["scores"][0], "compound_split_bleu": None}]
     assert WORDS["zh"]["no_split"] in remarks(results, "zh")
     assert scores_table(results, "zh")[1][0][3] == "–"
@@ -228,7 +241,7 @@ def test_what_a_whole_run_and_another_language_say(finished: Path) -> None:
 # ---- going on, and what is refused -----------------------------------------------------------------------------------
 
 
-def test_an_interrupted_run_goes_on_to_the_same_end(
+def test_resumed_run_equals_uninterrupted_run(
     finished: Path,
     corpus: list[str],
     tmp_path: Path,
@@ -262,7 +275,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     assert weights[0] == weights[1]
 
 
-def test_without_test_corpus_valid_is_scored_and_minutes_shorten(
+def test_minutes_budget_and_scores_on_valid(
     corpus: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--minutes", "0.002", "-o", tmp_path / "out", "--lang", "zh"]
@@ -283,7 +296,7 @@ def test_without_test_corpus_valid_is_scored_and_minutes_shorten(
         (["--device", "cuda:99"], ["cuda:99"]),
     ],
 )
-def test_what_cannot_be_is_told_before_any_work(
+def test_invalid_flags_fail_before_any_work(
     corpus: list[str], flags: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program(*corpus, *flags, "-o", tmp_path / "out") == 2
@@ -293,7 +306,7 @@ def test_what_cannot_be_is_told_before_any_work(
     assert not (tmp_path / "out" / "model").exists()
 
 
-def test_translations_of_an_earlier_run_do_not_stay(corpus: list[str], tmp_path: Path) -> None:
+def test_stale_translations_are_removed(corpus: list[str], tmp_path: Path) -> None:
     output, second = tmp_path / "out", [corpus[corpus.index("--test-source") + 1], corpus[-1]]
     both = ["--test-source", second[0], "--test-target", second[1]]
     assert program(*corpus, *both, *TINY, "--steps", 1, "-o", output, "--quiet") == 0
@@ -307,7 +320,7 @@ def test_translations_of_an_earlier_run_do_not_stay(corpus: list[str], tmp_path:
     ]
 
 
-def test_nothing_is_replaced_unasked(
+def test_outputs_are_not_overwritten_without_flag(
     finished: Path, corpus: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program(*corpus, *TINY, "-o", finished) == 2
@@ -317,7 +330,7 @@ def test_nothing_is_replaced_unasked(
     assert "precious" in capsys.readouterr().err
     (tmp_path / "results.json").write_text('{"format": "heedful comparison"}')
     assert program(*corpus, *TINY, "-o", tmp_path, "--overwrite") == 2
-    assert "something else" in capsys.readouterr().err
+    assert "another experiment" in capsys.readouterr().err
     config = tmp_path / "own.yaml"
     config.write_text("preset: tiny\n")
     assert program(config, *corpus, "-o", tmp_path / "new") == 2

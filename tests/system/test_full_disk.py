@@ -88,7 +88,7 @@ def test_exports_and_prepared_corpora(model: Path, corpus: list[str], disk: Call
     refused(heedful("prepare", *corpus, "-o", place / "prepared"), place)
 
 
-def test_translating_a_file_keeps_what_was_done(model: Path, disk: Callable[[int], Path], tmp_path: Path) -> None:
+def test_interrupted_file_translation_keeps_output(model: Path, disk: Callable[[int], Path], tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("".join(f"{number} and {number + 1}\n" for number in range(4000)), encoding="utf-8")
     place = disk(24_000)

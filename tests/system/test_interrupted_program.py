@@ -80,7 +80,7 @@ def end_after(process: subprocess.Popen[str], output: Path, step: int, number: s
 
 
 @pytest.mark.slow
-def test_the_program_ended_and_killed_and_resumed_equals_the_unbroken_run(tmp_path: Path) -> None:
+def test_killed_and_resumed_training_equals_uninterrupted(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     unbroken = start(write_request(tmp_path, whole))
     request = write_request(tmp_path, parts)

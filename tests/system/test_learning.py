@@ -50,7 +50,7 @@ def request_for(folder: Path, kind: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("task", TASKS)
-def test_digits_are_learned_to_over_99_percent(tmp_path: Path, task: str, kind: str) -> None:
+def test_model_learns_digits(tmp_path: Path, task: str, kind: str) -> None:
     chance = random.Random(7)
     every = list({"".join(chance.choices("0123456789", k=chance.randint(3, 7))): None for _ in range(6000)})
     learned, unseen = every[:-300], every[-300:]

@@ -49,33 +49,33 @@ def figures(
     from heedful.console import Console
     from heedful.model_dir import describe
     from heedful.paper.experiment_io import refuse_ranks
-    from heedful.paper.figures.attention import look
-    from heedful.paper.figures.norm_training import STEPS
-    from heedful.paper.figures.registry import Runs, choose_figures, draw_figures
+    from heedful.paper.figures.attention import translate_with_attention
+    from heedful.paper.figures.norms import STEPS
+    from heedful.paper.figures.registry import TrainingRuns, choose_figures, draw_figures
 
     refuse_ranks("folder of figures")
     if sentence is not None and model is None:
         raise ConfigError("--sentence needs --model DIRECTORY: the model whose attention is shown.")
     named = choose_figures(only or [], with_model=sentence is not None)
     config = settle({"preset": preset}) if model is None else from_mapping(Config, describe(model)["config"])
-    looks = None
+    example = None
     if model is not None and sentence is not None and "attention" in named:
-        looks = look(model, sentence, target_language=target_language)
+        example = translate_with_attention(model, sentence, target_language=target_language)
     console = Console(quiet=quiet)
     trains = "norm_training" in named
     if trains:
-        runs = Runs(STEPS if steps is None else steps, resolve_device(device or "auto"))
-        console.note(f"norm_training trains three small models for {runs.steps} steps each, {TAKES}.")
-    with console.stages() as tell:
+        training_runs = TrainingRuns(STEPS if steps is None else steps, resolve_device(device or "auto"))
+        console.note(f"norm_training trains three small models for {training_runs.steps} steps each, {TAKES}.")
+    with console.stages() as report:
         written = draw_figures(
             output,
             language=lang,
             only=named,
             config=config.model,
-            looks=looks,
+            example=example,
             layer=layer,
             heads=head or [],
-            runs=replace(runs, tell=tell) if trains else None,
+            training_runs=replace(training_runs, report=report) if trains else None,
         )
     if not quiet:
         print("\n".join(str(path) for path in written))

@@ -49,8 +49,7 @@ def table1(
     heedful paper table1 -o table1 --lengths 16,64,256,1024 --widths 64,256 --device cpu
     """
     from heedful.build_model import resolve_device
-    from heedful.paper.table1 import default_sweep
-    from heedful.paper.table1_plot import run_table1
+    from heedful.paper.table1 import default_sweep, run_table1
 
     where = resolve_device(device or "auto")
     given = {
@@ -63,13 +62,13 @@ def table1(
     changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     sweep = dataclasses.replace(default_sweep(where, quick=quick), **changed)
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr)
 
     command = command_line()
     found = run_table1(
-        output, sweep=sweep, device=where, command=command, language=lang, overwrite=overwrite, tell=tell
+        output, sweep=sweep, device=where, command=command, language=lang, overwrite=overwrite, report=report
     )
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))

@@ -89,7 +89,7 @@ def print_report(results: dict[str, Any], language: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from heedful.paper.table2_report import remarks, scores_table, table
+    from heedful.paper.table2 import remarks, scores_table, table
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     for heading, rows in (table(results, language), scores_table(results, language)):

@@ -170,7 +170,7 @@ def parse(
     search = search_settings(settings, beam_size=beam_size)
     directory = own_model_directory(model, "that parses")
     from heedful.cli.line_io import chunks_of
-    from heedful.paper.parsing.parser import Parser
+    from heedful.paper.parsing import Parser
     from heedful.text.parse_trees import draw_tree, write_tree
 
     parser = Parser.load(directory, device=device or "auto", forced=not free)
@@ -178,13 +178,13 @@ def parse(
         sentences = [text.split() for text in chunk]
         guesses = iter(parser.parse([sentence for sentence in sentences if sentence], **search))
         for sentence in sentences:
-            found = next(guesses).tree if sentence else None
-            print((draw_tree if tree else write_tree)(found) if found else "", flush=True)
+            result = next(guesses).tree if sentence else None
+            print((draw_tree if tree else write_tree)(result) if result else "", flush=True)
 
 
 def print_results(results: dict[str, Any], language: str) -> None:
     """Print our numbers, the paper's table, and what must be known to read them."""
-    from heedful.paper.table4_report import WORDS, our_rows, paper_rows, remarks
+    from heedful.paper.table4 import WORDS, our_rows, paper_rows, remarks
 
     print_table(*our_rows(results, language), names=2)
     print(f"\n{WORDS[language]['paper']}")

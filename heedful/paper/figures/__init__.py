@@ -1,1 +1,1 @@
-"""The figures that readers of the paper know, drawn from what our own code computes."""
+"""The figures of the paper and common illustrations of it, drawn from values that the code computes."""

@@ -1,4 +1,4 @@
-"""Figure 1 with true shapes: every box of the model, what comes out of it, and how many numbers it has learned."""
+"""Figure 1 with real shapes: every part of the model, the shape of its output, and its number of parameters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 BATCH, SOURCE, TARGET = 32, 20, 24
 
-WORDS = {
-    "source": ("source ids", "源语言编号"),
-    "target": ("target ids, shifted right", "目标语言编号(右移一位)"),
+ARCHITECTURE_WORDS = {
+    "source": ("source ids", "源句 token id"),
+    "target": ("target ids, shifted right", "目标句 token id（右移一位）"),
     "embedding": ("Embedding × √d_model", "词嵌入 × √d_model"),
     "positions": ("+ positional encoding", "+ 位置编码"),
     "self_attention": ("Multi-head self-attention", "多头自注意力"),
@@ -56,7 +56,7 @@ FILLS = {
 
 @dataclass(frozen=True)
 class Box:
-    """One box of the figure; `shared` names what its parameters are shared with."""
+    """One box of the figure; `shared` is the key of the text that says what its parameters are shared with."""
 
     name: str
     shape: tuple[int, ...]
@@ -67,7 +67,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Stacks:
-    """The two sides of the figure, each from bottom to top, and the count of all parameters."""
+    """The boxes of encoder and decoder from bottom to top, and the total number of parameters."""
 
     encoder: list[Box]
     decoder: list[Box]
@@ -75,17 +75,17 @@ class Stacks:
 
 
 def trace(config: ModelConfig, *, batch: int = BATCH, source: int = SOURCE, target: int = TARGET) -> Stacks:
-    """Run the model of a configuration on the meta device, where nothing is computed, and note every shape."""
+    """Run a model on the meta device, where nothing is computed, and record every output shape."""
     if config.architecture != "transformer":
         raise ConfigError(
-            f"the figure of the architecture is of a Transformer, not of a {config.architecture} model; "
+            f"the figure architecture shows a Transformer, and this is a {config.architecture} model; "
             f"choose other figures with --only."
         )
     with torch.device("meta"):
         model = Transformer(config)
         shapes: dict[str, tuple[int, ...]] = {}
         for name, module in model.named_modules():
-            module.register_forward_hook(_noting(shapes, name))
+            module.register_forward_hook(_shape_recorder(shapes, name))
         logits = model(torch.zeros(batch, source, dtype=torch.long), torch.zeros(batch, target, dtype=torch.long))
 
     parts = dict(model.named_modules())
@@ -110,37 +110,37 @@ def trace(config: ModelConfig, *, batch: int = BATCH, source: int = SOURCE, targ
     encoder = [*_inputs(model, "source", (batch, source, config.d_model)), *sublayers("encoder", first)]
     decoder = [*_inputs(model, "target", (batch, target, config.d_model)), *sublayers("decoder", second)]
     tied = {"three_way": "shared", "target": "shared_target", "none": None}[config.tying]
-    learned = num_parameters(model.output) if model.output is not None else 0
+    num_learned = num_parameters(model.output) if model.output is not None else 0
     decoder += [
-        Box("output", tuple(logits.shape), learned, shared=tied),
+        Box("output", tuple(logits.shape), num_learned, shared=tied),
         Box("softmax", tuple(logits.shape), 0),
     ]
     return Stacks(encoder, decoder, num_parameters(model))
 
 
-def _noting(shapes: dict[str, tuple[int, ...]], name: str) -> Any:
-    def note(module: nn.Module, given: Any, made: Any) -> None:
-        first = made[0] if isinstance(made, tuple) else made
+def _shape_recorder(shapes: dict[str, tuple[int, ...]], name: str) -> Any:
+    def record(module: nn.Module, inputs: Any, output: Any) -> None:
+        first = output[0] if isinstance(output, tuple) else output
         shapes[name] = tuple(first.shape)
 
-    return note
+    return record
 
 
 def _inputs(model: Transformer, side: str, shape: tuple[int, ...]) -> list[Box]:
     table: nn.Module | None = getattr(model, f"{side}_embedding")
-    learned: nn.Module | None = getattr(model, f"{side}_positions")
+    num_learned: nn.Module | None = getattr(model, f"{side}_positions")
     boxes = [
         Box(side, shape[:2], 0),
         Box("embedding", shape, num_parameters(table) if table else 0, shared=None if table else "shared"),
     ]
     if model.config.positions != "rotary":
-        boxes.append(Box("positions", shape, num_parameters(learned) if learned else 0))
+        boxes.append(Box("positions", shape, num_parameters(num_learned) if num_learned else 0))
     return boxes
 
 
-def draw(language: str, config: ModelConfig) -> Figure:
-    """Encoder left, decoder right, data flowing upwards."""
-    words = in_language(WORDS, language)
+def draw_architecture(language: str, config: ModelConfig) -> Figure:
+    """Draw the encoder on the left and the decoder on the right, with data flowing upwards."""
+    words = in_language(ARCHITECTURE_WORDS, language)
     stacks = trace(config)
     figure = new_figure(11, 12.5)
     panel = figure.subplots()
@@ -168,7 +168,7 @@ HEIGHT, GAP, BOX_WIDTH = 0.78, 0.42, 4.4
 
 
 def _column(panel: Axes, left: float, boxes: list[Box], num_layers: int, words: dict[str, str]) -> dict[str, float]:
-    """Draw one side and say at which height the middle of each box is, and the top of the last."""
+    """Draw one stack; returns the height of the middle of each box, and of the top of the last."""
     bottoms = [index * (HEIGHT + GAP) for index in range(len(boxes))]
     middle = left + BOX_WIDTH / 2
     for index, (box, bottom) in enumerate(zip(boxes, bottoms, strict=True)):
@@ -177,7 +177,7 @@ def _column(panel: Axes, left: float, boxes: list[Box], num_layers: int, words: 
             below = bottom - GAP + (0.02 if index > 1 else -0.12)
             panel.annotate("", xy=(middle, bottom), xytext=(middle, below), arrowprops={"arrowstyle": "->", "lw": 1.2})
     layered = [index for index, box in enumerate(boxes) if box.layered]
-    for first in layered[::2]:  # a sublayer and its norm are a pair
+    for first in layered[::2]:  # pairs of sublayer and norm
         _residual(panel, left, bottoms[first], norm_first=boxes[first].name == "norm_first")
     _frame(panel, left, bottoms[layered[0]] - 0.3, bottoms[layered[-1]] + HEIGHT + 0.3)
     count = sum(box.num_parameters for box in boxes if box.layered)
@@ -192,20 +192,20 @@ def _column(panel: Axes, left: float, boxes: list[Box], num_layers: int, words: 
 def _box(panel: Axes, left: float, bottom: float, box: Box, words: dict[str, str]) -> None:
     from matplotlib.patches import FancyBboxPatch
 
-    plain = box.name in ("source", "target")
-    if not plain:
+    is_input = box.name in ("source", "target")
+    if not is_input:
         shape = FancyBboxPatch((left, bottom), BOX_WIDTH, HEIGHT, boxstyle="round,pad=0.02,rounding_size=0.1")
         shape.set(facecolor=_fill(box.name), edgecolor="#555555", zorder=2)
         panel.add_patch(shape)
     dimensions = " × ".join(map(str, box.shape))
-    second = dimensions if plain else f"{dimensions}  ·  {_parameters(box, words)}"
+    second = dimensions if is_input else f"{dimensions}  ·  {_parameters(box, words)}"
     middle = left + BOX_WIDTH / 2
     panel.text(middle, bottom + 0.54, words[box.name], ha="center", va="center", fontsize=10.5)
     panel.text(middle, bottom + 0.22, second, ha="center", va="center", fontsize=8.5, color="#333333")
 
 
 def _residual(panel: Axes, left: float, bottom: float, *, norm_first: bool) -> None:
-    """The line around a sublayer: into its norm (post), or around both to the sum above them (pre)."""
+    """The residual connection around a sublayer: into its norm (post), or to the sum above (pre)."""
     middle, side = left + BOX_WIDTH / 2, left + BOX_WIDTH + 0.2
     start, upper = bottom - (0.1 if norm_first else 0.3), bottom + HEIGHT + GAP
     if norm_first:

@@ -1,15 +1,25 @@
-"""BatchNorm and LayerNorm on one padded batch: values, what padding and batch mates do to them, and gradients."""
+"""The figures about normalization: BatchNorm, LayerNorm and RMSNorm on one padded batch, and in training."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from heedful.build_model import build_model
+from heedful.config import TrainingConfig
+from heedful.data.batch import Batch
 from heedful.model.norms import BatchNorm, LayerNorm
 from heedful.paper.plot_style import in_language, new_figure
+from heedful.paper.synthetic_tasks import SyntheticTraining, draw_digits, make_batch, small_config
 from heedful.tensor_types import Bool, Float
+from heedful.training.loss import smoothed_cross_entropy
+from heedful.training.schedule import Schedule
+from heedful.training.step import TrainingStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,34 +28,34 @@ if TYPE_CHECKING:
 LENGTHS = (12, 9, 7, 5, 3, 2)
 WIDTH, PADDING_VALUE, FEATURE = 16, 4.0, 0
 
-WORDS = {
+NORM_WORDS = {
     "input": ("input: feature 1 of a padded batch", "输入：一个填充批次的第 1 个特征"),
     "layer": ("LayerNorm", "LayerNorm"),
-    "batch": ("BatchNorm, padding left out", "BatchNorm(不计填充)"),
-    "batch_padded": ("BatchNorm, padding counted", "BatchNorm(计入填充)"),
+    "batch": ("BatchNorm, padding excluded", "BatchNorm（不计填充）"),
+    "batch_padded": ("BatchNorm, padding included", "BatchNorm（计入填充）"),
     "sentence": ("sentence", "句子"),
-    "token": ("token (grey: padding)", "词元(灰色为填充)"),
-    "padding": ("Change of the real tokens by what the padding holds", "填充内容引起的真实词元变化"),
-    "held": ("value in the padding", "填充处的数值"),
+    "token": ("token (grey: padding)", "token（灰色为填充）"),
+    "padding": ("Change of the real tokens with the padding value", "填充值引起的真实 token 的变化"),
+    "held": ("padding value", "填充值"),
     "change": ("largest change", "最大变化"),
-    "mates": ("Change of sentence 1 by other batch mates", "换掉同批句子后句子 1 的变化"),
-    "gradient": ("Gradient of sentence 1's loss at each sentence", "句子 1 的损失对各句的梯度"),
+    "others": ("Change of sentence 1 with other sentences in the batch", "更换同批句子后句子 1 的变化"),
+    "gradient": ("Gradient of the loss of sentence 1 at each sentence", "句子 1 的损失对各句的梯度"),
     "norm": ("gradient norm", "梯度范数"),
 }
 
 
-def padded_batch(padding: float = PADDING_VALUE, *, mates_seed: int = 2) -> tuple[Tensor, Tensor]:
-    """Sentences of several lengths: (B, T, D) values and (B, T) which are real; the first is always the same."""
+def padded_batch(padding: float = PADDING_VALUE, *, others_seed: int = 2) -> tuple[Tensor, Tensor]:
+    """Sentences of different lengths: values (B, T, D) and mask of real tokens (B, T); the first is always the same."""
     mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     scale = torch.linspace(0.5, 2.0, WIDTH)
     first = torch.randn(1, max(LENGTHS), WIDTH, generator=torch.Generator().manual_seed(1))
-    others = torch.randn(len(LENGTHS) - 1, max(LENGTHS), WIDTH, generator=torch.Generator().manual_seed(mates_seed))
+    others = torch.randn(len(LENGTHS) - 1, max(LENGTHS), WIDTH, generator=torch.Generator().manual_seed(others_seed))
     x = torch.cat((first, others)) * scale + 0.5
     return x.masked_fill(~mask[..., None], padding), mask
 
 
 def normalised(kind: str, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-    """The batch after one of the three norms, as in training."""
+    """The batch after one of the three norms, in training mode."""
     if kind == "layer":
         return LayerNorm(WIDTH, eps=1e-5).train()(x)
     norm = BatchNorm(WIDTH, eps=1e-5, bias=True).train()
@@ -53,48 +63,50 @@ def normalised(kind: str, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) 
 
 
 def change_by_padding(kind: str, padding: float) -> float:
-    """How far a real token moves at most when the padding holds this value instead of 0."""
+    """The largest change of a real token when the padding value is `padding` instead of 0."""
     (x, mask), (other, _) = padded_batch(0.0), padded_batch(padding)
     return (normalised(kind, x, mask) - normalised(kind, other, mask))[mask].abs().max().item()
 
 
-def change_by_mates(kind: str) -> float:
-    """How far the first sentence moves at most when the others of its batch are replaced."""
-    (x, mask), (other, _) = padded_batch(), padded_batch(mates_seed=3)
+def change_by_other_sentences(kind: str) -> float:
+    """The largest change of the first sentence when the other sentences in the batch are replaced."""
+    (x, mask), (other, _) = padded_batch(), padded_batch(others_seed=3)
     return (normalised(kind, x, mask) - normalised(kind, other, mask))[0].abs().max().item()
 
 
 def gradient_by_sentence(kind: str) -> list[float]:
-    """Norm of the gradient of a loss on the first sentence alone, at every sentence of the batch."""
+    """The norm of the gradient at every sentence, for a loss on the first sentence only."""
     x, mask = padded_batch()
     x.requires_grad_()
-    wanted = torch.randn(max(LENGTHS), WIDTH, generator=torch.Generator().manual_seed(4))
-    ((normalised(kind, x, mask)[0] - wanted)[mask[0]].square().mean()).backward()
+    target = torch.randn(max(LENGTHS), WIDTH, generator=torch.Generator().manual_seed(4))
+    ((normalised(kind, x, mask)[0] - target)[mask[0]].square().mean()).backward()
     assert x.grad is not None
     return x.grad.flatten(1).norm(dim=1).tolist()
 
 
-def draw(language: str) -> Figure:
-    """Values above, effects below."""
-    words = in_language(WORDS, language)
+def draw_norms(language: str) -> Figure:
+    """Draw the normalized values above, the effects of padding and of other sentences below."""
+    words = in_language(NORM_WORDS, language)
     kinds = ("layer", "batch", "batch_padded")
     figure = new_figure(14.5, 7)
     grid = figure.add_gridspec(2, 12)
     x, mask = padded_batch()
-    shown = {"input": x, **{kind: normalised(kind, x, mask).detach() for kind in kinds}}
-    for index, (name, values) in enumerate(shown.items()):
+    heat_maps = {"input": x, **{kind: normalised(kind, x, mask).detach() for kind in kinds}}
+    for index, (name, values) in enumerate(heat_maps.items()):
         _heat_map(figure.add_subplot(grid[0, 3 * index : 3 * index + 3]), values[..., FEATURE], mask, words, name)
     left, middle, right = (figure.add_subplot(grid[1, 4 * index : 4 * index + 4]) for index in range(3))
     paddings = [value / 2 for value in range(-16, 17)]
     for kind, style in zip(kinds, ("-", "--", "-"), strict=True):
         left.plot(paddings, [change_by_padding(kind, value) for value in paddings], style, label=words[kind])
     left.set(title=words["padding"], xlabel=words["held"], ylabel=words["change"])
-    left.set_ylim(top=1.45 * left.get_ylim()[1])  # room for the legend above the curve
+    left.set_ylim(top=1.45 * left.get_ylim()[1])  # space for the legend above the curve
     left.legend(frameon=False, loc="upper center")
-    bars = middle.bar(range(3), [change_by_mates(kind) for kind in kinds], color=["C0", "C1", "C2"], width=0.6)
+    bars = middle.bar(
+        range(3), [change_by_other_sentences(kind) for kind in kinds], color=["C0", "C1", "C2"], width=0.6
+    )
     middle.bar_label(bars, fmt="%.2f")
-    middle.set_xticks(range(3), [words[kind].replace(", ", ",\n").replace("(", "\n(") for kind in kinds])
-    middle.set(title=words["mates"], ylabel=words["change"])
+    middle.set_xticks(range(3), [words[kind].replace(", ", ",\n").replace("（", "\n（") for kind in kinds])
+    middle.set(title=words["others"], ylabel=words["change"])
     for index, kind in enumerate(kinds):
         places = [number + 1 + 0.27 * (index - 1) for number in range(len(LENGTHS))]
         right.bar(places, gradient_by_sentence(kind), width=0.25, label=words[kind])
@@ -105,10 +117,166 @@ def draw(language: str) -> Figure:
 
 
 def _heat_map(panel: Axes, values: Tensor, mask: Tensor, words: dict[str, str], name: str) -> None:
-    shown = values.masked_fill(~mask, float("nan")).numpy()
+    masked = values.masked_fill(~mask, float("nan")).numpy()
     panel.set_facecolor("#d8d8d8")
-    panel.pcolormesh(shown, cmap="RdBu", vmin=-3, vmax=3, edgecolors="white", linewidth=0.5)
+    panel.pcolormesh(masked, cmap="RdBu", vmin=-3, vmax=3, edgecolors="white", linewidth=0.5)
     panel.invert_yaxis()
     panel.set_yticks([index + 0.5 for index in range(len(LENGTHS))], [str(index + 1) for index in range(len(LENGTHS))])
     panel.set_xticks([])
     panel.set(title=words[name], xlabel=words["token"], ylabel=words["sentence"] if name == "input" else "")
+
+
+NORMS = ("layer", "rms", "batch")
+STEPS, NUM_POINTS, SEED = 500, 25, 1
+PAIRS_PER_BATCH, VALID_BATCHES = 12, 8
+D_MODEL = 64
+TASK = SyntheticTraining(task="sort", min_length=2, max_length=20, length_spread=3, pairs_per_batch=PAIRS_PER_BATCH)
+
+NORM_TRAINING_WORDS = {
+    "layer": ("LayerNorm", "LayerNorm"),
+    "rms": ("RMSNorm", "RMSNorm"),
+    "batch": ("BatchNorm", "BatchNorm"),
+    "train": ("Training loss", "训练损失"),
+    "valid": (
+        "Valid loss: training mode (dashed), evaluation mode (solid)",
+        "验证损失：虚线为训练模式，实线为评估模式",
+    ),
+    "gap": ("Valid loss: evaluation mode minus training mode", "验证损失：评估模式减训练模式"),
+    "step": ("step", "步"),
+    "loss": ("loss per token (nats)", "每个 token 的损失（nat）"),
+    "difference": ("difference (nats)", "差（nat）"),
+    "what": (
+        "Sorting digits, {steps} steps, the same data and seed for all\n"
+        "(in training mode the statistics of BatchNorm leak later tokens: only the solid lines are a fair comparison)",
+        "数字排序任务，{steps} 步，数据与随机种子相同\n"
+        "（训练模式下 BatchNorm 的统计量会泄露后面的 token：只有实线可以公平比较）",
+    ),
+}
+
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass
+class Curves:
+    """The losses of one norm at some steps."""
+
+    steps: list[int] = field(default_factory=list)
+    train: list[float] = field(default_factory=list)
+    """Mean since the previous point."""
+    valid_training_mode: list[float] = field(default_factory=list)
+    """With the statistics of each batch."""
+    valid: list[float] = field(default_factory=list)
+    """In evaluation mode, as for inference."""
+
+
+def sorting_batch(generator: random.Random) -> Batch:
+    """Digits and the same digits sorted, one pair per row, of similar lengths, padded to the longest."""
+    return make_batch(TASK.task, draw_digits(generator, TASK))
+
+
+@torch.no_grad()
+def valid_loss(model: nn.Module, batches: list[Batch], *, training_mode: bool) -> float:
+    """Mean loss per token in either mode; running statistics are not changed."""
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.train(training_mode)
+    loss_sum, num_tokens = 0.0, 0
+    for batch in batches:
+        logits = model(**batch.inputs)
+        loss = smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=0.0)
+        loss_sum, num_tokens = loss_sum + loss.loss_sum.item(), num_tokens + batch.num_tokens
+    for name, buffer in model.named_buffers():
+        buffer.copy_(before[name])
+    model.train()
+    return loss_sum / num_tokens
+
+
+def train_norm(
+    norm: str, *, steps: int, device: torch.device, seed: int = SEED, report: Progress | None = None
+) -> Curves:
+    """Train the small model with one norm; data and initial weights depend only on the seed.
+
+    The task is to sort digits. A batch holds sentences of similar length, as in section 5.1, one per row and padded.
+    Without dropout, training and evaluation mode differ only by BatchNorm, which then uses its running statistics. In
+    training mode its statistics cover whole targets and leak later tokens: only evaluation mode is a fair comparison.
+    """
+    torch.manual_seed(seed)
+    model = build_model(small_config(norm=norm)).to(device)
+    config = TrainingConfig(
+        steps=steps, warmup_steps=max(1, steps // 6), learning_rate=2e-3, schedule="cosine", label_smoothing=0.0,
+        clip_norm=1.0, compile=False, precision="fp32",
+    )  # fmt: skip
+    step, schedule = TrainingStep(model, config, device), Schedule(config, D_MODEL)
+    held_out, rng = random.Random(-1 - seed), random.Random(seed)
+    valid = [sorting_batch(held_out).to(device) for _ in range(VALID_BATCHES)]
+    every, curves = max(1, steps // NUM_POINTS), Curves()
+    loss_sum = torch.zeros((), device=device)
+    num_tokens = 0
+    for number in range(1, steps + 1):
+        batch = sorting_batch(rng)
+        loss_sum += step(batch, batch.num_tokens, schedule.rate(number, (number - 1) / steps)).loss_sum
+        num_tokens += batch.num_tokens
+        if report is not None:
+            report(f"norm_training: {NORM_TRAINING_WORDS[norm][0]}, {steps} steps", 1, steps)
+        if number % every == 0 or number == steps:
+            curves.steps.append(number)
+            curves.train.append(loss_sum.item() / num_tokens)
+            curves.valid_training_mode.append(valid_loss(model, valid, training_mode=True))
+            curves.valid.append(valid_loss(model, valid, training_mode=False))
+            loss_sum.zero_()
+            num_tokens = 0
+    return curves
+
+
+def train_all(
+    *, steps: int, device: torch.device, seed: int = SEED, report: Progress | None = None
+) -> dict[str, Curves]:
+    """Train the model with every norm."""
+    return {norm: train_norm(norm, steps=steps, device=device, seed=seed, report=report) for norm in NORMS}
+
+
+def norm_training_results(curves: dict[str, Curves], *, device: torch.device, seed: int = SEED) -> dict[str, Any]:
+    """The numbers of the figure and their setup as plain data."""
+    from datetime import UTC, datetime
+
+    from heedful.model_card import versions
+    from heedful.paper.experiment_io import machine
+
+    return {
+        "task": "digits put in order of size",
+        "steps": curves[NORMS[0]].steps[-1],
+        "seed": seed,
+        "pairs_per_batch": PAIRS_PER_BATCH,
+        "model": {"d_model": D_MODEL, "num_encoder_layers": 2, "num_decoder_layers": 2, "norm_placement": "post"},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(device),
+        "versions": versions(),
+        "losses": {norm: vars(one) for norm, one in curves.items()},
+    }
+
+
+def draw_norm_training(language: str, curves: dict[str, Curves]) -> Figure:
+    """Draw training loss, valid loss in both modes, and the gap between the modes."""
+    words = in_language(NORM_TRAINING_WORDS, language)
+    figure = new_figure(14.5, 4.6)
+    figure.suptitle(words["what"].format(steps=curves[NORMS[0]].steps[-1]), fontsize=11)
+    left, middle, right = figure.subplots(1, 3)
+    for index, (norm, one) in enumerate(curves.items()):
+        colour = {"color": f"C{index}"}
+        gap = [own - other for own, other in zip(one.valid, one.valid_training_mode, strict=True)]
+        left.plot(one.steps, one.train, label=words[norm], **colour)
+        middle.plot(one.steps, one.valid, label=words[norm], **colour)
+        middle.plot(one.steps, one.valid_training_mode, "--", linewidth=1.2, **colour)
+        right.plot(one.steps, gap, label=words[norm], **colour)
+    right.axhline(0, color="#999999", linewidth=0.8, zorder=0)
+    left.set(title=words["train"], ylabel=words["loss"])
+    middle.set(title=words["valid"], ylabel=words["loss"])
+    right.set(title=words["gap"], ylabel=words["difference"])
+    top = 1.05 * max(one.train[0] for one in curves.values())
+    right.set_ylim(top=1.35 * right.get_ylim()[1])  # space for the legend
+    for panel in (left, middle):
+        panel.set_ylim(0, top)
+    for panel in (left, middle, right):
+        panel.set_xlabel(words["step"])
+        panel.grid(visible=True, alpha=0.25)
+        panel.legend(frameon=False, loc="upper right")
+    return figure

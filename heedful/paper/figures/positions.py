@@ -1,4 +1,4 @@
-"""Positional encoding (section 3.5): the table as a heat map, and how the dot product of two places falls off."""
+"""Positional encoding (section 3.5): the table as a heat map, and the dot product of two positions by distance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LENGTH, WIDTH, FARTHEST = 100, 128, 100
 
-WORDS = {
+POSITION_WORDS = {
     "table": ("Positional encoding, d_model = 128", "位置编码，d_model = 128"),
     "feature": ("feature", "特征维"),
     "position": ("position", "位置"),
@@ -33,14 +33,14 @@ def encodings(length: int, d_model: int) -> Float[Tensor, "T D"]:
 
 
 def products_by_distance(d_model: int, farthest: int, *, start: int = 0) -> Float[Tensor, " T"]:
-    """PE(start) · PE(start + distance) for each distance, as a share of PE(start) · PE(start); `start` is no matter."""
+    """PE(start) · PE(start + distance) for each distance, relative to PE(start) · PE(start); independent of `start`."""
     table = encodings(start + farthest + 1, d_model).double()
     return table[start:] @ table[start] / (table[start] @ table[start])
 
 
-def draw(language: str) -> Figure:
-    """The heat map left, the dot products right."""
-    words = in_language(WORDS, language)
+def draw_positions(language: str) -> Figure:
+    """Draw the heat map on the left and the dot products on the right."""
+    words = in_language(POSITION_WORDS, language)
     figure = new_figure(12, 4.5)
     left, right = figure.subplots(1, 2)
     image = left.imshow(encodings(LENGTH, WIDTH).numpy(), aspect="auto", cmap="RdBu", vmin=-1, vmax=1)

@@ -1,4 +1,4 @@
-"""All figures, by name: what is drawn, and the files it leaves."""
+"""All figures by name, and their output files."""
 
 from __future__ import annotations
 
@@ -16,39 +16,36 @@ from heedful.errors import ConfigError
 from heedful.paper.figures import (
     architecture,
     attention,
-    attention_scaling,
-    masks,
-    norm_training,
     norms,
     positions,
     schedule_smoothing,
 )
-from heedful.paper.plot_style import LANGUAGES, Words, in_language, open_folder, save, styled
+from heedful.paper.plot_style import LANGUAGES, Words, in_language, make_output_directory, save, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WORDS: dict[str, Words] = {
-    "architecture": architecture.WORDS,
-    "positions": positions.WORDS,
-    "masks": masks.WORDS,
-    "scaling": attention_scaling.WORDS,
-    "norms": norms.WORDS,
-    "norm_training": norm_training.WORDS,
+    "architecture": architecture.ARCHITECTURE_WORDS,
+    "positions": positions.POSITION_WORDS,
+    "masks": attention.MASK_WORDS,
+    "scaling": attention.SCALING_WORDS,
+    "norms": norms.NORM_WORDS,
+    "norm_training": norms.NORM_TRAINING_WORDS,
     "schedule": schedule_smoothing.SCHEDULE_WORDS,
     "smoothing": schedule_smoothing.SMOOTHING_WORDS,
-    "attention": attention.WORDS,
+    "attention": attention.ATTENTION_WORDS,
 }
-"""What each figure says; its keys are the names of the figures."""
+"""The texts of each figure; the keys are the names of the figures."""
 
 
 @dataclass(frozen=True)
-class Runs:
-    """How the figures that train something do so: updates of each run, where, and who is told of each update."""
+class TrainingRuns:
+    """Settings of the figure that trains models: steps of each run, device, and a function that reports progress."""
 
-    steps: int = norm_training.STEPS
+    steps: int = norms.STEPS
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    tell: norm_training.Tell | None = None
+    report: norms.Progress | None = None
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -56,15 +53,13 @@ class Runs:
 
 
 def choose_figures(only: Sequence[str], *, with_model: bool) -> list[str]:
-    """The figures that were asked for, or all that can be drawn: attention needs a model."""
+    """The requested figures, or all; attention only with a model."""
     for name in only:
         if name not in WORDS:
-            raise ConfigError(
-                f"there is no figure {name!r}{did_you_mean(name, WORDS)}; choose from {', '.join(WORDS)}."
-            )
+            raise ConfigError(f"--only: unknown figure {name!r}{did_you_mean(name, WORDS)}; choose {', '.join(WORDS)}.")
     if "attention" in only and not with_model:
         raise ConfigError(
-            "the figure of attention needs a trained model and a text: --model DIRECTORY --sentence TEXT."
+            "the figure attention needs a trained model and a sentence: --model DIRECTORY --sentence TEXT."
         )
     return list(only) or [name for name in WORDS if name != "attention" or with_model]
 
@@ -75,51 +70,56 @@ def draw_figures(
     language: str = "en",
     only: Sequence[str] = (),
     config: ModelConfig | None = None,
-    looks: attention.Looks | None = None,
+    example: attention.AttentionExample | None = None,
     layer: int | None = None,
     heads: Sequence[int] = (),
-    runs: Runs | None = None,
+    training_runs: TrainingRuns | None = None,
 ) -> list[Path]:
-    """Draw figures into a folder, PNG and SVG; return the files. `looks` is what `attention.look` gives.
+    """Draw figures as PNG and SVG; returns the files. The figure attention needs `example`.
 
-    Figures that train something, as `runs` says, also leave their numbers as JSON.
+    Figures that train models, with the settings `training_runs`, also write their numbers as JSON.
     """
     if language not in LANGUAGES:
         raise ConfigError(f"--lang is one of {', '.join(LANGUAGES)}, not {language!r}.")
-    names = choose_figures(only, with_model=looks is not None)
+    names = choose_figures(only, with_model=example is not None)
     drawers: dict[str, Callable[[], Figure]] = {
-        "architecture": lambda: architecture.draw(language, config or ModelConfig()),
-        "positions": lambda: positions.draw(language),
-        "masks": lambda: masks.draw(language),
-        "scaling": lambda: attention_scaling.draw(language),
-        "norms": lambda: norms.draw(language),
+        "architecture": lambda: architecture.draw_architecture(language, config or ModelConfig()),
+        "positions": lambda: positions.draw_positions(language),
+        "masks": lambda: attention.draw_masks(language),
+        "scaling": lambda: attention.draw_scaling(language),
+        "norms": lambda: norms.draw_norms(language),
         "schedule": lambda: schedule_smoothing.draw_schedule(language),
         "smoothing": lambda: schedule_smoothing.draw_smoothing(language),
     }
-    measured: dict[str, Callable[[], tuple[Figure, dict[str, Any]]]] = {
-        "norm_training": lambda: draw_norm_training(language, runs or Runs()),
+    drawers_with_results: dict[str, Callable[[], tuple[Figure, dict[str, Any]]]] = {
+        "norm_training": lambda: train_and_draw_norms(language, training_runs or TrainingRuns()),
     }
-    if looks is not None:
-        attention.chosen_heads(looks, layer, heads)  # a wrong number is told before the first figure is drawn
-        drawers["attention"] = lambda: attention.draw(language, looks, layer, heads)
-    said = [text for name in names for text in in_language(WORDS[name], language).values()]
-    if looks is not None:
-        said += [looks.source, looks.translation, *looks.source_pieces, *looks.target_pieces]
+    if example is not None:
+        attention.chosen_heads(example, layer, heads)  # report a wrong number before drawing
+        drawers["attention"] = lambda: attention.draw_attention(language, example, layer, heads)
+    texts = [text for name in names for text in in_language(WORDS[name], language).values()]
+    if example is not None:
+        texts += [
+            example.source,
+            example.translation,
+            *example.source_pieces,
+            *example.target_pieces,
+        ]
     written = []
-    with styled(said):
-        open_folder(output)  # told now, not after a figure that trains
+    with styled(texts):
+        make_output_directory(output)  # report errors before training
         for name in names:
             if name in drawers:
                 written += save(drawers[name](), output, name)
                 continue
-            figure, numbers = measured[name]()
+            figure, numbers = drawers_with_results[name]()
             written += save(figure, output, name)
             written.append(output / f"{name}.json")
             written[-1].write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return written
 
 
-def draw_norm_training(language: str, runs: Runs) -> tuple[Figure, dict[str, Any]]:
-    """Train with each norm; the figure and its numbers."""
-    curves = norm_training.train_all(steps=runs.steps, device=runs.device, tell=runs.tell)
-    return norm_training.draw(language, curves), norm_training.results(curves, device=runs.device)
+def train_and_draw_norms(language: str, training_runs: TrainingRuns) -> tuple[Figure, dict[str, Any]]:
+    """Train with each norm; returns the figure and its numbers."""
+    curves = norms.train_all(steps=training_runs.steps, device=training_runs.device, report=training_runs.report)
+    return norms.draw_norm_training(language, curves), norms.norm_training_results(curves, device=training_runs.device)

@@ -1,4 +1,4 @@
-"""How the paper trains: the learning rate (equation 3) and label smoothing (section 5.4)."""
+"""The learning rate schedule (equation 3) and label smoothing (section 5.4)."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ SCHEDULE_WORDS = {
 }
 SMOOTHING_WORDS = {
     "targets": (
-        "Target distribution over {v} tokens; the right one is token 3",
-        "{v} 个词元上的目标分布，正确者为 3 号",
+        "Target distribution over {v} tokens; the correct one is token 3",
+        "{v} 个 token 上的目标分布，正确的是 3 号",
     ),
-    "token": ("token", "词元"),
+    "token": ("token", "token"),
     "probability": ("target probability", "目标概率"),
-    "losses": ("Loss against confidence; dots: the lowest loss", "损失随置信度的变化；圆点为最低处"),
-    "confidence": ("probability that the model gives the right token", "模型给正确词元的概率"),
-    "loss": ("loss (nats)", "损失(纳特)"),
+    "losses": ("Loss against confidence; dots: minimum", "损失随置信度的变化；圆点为最小值"),
+    "confidence": ("probability of the correct token", "正确 token 的概率"),
+    "loss": ("loss (nats)", "损失（nat）"),
 }
 SMOOTHINGS = (0.0, 0.1, 0.3)
 
 
 def learning_rates(d_model: int, warmup_steps: int, steps: list[int]) -> list[float]:
-    """The paper's learning rate at these steps, by the schedule that training uses."""
+    """The paper's learning rate at these steps, computed by the training schedule."""
     schedule = Schedule(TrainingConfig(schedule="paper", warmup_steps=warmup_steps), d_model)
     return [schedule.rate(step, 0.0) for step in steps]
 
 
 def draw_schedule(language: str) -> Figure:
-    """The course of the learning rate for several widths and warm-ups."""
+    """Draw the learning rate for several widths and warm-ups."""
     words = in_language(SCHEDULE_WORDS, language)
     figure = new_figure(8, 4.5)
     panel = figure.subplots()
@@ -60,7 +60,7 @@ def draw_schedule(language: str) -> Figure:
 
 
 def loss_at(confidence: float, smoothing: float, *, num_tokens: int = NUM_TOKENS) -> float:
-    """The training loss where the right token has this probability and the others share the rest evenly."""
+    """The training loss if the correct token has this probability and the others share the rest equally."""
     others = (1 - confidence) / (num_tokens - 1)
     logits = torch.full((1, 1, num_tokens), math.log(others), dtype=torch.float64)
     logits[..., 0] = math.log(confidence)
@@ -68,32 +68,32 @@ def loss_at(confidence: float, smoothing: float, *, num_tokens: int = NUM_TOKENS
     return smoothed_cross_entropy(logits, label, segments, smoothing=smoothing).loss_sum.item()
 
 
-def target_distribution(smoothing: float, *, num_tokens: int = NUM_TOKENS, right: int = 2) -> list[float]:
-    """What the loss asks the model for, read off its gradient: at even logits, p - gradient."""
+def target_distribution(smoothing: float, *, num_tokens: int = NUM_TOKENS, correct: int = 2) -> list[float]:
+    """The target distribution of the loss, from its gradient at equal logits: p - gradient."""
     logits = torch.zeros(1, 1, num_tokens, dtype=torch.float64, requires_grad=True)
-    label, segments = torch.full((1, 1), right), torch.ones(1, 1, dtype=torch.long)
+    label, segments = torch.full((1, 1), correct), torch.ones(1, 1, dtype=torch.long)
     smoothed_cross_entropy(logits, label, segments, smoothing=smoothing).loss_sum.backward()
     assert logits.grad is not None
     return (torch.softmax(logits.detach(), dim=-1) - logits.grad).flatten().tolist()
 
 
 def draw_smoothing(language: str) -> Figure:
-    """The targets left, the loss against the model's confidence right."""
+    """Draw the target distributions on the left and the loss against confidence on the right."""
     words = in_language(SMOOTHING_WORDS, language)
     figure = new_figure(11.5, 4.2)
-    left, right = figure.subplots(1, 2)
+    left, correct = figure.subplots(1, 2)
     grid = [(index + 0.5) / 1000 for index in range(1000)]
     for index, smoothing in enumerate(SMOOTHINGS):
         places = [number + 1 + 0.27 * (index - 1) for number in range(NUM_TOKENS)]
         left.bar(places, target_distribution(smoothing), width=0.25, label=f"ε = {smoothing}")
         losses = [loss_at(confidence, smoothing) for confidence in grid]
-        right.plot(grid, losses, label=f"ε = {smoothing}")
+        correct.plot(grid, losses, label=f"ε = {smoothing}")
         lowest = min(range(len(grid)), key=losses.__getitem__)
-        right.plot(grid[lowest], losses[lowest], "o", color=f"C{index}")
+        correct.plot(grid[lowest], losses[lowest], "o", color=f"C{index}")
     left.set(title=words["targets"].format(v=NUM_TOKENS), xlabel=words["token"], ylabel=words["probability"])
     left.set_xticks(range(1, NUM_TOKENS + 1))
-    right.set(title=words["losses"], xlabel=words["confidence"], ylabel=words["loss"], ylim=(0, 6))
-    for panel in (left, right):
+    correct.set(title=words["losses"], xlabel=words["confidence"], ylabel=words["loss"], ylim=(0, 6))
+    for panel in (left, correct):
         panel.legend(frameon=False)
         panel.grid(visible=True, alpha=0.25)
     return figure
