@@ -173,7 +173,7 @@ def test_resume_keeps_finished_systems(
     printed = capsys.readouterr()
     heading, *rows = printed.out.splitlines()
     assert "BLEU" in heading and [row.split()[0] for row in rows[:3]] == ["transformer", "recurrent", "convolutional"]
-    assert printed.err.count("was finished before") == 3
+    assert printed.err.count("already finished") == 3
     assert program(*command, "--json", "--quiet", "--no-plots") == 0
     assert json.loads(capsys.readouterr().out)["systems"] == before == results_of(finished)["systems"]
 
@@ -492,7 +492,7 @@ def test_report_of_several_test_sets(finished: Path) -> None:
     for number, one in enumerate(results["systems"]):
         one["scores"].append({**one["scores"][0], "data": "second.aa + second.bb", "value": 20.0 + number})
     [text] = [remark for remark in remarks(results, "en") if "Other test sets" in remark]
-    assert re.search(r"is on .*test\.aa \+ test\.bb; .*second\.aa \+ second\.bb: transformer 20\.0", text)
+    assert re.search(r"is on .*test\.aa \+ test\.bb\. .*second\.aa \+ second\.bb: transformer 20\.0", text)
     assert "recurrent 21.0" in text and "convolutional 22.0" in text
 
 
@@ -541,7 +541,7 @@ def test_early_stopped_systems_are_named(finished: Path) -> None:
     results = results_of(finished)
     assert not any("recurrent" in remark for remark in remarks(results, "en"))
     results["systems"][1]["stopped_by"] = "early stopping"
-    assert [remark for remark in remarks(results, "en") if "stopped: recurrent." in remark]
+    assert [remark for remark in remarks(results, "en") if "did not improve: recurrent." in remark]
 
 
 def test_report_in_both_languages(finished: Path) -> None:
