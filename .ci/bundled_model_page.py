@@ -77,7 +77,7 @@ def filled(lang: str) -> str:
 
 def card() -> str:
     """The README of the model: front matter, the English page, the Chinese one, without links that lead nowhere there."""
-    config, details, _ = model_files.steady(BUNDLED, read_record)
+    config, details, _ = model_files.read_consistent(BUNDLED, read_record)
     front = model_card(config, details, details.get("scores") or []).split("---\n")[1]
     pages = []
     for lang in PAGES:

@@ -14,7 +14,7 @@ from heedful.errors import ConfigError, HeedfulError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from heedful.model_dir.numpy_reader import ModelArrays
+    from heedful.model_dir.save_load import ModelArrays
     from heedful.text.corpus import Direction
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.best_tracker import Best
@@ -113,14 +113,16 @@ def agree_on_start(plain: Mapping[str, Any], asked: Config, world: World, *, is_
     """The start that the request names, the same on all ranks; None if it begins from nothing."""
     if asked.training.init_from is None:
         return None
-    from heedful.model_dir.files import steady
+    from heedful.model_dir.files import read_consistent
 
     def find() -> dict[str, Any]:
         start = find_start(plain, asked, is_whole=is_whole)
         assert start is not None
         if Path(start.directory).resolve() == Path(asked.output).resolve():
             raise ConfigError(f"{KEY}: {start.directory} is also the output; choose another directory with -o.")
-        steady(start.directory, lambda files: files.check(files.weights))  # damage is better known before the work
+        read_consistent(
+            start.directory, lambda files: files.check(files.weights)
+        )  # damage is better known before the work
         return vars(start)
 
     start = Start(**world.tell(world.first(find)))
@@ -145,9 +147,8 @@ def find_start(plain: Mapping[str, Any], asked: Config, *, is_whole: bool = Fals
     if named is None:
         return None
     from heedful.model_dir import describe
-    from heedful.model_dir.ctranslate2_record import RECORD
-    from heedful.model_dir.numpy_reader import load_arrays
-    from heedful.model_dir.registry import find_model
+    from heedful.model_dir.registry import RECORD, find_model
+    from heedful.model_dir.save_load import load_arrays
 
     try:
         directory = find_model(named, "a model directory that `heedful train` wrote, or a name of `heedful models`.")

@@ -24,7 +24,7 @@ from heedful.fused.train_gpu import fused_losses, supports_batch
 from heedful.interop.torch_nn import from_torch, to_torch
 from heedful.model.transformer import Transformer
 from heedful.model_dir.ctranslate2_format import ctranslate2_files
-from heedful.model_dir.numpy_reader import ModelArrays
+from heedful.model_dir.save_load import ModelArrays
 from heedful.search_types import SpecialTokens
 from heedful.training.loss import smoothed_cross_entropy
 from tests.native.native_models import engine_of

@@ -148,7 +148,7 @@ def test_two_models_are_not_taken_for_one(place: Path) -> None:
     full = model_files.locate(place / "full")
     with pytest.raises(SystemExit, match="was not made of the model of float32"):
         importlib.import_module("benchmarks.quality.bundled_model").check_pair(place / "en-de-zh", "another mark")
-    importlib.import_module("benchmarks.quality.bundled_model").check_pair(place / "en-de-zh", full.weights_mark)
+    importlib.import_module("benchmarks.quality.bundled_model").check_pair(place / "en-de-zh", full.weights_checksum)
 
 
 def test_a_set_that_is_none_is_refused(measure: Any) -> None:
@@ -169,7 +169,7 @@ def test_the_card_is_made_of_the_figures(
         path.write_bytes(scope["PAGES"][lang].read_bytes())
     scope.update(
         PAGES=written,
-        BOX=place / "en-de-zh",
+        BUNDLED=place / "en-de-zh",
         newest_figures=lambda _: (Path("bundled_model_2026-01-01_cpu.json"), results),
     )
     page["main"]()

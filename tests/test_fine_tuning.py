@@ -26,7 +26,7 @@ from heedful.interop.repack import export_own
 from heedful.model_dir import describe, load_model, load_weights
 from heedful.model_dir.files import sha256
 from heedful.model_dir.fingerprint import read_directions
-from heedful.model_dir.int8_weights import round_rows
+from heedful.model_dir.int8_weights import quantize_rows
 from heedful.native import available
 from heedful.paper.compare import compare
 from heedful.text.corpus import Direction
@@ -334,7 +334,7 @@ def test_weights_that_were_int8_are_dithered_within_their_steps_and_no_others(
     for name, tensor in weights.items():
         assert torch.allclose(loop.average.weights[name], tensor, atol=1e-7), name
         if tensor.ndim == 2:
-            ours, theirs = round_rows(tensor.numpy()), round_rows(start[name].numpy())
+            ours, theirs = quantize_rows(tensor.numpy()), quantize_rows(start[name].numpy())
             assert (ours.values == theirs.values).all(), name
             changed.append(not torch.allclose(tensor, start[name], atol=1e-7))
         else:

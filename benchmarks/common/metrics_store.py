@@ -42,7 +42,7 @@ class Bench(ABC):
 
     def __init__(self, arguments: argparse.Namespace, directories: dict[str, Path]) -> None:
         self.arguments, self.directories = arguments, directories
-        self.marks = {name: model_files.locate(path).weights_mark for name, path in directories.items()}
+        self.marks = {name: model_files.locate(path).weights_checksum for name, path in directories.items()}
         self.translators: dict[str, Translator] = {}
         self.digests: dict[Path, str] = {}
         self.format = f"heedful-{self.name}-figures"
@@ -210,7 +210,7 @@ def parser_of(
 
 def facts(full: Path, marks: dict[str, str]) -> Results:
     """What the model is."""
-    config, details, _ = model_files.steady(full, read_record)
+    config, details, _ = model_files.read_consistent(full, read_record)
     shape = config.model
     return {
         "name": config.name,

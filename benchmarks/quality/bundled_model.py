@@ -87,7 +87,7 @@ class BundledModelBench(Bench):
 
 def check_pair(compact: Path, full_mark: str) -> None:
     """The two directories hold one model."""
-    _, details, _ = model_files.steady(compact, read_record)
+    _, details, _ = model_files.read_consistent(compact, read_record)
     if details.get("compact", {}).get("made_from") != full_mark:
         sys.exit(f"{compact} was not made of the model of float32 that is given: heedful export --to compact makes it")
 

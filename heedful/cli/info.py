@@ -31,7 +31,7 @@ def info(
     heedful info model --card > CARD.md
     """
     from heedful.model_dir import describe, verify
-    from heedful.model_dir.ctranslate2_record import RECORD
+    from heedful.model_dir.registry import RECORD
 
     directory = model_directory(model)
     if (directory / RECORD).is_file():
@@ -83,7 +83,7 @@ def rows_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def weights_of(found: Mapping[str, Any]) -> str:
     """Size and type of the weights, and in how many files they lie."""
-    from heedful.model_dir.shards import is_weights
+    from heedful.model_dir.files import is_weights
 
     count = sum(is_weights(name) for name in found["files"])
     kinds = "compact: I8 with scales" if found["compact"] else ", ".join(found["dtypes"])

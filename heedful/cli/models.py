@@ -47,8 +47,9 @@ def described(model: Installed, default: Path | None) -> dict[str, Any]:
     from heedful.cli.info import direction_of
     from heedful.config_loading import to_mapping
     from heedful.model_dir import describe
-    from heedful.model_dir.ctranslate2_record import RECORD, read_exported
     from heedful.model_dir.files import CHECKSUMS
+    from heedful.model_dir.fingerprint import read_exported
+    from heedful.model_dir.registry import RECORD
 
     told: dict[str, Any] = {
         "name": model.name,

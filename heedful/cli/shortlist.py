@@ -54,7 +54,7 @@ def shortlist(
     from heedful.console import Console
     from heedful.decoding.build_shortlist import ShortlistSize, collect_pairs, make_shortlist
     from heedful.model_dir.files import prepare_directory
-    from heedful.model_dir.numpy_reader import load_arrays
+    from heedful.model_dir.save_load import load_arrays
     from heedful.model_dir.shortlist import save_shortlist
 
     arrays = load_arrays(directory, with_weights=False)

@@ -41,8 +41,7 @@ from heedful.decoding.translation import TOO_LONG, Alternative, Translation, emp
 from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.model_dir.alignment_source import AlignmentSource, recorded_source
-from heedful.model_dir.ctranslate2_record import RECORD
-from heedful.model_dir.registry import default_model, find_model
+from heedful.model_dir.registry import RECORD, default_model, find_model
 from heedful.search_types import Hypothesis, SearchSettings, special_tokens
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence

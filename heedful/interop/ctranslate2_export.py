@@ -1,4 +1,4 @@
-"""Our models for servers that run CTranslate2: a directory in its format, with the tokenizer and our own settings."""
+"""Export to CTranslate2: a directory in its format, with the tokenizer and Heedful's settings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from heedful.atomic_files import REPLACED, fsync_path, replace_directory
 from heedful.config_loading import to_mapping
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
-from heedful.model_dir.ctranslate2_record import RECORD, RECORD_FORMAT, RECORD_VERSION
 from heedful.model_dir.files import sha256, to_json
-from heedful.model_dir.numpy_reader import ModelArrays, load_arrays
+from heedful.model_dir.registry import RECORD, RECORD_FORMAT, RECORD_VERSION
+from heedful.model_dir.save_load import ModelArrays, load_arrays
 from heedful.model_dir.shortlist import read_shortlist
 
 PAGE = """\
@@ -44,10 +44,10 @@ words may become, which is faster.
 def export_ctranslate2(
     model: str | Path, output: str | Path, *, quantization: str = "float32", overwrite: bool = False
 ) -> Path:
-    """Write a model directory's model as a directory for CTranslate2: all of it or nothing. Needs no torch.
+    """Write a model directory's model as a directory for CTranslate2, atomically and without torch.
 
-    What CTranslate2 has no counterpart of is refused by name. A directory that was exported before is replaced only
-    with `overwrite`; any other that holds something, never.
+    Options that CTranslate2 does not support are refused by name. An earlier export is replaced only with `overwrite`;
+    any other directory that is not empty, never.
     """
     place = Path(output)
     check_place(place, overwrite=overwrite)
@@ -61,8 +61,8 @@ def export_ctranslate2(
             (staging / name).write_bytes(contents)
         arrays.tokenizer.save(staging)
         names = sorted(os.listdir(staging))
-        told = page(arrays, place.name, quantization) + (MAP_PAGE if VOCABULARY_MAP in names else "")
-        (staging / "README.md").write_text(told, encoding="utf-8")
+        readme = page(arrays, place.name, quantization) + (MAP_PAGE if VOCABULARY_MAP in names else "")
+        (staging / "README.md").write_text(readme, encoding="utf-8")
         record = {
             "format": RECORD_FORMAT,
             "format_version": RECORD_VERSION,
@@ -84,7 +84,7 @@ def export_ctranslate2(
 
 
 def check_place(place: Path, *, overwrite: bool) -> None:
-    """Refuse to write over anything but an export, and over that only when told to."""
+    """Refuse to overwrite anything but an export, and an export without `overwrite`."""
     if not os.path.lexists(place):
         return
     if not place.is_dir() or place.is_symlink():
@@ -92,7 +92,7 @@ def check_place(place: Path, *, overwrite: bool) -> None:
     if not any(place.iterdir()):
         return
     if not (place / RECORD).is_file():
-        raise ConfigError(f"{place} holds something that no export put there; choose another directory with -o.")
+        raise ConfigError(f"{place} is not empty and not an export; choose another directory with -o.")
     if not overwrite:
         raise ConfigError(f"{place} holds an exported model; add --overwrite to replace it, or choose another with -o.")
 

@@ -1,4 +1,4 @@
-"""Where a model's alignments come from: which cross-attention of its decoder tells the source of a target token best.
+"""Where a model's alignments come from: the cross-attention that best predicts the source of a target token.
 
 That differs from model to model, and so does the step that shows it: in most layers the step that predicts a token
 attends to its source, in others the step that reads it, one later. `heedful train` measures all of them and stores the
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 KEY = "alignment"
-"""Of the details in config.json."""
+"""Key in the details of config.json."""
 REMEDY = "remove it, or choose it again with heedful.decoding.alignment_selection.record_alignment"
 
 
@@ -48,13 +48,13 @@ class AlignmentSource:
 def default_source(num_layers: int) -> AlignmentSource:
     """Where alignments come from in a model without a record.
 
-    Up to three layers the last one, in deeper decoders the last but one: so it was in most models that were measured.
+    The last layer of up to three, otherwise the last but one: the best in most models that were measured.
     """
     return AlignmentSource(layer=max(num_layers - (1 if num_layers <= 3 else 2), 0), offset=0)
 
 
 def recorded_source(details: Mapping[str, Any], *, num_layers: int, num_heads: int) -> AlignmentSource | None:
-    """What the details of a model say; None where they say nothing."""
+    """The source recorded in the details of a model, or None."""
     record = details.get(KEY)
     if record is None:
         return None

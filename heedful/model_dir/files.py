@@ -1,24 +1,27 @@
-"""The files of a model directory: replaced all at once, located and verified. Knows bytes, not models.
+"""The files of a model directory: replaced atomically, located and verified, whatever they contain.
 
-How a save replaces the old model without a moment in which neither is whole:
+How a save replaces the old model, so that at every moment one of the two is complete:
 
 1. Everything is written into `.saving/` inside the directory, and flushed to the disk.
-2. `.saving/` is renamed to `.saved/`. This single rename is the save; before it the old model stands, after it the new.
+2. `.saving/` is renamed to `.saved/`. This rename is the save: before it the directory holds the old model, after
+   it the new one.
 3. The files move from `.saved/` to their places, `checksums.json` last, and `.saved/` is removed.
 
-A reader that finds `.saved/checksums.json`, in a real folder and not behind a link, believes it, and takes each file
-from `.saved/` or, if it has moved already, from its place. A kill in step 1 therefore leaves the old model and one in
-step 3 the new; the next save tidies up. Renaming whole directories would carry the user's other files about; a new name
-for each save would lose the plain ones.
+A reader that finds `.saved/checksums.json` in a real folder, not behind a link, uses it, and reads each file from
+`.saved/` or, if it has moved already, from its place. A process killed in step 1 therefore leaves the old model, and in
+step 3 the new one; the next save cleans up. Renaming whole directories would move the user's other files, and a new
+name for each save would lose the fixed ones.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,30 +29,33 @@ from typing import Any, TypeVar
 
 from heedful.atomic_files import fsync_path
 from heedful.directory_lock import lock_directory
-from heedful.errors import ModelDirectoryError
-from heedful.model_dir.shards import INDEX, WEIGHTS, check_complete, is_weights
+from heedful.errors import ConfigError, ModelDirectoryError
 
 T = TypeVar("T")
 UNREADABLE = (AttributeError, ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError)
-"""What code may raise that meets data which no check has foreseen: the model is refused, without a traceback."""
+"""What code may raise on data that no check foresees: the model is refused, without a traceback."""
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
+MAX_SHARDS = 99_999
 
 FORMAT = "heedful-model"
 FORMAT_VERSION, NEWEST_VERSION = 1, 2
-"""Of float weights in one file, and of what came later: weights of int8 (`compact`), weights in shards."""
+"""Version 1: float weights in one file. Version 2: also int8 weights (`compact`) and weights in shards."""
 CONFIG, CARD, CHECKSUMS = "config.json", "README.md", "checksums.json"
 TOKENIZER = ("tokenizer.json", "tokenizer.model", "source.model", "target.model")
 SHORTLIST = "shortlist.safetensors"
 KNOWN = (CONFIG, WEIGHTS, INDEX, CARD, *TOKENIZER, SHORTLIST)
 REQUIRED = (CONFIG, TOKENIZER[0])
 SAVING, SAVED = ".saving", ".saved"
-MOST_BYTES = {CONFIG: 4_000_000, CARD: 16_000_000, INDEX: 16_000_000, CHECKSUMS: 1_000_000, TOKENIZER[0]: 1_000_000}
-MOST_BYTES |= dict.fromkeys(TOKENIZER[1:], 256_000_000)
-"""No file of this name is larger; what claims to be is refused before a byte of it is read."""
+MAX_BYTES = {CONFIG: 4_000_000, CARD: 16_000_000, INDEX: 16_000_000, CHECKSUMS: 1_000_000, TOKENIZER[0]: 1_000_000}
+MAX_BYTES |= dict.fromkeys(TOKENIZER[1:], 256_000_000)
+"""Largest size of each file; a larger one is refused before it is read."""
 AGAIN = "copy the whole directory again, or save the model again"
 
 
 def remedy_for(name: str) -> str:
-    """What helps where this file of a model is damaged or missing."""
+    """How to repair a model whose file of this name is damaged or missing."""
     return "make it again with `heedful shortlist`" if name == SHORTLIST else AGAIN
 
 
@@ -68,13 +74,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Files:
-    """One complete save: where each of its files lies at this moment, and what must be in it."""
+    """One complete save: where each of its files is now, and its checksum."""
 
     directory: Path
     paths: Mapping[str, Path]
     entries: Mapping[str, Entry]
     version: int = FORMAT_VERSION
-    strays: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -82,13 +88,13 @@ class Files:
         return tuple(sorted(name for name in self.entries if is_weights(name)))
 
     @property
-    def weights_mark(self) -> str:
-        """What changes whenever the weights do: the checksums of their files."""
+    def weights_checksum(self) -> str:
+        """The checksums of the files of weights."""
         return " ".join(self.entries[name].sha256 for name in self.weights)
 
-    def check_strays(self) -> None:
-        """No file has a name of the format without being part of the save."""
-        for name in self.strays:
+    def check_unexpected(self) -> None:
+        """Refuse a file that has a name of the format but is not part of the save."""
+        for name in self.unexpected:
             raise ModelDirectoryError(
                 f"{self.directory / name} does not belong to this model: {CHECKSUMS} does not name it; take it away."
             )
@@ -105,7 +111,7 @@ class Files:
                 )
 
     def check_size(self, name: str) -> None:
-        """The named file is there, is a plain file, and has the size it should have."""
+        """Check that the file exists, is a regular file, and has the expected size."""
         try:
             status = os.lstat(self.paths[name])
         except FileNotFoundError:
@@ -115,9 +121,9 @@ class Files:
         if not stat.S_ISREG(status.st_mode):
             kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a file"
             raise ModelDirectoryError(f"{self.directory / name} is {kind}; put the file itself in its place.")
-        if status.st_size > MOST_BYTES.get(name, status.st_size):
+        if status.st_size > MAX_BYTES.get(name, status.st_size):
             raise ModelDirectoryError(
-                f"{self.directory / name} has {status.st_size:,} bytes; at most {MOST_BYTES[name]:,} are allowed."
+                f"{self.directory / name} has {status.st_size:,} bytes; at most {MAX_BYTES[name]:,} are allowed."
             )
         if status.st_size != self.entries[name].size:
             raise ModelDirectoryError(
@@ -131,14 +137,14 @@ class Files:
         return parse_json(self.directory / name, self.paths[name].read_bytes())
 
 
-def steady(directory: str | Path, read: Callable[[Files], T]) -> T:
-    """`read` the files of one save; if another save moved them meanwhile, read again."""
+def read_consistent(directory: str | Path, read: Callable[[Files], T]) -> T:
+    """`read` the files of one save; if another save replaced them meanwhile, read again."""
     place = Path(directory)
     for _ in range(10):
         with refuse_unreadable(directory):
             files = locate(place)
             try:
-                files.check_strays()
+                files.check_unexpected()
                 result = read(files)
             except (ModelDirectoryError, OSError, *UNREADABLE):
                 if locate(place) == files:
@@ -146,12 +152,12 @@ def steady(directory: str | Path, read: Callable[[Files], T]) -> T:
             else:
                 if locate(place) == files:
                     return result
-    raise ModelDirectoryError(f"{directory}: the model is being saved again and again; try once more in a moment.")
+    raise ModelDirectoryError(f"{directory}: another process keeps saving the model; try again in a moment.")
 
 
 @contextmanager
 def refuse_unreadable(directory: str | Path) -> Iterator[None]:
-    """Turn whatever the contents of a model directory make the code raise into one refusal of that directory."""
+    """Turn every error that the contents of a model directory cause into one `ModelDirectoryError`."""
     try:
         yield
     except OSError as error:
@@ -159,7 +165,7 @@ def refuse_unreadable(directory: str | Path) -> Iterator[None]:
     except MemoryError:
         raise ModelDirectoryError(f"{directory}: there is not enough memory to read the model.") from None
     except UNREADABLE as error:
-        if type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU: the model itself is in order
+        if type(error).__name__ == "OutOfMemoryError":  # of a GPU; the model itself is valid
             raise
         raise ModelDirectoryError(
             f"{directory} cannot be read as a model ({type(error).__name__}: {error})."
@@ -170,18 +176,20 @@ def locate(directory: Path) -> Files:
     """Find the files of the newest complete save."""
     refuse_linked_folder(directory / SAVED)
     try:
-        text, moving = read_regular(directory / SAVED / CHECKSUMS, MOST_BYTES[CHECKSUMS]), True
+        text, moving = read_regular(directory / SAVED / CHECKSUMS, MAX_BYTES[CHECKSUMS]), True
         waiting = os.listdir(directory / SAVED)
     except (FileNotFoundError, NotADirectoryError):
         text, moving, waiting = _read_checksums(directory), False, []
     entries, version = _parse_checksums(directory / CHECKSUMS, text)
     paths = {name: directory / SAVED / name if name in waiting else directory / name for name in entries}
-    strays = [name for name in sorted(os.listdir(directory)) if not moving and is_known(name) and name not in entries]
-    return Files(directory, paths, entries, version, tuple(strays))
+    unexpected = [
+        name for name in sorted(os.listdir(directory)) if not moving and is_known(name) and name not in entries
+    ]
+    return Files(directory, paths, entries, version, tuple(unexpected))
 
 
 def prepare_directory(directory: str | Path) -> Path:
-    """Make sure that a model can be saved here without overwriting anything that is not a model."""
+    """Create the directory, and check that a save would overwrite nothing but a model."""
     directory = Path(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -194,14 +202,14 @@ def prepare_directory(directory: str | Path) -> Path:
     taken = [name for name in sorted(os.listdir(directory)) if is_known(name) or name == CHECKSUMS]
     if taken:
         raise ModelDirectoryError(
-            f"{directory} holds {', '.join(taken)} that no model put there and a save would replace; "
+            f"{directory} holds {', '.join(taken)} which are not part of a model and would be replaced; "
             f"choose another directory."
         )
     return directory
 
 
 def replace_files(directory: str | Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a new folder, then put its files in the place of the old model's, all at once."""
+    """Let `write` fill a new folder, then replace the old model's files by its files atomically."""
     directory = prepare_directory(directory)
     with lock_directory(directory):
         _replace_files(directory, write)
@@ -231,7 +239,7 @@ def _replace_files(directory: Path, write: Callable[[Path], None]) -> None:
 
 
 def _seal(staging: Path) -> None:
-    """Write `checksums.json` for the files of a finished folder, and see all of it onto the disk."""
+    """Write `checksums.json` for the files of a finished folder, and flush everything to the disk."""
     names = sorted(os.listdir(staging))
     unknown = [name for name in names if not is_known(name)]
     if unknown:
@@ -245,7 +253,7 @@ def _seal(staging: Path) -> None:
 
 
 def _finish(directory: Path) -> None:
-    """Move the files of a committed save to their places (step 3); also after a crash, and as often as need be."""
+    """Move the files of a committed save to their places (step 3); may be repeated after a crash."""
     import shutil
 
     saved = directory / SAVED
@@ -253,7 +261,7 @@ def _finish(directory: Path) -> None:
     if not saved.exists():
         return
     if (saved / CHECKSUMS).exists():
-        text = read_regular(saved / CHECKSUMS, MOST_BYTES[CHECKSUMS])
+        text = read_regular(saved / CHECKSUMS, MAX_BYTES[CHECKSUMS])
         entries, _ = _parse_checksums(saved / CHECKSUMS, text)
         for name in entries:
             if (saved / name).exists():
@@ -268,10 +276,10 @@ def _finish(directory: Path) -> None:
 
 
 def _read_checksums(directory: Path) -> bytes:
-    """`checksums.json`, or an error that says what this place is instead of a model directory."""
+    """`checksums.json`, or an error that says what the path is instead of a model directory."""
     path = directory / CHECKSUMS
     if os.path.lexists(path):
-        return read_regular(path, MOST_BYTES[CHECKSUMS])
+        return read_regular(path, MAX_BYTES[CHECKSUMS])
     if not os.path.lexists(directory):
         raise ModelDirectoryError(f"{directory}: there is no such directory; `heedful train -o {directory}` makes one.")
     if not directory.is_dir():
@@ -285,15 +293,14 @@ def _read_checksums(directory: Path) -> bytes:
         raise ModelDirectoryError(f"{directory} is empty; give the model directory that `heedful train` wrote.")
     if SAVING in names or "training" in names:
         raise ModelDirectoryError(
-            f"{directory} holds no finished model yet, only the beginnings of one; "
-            f"let its training go on with `heedful train --resume`."
+            f"{directory} holds an unfinished training run and no model yet; resume it with `heedful train --resume`."
         )
     shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
     raise ModelDirectoryError(f"{directory} is not a model directory (it has no {CHECKSUMS}; found {shown}).")
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
-    """The bytes of a plain file; a link, a pipe, a device and a file that is too large are refused at once."""
+    """The bytes of a regular file; links, pipes, devices and files that are too large are refused."""
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
         raise ModelDirectoryError(f"{path} is a symbolic link; put the file itself in its place.")
@@ -306,7 +313,7 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
 
 def refuse_linked_folder(path: Path) -> None:
-    """A folder that belongs to a save is one of its own: a link would let a save move another model's files."""
+    """Refuse a linked folder: through it a save would move another model's files."""
     if path.is_symlink():
         raise ModelDirectoryError(f"{path} is a symbolic link; remove it: a model's own folders are never links.")
 
@@ -336,7 +343,7 @@ def _parse_checksums(path: Path, text: bytes) -> tuple[dict[str, Entry], int]:
 
 
 def check_version(path: Path, plain: Mapping[str, Any]) -> None:
-    """Refuse what a newer heedful wrote, and what is no version at all."""
+    """Refuse files of a newer heedful, and versions that are not numbers."""
     version = plain.get("format_version")
     if type(version) is not int or version < 1:
         raise ModelDirectoryError(f"{path} is damaged: format_version is {version!r}; {AGAIN}.")
@@ -348,7 +355,7 @@ def check_version(path: Path, plain: Mapping[str, Any]) -> None:
 
 
 def parse_json(path: Path, text: bytes) -> Any:
-    """Plain data of a JSON text; `path` is for the message."""
+    """Parse JSON; `path` is for the message."""
     try:
         return json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -356,7 +363,7 @@ def parse_json(path: Path, text: bytes) -> Any:
 
 
 def to_json(plain: Any) -> str:
-    """JSON for people and machines."""
+    """Indented JSON."""
     return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -368,7 +375,62 @@ def sha256(path: Path) -> str:
 
 def _is_ours(path: Path) -> bool:
     try:
-        plain = json.loads(read_regular(path, MOST_BYTES[CONFIG]))
+        plain = json.loads(read_regular(path, MAX_BYTES[CONFIG]))
     except (OSError, ValueError, RecursionError, ModelDirectoryError):
         return False
     return isinstance(plain, dict) and plain.get("format") == FORMAT
+
+
+# ---- shards: one file of weights, or several with an index as Hugging Face writes it
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file of this name holds weights."""
+    return name == WEIGHTS or SHARD.fullmatch(name) is not None
+
+
+def shard_names(count: int) -> list[str]:
+    """The names of `count` files of weights; a single one is no shard."""
+    if count > MAX_SHARDS:
+        raise ConfigError(
+            f"the weights would make {count:,} files; ask for larger shards (at most {MAX_SHARDS:,} files)."
+        )
+    return [WEIGHTS] if count == 1 else [f"model-{n:05d}-of-{count:05d}.safetensors" for n in range(1, count + 1)]
+
+
+def shard_bytes(megabytes: float | None) -> int | None:
+    """A size in MB as bytes; None: all weights go into one file."""
+    return None if megabytes is None or math.isinf(megabytes) else max(1, int(megabytes * 1e6))
+
+
+def divide(sizes: Mapping[str, int], limit: int | None) -> list[list[str]]:
+    """Names of tensors for each file, in order; each file within the limit unless one tensor alone is larger."""
+    files: list[list[str]] = [[]]
+    filled = 0
+    for name, size in sizes.items():
+        if limit is not None and files[-1] and filled + size > limit:
+            files.append([])
+            filled = 0
+        files[-1].append(name)
+        filled += size
+    return files
+
+
+def index_of(files: Mapping[str, Sequence[str]], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The index of shards: the size of all tensors together, and which file holds which tensor."""
+    places = {tensor: name for name, tensors in files.items() for tensor in tensors}
+    return {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(places.items()))}
+
+
+def check_complete(names: Iterable[str], where: str) -> tuple[str, ...]:
+    """The files of weights among `names`, in order: the only one, or all shards of one set and their index."""
+    listed = set(names)
+    found = sorted(name for name in listed if is_weights(name))
+    if not found:
+        raise ModelDirectoryError(f"{where} does not name {WEIGHTS}, nor shards of it.")
+    if found != shard_names(len(found)) or (INDEX in listed) != (found[0] != WEIGHTS):
+        raise ModelDirectoryError(
+            f"{where} names {', '.join(found[:3])}, which are not all files of one set of weights with their index; "
+            f"copy the whole directory again, or save the model again."
+        )
+    return tuple(found)

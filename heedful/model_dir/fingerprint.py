@@ -1,14 +1,16 @@
-"""Which model a directory holds: the checksums of all files that its translations depend on."""
+"""What a model directory or an exported one holds, without its weights: checksums, settings, languages."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
-from heedful.config import DecodingConfig
-from heedful.model_dir.ctranslate2_record import RECORD, read_exported
-from heedful.model_dir.files import CARD, locate, parse_json
-from heedful.model_dir.numpy_reader import load_arrays
+from heedful.config import Config, DecodingConfig
+from heedful.config_loading import from_mapping
+from heedful.errors import ModelDirectoryError
+from heedful.model_dir.files import CARD, locate, parse_json, sha256
+from heedful.model_dir.registry import RECORD, RECORD_FORMAT, RECORD_VERSION
+from heedful.model_dir.save_load import ModelArrays, load_arrays
 from heedful.text.language_routing import Directions
 
 
@@ -34,3 +36,19 @@ def read_directions(directory: str | Path) -> Directions:
     place = Path(directory)
     read = read_exported(place) if (place / RECORD).is_file() else load_arrays(place, with_weights=False)
     return Directions.of(read.config.data, read.tokenizer.tags, read.details)
+
+
+def read_exported(directory: str | Path) -> ModelArrays:
+    """What an exported directory tells of its model, after comparing its files with their checksums; no weights."""
+    from heedful.text.tokenizer import Tokenizer
+
+    place = Path(directory)
+    record = parse_json(place / RECORD, (place / RECORD).read_bytes())
+    if not isinstance(record, dict) or record.get("format") != RECORD_FORMAT:
+        raise ModelDirectoryError(f'{place / RECORD} does not describe an exported model; run "heedful export" again.')
+    if record.get("format_version") != RECORD_VERSION:
+        raise ModelDirectoryError(f"{place / RECORD}: made by another version of heedful; export the model again.")
+    for name, expected in record["files"].items():
+        if not (place / name).is_file() or sha256(place / name) != expected:
+            raise ModelDirectoryError(f"{place / name}: missing or not what was exported; export the model again.")
+    return ModelArrays({}, from_mapping(Config, record["config"]), Tokenizer.load(place), record["details"])

@@ -15,20 +15,21 @@ from pathlib import Path
 
 from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
-from heedful.model_dir.ctranslate2_record import RECORD
 from heedful.model_dir.files import CHECKSUMS, SAVED
 
+RECORD, RECORD_FORMAT, RECORD_VERSION = "heedful.json", "heedful-ctranslate2", 1
+"""The file that makes an exported directory complete: our configuration, and the checksums of the other files."""
 VARIABLE = "HEEDFUL_MODELS"
 DEFAULT_VARIABLE = "HEEDFUL_MODEL"
 """The environment variable with the model, a directory or a name, that is used when none is named."""
 BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 DEFAULT_NAME = "en-de-zh"
-"""The model of the box that is meant when none is named, should there be several."""
+"""The bundled model that is used when none is named and there are several."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A model that can be asked for by its name."""
+    """A model that can be found by name."""
 
     name: str
     directory: Path
@@ -44,7 +45,7 @@ def model_folders() -> list[Path]:
 
 
 def installed_models() -> list[Installed]:
-    """Every model that a name leads to, in the order of the folders, then of the names."""
+    """Every installed model, in the order of the folders, then of the names."""
     found: dict[str, Installed] = {}
     for folder in model_folders():
         for directory in _directories(folder):
@@ -54,7 +55,7 @@ def installed_models() -> list[Installed]:
 
 
 def is_model(directory: Path) -> bool:
-    """Whether a directory looks like a model of ours, or one that was exported for CTranslate2."""
+    """Whether a directory looks like a model directory or an export for CTranslate2."""
     return any((directory / file).is_file() for file in (CHECKSUMS, f"{SAVED}/{CHECKSUMS}", RECORD))
 
 
@@ -71,7 +72,7 @@ def find_model(named: str | Path, remedy: str = REMEDY) -> Path:
     for model in models:
         if model.name == path.name:
             return model.directory
-    if path.exists():  # not a directory: whoever opens it says so
+    if path.exists():  # not a directory: opening it gives the error
         return path
     if not is_name:
         raise ConfigError(f"{path}: there is no such model directory; give {remedy}")
@@ -85,15 +86,15 @@ def find_model(named: str | Path, remedy: str = REMEDY) -> Path:
 
 
 def bundled_model() -> Path | None:
-    """The model that came with the package: its only one, or the one that is meant among several."""
-    box = [directory for directory in _directories(BUNDLED) if is_model(directory)]
-    if len(box) > 1:
-        named = [directory for directory in box if directory.name == DEFAULT_NAME]
+    """The model that came with the package: the only one, or the default of several."""
+    bundled = [directory for directory in _directories(BUNDLED) if is_model(directory)]
+    if len(bundled) > 1:
+        named = [directory for directory in bundled if directory.name == DEFAULT_NAME]
         if not named:
-            names = ", ".join(directory.name for directory in box)
+            names = ", ".join(directory.name for directory in bundled)
             raise ConfigError(f"several models came with heedful: {names}; name one of them.")
         return named[0]
-    return box[0] if box else None
+    return bundled[0] if bundled else None
 
 
 def default_model() -> Path:
@@ -109,5 +110,5 @@ def default_model() -> Path:
 def _directories(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
-    except OSError:  # a folder that is not there, or not ours to read, holds nothing
+    except OSError:  # a folder that does not exist or cannot be read has no models
         return []

@@ -13,21 +13,35 @@ from heedful.config_loading import from_mapping, to_mapping
 from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
 from heedful.model_dir import files as model_files
-from heedful.model_dir.files import CARD, CONFIG, FORMAT, FORMAT_VERSION, NEWEST_VERSION, Files
-from heedful.model_dir.int8_weights import without_scales
-from heedful.model_dir.shards import INDEX, divide, index_of, shard_bytes, shard_names
+from heedful.model_dir.files import (
+    CARD,
+    CONFIG,
+    FORMAT,
+    FORMAT_VERSION,
+    INDEX,
+    NEWEST_VERSION,
+    SHORTLIST,
+    Files,
+    divide,
+    index_of,
+    shard_bytes,
+    shard_names,
+)
+from heedful.model_dir.int8_weights import dequantize_all, without_scales
 from heedful.model_dir.weights import (
     build,
     collect,
     num_numbers,
     put_stored,
     read_headers,
+    read_stored,
     read_tensors,
     save_tensors,
 )
 from heedful.text.language_routing import BEFORE
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from torch import Tensor, nn
 
@@ -42,6 +56,16 @@ class LoadedModel:
     """A model ready to translate, with everything that belongs to it."""
 
     model: Model
+    config: Config
+    tokenizer: Tokenizer
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelArrays:
+    """The contents of a model directory without torch; shared weights appear once, floats are float32."""
+
+    weights: Mapping[str, np.ndarray]
     config: Config
     tokenizer: Tokenizer
     details: Mapping[str, Any]
@@ -72,7 +96,7 @@ def save_model(
     state = model.state_dict() if isinstance(weights, torch.nn.Module) else weights
     tensors = collect(model, state, dtype or torch.float32, f"{directory}: the model to save")
     check_vocabularies(config, tokenizer, str(directory))
-    told = {
+    recorded = {
         "num_parameters": num_parameters(model),
         "versions": versions(),
         **plain_data(details or {}),
@@ -80,10 +104,17 @@ def save_model(
     }
 
     size = sum(tensor.nbytes for tensor in tensors.values())
-    card = model_card(config, {**told, "weights_size": size}, told["scores"])
+    card = model_card(config, {**recorded, "weights_size": size}, recorded["scores"])
     limit = shard_bytes(config.training.shard_mb)
     write_model(
-        directory, tensors, save_file, config=config, tokenizer=tokenizer, details=told, card=card, shard_limit=limit
+        directory,
+        tensors,
+        save_file,
+        config=config,
+        tokenizer=tokenizer,
+        details=recorded,
+        card=card,
+        shard_limit=limit,
     )
 
 
@@ -97,12 +128,12 @@ def write_model(
     details: Mapping[str, Any],
     card: str,
     shard_limit: int | None,
-    more: Mapping[str, bytes] | None = None,
+    extra: Mapping[str, bytes] | None = None,
 ) -> list[str]:
-    """Write all files of a model directory in one stroke; `save_file` writes tensors of their kind.
+    """Write all files of a model directory atomically; `save_file` writes tensors of their kind.
 
-    `more`: further files of the format, by their names. Returns the tensors that alone are larger than the limit, and
-    so is their file.
+    `extra`: further files of the format, by name. Returns the tensors that alone are larger than the limit; their files
+    are larger too.
     """
     import shutil
 
@@ -122,7 +153,7 @@ def write_model(
         if len(files) > 1:
             (folder / INDEX).write_text(model_files.to_json(index_of(files, sizes)), encoding="utf-8")
         (folder / CARD).write_text(card, encoding="utf-8")
-        for name, contents in (more or {}).items():
+        for name, contents in (extra or {}).items():
             (folder / name).write_bytes(contents)
 
     model_files.replace_files(directory, write)
@@ -130,12 +161,12 @@ def write_model(
 
 
 def save_details(directory: str | Path, more: Mapping[str, Any]) -> None:
-    """Add details to a model directory, in the place of those of the same names; all other files stay as they are."""
+    """Add details to a model directory, replacing those of the same names; all other files are unchanged."""
     import shutil
 
     files = model_files.locate(Path(directory))
-    files.check_strays()
-    files.check(name for name in files.entries if name != CARD)  # damage must not get a new checksum
+    files.check_unexpected()
+    files.check(name for name in files.entries if name != CARD)  # a damaged file must not get a new checksum
     record = files.read_json(CONFIG)
     record["details"] = {**read_record(files)[1], **plain_data(more)}
 
@@ -151,17 +182,32 @@ def load_model(
     directory: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> LoadedModel:
     """Verify a model directory and build the model in it, in evaluation mode."""
-    return model_files.steady(directory, lambda files: _load(files, device=device, dtype=dtype))
+    return model_files.read_consistent(directory, lambda files: _load(files, device=device, dtype=dtype))
+
+
+def load_arrays(directory: str | Path, *, with_weights: bool = True) -> ModelArrays:
+    """Verify a model directory and read it, without torch; of the rest alone, if it is asked for without weights."""
+
+    def read(files: Files) -> ModelArrays:
+        left = {CARD, SHORTLIST} if with_weights else {CARD, SHORTLIST, *files.weights}  # their readers check them
+        files.check(name for name in files.entries if name not in left)
+        config, details, _ = read_record(files)
+        tokenizer = load_tokenizer(files)
+        check_vocabularies(config, tokenizer, str(files.directory))
+        weights = dequantize_all(read_stored(files, config.model)) if with_weights else {}
+        return ModelArrays(weights, config, tokenizer, details)
+
+    return model_files.read_consistent(directory, read)
 
 
 def load_weights(directory: str | Path) -> dict[str, Tensor]:
-    """The verified tensors of a model directory as they are stored: shared ones once, on the CPU; int8 as float32."""
+    """The verified tensors of a model directory, on the CPU: shared ones once, int8 as float32."""
 
     def read(files: Files) -> dict[str, Tensor]:
         files.check(files.weights)
         return read_tensors(files, read_headers(files, read_record(files)[0].model))
 
-    return model_files.steady(directory, read)
+    return model_files.read_consistent(directory, read)
 
 
 def verify(directory: str | Path) -> list[str]:
@@ -172,11 +218,11 @@ def verify(directory: str | Path) -> list[str]:
         read_headers(files, read_record(files)[0].model)
         return list(files.entries)
 
-    return model_files.steady(directory, read)
+    return model_files.read_consistent(directory, read)
 
 
 def describe(directory: str | Path) -> dict[str, Any]:
-    """What is in a model directory, told quickly and without torch: the weights are measured but not read."""
+    """What is in a model directory, without torch; only the headers of the weights are read."""
 
     def read(files: Files) -> dict[str, Any]:
         for name in files.entries:
@@ -199,11 +245,11 @@ def describe(directory: str | Path) -> dict[str, Any]:
             "details": details,
         }
 
-    return model_files.steady(directory, read)
+    return model_files.read_consistent(directory, read)
 
 
 def read_record(files: Files) -> tuple[Config, dict[str, Any], str]:
-    """Configuration, details and heedful's version out of `config.json`; anything unknown in it is refused."""
+    """Configuration, details and heedful's version out of `config.json`; unknown keys are refused."""
     path = files.directory / CONFIG
     record = files.read_json(CONFIG)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
@@ -224,7 +270,7 @@ def read_record(files: Files) -> tuple[Config, dict[str, Any], str]:
 
 
 def check_details(details: Any, path: Path) -> None:
-    """The parts of `details` that heedful reads have the types it expects; all else in it is the user's."""
+    """The parts of `details` that heedful reads have the types it expects; other keys belong to the user."""
     if not isinstance(details, dict):
         raise ModelDirectoryError(f"{path}: details: expected named keys, found {details!r}.")
     data = details.get("data") or {}
@@ -262,7 +308,7 @@ def check_vocabularies(config: Config, tokenizer: Tokenizer, where: str) -> None
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself, out of what torch.compile or data parallelism has put around it."""
+    """The model inside the wrappers of torch.compile and data parallelism."""
     for wrapper in ("_orig_mod", "module"):
         inner = getattr(model, wrapper, None)
         if inner is not None and len(list(model.children())) == 1:
@@ -271,7 +317,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def plain_data(value: Any) -> Any:
-    """Data that JSON can hold; numbers that are not finite become null."""
+    """Data that JSON can hold; non-finite numbers become null."""
     if isinstance(value, Mapping):
         return {str(key): plain_data(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -299,7 +345,7 @@ def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None
 
 
 def load_tokenizer(files: Files) -> Tokenizer:
-    """The tokenizer of a model directory, wherever its files lie at this moment."""
+    """The tokenizer of a model directory, wherever its files are at the moment."""
     from heedful.text.tokenizer import Tokenizer
 
     try:

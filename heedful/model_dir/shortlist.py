@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from heedful.errors import ModelDirectoryError
 from heedful.model_dir import files as model_files
 from heedful.model_dir.files import CARD, SHORTLIST, Files
-from heedful.model_dir.numpy_reader import read_weights
 from heedful.model_dir.save_load import read_record
+from heedful.model_dir.weights import read_weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +89,7 @@ def read_shortlist(directory: str | Path) -> Shortlist | None:
         files.check([SHORTLIST])
         return _parse_checked(files)
 
-    return model_files.steady(directory, read)
+    return model_files.read_consistent(directory, read)
 
 
 def _parse_checked(files: Files) -> Shortlist:
@@ -110,7 +110,7 @@ def read_lists(directory: str | Path) -> Lists | None:
         except NOT_OURS:  # the other reader says why
             return _parse_checked(files).lists()
 
-    return model_files.steady(directory, read)
+    return model_files.read_consistent(directory, read)
 
 
 def parse_lists(contents: bytes) -> Lists:
@@ -176,7 +176,7 @@ def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
 
     def write(folder: Path) -> None:
         files = model_files.locate(Path(directory))  # now: an interrupted save has just been finished
-        files.check_strays()
+        files.check_unexpected()
         files.check(name for name in files.entries if name not in (CARD, SHORTLIST))  # damage gets no new checksum
         for name in files.entries:
             if name != SHORTLIST:

@@ -1,4 +1,4 @@
-"""Weights on disk: which tensors a model stores, and their safetensors file. Nothing here can run code from a file."""
+"""Weights on disk: which tensors a model stores, their shapes, and their safetensors files, which cannot run code."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.errors import ModelDirectoryError
-from heedful.model_dir.files import Files
-from heedful.model_dir.int8_weights import KEPT, SCALE, joined, restored, without_scales
-from heedful.model_dir.shards import INDEX
-from heedful.model_dir.weight_shapes import stored_names, weight_shapes
+from heedful.model_dir.files import INDEX, Files
+from heedful.model_dir.int8_weights import FLOAT_TABLES, SCALE, Int8Matrix, dequantize_all, pair_scales, without_scales
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from torch import Tensor, nn
 
     from heedful.build_model import Model
     from heedful.config import ModelConfig
 
+Shapes = dict[str, tuple[int, ...]]
 MAX_HEADER = 4_000_000  # bytes; that of a model with 256 layers has about one million
 SHOWN = 4
 Header = dict[str, tuple[str, tuple[int, ...]]]
 """Type and shape of tensors by their names."""
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1, "I16": 2, "U16": 2}
 ITEM_BYTES |= {"I32": 4, "U32": 4, "I64": 8, "U64": 8}
+NUMPY_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I8": "<i1"}
+NUMPY_TYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1"}
 FLOATS = ("F64", "F32", "F16", "BF16")
 MOST_DIMENSIONS = 8
 
 
 class HeaderEntry(NamedTuple):
-    """One tensor of a safetensors file: where it begins and ends behind the header."""
+    """One tensor of a safetensors file: its type, shape, and offsets after the header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -43,7 +45,7 @@ class HeaderEntry(NamedTuple):
 
     @classmethod
     def read(cls, entry: Any) -> HeaderEntry:
-        """Check the types of an entry; a ValueError or KeyError says that it is none."""
+        """Check the types of an entry; raises ValueError or KeyError if it is invalid."""
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         numbers = [*shape, *offsets]
         if dtype not in ITEM_BYTES or len(offsets) != 2 or len(shape) > MOST_DIMENSIONS:
@@ -54,14 +56,14 @@ class HeaderEntry(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """What numbers of this type and shape take."""
+        """Bytes of the tensor."""
         return ITEM_BYTES[self.dtype] * math.prod(self.shape)
 
 
 def read_headers(files: Files, config: ModelConfig) -> Header:
     """Type and shape of each stored tensor, from all files of the weights, checked before any of them is loaded.
 
-    Every tensor lies inside its file and overlaps no other, the index of the shards agrees with the files, and names,
+    Every tensor is inside its file and overlaps no other, the index of the shards agrees with the files, and names,
     types and shapes are those that the configuration asks for. Both engines read weights only after this check.
     """
     found: Header = {}
@@ -83,14 +85,12 @@ def read_headers(files: Files, config: ModelConfig) -> Header:
 
 
 def check_types(header: Header, where: str) -> None:
-    """Weights are real numbers, or matrices of int8 with a float32 scale for each row."""
+    """Weights are floats, or int8 matrices with a float32 scale for each row."""
     for name, (dtype, shape) in header.items():
         if dtype == "I8":
             wanted: tuple[object, ...] = ("F32", shape[:1])
-            if len(shape) != 2 or header.get(f"{name}{SCALE}") != wanted or name.startswith(KEPT):
-                raise ModelDirectoryError(
-                    f"{where}: {name} is int8 and has not one float32 scale for each of its rows."
-                )
+            if len(shape) != 2 or header.get(f"{name}{SCALE}") != wanted or name.startswith(FLOAT_TABLES):
+                raise ModelDirectoryError(f"{where}: {name} is int8 but does not have one float32 scale for each row.")
         elif dtype not in FLOATS:
             raise ModelDirectoryError(
                 f"{where}: {name} has the type {dtype}; weights are one of {', '.join(FLOATS)}, I8."
@@ -121,7 +121,7 @@ def read_header(path: Path, shown_as: Path) -> dict[str, HeaderEntry]:
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != end or entry.end - entry.begin != entry.num_bytes:
-            raise ModelDirectoryError(f"{shown_as} is damaged: {name} does not lie where its header says.")
+            raise ModelDirectoryError(f"{shown_as} is damaged: {name} is not where its header says.")
         end = entry.end
     if end != size - 8 - length:
         raise ModelDirectoryError(
@@ -136,7 +136,7 @@ def num_numbers(header: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
 
 
 def check_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], where: str) -> None:
-    """Compare tensors that are about to be stored or loaded with those the model has."""
+    """Compare tensors to store or load with those of the model."""
     stored = set(stored_names(model).values())
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if name in stored}
     compare_shapes(expected, found, where)
@@ -156,7 +156,7 @@ def compare_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, 
 
 
 def collect(model: nn.Module, weights: Mapping[str, Tensor], dtype: torch.dtype, where: str) -> dict[str, Tensor]:
-    """The tensors to store: on the CPU, real numbers as `dtype`, shared ones once."""
+    """The tensors to store: on the CPU, floats as `dtype`, shared ones once."""
     aliases = stored_names(model)
     kept = {name: tensor for name, tensor in weights.items() if aliases.get(name, name) == name}
     check_shapes(model, {name: tuple(tensor.shape) for name, tensor in kept.items()}, where)
@@ -169,7 +169,7 @@ def collect(model: nn.Module, weights: Mapping[str, Tensor], dtype: torch.dtype,
 
 
 def read_tensors(files: Files, header: Header) -> dict[str, Tensor]:
-    """All weights whose headers were read before, on the CPU; those kept in int8 as real numbers again."""
+    """All weights whose headers were checked, on the CPU; int8 matrices as float32."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -187,12 +187,40 @@ def read_tensors(files: Files, header: Header) -> dict[str, Tensor]:
         raise ModelDirectoryError(f"{files.directory}: the weights changed while they were read; try again.")
     if not any(dtype == "I8" for dtype, _ in header.values()):
         return tensors
-    whole = joined({name: tensor.numpy() for name, tensor in tensors.items()}, str(files.directory))
-    return {name: torch.from_numpy(array) for name, array in restored(whole).items()}
+    whole = pair_scales({name: tensor.numpy() for name, tensor in tensors.items()}, str(files.directory))
+    return {name: torch.from_numpy(array) for name, array in dequantize_all(whole).items()}
+
+
+def read_stored(files: Files, config: ModelConfig) -> dict[str, np.ndarray | Int8Matrix]:
+    """All weights as they are stored: floats, or int8 with scales."""
+    read_headers(files, config)
+    tensors: dict[str, np.ndarray] = {}
+    for name in files.weights:
+        tensors |= read_weights(files.paths[name], files.directory / name)
+    return pair_scales(tensors, str(files.directory))
+
+
+def read_weights(path: Path, shown_as: Path) -> dict[str, np.ndarray]:
+    """All tensors of a safetensors file; `shown_as` is for the messages."""
+    import numpy as np
+
+    header = read_header(path, shown_as)
+    with open(path, "rb") as file:
+        file.seek(8 + int.from_bytes(file.read(8), "little"))
+        numbers = np.frombuffer(file.read(), dtype=np.uint8)
+    arrays = {}
+    for name, (stored, shape, begin, end) in header.items():
+        if end > len(numbers) or stored not in NUMPY_TYPES:
+            raise ModelDirectoryError(f"{shown_as}: the tensor {name} ({stored}) cannot be read.")
+        values = numbers[begin:end].view(NUMPY_TYPES[stored]).reshape(shape)
+        if stored == "BF16":  # the upper half of a float32
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        arrays[name] = values.astype(np.float32) if values.dtype.kind == "f" else values
+    return arrays
 
 
 def save_tensors(save_file: Callable[..., None], tensors: Mapping[str, Any], path: Path) -> None:
-    """Write a safetensors file; what the system refuses, such as a full disk, is an `OSError` that names the file."""
+    """Write a safetensors file; an error of the system, such as a full disk, is an `OSError` that names the file."""
     from safetensors import SafetensorError
 
     try:
@@ -202,13 +230,13 @@ def save_tensors(save_file: Callable[..., None], tensors: Mapping[str, Any], pat
 
 
 def put_stored(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
-    """Give a model on the CPU the weights of a model directory, of which shared ones are stored once."""
+    """Load the weights of a model directory, which stores shared ones once, into a model on the CPU."""
     check_shapes(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, where)
     model.load_state_dict({name: tensors[stored] for name, stored in stored_names(model).items()})
 
 
 def build(config: ModelConfig) -> Model:
-    """The model of a configuration, without disturbing the random numbers of whoever asks for it."""
+    """The model of a configuration; the caller's random state is unchanged."""
     import torch
 
     from heedful.build_model import build_model
@@ -219,3 +247,87 @@ def build(config: ModelConfig) -> Model:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+# ---- names and shapes that a configuration asks for, known before any memory is allocated
+
+
+def weight_shapes(config: ModelConfig) -> Shapes:
+    """Every stored tensor of a model and its shape; tensors that share memory appear once.
+
+    A Transformer's are computed without torch, so that the native engine can check a model directory too.
+    """
+    return _transformer(config) if config.architecture == "transformer" else _of_built_model(config)
+
+
+def stored_names(model: nn.Module) -> dict[str, str]:
+    """For each name in the state dict the name it is stored under: its own, or that of the tensor it shares."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(tensor), name) for name, tensor in model.state_dict(keep_vars=True).items()}
+
+
+def _of_built_model(config: ModelConfig) -> Shapes:
+    """The shapes of a model that torch builds on its meta device, which allocates nothing."""
+    import torch
+
+    from heedful.build_model import build_model
+
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        model = build_model(config)
+    stored = set(stored_names(model).values())
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if name in stored}
+
+
+def _transformer(config: ModelConfig) -> Shapes:
+    d_model = config.d_model
+    shapes: Shapes = {"source_embedding.weight": (config.source_vocab_size, d_model)}
+    if config.tying != "three_way":
+        shapes["target_embedding.weight"] = (config.target_vocab_size, d_model)
+    if config.tying == "none":
+        shapes["output.weight"] = (config.target_vocab_size, d_model)
+    if config.positions == "learned":
+        for side in ("source", "target"):
+            shapes[f"{side}_positions.embedding.weight"] = (config.max_length, d_model)
+    for stack, count, attentions in (
+        ("encoder", config.num_encoder_layers, ("self_attention",)),
+        ("decoder", config.num_decoder_layers, ("self_attention", "cross_attention")),
+    ):
+        for index in range(count):
+            layer = f"{stack}.layers.{index}"
+            for attention in attentions:
+                shapes |= _attention(config, f"{layer}.{attention}") | _norm(config, f"{layer}.{attention}_norm")
+            shapes |= _feed_forward(config, f"{layer}.feed_forward") | _norm(config, f"{layer}.feed_forward_norm")
+        if config.has_final_norm:
+            shapes |= _norm(config, f"{stack}.norm")
+    return shapes
+
+
+def _linear(config: ModelConfig, name: str, inputs: int, outputs: int) -> Shapes:
+    return {f"{name}.weight": (outputs, inputs)} | ({f"{name}.bias": (outputs,)} if config.bias else {})
+
+
+def _attention(config: ModelConfig, name: str) -> Shapes:
+    keys, values = (config.num_heads * width for width in (config.attention_key_dim, config.attention_head_dim))
+    shapes = _linear(config, f"{name}.query", config.d_model, keys)
+    shapes |= _linear(config, f"{name}.key", config.d_model, keys)
+    shapes |= _linear(config, f"{name}.value", config.d_model, values)
+    shapes |= _linear(config, f"{name}.output", values, config.d_model)
+    if config.attention_scoring == "additive":
+        shapes[f"{name}.scoring.vector"] = (config.num_heads, config.attention_key_dim)
+    return shapes
+
+
+def _feed_forward(config: ModelConfig, name: str) -> Shapes:
+    shapes = _linear(config, f"{name}.inner", config.d_model, config.d_ff)
+    if config.activation == "swiglu":
+        shapes |= _linear(config, f"{name}.gate", config.d_model, config.d_ff)
+    return shapes | _linear(config, f"{name}.output", config.d_ff, config.d_model)
+
+
+def _norm(config: ModelConfig, name: str) -> Shapes:
+    parts = ["weight"]
+    if config.bias and config.norm != "rms":
+        parts.append("bias")
+    if config.norm == "batch":
+        parts += ["running_mean", "running_variance"]
+    return {f"{name}.{part}": (config.d_model,) for part in parts}

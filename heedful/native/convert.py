@@ -22,9 +22,9 @@ from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir import files as model_files
 from heedful.model_dir.files import CONFIG, Files
-from heedful.model_dir.int8_weights import Rounded, round_rows
-from heedful.model_dir.numpy_reader import read_stored
+from heedful.model_dir.int8_weights import Int8Matrix, quantize_rows
 from heedful.model_dir.save_load import read_record
+from heedful.model_dir.weights import read_stored
 from heedful.native.int8_tiles import pack
 from heedful.native.weight_file import VERSION, Shape, parts_of, read_fingerprint, write_weight_file
 
@@ -44,7 +44,7 @@ def native_weights(directory: str | Path, *, precision: str = "int8", anew: bool
     """The engine's file for a model directory, made now if there is none for this model, or if `anew`."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
-    return model_files.steady(directory, lambda files: _find_or_make(files, precision, anew=anew))
+    return model_files.read_consistent(directory, lambda files: _find_or_make(files, precision, anew=anew))
 
 
 def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
@@ -52,7 +52,7 @@ def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
         files.check_size(name)
     config = read_record(files)[0].model
     require_support("native_engine", config)
-    told = f"{VERSION} {CONVERSION} {precision} {files.weights_mark} {files.entries[CONFIG].sha256}"
+    told = f"{VERSION} {CONVERSION} {precision} {files.weights_checksum} {files.entries[CONFIG].sha256}"
     fingerprint = hashlib.sha256(told.encode()).digest()
     place = cache_directory() / f"{fingerprint.hex()[:32]}.bin"
     for known in (place, _in_memory.get(fingerprint)):
@@ -150,7 +150,7 @@ def convert(config: ModelConfig, weights: Stored, *, precision: str) -> dict[str
     import numpy as np
 
     for name, tensor in weights.items():
-        if not np.isfinite(tensor.scales if isinstance(tensor, Rounded) else tensor).all():
+        if not np.isfinite(tensor.scales if isinstance(tensor, Int8Matrix) else tensor).all():
             raise ModelDirectoryError(f"{name} holds numbers that are not finite: the model's weights are damaged.")
     conversion = _Conversion(weights, int8=precision == "int8")
     target = "source_embedding" if config.tying == "three_way" else "target_embedding"
@@ -180,26 +180,28 @@ class _Conversion:
         self.weights, self.int8 = weights, int8
         self.tensors: dict[str, np.ndarray] = {}
 
-    def matrix(self, *names: str) -> Floats | Rounded:
+    def matrix(self, *names: str) -> Floats | Int8Matrix:
         """Matrices one below the other: whole numbers with the scales of their rows if int8 is asked for."""
         import numpy as np
 
         parts = [self._one_matrix(name) for name in names]
         if self.int8:
-            rounded = [part for part in parts if isinstance(part, Rounded)]
-            return Rounded(*(np.concatenate([getattr(one, kind) for one in rounded]) for kind in ("values", "scales")))
-        return np.concatenate([part.restored() if isinstance(part, Rounded) else part for part in parts])
+            rounded = [part for part in parts if isinstance(part, Int8Matrix)]
+            return Int8Matrix(
+                *(np.concatenate([getattr(one, kind) for one in rounded]) for kind in ("values", "scales"))
+            )
+        return np.concatenate([part.dequantize() if isinstance(part, Int8Matrix) else part for part in parts])
 
-    def _one_matrix(self, name: str) -> Floats | Rounded:
+    def _one_matrix(self, name: str) -> Floats | Int8Matrix:
         weight = self.weights[name]
-        if self.int8 and not isinstance(weight, Rounded):
-            weight = round_rows(weight)
+        if self.int8 and not isinstance(weight, Int8Matrix):
+            weight = quantize_rows(weight)
         return weight
 
     def vector(self, name: str) -> Floats:
         """A tensor that is always kept in real numbers."""
         tensor = self.weights[name]
-        return tensor.restored() if isinstance(tensor, Rounded) else tensor
+        return tensor.dequantize() if isinstance(tensor, Int8Matrix) else tensor
 
     def embedding(self, name: str) -> None:
         """Embeddings are looked up in real numbers; with int8 in those that are left of the rounded rows.
@@ -207,7 +209,7 @@ class _Conversion:
         So a model that was saved in int8 and the one that it was made from are the same to the engine.
         """
         weight = self.matrix(f"{name}.weight")
-        self.keep(name, weight.restored() if isinstance(weight, Rounded) else weight)
+        self.keep(name, weight.dequantize() if isinstance(weight, Int8Matrix) else weight)
 
     def keep(self, name: str, tensor: Floats) -> None:
         """One tensor as it is; a vector becomes a row."""

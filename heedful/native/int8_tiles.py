@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from heedful.model_dir.int8_weights import Rounded, round_rows
+from heedful.model_dir.int8_weights import Int8Matrix, quantize_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,21 +18,21 @@ STEP = 16
 """Inputs are padded with zeros to a multiple of this."""
 
 
-def pack(weight: Floats | Rounded, bias: Floats | None, *, int8: bool) -> dict[str, np.ndarray]:
+def pack(weight: Floats | Int8Matrix, bias: Floats | None, *, int8: bool) -> dict[str, np.ndarray]:
     """The tensors of one linear layer, whose weight is (outputs, inputs), by the ends of their names."""
     import numpy as np
 
-    outputs, inputs = weight.values.shape if isinstance(weight, Rounded) else weight.shape
+    outputs, inputs = weight.values.shape if isinstance(weight, Int8Matrix) else weight.shape
     rows, columns = padded(outputs, TILE), padded(inputs, STEP)
     whole_bias = np.zeros((1, rows), dtype=np.float32)
     if bias is not None:
         whole_bias[0, :outputs] = bias
     if not int8:
         whole = np.zeros((rows, columns), dtype=np.float32)
-        whole[:outputs, :inputs] = weight.restored() if isinstance(weight, Rounded) else weight
+        whole[:outputs, :inputs] = weight.dequantize() if isinstance(weight, Int8Matrix) else weight
         tiles = whole.reshape(-1, TILE, columns).transpose(0, 2, 1)
         return {"weights": tiles.reshape(rows, columns), "bias": whole_bias}
-    rounded = weight if isinstance(weight, Rounded) else round_rows(weight)
+    rounded = weight if isinstance(weight, Int8Matrix) else quantize_rows(weight)
     scales = np.zeros((1, rows), dtype=np.float32)
     scales[0, :outputs] = rounded.scales
     quantised = np.zeros((rows, columns), dtype=np.int8)

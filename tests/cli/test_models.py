@@ -17,7 +17,7 @@ from heedful.cli.language_prompt import ask, forgiving
 from heedful.decoding.files.line_chunks import Sizes
 from heedful.errors import ConfigError, TextError
 from heedful.model_dir import registry
-from heedful.model_dir.shards import shard_bytes
+from heedful.model_dir.files import shard_bytes
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 from tests.untrained import save_three_languages
 

@@ -20,9 +20,9 @@ from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.model_dir import load_weights, save_model
 from heedful.model_dir.ctranslate2_format import QUANTIZATIONS, TYPE_IDS, ctranslate2_files
-from heedful.model_dir.ctranslate2_record import read_exported
-from heedful.model_dir.numpy_reader import load_arrays
+from heedful.model_dir.fingerprint import read_exported
 from heedful.model_dir.registry import find_model
+from heedful.model_dir.save_load import load_arrays
 from heedful.text.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -160,7 +160,7 @@ def test_only_an_export_is_replaced_and_only_when_told(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
     code, told = export("-o", tmp_path / "mine", "--overwrite")
-    assert code == 2 and "no export put there" in told
+    assert code == 2 and "not an export" in told
     assert export("-o", tmp_path / "out") == (0, "")
     code, told = export("-o", tmp_path / "out")
     assert code == 2 and "--overwrite" in told

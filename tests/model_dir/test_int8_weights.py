@@ -21,8 +21,9 @@ from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.interop.repack import export_own
 from heedful.model_dir import describe, load_model, load_weights, save_model, verify
 from heedful.model_dir import files as model_files
-from heedful.model_dir.int8_weights import Rounded, dithered, round_rows
-from heedful.model_dir.numpy_reader import load_arrays, read_stored
+from heedful.model_dir.int8_weights import Int8Matrix, dither, quantize_rows
+from heedful.model_dir.save_load import load_arrays
+from heedful.model_dir.weights import read_stored
 from heedful.native import NativeEngine, available, convert
 from heedful.native.bindings import kernel_names
 from heedful.native.convert import native_weights
@@ -66,9 +67,9 @@ def compact(full: Path) -> Path:
 def test_rounding_keeps_every_number_within_half_a_step() -> None:
     weight = np.random.default_rng(1).normal(size=(7, 50)).astype(np.float32)
     weight[3] = 0
-    rounded = round_rows(weight)
+    rounded = quantize_rows(weight)
     assert np.abs(rounded.values).max(axis=1).tolist() == [127, 127, 127, 0, 127, 127, 127]
-    assert (np.abs(rounded.restored() - weight) <= rounded.scales[:, None] * 0.5001).all()
+    assert (np.abs(rounded.dequantize() - weight) <= rounded.scales[:, None] * 0.5001).all()
 
 
 def test_dither_changes_no_int8_number_and_only_rows_that_were_int8() -> None:
@@ -76,9 +77,9 @@ def test_dither_changes_no_int8_number_and_only_rows_that_were_int8() -> None:
     weight = chance.normal(size=(40, 96)).astype(np.float32)
     weight[7] = 0
     start = weight.copy()
-    start[:20] = round_rows(weight).restored()[:20]
-    moved = dithered(start, np.random.default_rng(2))
-    before, after = round_rows(start), round_rows(moved)
+    start[:20] = quantize_rows(weight).dequantize()[:20]
+    moved = dither(start, np.random.default_rng(2))
+    before, after = quantize_rows(start), quantize_rows(moved)
     assert np.array_equal(before.values, after.values) and np.array_equal(before.scales, after.scales)
     assert np.array_equal(moved[20:], start[20:]) and not moved[7].any()
     steps = (moved - start)[:7] / before.scales[:7, None]
@@ -87,12 +88,12 @@ def test_dither_changes_no_int8_number_and_only_rows_that_were_int8() -> None:
 
 def test_after_dither_int8_keeps_changes_of_a_tenth_of_a_step_on_average() -> None:
     chance = np.random.default_rng(3)
-    start = round_rows(chance.normal(size=(50, 384)).astype(np.float32)).restored()
-    scales = round_rows(start).scales[:, None]
+    start = quantize_rows(chance.normal(size=(50, 384)).astype(np.float32)).dequantize()
+    scales = quantize_rows(start).scales[:, None]
     change = np.where(np.abs(start) < 120 * scales, 0.1 * scales, 0).astype(np.float32)
     kept = [
-        float((round_rows(weight + change).restored() - start).sum() / change.sum())
-        for weight in (start, dithered(start, chance))
+        float((quantize_rows(weight + change).dequantize() - start).sum() / change.sum())
+        for weight in (start, dither(start, chance))
     ]
     assert kept[0] == pytest.approx(0, abs=0.001) and kept[1] == pytest.approx(1, abs=0.15)
 
@@ -122,7 +123,7 @@ def test_to_the_native_engine_both_are_the_same_bits(tmp_path: Path, tokenizer: 
     made = []
     for directory in (one, tmp_path / "compact"):
         config = load_arrays(directory).config.model
-        stored = model_files.steady(directory, lambda files, config=config: read_stored(files, config))
+        stored = model_files.read_consistent(directory, lambda files, config=config: read_stored(files, config))
         made.append(convert.convert(config, stored, precision="int8"))
     assert made[0].keys() == made[1].keys()
     for name, tensor in made[0].items():
@@ -199,11 +200,11 @@ def test_damage_is_seen(compact: Path, tmp_path: Path) -> None:
         with pytest.raises(ModelDirectoryError, match="not what was saved"):
             read(tmp_path / "damaged")
     stored = {"a.weight": np.zeros((3, 4), dtype=np.int8)}
-    from heedful.model_dir.int8_weights import joined
+    from heedful.model_dir.int8_weights import pair_scales
 
     with pytest.raises(ModelDirectoryError, match=r"a\.weight is int8"):
-        joined(stored, "here")
-    assert isinstance(joined({**stored, "a.weight_scale": np.ones(3, np.float32)}, "here")["a.weight"], Rounded)
+        pair_scales(stored, "here")
+    assert isinstance(pair_scales({**stored, "a.weight_scale": np.ones(3, np.float32)}, "here")["a.weight"], Int8Matrix)
 
 
 def test_weights_in_shards_are_the_same_model(tmp_path: Path, tokenizer: Tokenizer, full: Path) -> None:

@@ -364,7 +364,7 @@ def test_places_that_are_no_model_directory(tmp_path: Path, read: Callable[[Path
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "is empty")
     (tmp_path / "young" / "training").mkdir(parents=True)
-    refused(tmp_path / "young", "no finished model yet")
+    refused(tmp_path / "young", "no model yet")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"model_type": "marian"}')
     refused(tmp_path / "other", "not a model directory")
@@ -456,7 +456,7 @@ def test_a_first_save_that_dies_leaves_no_model_and_does_not_hinder_the_next(
         die_at(patch, 3)
         with pytest.raises(Killed):
             save(tmp_path / "m", tokenizers["joint"])
-    with pytest.raises(ModelDirectoryError, match="no finished model yet"):
+    with pytest.raises(ModelDirectoryError, match="no model yet"):
         load_model(tmp_path / "m")
     save(tmp_path / "m", tokenizers["joint"], fill=4.0)
     assert load_model(tmp_path / "m").details["fill"] == 4.0
@@ -633,7 +633,7 @@ def test_a_read_that_a_save_interrupts_is_repeated(saved: Path, tokenizers: dict
         seen.append(fill)
         return fill
 
-    assert model_files.steady(saved, read) == 2.0
+    assert model_files.read_consistent(saved, read) == 2.0
     assert seen == [1.0, 2.0]
 
 

@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 from heedful.build_model import build_model
 from heedful.config import ModelConfig
-from heedful.model_dir.weight_shapes import stored_names, weight_shapes
+from heedful.model_dir.weights import stored_names, weight_shapes
 from tests.small_models import SMALL, VARIANTS
 
 BASELINES = {

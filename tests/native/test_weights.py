@@ -16,8 +16,8 @@ from native_models import SPECIAL, random_model, random_sources, small_config, t
 from heedful.config import Config, DecodingConfig, TokenizerConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir import save_model
-from heedful.model_dir.numpy_reader import read_weights
 from heedful.model_dir.shortlist import Shortlist, save_shortlist
+from heedful.model_dir.weights import read_weights
 from heedful.native import NativeEngine, available
 from heedful.native.convert import native_weights
 from heedful.text.tokenizer import Tokenizer, train_tokenizer

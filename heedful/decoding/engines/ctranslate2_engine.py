@@ -24,8 +24,9 @@ from heedful.decoding.engines import Job, MakeRule, Outcome
 from heedful.decoding.utf8_automaton import is_whole
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
-from heedful.model_dir.ctranslate2_record import RECORD, read_exported
-from heedful.model_dir.numpy_reader import ModelArrays, load_arrays
+from heedful.model_dir.fingerprint import read_exported
+from heedful.model_dir.registry import RECORD
+from heedful.model_dir.save_load import ModelArrays, load_arrays
 from heedful.model_dir.shortlist import read_shortlist
 from heedful.search_types import Hypothesis, length_penalty, special_tokens
 from heedful.text.tokenizer import Tokenizer

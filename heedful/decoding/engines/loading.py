@@ -14,8 +14,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding.engines import Engine, Job, MakeRule, Outcome
 from heedful.decoding.engines.native_engine import Native, load_native
 from heedful.model_dir import files as model_files
-from heedful.model_dir.numpy_reader import ModelArrays
-from heedful.model_dir.save_load import read_record
+from heedful.model_dir.save_load import ModelArrays, read_record
 from heedful.native import available
 
 GPU_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
@@ -70,7 +69,7 @@ def suits_native(path: str | Path, *, device: str, quantization: str | None) -> 
         return False
     if quantization == "float32":  # with AVX-512 native is no slower, with AVX2 several times: torch is good on both
         return False
-    return supports("native_engine", model_files.steady(path, read_record)[0].model)
+    return supports("native_engine", model_files.read_consistent(path, read_record)[0].model)
 
 
 def has_gpu() -> bool:

@@ -10,7 +10,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding.engines import Job, MakeRule, Outcome
 from heedful.errors import ConfigError
 from heedful.model_dir.alignment_source import AlignmentSource, default_source, recorded_source
-from heedful.model_dir.numpy_reader import ModelArrays, load_arrays
+from heedful.model_dir.save_load import ModelArrays, load_arrays
 from heedful.native import NativeEngine, available
 from heedful.native.convert import PRECISIONS
 from heedful.search_types import special_tokens

@@ -13,8 +13,8 @@ from heedful.config_loading import from_mapping, to_mapping
 from heedful.decoding.engines import choose_engine
 from heedful.decoding.files.line_chunks import Sizes, read_portions
 from heedful.decoding.translation import Translation
-from heedful.model_dir.ctranslate2_record import RECORD
 from heedful.model_dir.fingerprint import identify_model, read_directions
+from heedful.model_dir.registry import RECORD
 from heedful.text.language_routing import LanguageEvidence
 
 if TYPE_CHECKING:
