@@ -1,4 +1,4 @@
-"""The model card: one page that says what a model is, what it was made of, and how well it does. Text in, text out.
+"""The model card: what a model is, what it was trained on, and its scores.
 
 It is written from the configuration and from `details`, plain data in which every key may be absent:
 
@@ -51,7 +51,7 @@ def title(config: Config, details: Mapping[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of everything that had a hand in a model made here and now."""
+    """Versions of the packages that a model saved now depends on."""
     from heedful import __version__
 
     found = {"heedful": __version__, "python": platform.python_version()}
@@ -64,7 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def public_config(config: Config) -> dict[str, Any]:
-    """The configuration for readers: without the folders of the machine it was made on."""
+    """The configuration without the folders of the machine."""
     plain = to_mapping(config)
     del plain["output"]
     parts, keys = ("train", "valid", "test"), ("source", "target", "path")
@@ -135,8 +135,8 @@ def _summary(config: Config, details: Mapping[str, Any]) -> str:
 
 def _direction(config: Config, details: Mapping[str, Any]) -> str:
     pairs = learned_directions(config.data, details)
-    told = ", ".join(f"{pair.source or NOT_STATED} → {pair.target or NOT_STATED}" for pair in pairs)
-    return told + told_before(pairs, details)
+    directions = ", ".join(f"{pair.source or NOT_STATED} → {pair.target or NOT_STATED}" for pair in pairs)
+    return directions + told_before(pairs, details)
 
 
 def _kind(model: ModelConfig) -> str:
@@ -150,13 +150,13 @@ def _kind(model: ModelConfig) -> str:
 
 
 def _use(targets: Sequence[str]) -> str:
-    """How to translate; a model with several target languages is told one."""
-    told = targets[0] if len(targets) > 1 else None
-    asked, flag = (f', target_language="{told}"', f" --to {told}") if told else ("", "")
+    """How to translate; with several target languages, the first is given."""
+    target = targets[0] if len(targets) > 1 else None
+    argument, flag = (f', target_language="{target}"', f" --to {target}") if target else ("", "")
     lines = (
         "import heedful",
         'translator = heedful.Translator.load("path/of/this/directory")',
-        f'print(translator.translate(["A sentence."]{asked})[0].text)',
+        f'print(translator.translate(["A sentence."]{argument})[0].text)',
     )
     shell = f'or `heedful translate -m path/of/this/directory{flag} "A sentence."` in a shell.'
     return f"{_fenced('python', chr(10).join(lines))}\n\n{shell}"
@@ -200,8 +200,8 @@ def _data(data: Any) -> str:
 def _rows(plain: Any) -> list[tuple[str, str]]:
     if not isinstance(plain, Mapping):
         return []
-    told = {key: value for key, value in plain.items() if value is not None and not isinstance(value, (dict, list))}
-    return [(key.replace("_", " "), _number(value)) for key, value in told.items()]
+    shown = {key: value for key, value in plain.items() if value is not None and not isinstance(value, (dict, list))}
+    return [(key.replace("_", " "), _number(value)) for key, value in shown.items()]
 
 
 def _limitations() -> str:

@@ -195,13 +195,13 @@ def score_test(
     device: torch.device,
 ) -> list[tuple[str, Score]]:
     """All usual scores on each test corpus, by target language, with the corpus's name."""
-    from heedful.evaluation.background_scoring import Aside
+    from heedful.evaluation.background_scoring import BackgroundScores
 
     names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == "test"]
     groups: dict[tuple[int, str | None], list[TrainingPair]] = {}
     for pair in prepared.test_pairs:
         groups.setdefault((pair.corpus_index, pair.target_language), []).append(pair)
-    translated: list[tuple[str, Aside]] = []
+    translated: list[tuple[str, BackgroundScores]] = []
     for (index, tag), pairs in groups.items():
         name = names[index] if tag is None else f"{names[index]} into {tag}"
         console.note(f"Translating the {len(pairs):,} sentences of {name} with {engine} …")
@@ -209,7 +209,9 @@ def score_test(
             source = source_of(config.data, index, tag)
             texts = translate_with(translator, pairs, device=device, source_language=source, tell=tell)
         references = [pair.target for pair in pairs]
-        translated.append((name, Aside(texts, references, target_language=tag or config.data.target_language)))
+        translated.append(
+            (name, BackgroundScores(texts, references, target_language=tag or config.data.target_language))
+        )
     found: list[tuple[str, Score]] = []
     for name, aside in translated:
         for one in aside.scores():

@@ -1,7 +1,7 @@
-"""Computes scores in the background, one process a metric, while this process continues to translate.
+"""Compute scores in background processes, one for each metric, while this process continues to translate.
 
 TER alone takes twenty seconds on one core for 3,000 sentences. Each process runs
-`python -m heedful.evaluation.background_scoring`, which reads and writes JSON. At most one a core runs at a time.
+`python -m heedful.evaluation.background_scoring`, which reads and writes JSON. At most one process runs on each core.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from heedful.cpu_count import usable_cores
 from heedful.evaluation.score import USUAL_METRICS, Score, score
 from heedful.process_pool import start_module
 
-SMALL = 500
-"""With fewer sentences starting processes costs more than it saves."""
+MIN_SENTENCES = 500
+"""With fewer sentences, starting processes costs more than it saves."""
 
 
-class Aside:
-    """What `score` gives for these arguments, begun at once; `scores` waits for it."""
+class BackgroundScores:
+    """Starts `score` with these arguments; `scores` waits for the result."""
 
     def __init__(
         self,
@@ -38,53 +38,53 @@ class Aside:
     ) -> None:
         texts = {"hypotheses": list(hypotheses), "references": list(references), "target_language": target_language}
         self._arguments: list[dict[str, Any]] = [{**texts, "metrics": [metric]} for metric in metrics]
-        is_small = len(hypotheses) < SMALL
-        self._made = [None if is_small else _begin(arguments) for arguments in self._arguments]
+        is_small = len(hypotheses) < MIN_SENTENCES
+        self._futures = [None if is_small else _score_in_background(arguments) for arguments in self._arguments]
 
     def scores(self) -> list[Score]:
-        """One score for each metric. What a process failed to make is made here, where errors are told."""
+        """One score for each metric; a metric whose process failed is computed here, where its error is raised."""
         found: list[Score] = []
-        for arguments, made in zip(self._arguments, self._made, strict=True):
-            said = made.result() if made is not None else None
-            found += score(**arguments) if said is None else [Score.from_dict(plain) for plain in json.loads(said)]
+        for arguments, future in zip(self._arguments, self._futures, strict=True):
+            output = future.result() if future is not None else None
+            found += score(**arguments) if output is None else [Score.from_dict(plain) for plain in json.loads(output)]
         return found
 
 
 @functools.cache
-def _room() -> threading.BoundedSemaphore:
-    """As many places as there are cores; a process has one of them."""
+def _free_cores() -> threading.BoundedSemaphore:
+    """Limits the number of processes to the number of cores."""
     return threading.BoundedSemaphore(usable_cores())
 
 
-def _begin(arguments: dict[str, Any]) -> Future[bytes | None]:
-    """What a process says, once there is a place for it and it is done; None if it failed."""
-    made: Future[bytes | None] = Future()
+def _score_in_background(arguments: dict[str, Any]) -> Future[bytes | None]:
+    """The output of a scoring process; None if it failed."""
+    future: Future[bytes | None] = Future()
 
     def wait() -> None:
         try:
-            with _room():
+            with _free_cores():
                 process = _start(arguments)
-                said = process.communicate()[0]
-            made.set_result(said if process.returncode == 0 else None)
-        except OSError:  # no room for another process, or for its file: then the scores are made here
-            made.set_result(None)
+                output = process.communicate()[0]
+            future.set_result(output if process.returncode == 0 else None)
+        except OSError:  # too many processes or a full disk: the score is computed in this process instead
+            future.set_result(None)
         except BaseException as error:
-            made.set_exception(error)
+            future.set_exception(error)
 
     threading.Thread(target=wait, name="scoring", daemon=True).start()
-    return made
+    return future
 
 
 def _start(arguments: dict[str, Any]) -> subprocess.Popen[bytes]:
-    with tempfile.TemporaryFile() as file:  # a pipe would keep this process waiting until the other reads
+    with tempfile.TemporaryFile() as file:  # a pipe would block until the process reads
         file.write(json.dumps(arguments).encode())
         file.seek(0)
         return start_module("heedful.evaluation.background_scoring", stdin=file, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:
-    """Be one of the processes."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group; no traceback of this one is wanted
+    """Entry point of a scoring process."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group; print no traceback
     found = score(**json.loads(sys.stdin.buffer.read()))
     sys.stdout.write(json.dumps([one.to_dict() for one in found]))
 

@@ -1,10 +1,10 @@
-"""How well predicted trees agree with gold ones: labelled brackets, counted as the field's scorer evalb counts them.
+"""Labelled bracket F1 of predicted trees against gold trees, as the scorer evalb counts it.
 
-A bracket is (label, first word, word after the last). As with evalb's COLLINS.prm: words with the tag of punctuation
-are taken out first, tags and the root wrapper are no brackets, PRT is as good as ADVP, and equal brackets (NP in NP
-over the same words) are matched one to one. Three things differ from evalb. The gold tags alone say which words are
-punctuation. ROOT and S1 are wrappers as TOP is, and of alternatives (ADVP|PRT) the first counts. And a sentence without
-a tree, or with other words than the gold tree, is not left out: its gold brackets count as missed.
+A bracket is (label, first word, word after the last). As with evalb's COLLINS.prm: punctuation is removed first, tags
+and the root wrapper are not brackets, PRT equals ADVP, and equal brackets (NP in NP over the same words) are matched
+one to one. Three things differ from evalb. The gold tags alone determine which words are punctuation. ROOT and S1 are
+wrappers like TOP, and of alternatives (ADVP|PRT) the first counts. A sentence without a tree, or with other words than
+the gold tree, is not skipped: its gold brackets count as missed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from heedful.errors import CorpusError
 from heedful.text.parse_trees import TRACE, WRAPPERS, Span, Tree, escape
 
 PUNCTUATION = frozenset({",", ":", "``", "''", ".", TRACE})
-"""Tags of the words that are taken out before brackets are counted."""
+"""Tags of the words that are removed before brackets are counted."""
 EQUAL_LABELS = {"PRT": "ADVP"}
 SHORT = 40
-"""Words of the longest sentence that is short."""
+"""Most words of a short sentence."""
 
 
 @dataclass(frozen=True)
 class SentenceCounts:
-    """What is counted in one sentence."""
+    """The counts of one sentence."""
 
     num_words: int
     num_gold: int
@@ -117,7 +117,7 @@ def count_brackets(gold: Tree, predicted: Tree | None) -> SentenceCounts:
 
 
 def brackets(tree: Tree, tags: Sequence[str]) -> list[Span]:
-    """The brackets that count, over the words whose tag is no punctuation."""
+    """The brackets to compare, over the words that are not punctuation."""
     before = [0]
     for tag in tags:
         before.append(before[-1] + (tag not in PUNCTUATION))
@@ -131,7 +131,7 @@ def crosses(one: Span, other: Span) -> bool:
 
 
 def summarise(counts: Iterable[SentenceCounts], *, max_words: int | None = None) -> BracketScore:
-    """The score of all sentences, or of those with at most `max_words` words; of none, all is 0."""
+    """The score of all sentences, or of those with at most `max_words` words; 0 for no sentences."""
     chosen = [one for one in counts if max_words is None or one.num_words <= max_words]
     matched, gold, predicted = (
         sum(getattr(one, name) for one in chosen) for name in ("num_matched", "num_gold", "num_predicted")

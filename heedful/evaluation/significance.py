@@ -1,4 +1,4 @@
-"""Is one system better than another, or was the test set kind to it? Paired tests on the same sentences (sacreBLEU)."""
+"""Paired significance tests of systems on the same sentences (sacreBLEU)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Systems against a baseline on one test set, with the chance that a difference as large comes from luck alone."""
+    """Systems against a baseline on one test set, with the probability that a difference as large is due to chance."""
 
     baseline: str
     test: Test
     results: tuple[Compared, ...]
 
     def significant(self, level: float = 0.05) -> list[Compared]:
-        """The results that luck explains with a probability below `level`."""
+        """The results with p below `level`."""
         return [result for result in self.results if result.p_value is not None and result.p_value < level]
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Comparison:
         return {"baseline": self.baseline, "test": self.test, "results": rows}
 
     def render(self, *, level: float = 0.05, width: int = 120) -> str:
-        """A table for people; a star marks differences with p below `level`, the signatures stand beneath."""
+        """A text table with the signatures below; a star marks differences with p below `level`."""
         import io
 
         from rich.console import Console
@@ -124,9 +124,9 @@ def compare(
 
 @contextmanager
 def counting_ties(test: Test) -> Iterator[None]:
-    """Let sacreBLEU count the trials of a randomisation that reach the difference seen, not only those beyond it.
+    """Let sacreBLEU count randomisation trials that equal the observed difference, not only those that exceed it.
 
-    Exact match has few values: were two systems unlike in a single line, all trials would tie and p would be nearly 0.
+    Exact match has few values: for two systems that differ in a single line all trials tie, and p would be nearly 0.
     """
     from sacrebleu import significance
 
@@ -149,7 +149,7 @@ def _compared(system: str, metric: str, result: Any, first: Any, signature: str,
     if result is first:
         return Compared(system, score, None, None)
     difference = float(result.score - first.score)
-    # sacreBLEU counts only larger differences than the one seen, so that equal systems would look surely different.
+    # sacreBLEU counts only differences larger than the observed one, so equal systems would look different.
     return Compared(system, score, difference, float(result.p_value) if difference else 1.0)
 
 

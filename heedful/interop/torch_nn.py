@@ -1,7 +1,7 @@
 """`torch.nn.Transformer` and ours: the same weights under other names, both ways.
 
 `nn.Transformer` is the two stacks alone: it has no embeddings, positions or output matrix, so those stay with us.
-Its masks say True = may NOT attend; `torch_masks` is the one place where ours are turned round.
+Its masks use True = may NOT attend; only `torch_masks` inverts ours.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DECODER_LAYER_NAMES: dict[str, tuple[str, ...]] = {
     "norm2.": ("cross_attention_norm",),
     "norm3.": ("feed_forward_norm",),
 }
-"""What torch.nn calls the parts of a layer, and what we call them; the key goes on with "weight" or "bias"."""
+"""What torch.nn calls the parts of a layer, and what we call them; followed by "weight" or "bias"."""
 
 
 def from_torch(

@@ -1,4 +1,4 @@
-"""What the search knows of a model: the `Seq2Seq` protocol and the three types that cross it.
+"""The interface between a model and the search: the `Seq2Seq` protocol and its three types.
 
 `encode` reads the sources once, `start` opens a decoder state over them, each `step` feeds one token a row and returns
 the logits of the next. A state has `num_beams` rows for every sentence: row r belongs to sentence r // num_beams.
@@ -24,7 +24,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """Logits of the next token, and the cross-attention weights when they were asked for."""
+    """Logits of the next token, and the cross-attention weights if they were requested."""
 
     logits: Float[Tensor, "R V"]
     attention: Float[Tensor, "R L H S"] | None
@@ -32,7 +32,7 @@ class StepOutput:
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """All that a model remembers between two steps; it lives outside the model."""
+    """What a model keeps between two steps; it is stored outside the model."""
 
     @property
     def num_rows(self) -> int:
@@ -50,7 +50,7 @@ class DecoderState(Protocol):
 
 @runtime_checkable
 class Seq2Seq(Protocol):
-    """A sequence-to-sequence model, whatever is inside."""
+    """A sequence-to-sequence model of any architecture."""
 
     @property
     def max_length(self) -> int:
@@ -62,7 +62,7 @@ class Seq2Seq(Protocol):
         ...
 
     def start(self, memory: Memory, *, num_beams: int, max_length: int) -> DecoderState:
-        """Open a state with room for max_length target tokens a row."""
+        """Open a state for up to max_length target tokens a row."""
         ...
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:

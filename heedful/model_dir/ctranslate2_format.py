@@ -172,7 +172,7 @@ def vocabulary_map(arrays: ModelArrays, shortlist: Shortlist) -> bytes:
 
 
 def writable(piece: str) -> bool:
-    """Whether a piece can stand in the map, whose marks are spaces, tabs and line breaks."""
+    """Whether a piece can be written in the map, whose separators are spaces, tabs and line breaks."""
     return not any(mark in piece for mark in " \t\r\n")
 
 

@@ -39,7 +39,7 @@ def read_directions(directory: str | Path) -> Directions:
 
 
 def read_exported(directory: str | Path) -> ModelArrays:
-    """What an exported directory tells of its model, after comparing its files with their checksums; no weights."""
+    """The contents of an exported directory without weights, after verifying its checksums."""
     from heedful.text.tokenizer import Tokenizer
 
     place = Path(directory)

@@ -186,7 +186,7 @@ def load_model(
 
 
 def load_arrays(directory: str | Path, *, with_weights: bool = True) -> ModelArrays:
-    """Verify a model directory and read it, without torch; of the rest alone, if it is asked for without weights."""
+    """Verify a model directory and read it without torch; `with_weights=False` skips the weights."""
 
     def read(files: Files) -> ModelArrays:
         left = {CARD, SHORTLIST} if with_weights else {CARD, SHORTLIST, *files.weights}  # their readers check them

@@ -31,8 +31,8 @@ _ID_LETTERS = {"I32": "i", "U16": "H"}
 LETTERS = {"starts": {"I64": "q"}, "targets": _ID_LETTERS, "always": _ID_LETTERS}
 """For each list the types that it may have in its file, and those of Python's own arrays."""
 
-NOT_OURS = (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
-"""What goes wrong where a file is not what it says it is."""
+INVALID_FILE = (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
+"""Exceptions of reading an invalid file."""
 
 
 class Lists(NamedTuple):
@@ -62,7 +62,7 @@ class Shortlist:
         return len(self.starts) - 1
 
     def of(self, token: int) -> np.ndarray:
-        """What one source token may become."""
+        """The target tokens of one source token."""
         return self.targets[self.starts[token] : self.starts[token + 1]]
 
     def lists(self) -> Lists:
@@ -74,7 +74,7 @@ class Shortlist:
         return Lists(starts, *ids)
 
     def candidates(self, source: Sequence[int]) -> np.ndarray:
-        """All that a translation of these tokens may consist of, in rising order."""
+        """All target tokens that a translation of these tokens may contain, sorted."""
         import numpy as np
 
         return np.unique(np.concatenate([self.always, *(self.of(token) for token in source)]))
@@ -99,7 +99,7 @@ def _parse_checked(files: Files) -> Shortlist:
 
 
 def read_lists(directory: str | Path) -> Lists | None:
-    """The numbers of a model directory's shortlist, as they were saved; whoever uses them checks every bound."""
+    """The numbers of a model directory's shortlist, as they were saved; the caller must check every bound."""
 
     def read(files: Files) -> Lists | None:
         if SHORTLIST not in files.entries:
@@ -107,7 +107,7 @@ def read_lists(directory: str | Path) -> Lists | None:
         files.check([SHORTLIST])
         try:
             return parse_lists(files.paths[SHORTLIST].read_bytes())
-        except NOT_OURS:  # the other reader says why
+        except INVALID_FILE:  # the other reader raises a specific error
             return _parse_checked(files).lists()
 
     return model_files.read_consistent(directory, read)
@@ -138,7 +138,7 @@ def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) ->
     try:
         arrays = read_weights(path, shown_as)
         settings = read_settings(path)
-    except NOT_OURS:
+    except INVALID_FILE:
         raise ModelDirectoryError(f"{shown_as} is damaged: it cannot be read; {REMEDY}.") from None
     known = {**KINDS, LANGUAGES: MASKS}
     for name in {**KINDS, **arrays}:

@@ -224,8 +224,7 @@ def score_test_sets(
     model: Any, config: Config, prepared: Prepared, device: torch.device, output: Path, console: Console
 ) -> list[dict[str, Any]]:
     """BLEU, compound-split BLEU and chrF on each test corpus, or on valid if there is none; keeps the translations."""
-    from heedful.evaluation.compound_split_bleu import compound_split_bleu
-    from heedful.evaluation.score import base_language, score
+    from heedful.evaluation.score import base_language, compound_split_bleu, score
 
     pairs, sets = scored_sets(prepared)
     folder = output / "translations"

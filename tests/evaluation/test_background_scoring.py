@@ -22,13 +22,13 @@ HYPOTHESES = [
 
 @pytest.mark.parametrize("least", [0, 500])
 def test_the_scores_are_those_made_here(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
-    monkeypatch.setattr(background_scoring, "SMALL", least)
+    monkeypatch.setattr(background_scoring, "MIN_SENTENCES", least)
     started: list[Any] = []
     start = subprocess.Popen
     monkeypatch.setattr(
         subprocess, "Popen", lambda *command, **how: started.append(start(*command, **how)) or started[-1]
     )
-    found = background_scoring.Aside(HYPOTHESES, REFERENCES, target_language="de").scores()
+    found = background_scoring.BackgroundScores(HYPOTHESES, REFERENCES, target_language="de").scores()
     assert found == score(HYPOTHESES, REFERENCES, target_language="de")
     assert [one.name for one in found] == ["BLEU", "chrF2", "TER", "ExactMatch", "CER"]
     assert [process.returncode for process in started] == ([0] * 5 if least == 0 else [])
@@ -37,18 +37,18 @@ def test_the_scores_are_those_made_here(monkeypatch: pytest.MonkeyPatch, least: 
 def test_the_processes_import_nothing_from_the_directory_they_are_started_in(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(background_scoring, "SMALL", 0)
+    monkeypatch.setattr(background_scoring, "MIN_SENTENCES", 0)
     (tmp_path / "sacrebleu.py").write_text("raise SystemExit(7)\n")
     monkeypatch.chdir(tmp_path)
-    begun = background_scoring.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"])
+    begun = background_scoring.BackgroundScores(HYPOTHESES, REFERENCES, metrics=["bleu"])
     assert begun.scores() == score(HYPOTHESES, REFERENCES, metrics=["bleu"])
-    assert [made.result() is not None for made in begun._made if made is not None] == [True]
+    assert [made.result() is not None for made in begun._futures if made is not None] == [True]
 
 
 def test_there_are_never_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_scoring, "SMALL", 0)
+    monkeypatch.setattr(background_scoring, "MIN_SENTENCES", 0)
     monkeypatch.setattr(background_scoring, "usable_cores", lambda: 2)
-    background_scoring._room.cache_clear()
+    background_scoring._free_cores.cache_clear()
     counting, running, most = threading.Lock(), [0], [0]
 
     class Counted:
@@ -64,19 +64,19 @@ def test_there_are_never_more_processes_than_cores(monkeypatch: pytest.MonkeyPat
             return b"[]", None
 
     monkeypatch.setattr(background_scoring, "_start", lambda arguments: Counted())
-    begun = [background_scoring.Aside(HYPOTHESES, REFERENCES) for _ in range(4)]
+    begun = [background_scoring.BackgroundScores(HYPOTHESES, REFERENCES) for _ in range(4)]
     assert [one.scores() for one in begun] == [[], [], [], []]
     assert (running[0], most[0]) == (0, 2)
-    background_scoring._room.cache_clear()
+    background_scoring._free_cores.cache_clear()
 
 
 def test_what_a_process_cannot_do_is_done_here_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_scoring, "SMALL", 0)
+    monkeypatch.setattr(background_scoring, "MIN_SENTENCES", 0)
     with pytest.raises(ConfigError, match=r"metric 'blue' is not known .*'bleu'"):
-        background_scoring.Aside(HYPOTHESES, REFERENCES, metrics=["blue"]).scores()
+        background_scoring.BackgroundScores(HYPOTHESES, REFERENCES, metrics=["blue"]).scores()
     with monkeypatch.context() as broken:
         broken.setattr(background_scoring.sys, "executable", "/bin/false")
-        begun = background_scoring.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"]).scores()
+        begun = background_scoring.BackgroundScores(HYPOTHESES, REFERENCES, metrics=["bleu"]).scores()
         broken.setattr(background_scoring.sys, "executable", "/nowhere/python")
-        never_begun = background_scoring.Aside(HYPOTHESES, REFERENCES, metrics=["bleu"]).scores()
+        never_begun = background_scoring.BackgroundScores(HYPOTHESES, REFERENCES, metrics=["bleu"]).scores()
     assert begun == never_begun == score(HYPOTHESES, REFERENCES, metrics=["bleu"])

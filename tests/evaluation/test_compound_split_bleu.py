@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heedful.errors import CorpusError
-from heedful.evaluation.compound_split_bleu import compound_split_bleu, split_compounds, tokenised_and_split
-from heedful.evaluation.score import score
+from heedful.evaluation.score import compound_split_bleu, score, split_compounds, tokenised_and_split
 
 
 @pytest.mark.parametrize(
