@@ -23,7 +23,7 @@ TRANSLATED = [
     (f"{page}.md", f"{page}.zh-CN.md")
     for page in (
         *("README", "docs/tour", "docs/guide", "docs/bundled-model", "docs/classical-zh", "docs/benchmarks"),
-        *("docs/protected-spans", "docs/documents", "docs/reliability"),
+        *("docs/README", "docs/protected-spans", "docs/documents", "docs/reliability"),
     )
 ]
 GUIDES = [ROOT / name for pair in TRANSLATED for name in pair]
