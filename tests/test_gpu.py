@@ -326,7 +326,7 @@ def test_the_kernel_of_the_loss_gives_what_plain_code_gives(
 
 @pytest.mark.parametrize(("rows", "depth", "width"), [(9, 24, 24), (300, 96, 304), (25_600, 512, 2048)])
 def test_the_kernel_of_the_feed_forward_layer_gives_what_plain_code_gives(rows: int, depth: int, width: int) -> None:
-    from heedful.fused.kernels import feed_forward
+    from heedful.fused.kernels import train_layers
 
     torch.manual_seed(1)
     inner, d_output = (
@@ -334,8 +334,8 @@ def test_the_kernel_of_the_feed_forward_layer_gives_what_plain_code_gives(rows: 
         torch.randn(rows, depth).to(CUDA, torch.bfloat16),
     )
     weight = torch.randn(depth, width).to(CUDA, torch.bfloat16) / depth**0.5
-    partial = torch.full((feed_forward.programs(inner), width), float("nan"), device=CUDA)
-    found = feed_forward.backward(d_output, weight, inner, partial)
+    partial = torch.full((train_layers.num_row_blocks(inner), width), float("nan"), device=CUDA)
+    found = train_layers.feed_forward_backward(d_output, weight, inner, partial)
     expected = (d_output.float() @ weight.float()) * (inner > 0)
     torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
     torch.testing.assert_close(partial.sum(dim=0), expected.sum(dim=0), rtol=1e-3, atol=0.05 * rows**0.5)

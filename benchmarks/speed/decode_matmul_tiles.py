@@ -19,8 +19,8 @@ import torch
 
 from benchmarks.speed.gpu_kernels import microseconds
 from heedful.fused.kernels import decode_layers
-from heedful.fused.kernels.decode_constants import num_parts
 from heedful.fused.kernels.decode_layers import Tile, product
+from heedful.fused.kernels.sizes import num_parts
 
 PRODUCTS = {"queries, keys, values": (512, 1536), "output": (512, 512), "inner": (512, 2048), "outer": (2048, 512)}
 LOGITS = {"logits": (512, 32_000)}

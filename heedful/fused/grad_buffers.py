@@ -123,11 +123,11 @@ class Gradients:
             rows, drawn = torch.cat(list(parts)), torch.cat(list(tokens))
             self.add([table], torch.ops.aten.embedding_dense_backward(rows, drawn, table.shape[0], -1, False))
             return
-        from heedful.fused.kernels import embedding as kernel
+        from heedful.fused.kernels import train_layers
 
         if id(table) not in self.collected:
             self.collected[id(table)] = table, torch.zeros_like(table)
-        kernel.add_rows(self.collected[id(table)][1], tokens, parts)
+        train_layers.embedding_add_rows(self.collected[id(table)][1], tokens, parts)
 
     def clear(self) -> None:
         """Drop everything, also after an interrupted backward pass."""
@@ -162,7 +162,7 @@ def as_one_tensor(tensors: Sequence[Tensor]) -> Tensor | None:
 def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
     """Sum over the second of three dimensions, in this type."""
     if partial.is_cuda:
-        from heedful.fused.kernels import row_reduce as kernel
+        from heedful.fused.kernels import train_layers
 
-        return kernel.summed(partial, dtype)
+        return train_layers.summed(partial, dtype)
     return partial.sum(dim=1).to(dtype)

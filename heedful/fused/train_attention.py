@@ -128,9 +128,9 @@ class _RowAttention(Function):
         qkv = _split_sides(query, keys_values)
         output = query.new_empty(query.shape[0], query.shape[1], *query.shape[3:])
         if query.is_cuda:
-            from heedful.fused.kernels import row_attention as kernel
+            from heedful.fused.kernels import row_attention
 
-            log_sums = kernel.forward(qkv, segments, output.transpose(1, 2), scale)
+            log_sums = row_attention.forward(qkv, segments, output.transpose(1, 2), scale)
         else:
             scores = _scores(qkv.query, qkv.key, segments, scale)
             log_sums = torch.logsumexp(scores, dim=-1)
@@ -155,9 +155,9 @@ class _RowAttention(Function):
         qkv, d_qkv = _split_sides(query, keys_values), _split_sides(d_query, d_keys_values)
         gradient, saved = d_output.contiguous().transpose(1, 2), (output.transpose(1, 2), log_sums)
         if query.is_cuda:
-            from heedful.fused.kernels import row_attention as kernel
+            from heedful.fused.kernels import row_attention
 
-            kernel.backward(qkv, ctx.segments, saved, gradient, d_qkv, ctx.scale)
+            row_attention.backward(qkv, ctx.segments, saved, gradient, d_qkv, ctx.scale)
         else:
             _plain_backward(qkv, ctx.segments, saved, gradient, d_qkv, ctx.scale)
         if ctx.biases is not None:

@@ -91,9 +91,11 @@ class _Embed(Function):
         ctx.dropout_seed, ctx.factor, ctx.table, ctx.gradients = dropout_seed, factor, table, gradients
         ctx.save_for_backward(tokens)
         if table.is_cuda:
-            from heedful.fused.kernels import embedding as kernel
+            from heedful.fused.kernels import train_layers
 
-            return kernel.forward(table, encodings, tokens.contiguous(), positions.contiguous(), *dropout_seed, factor)
+            return train_layers.embedding_forward(
+                table, encodings, tokens.contiguous(), positions.contiguous(), *dropout_seed, factor
+            )
         x = table[tokens] * factor
         return apply_dropout(x if encodings is None else x + encodings[positions], dropout_seed)
 
@@ -102,9 +104,9 @@ class _Embed(Function):
         (tokens,) = ctx.saved_tensors
         dropout_seed: DropoutSeed = ctx.dropout_seed
         if d_output.is_cuda:
-            from heedful.fused.kernels import embedding as kernel
+            from heedful.fused.kernels import train_layers
 
-            d_drawn = kernel.backward(d_output.contiguous(), *dropout_seed, ctx.factor)
+            d_drawn = train_layers.embedding_backward(d_output.contiguous(), *dropout_seed, ctx.factor)
         else:
             d_drawn = apply_dropout(d_output * ctx.factor, dropout_seed)
         ctx.gradients.add_rows(ctx.table, tokens, d_drawn)
@@ -143,9 +145,11 @@ class _AddNorm(Function):
         gradients: Gradients,
     ) -> tuple[Tensor, Tensor]:
         if x.is_cuda:
-            from heedful.fused.kernels import add_norm as kernel
+            from heedful.fused.kernels import train_layers
 
-            total, output, mean, scale = kernel.forward(x, h, bias, weight, shift, *dropout_seed, epsilon)
+            total, output, mean, scale = train_layers.add_norm_forward(
+                x, h, bias, weight, shift, *dropout_seed, epsilon
+            )
         else:
             total = x + apply_dropout(h + bias, dropout_seed)
             mean = total.mean(dim=-1, keepdim=True)
@@ -162,11 +166,14 @@ class _AddNorm(Function):
         d_output = torch.zeros_like(total) if d_output is None else d_output.contiguous()
         d_total = None if d_total is None else d_total.contiguous()
         if total.is_cuda:
-            from heedful.fused.kernels import add_norm as kernel
+            from heedful.fused.kernels import train_layers
 
             seeds, call, dropout = ctx.dropout_seed
-            statistics, partial = (mean, scale), ctx.gradients.partial_sums(ctx.owners, kernel.num_programs(total))
-            d_x, d_h = kernel.backward(
+            statistics, partial = (
+                (mean, scale),
+                ctx.gradients.partial_sums(ctx.owners, train_layers.num_add_norm_programs(total)),
+            )
+            d_x, d_h = train_layers.add_norm_backward(
                 total, weight, seeds, statistics, d_total, d_output, partial, call=call, dropout=dropout
             )
         else:
@@ -250,10 +257,10 @@ class _FeedForward(Function):
         d_flat = d_y.flatten(0, -2).contiguous()
         ctx.gradients.add_product([outer], d_flat, hidden)
         if hidden.is_cuda:
-            from heedful.fused.kernels import feed_forward as kernel
+            from heedful.fused.kernels import train_layers
 
-            partial = ctx.gradients.partial_sums([bias], kernel.num_row_blocks(hidden))
-            d_hidden = kernel.backward(d_flat, outer, hidden, partial)
+            partial = ctx.gradients.partial_sums([bias], train_layers.num_row_blocks(hidden))
+            d_hidden = train_layers.feed_forward_backward(d_flat, outer, hidden, partial)
         else:
             d_hidden = (d_flat @ outer) * (hidden > 0)
             ctx.gradients.partial_sums([bias], 1).copy_(d_hidden.sum(dim=0))
@@ -273,9 +280,9 @@ def _input_gradient(d_passed_on: Tensor | None, d_y: Tensor, weight: Tensor) -> 
 def column_sums(x: Tensor, owner: Tensor, gradients: Gradients) -> None:
     """Add the sum over the rows of (rows, columns) as the gradient of a vector."""
     if x.is_cuda:
-        from heedful.fused.kernels import row_reduce as kernel
+        from heedful.fused.kernels import train_layers
 
-        kernel.column_sums(x, gradients.partial_sums([owner], kernel.num_programs(len(x))))
+        train_layers.column_sums(x, gradients.partial_sums([owner], train_layers.num_column_sum_programs(len(x))))
     else:
         gradients.partial_sums([owner], 1).copy_(x.sum(dim=0))
 
@@ -300,9 +307,9 @@ class _ScaledLoss(Function):
         ctx: Any, logits: Tensor, labels: Tensor, token_mask: Tensor, scale: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         if logits.is_cuda:
-            from heedful.fused.kernels import cross_entropy as kernel
+            from heedful.fused.kernels import cross_entropy
 
-            losses, gradient = kernel.forward(logits, labels, token_mask, scale, smoothing)
+            losses, gradient = cross_entropy.forward(logits, labels, token_mask, scale, smoothing)
             loss_sum = losses.sum()
         else:
             log_probs = torch.log_softmax(logits, dim=-1)

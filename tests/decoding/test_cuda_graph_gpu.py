@@ -112,8 +112,8 @@ def test_a_translation_has_the_same_bits_alone_and_in_any_company(
 
 @BOTH_TYPES
 def test_tiles_change_no_bit_of_a_product(dtype: torch.dtype) -> None:
-    from heedful.fused.kernels.decode_constants import PART
     from heedful.fused.kernels.decode_layers import TILES, product
+    from heedful.fused.kernels.sizes import PART
 
     for depth, width in ((512, 1536), (2048, 512), (96, 72)):
         x, weight = torch.randn(700, depth, device=CUDA).to(dtype), torch.randn(width, depth, device=CUDA).to(dtype)

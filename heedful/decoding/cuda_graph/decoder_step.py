@@ -20,7 +20,7 @@ from heedful.decoding.cuda_graph.search_state import (
     choose,
     has_kernels,
 )
-from heedful.fused.kernels.decode_constants import QUERIES, chunk_size
+from heedful.fused.kernels.sizes import QUERIES, chunk_size
 
 
 def embed(
@@ -79,7 +79,7 @@ def join(streams: tuple[Tensor, Tensor], parts: Tensor | None, bias: Tensor | No
     if has_kernels(stream):
         from heedful.fused.kernels import decode_layers
 
-        decode_layers.join(
+        decode_layers.add_norm(
             stream, parts, bias, output,
             norm=norm.kind, weight=norm.weight, shift=norm.shift, epsilon=norm.epsilon, after=after,
         )  # fmt: skip
@@ -120,9 +120,9 @@ def attend_past(
     """Put each row's newest key and value into the cache (rows, room, kept), then attend to all it descends from."""
     beams = joined.shape[0] // past.steps.shape[0]
     if has_kernels(joined):
-        from heedful.fused.kernels import decode_attention
+        from heedful.fused.kernels import decode_layers
 
-        decode_attention.attend_past(
+        decode_layers.attend_past(
             joined, cache, past.ancestry, past.steps, past.done, turns, output,
             num_heads=shape.num_heads, key_dim=shape.key_dim, beams=beams, scale=shape.scale,
         )  # fmt: skip
@@ -149,9 +149,9 @@ def attend_memory(queries: Tensor, memory: CrossAttentionCache, output: Tensor, 
     """Let the beams of each sentence attend to its memory, whose keys and values of a layer begin at `offset`."""
     beams = queries.shape[0] // memory.values.shape[0]
     if has_kernels(queries):
-        from heedful.fused.kernels import decode_attention
+        from heedful.fused.kernels import decode_layers
 
-        decode_attention.attend_memory(
+        decode_layers.attend_memory(
             queries, memory.values, memory.limits, memory.done, output,
             offset=offset, num_heads=shape.num_heads, key_dim=shape.key_dim, beams=beams, scale=shape.scale,
         )  # fmt: skip
@@ -171,9 +171,9 @@ def attend_source(
 ) -> None:
     """Attention of packed sentences, each inside itself. A tile: where its sentence begins, its length, first query."""
     if has_kernels(joined):
-        from heedful.fused.kernels import decode_attention
+        from heedful.fused.kernels import decode_layers
 
-        decode_attention.attend_source(
+        decode_layers.attend_source(
             joined, tiles, turns, output, num_heads=shape.num_heads, key_dim=shape.key_dim, scale=shape.scale
         )
         return

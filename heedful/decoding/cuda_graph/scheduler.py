@@ -21,7 +21,7 @@ from heedful.decoding.cuda_graph.search_state import Capacity, SearchState, admi
 from heedful.decoding.engines import Job
 from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
-from heedful.fused.kernels.decode_constants import NEAR_LIMIT, QUERIES
+from heedful.fused.kernels.sizes import NEAR_LIMIT, QUERIES
 from heedful.search_types import Hypothesis, SpecialTokens, length_penalty
 
 

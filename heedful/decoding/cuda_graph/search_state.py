@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.cuda_graph.packed_weights import PackedWeights
-from heedful.fused.kernels.decode_constants import NEAR_LIMIT, chunk_size, num_parts
+from heedful.fused.kernels.sizes import NEAR_LIMIT, chunk_size, num_parts
 
 
 class Capacity(NamedTuple):

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from heedful.fused.kernels.decode_constants import NEAR_LIMIT, chunk_size
+from heedful.fused.kernels.sizes import NEAR_LIMIT, chunk_size
 
 ABSENT = tl.constexpr(-2139095041)
 """-inf as a key."""

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from heedful.fused.kernels.device_limits import has_tma, num_multiprocessors, shared_memory
+from heedful.fused.kernels.sizes import has_tma, num_multiprocessors, shared_memory
 from heedful.fused.train_ops import QueryKeyValue, Segments
 
 QUERIES, WARPS = 128, 8
