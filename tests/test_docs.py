@@ -6,16 +6,21 @@ import ast
 import functools
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import typer
 
 from heedful.cli import make_app
 from heedful.cli.overrides import Verb
+from heedful.model import attention
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
@@ -319,6 +324,31 @@ def test_example_03_shows_reversed_attention(reversed_digits: str, workshop: Pat
     mirrored = sum(row[5 - index] for index, row in enumerate(matrix))
     straight = sum(row[index] for index, row in enumerate(matrix))
     assert mirrored > straight
+
+
+@pytest.mark.slow
+def test_example_03_runs_both_ways(
+    reversed_digits: str, workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The logits that it compares come from the fused kernel first, then from the explicit equation, in each attention."""
+    calls: list[str] = []
+
+    def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*inputs: Any, **named: Any) -> Any:
+            calls.append(name)
+            return function(*inputs, **named)
+
+        return counted
+
+    kernel = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counting("fused kernel", kernel))
+    explicit = counting("explicit", attention.attend_explicit)
+    monkeypatch.setattr(attention, "attend_explicit", explicit)  # called when the fused way is not possible
+    monkeypatch.setitem(attention.ATTENTION, "explicit", explicit)
+    monkeypatch.chdir(workshop)
+    runpy.run_path(str(ROOT / "examples" / "03_attention_two_ways.py"))
+    assert "largest difference" in capsys.readouterr().out
+    assert calls[:6] == ["fused kernel"] * 3 + ["explicit"] * 3  # encoder, decoder, cross-attention; one layer each
 
 
 def test_example_00_uses_bundled_model(workshop: Path) -> None:

@@ -26,6 +26,16 @@ def rotate(x: Float[Tensor, "B H T Dh"], positions: Int[Tensor, "B T"]) -> Float
     return rotated.type_as(x)
 
 
+def shift_matrix(offset: int, d_model: int) -> Float[Tensor, "D D"]:
+    """M_k with PE(pos + k) = M_k PE(pos) for every pos (section 3.5): it depends on the offset k only.
+
+    Each pair (sin, cos) of frequency ω is rotated by the angle k·ω: sin(a + b) = sin a cos b + cos a sin b, and
+    cos(a + b) = cos a cos b - sin a sin b. Column j is where the rotation takes unit vector j.
+    """
+    unit_vectors = torch.eye(d_model)[None, None]
+    return rotate(unit_vectors, torch.full((1, d_model), -offset))[0, 0].T
+
+
 def inverse_frequencies(width: int, device: torch.device) -> Float[Tensor, " half"]:
     """1 / 10000^(2i/width) for i = 0 … width/2 - 1: a geometric progression of wavelengths from 2π to 10000·2π."""
     exponents = torch.arange(0, width, 2, dtype=torch.float32, device=device) / width

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.model.positions import LearnedPositions, rotate, sinusoidal_encoding
+from heedful.model.positions import LearnedPositions, rotate, shift_matrix, sinusoidal_encoding
 
 
 @given(positions=st.lists(st.integers(0, 1023), min_size=1, max_size=5), half=st.integers(1, 16))
@@ -22,6 +22,26 @@ def test_sinusoidal_encoding_is_the_papers_formula(positions: list[int], half: i
             # A float32 angle of about 1000 is itself known to 6e-5 only.
             assert math.isclose(encoding[0, index, 2 * i], math.sin(angle), abs_tol=1e-6 + 3e-7 * angle)
             assert math.isclose(encoding[0, index, 2 * i + 1], math.cos(angle), abs_tol=1e-6 + 3e-7 * angle)
+
+
+@given(offset=st.integers(-3000, 3000), d_model=st.sampled_from([2, 16, 64, 512]))
+@settings(max_examples=20)
+def test_one_matrix_shifts_every_position(offset: int, d_model: int) -> None:
+    """PE(pos + k) = M_k PE(pos) with the same M_k for thousands of positions, near and far, forward and back."""
+    positions = torch.arange(3000, 8000)[None]
+    here, there = (sinusoidal_encoding(places, d_model)[0] for places in (positions, positions + offset))
+    shifted = here @ shift_matrix(offset, d_model).T
+    # A float32 angle of 11,000 is itself known to 5e-4 only.
+    torch.testing.assert_close(shifted, there, rtol=0, atol=3e-3)
+    if offset:
+        assert (here - there).abs().max() > 0.1
+
+
+@given(first=st.integers(-100, 100), second=st.integers(-100, 100))
+def test_shifts_add_up_and_keep_lengths(first: int, second: int) -> None:
+    one, other, both = (shift_matrix(offset, 16) for offset in (first, second, first + second))
+    torch.testing.assert_close(one @ other, both, rtol=0, atol=1e-4)
+    torch.testing.assert_close(one @ one.T, torch.eye(16), rtol=0, atol=1e-5)
 
 
 @given(
