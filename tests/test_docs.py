@@ -330,7 +330,7 @@ def test_example_03_shows_reversed_attention(reversed_digits: str, workshop: Pat
 def test_example_03_runs_both_ways(
     reversed_digits: str, workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The logits that it compares come from the fused kernel first, then from the explicit equation, in each attention."""
+    """The logits that it compares come from the fused kernel, then from the explicit equation, in each attention."""
     calls: list[str] = []
 
     def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Layers that are copied instead of built: `deepcopy` repeats the random numbers, a repeated object shares its weights."""
+"""Layers copied instead of built: `deepcopy` repeats the random numbers, a repeated object shares its weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitting into heads with `view` alone: the shapes fit and nothing fails, but positions no longer attend to each other."""
+"""Splitting into heads with `view` alone: the shapes fit, nothing fails, and positions no longer attend to others."""
 
 from __future__ import annotations
 
