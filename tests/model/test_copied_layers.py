@@ -72,7 +72,7 @@ def test_deepcopied_layers_become_different_in_training() -> None:
 
 
 def test_repeated_layer_shares_its_weights() -> None:
-    """What goes wrong: `[layer] * 3` is one layer named three times, with the parameters of one, also after training."""
+    """What goes wrong: `[layer] * 3` is one layer named three times: training changes one set of weights."""
     layers = repeated()
     assert sum(map(torch.numel, layers.parameters())) * 3 == sum(map(torch.numel, built().parameters()))
     update(layers)
