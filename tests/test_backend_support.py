@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 import torch
-from heedful.decoding.engines.interface import Job
 
 from heedful.backend_support import SUPPORTED, Backend, require_support, supports, unsupported_options
 from heedful.build_model import ARCHITECTURES, build_model
 from heedful.config import Config, DecodingConfig, ModelConfig
 from heedful.data.batch import Batch
+from heedful.decoding.engines import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError
 from heedful.fused.grad_buffers import Gradients

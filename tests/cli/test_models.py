@@ -19,7 +19,7 @@ from heedful.errors import ConfigError, TextError
 from heedful.model_dir import registry
 from heedful.model_dir.files import shard_bytes
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
-from tests.untrained import save_three_languages
+from tests.untrained_models import save_three_languages
 
 LINES = [
     "Good morning, Tom.",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from small_stores import equal
 
 from heedful.data.batch import Batch
 from heedful.data.batch_stream import worst_batch
+from tests.data.random_stores import equal
 
 
 def test_microbatches_make_up_the_batch() -> None:

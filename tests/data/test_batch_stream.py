@@ -14,12 +14,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_stores import BOS, PAD, epoch_pairs, equal, mixed_corpora, number_of, pairs_of, random_store, unpacked
 
 from heedful.data.batch import Batch
 from heedful.data.batch_stream import BatchStream, Position, fixed_batches, prefetch, worst_batch
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError
+from tests.data.random_stores import (
+    BOS,
+    PAD,
+    epoch_pairs,
+    equal,
+    mixed_corpora,
+    number_of,
+    pairs_of,
+    random_store,
+    unpacked,
+)
 
 
 @pytest.fixture(scope="module")

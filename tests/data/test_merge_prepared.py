@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_prepare import TOKENIZER, write_corpus
 
 from heedful.config import CorpusConfig, DataConfig, TokenizerConfig
 from heedful.data import prepare as prepare_module
 from heedful.data.prepare import Prepared, merge_prepared, prepare
 from heedful.errors import ConfigError, CorpusError
+from tests.data.test_prepare import TOKENIZER, write_corpus
 
 
 @pytest.fixture(scope="module")

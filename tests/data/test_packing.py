@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_stores import BOS, PAD, pairs_of, random_store, unpacked
 
 from heedful.data.packing import Packing, Placement, assemble, pack
 from heedful.data.store import PairStore
+from tests.data.random_stores import BOS, PAD, pairs_of, random_store, unpacked
 
 
 @st.composite

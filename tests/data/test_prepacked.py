@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_stores import random_store
 
 from heedful.data.prepacked import MANIFEST, PrepackedRows, prepack
 from heedful.errors import CorpusError
+from tests.data.random_stores import random_store
 
 WIDTH = 24
 

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_stores import BOS, PAD, epoch_pairs, equal, mixed_corpora, number_of, pairs_of, random_store, unpacked
 
 from heedful.data import packing
 from heedful.data.batch_stream import BatchStream, Position
@@ -22,6 +21,17 @@ from heedful.data.prepacked import PrepackedRows, prepack
 from heedful.data.shuffle import BlockShuffle, EpochOrder
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError
+from tests.data.random_stores import (
+    BOS,
+    PAD,
+    epoch_pairs,
+    equal,
+    mixed_corpora,
+    number_of,
+    pairs_of,
+    random_store,
+    unpacked,
+)
 
 WIDTH = 24
 

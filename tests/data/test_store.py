@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_stores import random_store
 
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import CorpusError
+from tests.data.random_stores import random_store
 
 FILES = ("source.ids", "source.offsets", "target.ids", "target.offsets", "corpora")
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from test_characters import SPECIAL as WITH_BYTES
-from test_characters import byte_jobs, byte_model
-from test_cuda_graph import MODELS, SPECIAL, assert_equal, found_by, make_jobs, make_model
 
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.engines import Job
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.forced_decoding import force
 from heedful.model.transformer import Transformer
+from tests.decoding.test_cuda_graph import MODELS, SPECIAL, assert_equal, found_by, make_jobs, make_model
+from tests.decoding.test_utf8_automaton import SPECIAL as WITH_BYTES
+from tests.decoding.test_utf8_automaton import byte_jobs, byte_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
 CUDA = torch.device("cuda")

@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from table_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of
 
 from heedful.config import DecodingConfig
 from heedful.decoding import greedy, sampling
+from tests.decoding.stub_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of
 
 SOURCES = [[3, 4], [5], [6, 6, 7]]
 

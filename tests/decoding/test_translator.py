@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from table_models import CopyModel, TableModel
 
 from heedful.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.batching import make_batches
@@ -21,6 +20,7 @@ from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer
 from heedful.model_dir import save_model
 from heedful.text.tokenizer import train_tokenizer
+from tests.decoding.stub_models import CopyModel, TableModel
 
 WORDS = "the cat sat on a mat . der hund lief in das haus , und die katze schlief !".split()
 

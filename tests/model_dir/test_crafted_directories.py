@@ -15,7 +15,7 @@ from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.model_dir import save_model
 from heedful.native import available
 from heedful.text.tokenizer import train_tokenizer
-from tests.model_dir.crafted_folders import craft
+from tests.model_dir.crafted_directories import craft
 
 MOST_MB, MOST_SECONDS = 200, 120
 """Memory beyond what the model itself takes, in MB; seconds for all folders together, so that a hang ends."""
@@ -44,7 +44,7 @@ def test_crafted_folders_are_refused_or_load_as_what_they_stand_for(
 ) -> None:
     folders = craft(reference, tmp_path)
     assert len(folders) >= 200
-    program = [sys.executable, str(Path(__file__).with_name("crafted_folders.py")), engine, str(reference)]
+    program = [sys.executable, str(Path(__file__).with_name("crafted_directories.py")), engine, str(reference)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         [*program, *map(str, folders)],

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 from heedful.build_model import build_model
 from heedful.config import ModelConfig
 from heedful.model_dir.weights import stored_names, weight_shapes

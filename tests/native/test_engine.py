@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from native_models import (
+
+from heedful.backend_support import require_support
+from heedful.config import DecodingConfig, ModelConfig
+from heedful.decoding.forced_decoding import alignment_weights, force
+from heedful.errors import ConfigError, DecodingError
+from heedful.model_dir.alignment_source import AlignmentSource
+from heedful.native import NativeEngine, available
+from heedful.native.engine import dealt_out
+from tests.native.native_models import (
     BOS,
     EOS,
     SPECIAL,
@@ -20,14 +28,6 @@ from native_models import (
     torch_logits,
     torch_search,
 )
-
-from heedful.backend_support import require_support
-from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.forced_decoding import alignment_weights, force
-from heedful.errors import ConfigError, DecodingError
-from heedful.model_dir.alignment_source import AlignmentSource
-from heedful.native import NativeEngine, available
-from heedful.native.engine import dealt_out
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 

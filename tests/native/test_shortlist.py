@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from native_models import BOS, EOS, PAD, SPECIAL, UNK, engine_of, random_model, random_sources, small_config
 
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy
@@ -17,6 +16,17 @@ from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.shortlist import Shortlist
 from heedful.native import NativeEngine, available
 from heedful.native.bindings import kernel_names
+from tests.native.native_models import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL,
+    UNK,
+    engine_of,
+    random_model,
+    random_sources,
+    small_config,
+)
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_trees import toy_trees
 
 from heedful import cli
 from heedful.config import TokenizerConfig
@@ -32,6 +31,7 @@ from heedful.paper.parsing import (
 from heedful.paper.table4 import PAPER_ROWS, WORDS, Treebanks, parsing_request, run_table4, set_name, tag_accuracy
 from heedful.text.parse_trees import Span, Tree, plain, read_guesses, read_tree, read_trees
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
+from tests.paper.toy_trees import toy_trees
 
 # ---- symbols ---------------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from small_runs import MODEL, WIDTH, Recorder, Shelf, make_loop
-
 from heedful.data.prepacked import PrepackedRows
 from heedful.data.shuffle import BlockShuffle
 from heedful.data.store import PairStore
@@ -24,6 +22,7 @@ from heedful.training.checkpoint import load_state
 from heedful.training.distributed import World, join
 from heedful.training.logging import Evaluation
 from heedful.training.loop import TrainingLoop
+from tests.training.small_runs import MODEL, WIDTH, Recorder, Shelf, make_loop
 
 PLAIN = replace(MODEL, dropout=0.0)
 USUAL: dict[str, Any] = {"steps": 6, "validate_every": 3, "clip_norm": 0.5, "label_smoothing": 0.1}

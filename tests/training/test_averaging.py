@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from small_runs import build, same
 from torch import Tensor, nn
 
 from heedful.training.averaging import MovingAverage, average_weights, copy_weights
+from tests.training.small_runs import build, same
 
 
 def test_the_mean_is_taken_of_every_number() -> None:

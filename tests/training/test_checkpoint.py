@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import CPU, same
 
 from heedful import atomic_files
 from heedful.config import Config
@@ -25,6 +24,7 @@ from heedful.training.checkpoint import (
     saved_steps,
 )
 from heedful.training.run_manifest import record_run
+from tests.training.small_runs import CPU, same
 
 
 class Killed(BaseException):

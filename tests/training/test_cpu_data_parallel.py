@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import CPU, MODEL, build, random_batch, same
 from torch import Tensor
 
 from heedful.config import TrainingConfig
@@ -19,6 +18,7 @@ from heedful.model.transformer import Transformer
 from heedful.training.cpu_data_parallel import OnCores
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.step import TrainingStep
+from tests.training.small_runs import CPU, MODEL, build, random_batch, same
 
 PLAIN = replace(MODEL, dropout=0.0, num_encoder_layers=2, num_decoder_layers=2)
 

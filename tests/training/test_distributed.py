@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ranks
 import torch
 from safetensors.torch import load_file
-from small_runs import ALONE, WIDTH, copying_store
 
 from heedful import training_pipeline
 from heedful.config import TrainingConfig
 from heedful.data.prepacked import prepack
 from heedful.errors import ConfigError
 from heedful.training import distributed
+from tests.training import ranks
+from tests.training.small_runs import ALONE, WIDTH, copying_store
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE.parent.parent), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import CPU, MODEL, Recorder, Shelf, copying_store, make_loop, same
 from torch import Tensor, nn
 
 from heedful.data.store import PairStore
@@ -26,6 +25,7 @@ from heedful.training.logging import Evaluation, FileReporter, Reporters, Sample
 from heedful.training.loop import EARLY, validate
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.validation import ValidationWork
+from tests.training.small_runs import CPU, MODEL, Recorder, Shelf, copying_store, make_loop, same
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import CPU, MODEL, Recorder, build, copying_store, make_loop, random_batch, same
 from torch import Tensor, nn
 
 from heedful.build_model import build_model
@@ -20,6 +19,7 @@ from heedful.training import muon
 from heedful.training.checkpoint import load_state
 from heedful.training.optimizer import build_optimizer, optimizer_tensors, set_learning_rate
 from heedful.training.step import TrainingStep
+from tests.training.small_runs import CPU, MODEL, Recorder, build, copying_store, make_loop, random_batch, same
 
 PLAIN = replace(MODEL, dropout=0.0)
 

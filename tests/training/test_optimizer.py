@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_runs import MODEL, VOCAB, build
 from torch import Tensor, nn
 
 from heedful.config import TrainingConfig
 from heedful.training.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors, set_learning_rate
+from tests.training.small_runs import MODEL, VOCAB, build
 
 
 def small_net() -> nn.Module:

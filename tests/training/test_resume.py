@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import MODEL, Recorder, Shelf, copying_store, make_loop, same
 from torch import Tensor, nn
 
 from heedful.data.store import PairStore
 from heedful.training.checkpoint import load_state, saved_steps
 from heedful.training.logging import Evaluation, FileReporter, Reporters
 from heedful.training.loop import TrainingLoop
+from tests.training.small_runs import MODEL, Recorder, Shelf, copying_store, make_loop, same
 
 SETTINGS: dict[str, Any] = {
     "steps": 23,

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import CPU, MODEL, VOCAB, build, random_batch, same
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig, TrainingConfig
@@ -21,6 +20,7 @@ from heedful.errors import TrainingError
 from heedful.training.bf16_copy import Twin, can_have_twin
 from heedful.training.optimizer import optimizer_tensors
 from heedful.training.step import TrainingStep, uses_bf16
+from tests.training.small_runs import CPU, MODEL, VOCAB, build, random_batch, same
 
 PLAIN = replace(MODEL, dropout=0.0)
 

@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 import torch
-from table_models import BOS, SPECIAL, batch_of, exhaustive, naive_beam
 
 from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding import beam
+from tests.decoding.stub_models import BOS, SPECIAL, batch_of, exhaustive, naive_beam
 
 SHAPE = {
     "d_model": 16,

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from native_models import SPECIAL, random_model, random_sources, small_config, torch_search, weight_file
 
 from heedful.config import Config, DecodingConfig, TokenizerConfig
 from heedful.errors import ConfigError, ModelDirectoryError
@@ -21,6 +20,7 @@ from heedful.model_dir.weights import read_weights
 from heedful.native import NativeEngine, available
 from heedful.native.convert import native_weights
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
+from tests.native.native_models import SPECIAL, random_model, random_sources, small_config, torch_search, weight_file
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 

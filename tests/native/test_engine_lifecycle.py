@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from native_models import SPECIAL, random_model, random_sources, small_config, weight_file
 
 from heedful.config import DecodingConfig
 from heedful.errors import DecodingError
 from heedful.native import NativeEngine, available
+from tests.native.native_models import SPECIAL, random_model, random_sources, small_config, weight_file
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 SOURCES, LIMITS = random_sources(64, seed=3, longest=20), [38] * 64
@@ -79,8 +79,7 @@ def test_closing_waits_for_calls_that_run(path: Path, num_threads: int) -> None:
 def test_a_process_forked_while_a_thread_translates_translates_too(path: Path) -> None:
     program = """
 import os, sys, threading
-sys.path.insert(0, sys.argv[2])
-from native_models import SPECIAL
+from tests.native.native_models import SPECIAL
 from heedful.config import DecodingConfig
 from heedful.native import NativeEngine
 engine = NativeEngine(sys.argv[1], num_threads=2)
@@ -102,11 +101,10 @@ stop = True
 thread.join()
 print(codes)
 """
-    here = Path(__file__).parent
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, str(path), str(here)],
+        [sys.executable, "-W", "ignore", "-c", program, str(path)],
         capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "PYTHONPATH": str(here.parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     assert done.stdout.strip() == str([0] * 8), done.stderr
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of
 
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.constraints import LONGEST_RUN, BracketSymbols, make_bracket_rule, make_constraints
 from heedful.errors import DecodingError
 from heedful.paper.parsing import WordSymbols, linearize, rebuild
+from tests.decoding.stub_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of
 
 NAMES = ["<pad>", "</s>", "<s>", "(A", ")A", "(B", ")B", "XX", "?"]
 SYMBOLS = BracketSymbols(pairs=((3, 4), (5, 6)), word_ids=(7,), eos_id=EOS, vocab_size=len(NAMES))

@@ -16,9 +16,9 @@ import pytest
 from heedful.config import Config, DataConfig
 from heedful.evaluation.score import score
 from heedful.native import available
-from tests.untrained import save_untrained
+from tests.untrained_models import save_untrained
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 LINES = {
     "lzh": ["未几，复围寿州，七日走。", "公亟应，必得其地。", "旱，蝗。", "丁内艰，服除，知小溪县，久之乃还其乡里。"],
     "zh": ["不久又包围了寿州，七天后逃走。", "您赶快响应，一定能得到他的地盘。", "旱灾，蝗灾。", "服丧期满后为知县。"],

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import CPU, MODEL, VOCAB, build, random_batch
 from torch import Tensor
 
 from heedful.config import TrainingConfig
@@ -21,6 +20,7 @@ from heedful.training.bf16_copy import Twin
 from heedful.training.flat_adam import FlatAdam, can_be_flat
 from heedful.training.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from heedful.training.step import TrainingStep, wants_fast
+from tests.training.small_runs import CPU, MODEL, VOCAB, build, random_batch
 
 SHAPE = replace(MODEL, dropout=0.0, d_model=32, num_decoder_layers=2, max_length=256)
 

@@ -17,9 +17,9 @@ import pytest
 
 from heedful.model_dir import files as model_files
 from heedful.native import available
-from tests.untrained import save_three_languages
+from tests.untrained_models import save_three_languages
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TEXT = {
     "en": ["a bird sings", "the sun is warm"],
     "de": ["ein Vogel singt", "die Sonne ist warm"],

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from native_models import engine_of, random_model, small_config
 
 from heedful import cpu_count as asked
 from heedful.cpu_count import quota, usable_cores
 from heedful.native import available
+from tests.native.native_models import engine_of, random_model, small_config
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cuda_graph import TINY, found_by
 
 from heedful.config import DecodingConfig
 from heedful.decoding.engines import Engine, Job
@@ -29,6 +28,7 @@ from heedful.native import NativeEngine, available
 from heedful.native.convert import convert, shape_of
 from heedful.native.weight_file import write_weight_file
 from heedful.search_types import SpecialTokens
+from tests.decoding.test_cuda_graph import TINY, found_by
 
 FIRST = 8
 BYTES = tuple(range(FIRST, FIRST + 256))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from table_models import BOS, EOS, TableModel, batch_of
 
 from heedful.config import ModelConfig
 from heedful.decoding.forced_decoding import alignment_weights, force
@@ -12,6 +11,7 @@ from heedful.errors import DecodingError
 from heedful.model.seq2seq import StepOutput
 from heedful.model.transformer import Transformer
 from heedful.model_dir.alignment_source import AlignmentSource
+from tests.decoding.stub_models import BOS, EOS, TableModel, batch_of
 
 
 def test_the_transformer_scores_step_by_step_what_it_scores_at_once():

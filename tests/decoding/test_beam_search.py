@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from table_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of, exhaustive, naive_beam
 
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding import beam, greedy, sampling
@@ -19,6 +18,7 @@ from heedful.decoding.constraints import SpecialTokens
 from heedful.decoding.forced_decoding import force
 from heedful.errors import DecodingError
 from heedful.model.transformer import Transformer
+from tests.decoding.stub_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of, exhaustive, naive_beam
 
 penalties = st.tuples(st.sampled_from(["paper", "average", "none"]), st.floats(0, 2))
 sources = st.lists(st.lists(st.integers(3, 9), min_size=1, max_size=5), min_size=1, max_size=4)
