@@ -77,9 +77,13 @@ def record_calls(folder: Path, *arguments: str) -> set[tuple[str, str]]:
 
 def check_walk(heading: str, calls: set[tuple[str, str]]) -> None:
     """Every function that a step names is called."""
-    for number, step in enumerate(steps_of(heading), 1):
-        missing = [name for path, name in names_in(step) if not is_called(calls, path, name)]
-        assert not missing, f"step {number} of “{heading}” names what is never called: {missing}"
+    missing = [
+        f"step {number}: {name} in {path}"
+        for number, step in enumerate(steps_of(heading), 1)
+        for path, name in names_in(step)
+        if not is_called(calls, path, name)
+    ]
+    assert not missing, f"“{heading}” names functions that are never called: {missing}"
 
 
 def test_walk_of_translate_matches_recorded_calls(tmp_path: Path) -> None:
