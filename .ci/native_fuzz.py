@@ -262,7 +262,7 @@ def survives_shortlist(weights: Path, path: Path, random: np.random.Generator) -
             else:
                 try:
                     lists = parse_lists(path.read_bytes())
-                except NOT_OURS:
+                except INVALID_FILE:
                     return False
                 engine.use_shortlist(lists)
         else:
@@ -339,7 +339,7 @@ if __name__ == "__main__":
 
         from heedful.config import DecodingConfig, ModelConfig
         from heedful.errors import HeedfulError
-        from heedful.model_dir.shortlist import NOT_OURS, Shortlist, parse_lists, parse_shortlist, write_shortlist
+        from heedful.model_dir.shortlist import INVALID_FILE, Shortlist, parse_lists, parse_shortlist, write_shortlist
         from heedful.native.convert import convert, shape_of
         from heedful.native.engine import NativeEngine
         from heedful.native.weight_file import write_weight_file
