@@ -197,7 +197,7 @@ def random_request(random: np.random.Generator, config: ModelConfig) -> tuple[An
         num_best=1 if method == "greedy" else int(random.integers(1, beam + 1)),
         length_penalty=str(random.choice(["paper", "average", "none"])),
         min_length=int(random.integers(0, 4)),
-        no_repeat_ngram=int(random.integers(0, 3)),
+        no_repeat_ngram_size=int(random.integers(0, 3)),
         tokens_per_batch=int(random.integers(60, 4000)),
     )
     return sources, limits, prefixes, search
