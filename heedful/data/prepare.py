@@ -30,9 +30,9 @@ from heedful.config_loading import to_mapping
 from heedful.data.store import PairStore, StoreWriter, add_checksums, verify_checksums
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
-from heedful.text.chunk_workers import Workers
 from heedful.text.corpus import corpus_files, direction
-from heedful.text.encode_chunks import Encoded, Encoding, flat_ids, longest_side
+from heedful.text.corpus_chunks import Workers
+from heedful.text.encode_chunks import Encoded, EncodeLines, flat_ids, longest_side
 from heedful.text.preflight import Preflight, TrainingPair, preflight, workers_for
 from heedful.text.tokenizer import Tokenizer, sample_indices, train_tokenizer_on_sample
 
@@ -260,9 +260,9 @@ def write_training_store(
     store = new_store(folder / "train", tokenizer, corpus_weights=weights)
     with store as writer, Workers(workers_for(checked.data)) as workers:
         for index, corpus in enumerate(checked.data.train):
-            work = Encoding(corpus=corpus, tokenizer=str(folder), width=width, languages=checked.languages(index))
+            work = EncodeLines(corpus=corpus, tokenizer=str(folder), width=width, languages=checked.languages(index))
             chunks = ((len(chunk), chunk) for chunk in checked.kept_chunks(index) if len(chunk))
-            for num_lines, arrays in workers.in_order(work, chunks):
+            for num_lines, arrays in workers.map_in_order(work, chunks):
                 encoded = Encoded(*arrays)
                 writer.add_flat(*encoded[:4], corpus_index=index)
                 num_long += int(encoded.num_long[0])

@@ -1,6 +1,6 @@
 """Choosing the attention that a model's alignments are read from, without alignments made by hand.
 
-Both directions of IBM Model 1 (`heedful.text.ibm_model1`) are learned from a few thousand pairs. Links on
+Both directions of IBM Model 1 (`heedful.decoding.ibm_model1`) are learned from a few thousand pairs. Links on
 which they agree are nearly always right; the attention that agrees with most of them is chosen. It takes seconds.
 """
 
@@ -15,11 +15,11 @@ import torch
 
 from heedful.decoding.batching import make_batches, pad
 from heedful.decoding.forced_decoding import force
+from heedful.decoding.ibm_model1 import Lexicon
 from heedful.errors import CorpusError, DecodingError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.model_dir.alignment_source import KEY, AlignmentSource
 from heedful.search_types import SpecialTokens, special_tokens
-from heedful.text.ibm_model1 import Lexicon
 from heedful.text.tokenizer import Tokenizer
 
 LEXICON_PAIRS, ALIGNED_PAIRS = 10_000, 200
@@ -120,8 +120,8 @@ def words_of(pair: PairOfIds, num_tags: int) -> tuple[np.ndarray, np.ndarray]:
 def learn_both(pairs: Sequence[tuple[np.ndarray, np.ndarray]], *sizes: int) -> tuple[Lexicon, Lexicon]:
     """What source tokens become, and what target tokens come from."""
     forwards, backwards = Lexicon(*sizes), Lexicon(*reversed(sizes))
-    forwards.add([source for source, _ in pairs], [target for _, target in pairs])
-    backwards.add([target for _, target in pairs], [source for source, _ in pairs])
+    forwards.update([source for source, _ in pairs], [target for _, target in pairs])
+    backwards.update([target for _, target in pairs], [source for source, _ in pairs])
     return forwards, backwards
 
 
@@ -129,8 +129,8 @@ def sure_links(source: np.ndarray, target: np.ndarray, forwards: Lexicon, backwa
     """The links that are the likeliest in both directions: (index in the target, index in the source) each."""
     if not len(source) or not len(target):
         return np.zeros((0, 2), dtype=np.int64)
-    sources = forwards.chances(source, target).argmax(axis=1)
-    targets = backwards.chances(target, source).argmax(axis=1)
+    sources = forwards.probabilities(source, target).argmax(axis=1)
+    targets = backwards.probabilities(target, source).argmax(axis=1)
     places = np.arange(len(target))
     agreed = targets[sources] == places
     return np.stack([places[agreed], sources[agreed]], axis=1)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from heedful.config import CorpusConfig
+from heedful.decoding.ibm_model1 import Lexicon
 from heedful.errors import CorpusError
 from heedful.model_dir.shortlist import MASKS, Shortlist
 from heedful.search_types import special_tokens
 from heedful.text.corpus import SentencePair, read_pairs
-from heedful.text.ibm_model1 import Lexicon
 from heedful.text.tokenizer import Tokenizer, id_type
 
 LINKS_AT_ONCE = 30_000_000
@@ -119,9 +119,9 @@ def make_shortlist(
     for portion in portions(pairs):
         sources, targets = [pairs.source(i) for i in portion], [pairs.target(i) for i in portion]
         rare = [~is_frequent[pairs.languages[i]] for i in portion]
-        lexicon.add(sources, [target[kept[target]] for target, kept in zip(targets, rare, strict=True)])
+        lexicon.update(sources, [target[kept[target]] for target, kept in zip(targets, rare, strict=True)])
         tell(len(portion))
-    starts, found = lexicon.likeliest(size.per_token)
+    starts, found = lexicon.top_targets(size.per_token)
     lists = [found[starts[i] : starts[i + 1]] for i in range(vocab_sizes[0])]
     for token, same in same_pieces(tokenizer):
         lists[token] = np.append(lists[token], np.int32(same))

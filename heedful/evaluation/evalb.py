@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from heedful.errors import CorpusError
-from heedful.text.parse_trees import TRACE, WRAPPERS, Span, Tree, escape
+from heedful.evaluation.parse_trees import TRACE, WRAPPERS, Span, Tree, escape
 
 PUNCTUATION = frozenset({",", ":", "``", "''", ".", TRACE})
 """Tags of the words that are removed before brackets are counted."""

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.errors import DecodingError, ModelDirectoryError
 from heedful.evaluation.evalb import score_trees, summarise
+from heedful.evaluation.parse_trees import Span, Tree, escape, events
 from heedful.paper.experiment_io import evenly_spaced
-from heedful.text.parse_trees import Span, Tree, escape, events
 
 if TYPE_CHECKING:
     import torch

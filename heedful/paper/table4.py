@@ -20,6 +20,7 @@ from heedful.config import Config
 from heedful.config_loading import from_mapping, merge, settle, to_mapping
 from heedful.errors import ConfigError
 from heedful.evaluation.evalb import SHORT, score_trees, summarise
+from heedful.evaluation.parse_trees import Tree, read_trees, with_tags, write_tree
 from heedful.paper.experiment_io import (
     RESULTS,
     check_choice,
@@ -40,7 +41,6 @@ from heedful.paper.parsing import (
     f1_evaluation,
     linearize,
 )
-from heedful.text.parse_trees import Tree, read_trees, with_tags, write_tree
 from heedful.training_pipeline import Request, TrainingResult, as_mapping, train
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.chunk_workers import Workers
 from heedful.text.corpus import (
     EARLY_CHECK_LINES,
     BadLine,
@@ -28,20 +27,9 @@ from heedful.text.corpus import (
     TrainingPair,
     direction,
 )
-from heedful.text.line_chunks import Chunk, read_chunks
-from heedful.text.line_filters import (
-    DUPLICATE,
-    EMPTY,
-    HELD_OUT,
-    KEPT,
-    TOO_LONG,
-    WRONG_ENCODING,
-    FilteredLines,
-    FilterLines,
-    hash_of,
-)
+from heedful.text.corpus_chunks import Chunk, Workers, read_chunks
+from heedful.text.line_filters import DROP_REASONS, HINTS, FilteredLines, FilterLines, Verdict, hash_of
 from heedful.text.preflight_report import (
-    REASONS,
     CorpusProfile,
     CorpusReport,
     EvenSample,
@@ -51,6 +39,7 @@ from heedful.text.preflight_report import (
 )
 
 _MAX_HELD_OUT = 2000
+_NO_USABLE_TEXT = (Verdict.WRONG_ENCODING, Verdict.EMPTY, Verdict.TOO_LONG)
 _UNTAGGED = Direction(None, None)
 _HASHES_PER_SORT = 1 << 21  # sorting takes several times the memory of the hashes, so many are sorted in parts
 
@@ -135,12 +124,23 @@ def first_occurrences(hashes: npt.NDArray[np.uint64], per_sort: int = _HASHES_PE
     return first
 
 
-def record_verdicts(report: CorpusReport, verdicts: Counter[int]) -> None:
+def _count_verdicts(verdicts: npt.NDArray[np.uint8]) -> Counter[Verdict]:
+    """How many lines got each verdict."""
+    counts = np.bincount(verdicts, minlength=len(Verdict)).tolist()
+    return Counter({verdict: counts[verdict] for verdict in Verdict if counts[verdict]})
+
+
+def _dropped(verdicts: Counter[Verdict]) -> dict[str, int]:
+    """The number of dropped lines for each reason."""
+    return {reason: verdicts[verdict] for verdict, reason in DROP_REASONS.items() if verdicts[verdict]}
+
+
+def record_verdicts(report: CorpusReport, verdicts: Counter[Verdict]) -> None:
     """Write the counts of one corpus into its report."""
     report.num_read = verdicts.total()
-    report.num_kept = verdicts[KEPT]
-    report.num_held_out = verdicts[HELD_OUT]
-    report.dropped = {reason: verdicts[code] for code, reason in enumerate(REASONS, start=1) if verdicts[code]}
+    report.num_kept = verdicts[Verdict.KEPT]
+    report.num_held_out = verdicts[Verdict.HELD_OUT]
+    report.dropped = _dropped(verdicts)
 
 
 class CorpusFilter:
@@ -177,9 +177,9 @@ class CorpusFilter:
         salt = np.uint64(hash_of((languages.target or "").encode()) if self._has_tags else 0)
         sample, bad_lines, verdicts = EvenSample(), BadLineCounter(), bytearray()
         chunks = ((chunk, chunk) for chunk in read_chunks(corpus))
-        for chunk, arrays in workers.in_order(self._filter_lines(corpus), chunks):
+        for chunk, arrays in workers.map_in_order(self._filter_lines(corpus), chunks):
             filtered = FilteredLines(*arrays)
-            if (filtered.verdicts == WRONG_ENCODING).any():
+            if (filtered.verdicts == Verdict.WRONG_ENCODING).any():
                 for line in chunk.pairs(corpus):
                     if isinstance(line, BadLine):
                         bad_lines.add(line)
@@ -187,7 +187,7 @@ class CorpusFilter:
             verdicts += filtered.verdicts.tobytes()
             if len(verdicts) == EARLY_CHECK_LINES:
                 bad_lines.refuse_too_many(len(verdicts))
-            usable = np.flatnonzero(~np.isin(filtered.verdicts, (WRONG_ENCODING, EMPTY, TOO_LONG)))
+            usable = np.flatnonzero(~np.isin(filtered.verdicts, _NO_USABLE_TEXT))
             sentences = chunk.select(corpus, usable[sample.candidates(len(usable))].tolist())
             for position in sample.positions(len(usable)):
                 sample.pairs.append(sentences[int(usable[position])])
@@ -226,7 +226,7 @@ class CorpusFilter:
         selection, hashes = self._selection, filtered.source_hashes
         if selection is None or not hashes.size:
             return
-        kept = np.flatnonzero(filtered.verdicts == KEPT)
+        kept = np.flatnonzero(filtered.verdicts == Verdict.KEPT)
         num_directions = hashes.size // kept.size
         small = np.flatnonzero(hashes <= selection.threshold)
         lines, reverse = kept[small // num_directions].tolist(), (small % num_directions).tolist()
@@ -245,38 +245,31 @@ class CorpusFilter:
         self._hashes = array("Q")
         start = 0
         for index, verdicts in enumerate(self.verdicts):
-            kept = np.flatnonzero(verdicts == KEPT)
+            kept = np.flatnonzero(verdicts == Verdict.KEPT)
             changed = verdicts.copy()
-            changed[kept[~first[start : start + len(kept)]]] = DUPLICATE
+            changed[kept[~first[start : start + len(kept)]]] = Verdict.DUPLICATE
             self.verdicts[index] = changed
             start += len(kept)
 
     def require_pairs(self) -> None:
         """Raise `CorpusError` with the reasons if no pair is left."""
-        if any((verdicts == KEPT).any() for verdicts in self.verdicts):
+        if any((verdicts == Verdict.KEPT).any() for verdicts in self.verdicts):
             return
-        dropped: Counter[str] = Counter()
+        counts: Counter[Verdict] = Counter()
         for verdicts in self.verdicts:
-            counts = np.bincount(verdicts, minlength=HELD_OUT + 1)
-            dropped.update({reason: int(counts[code]) for code, reason in enumerate(REASONS, start=1) if counts[code]})
-        hints = {
-            "source = target": " To learn to copy, spell or normalise, set data.drop_identical=false.",
-            "too long": " Raise data.max_characters, or split the text into sentences.",
-            "length ratio": " Raise data.max_length_ratio if these pairs are correct.",
-            "also in valid or test": " Train on other text than valid and test, or set data.drop_overlap=false.",
-        }
+            counts.update(_count_verdicts(verdicts))
         names = ", ".join(report.name for report in self._reports)
-        main_reason = dropped.most_common(1)[0][0]
+        hint = HINTS.get(counts.most_common(1)[0][0])
         raise CorpusError(
-            f"{names}: none of {dropped.total():,} pairs can be used: {format_dropped(dropped)}."
-            f"{hints.get(main_reason, '')}"
+            f"{names}: none of {counts.total():,} pairs can be used: {format_dropped(_dropped(counts))}."
+            f"{f' {hint}' if hint else ''}"
         )
 
     def hold_out(self) -> list[HeldOutPair]:
         """Take pairs for validation out of training: `data.num_valid_pairs`, or by default 2 %, at most 2,000."""
         if self._selection is None:
             return []
-        available = sum(int((verdicts == KEPT).sum()) for verdicts in self.verdicts)
+        available = sum(int((verdicts == Verdict.KEPT).sum()) for verdicts in self.verdicts)
         num_pairs = self.data.num_valid_pairs or min(_MAX_HELD_OUT, max(1, round(0.02 * available)))
         if num_pairs >= available and self.data.num_valid_pairs is not None:
             raise ConfigError(
@@ -284,20 +277,19 @@ class CorpusFilter:
                 f"usable."
             )
         groups = [
-            [pair for pair in group if self.verdicts[pair.corpus_index][pair.line_index] == KEPT]
+            [pair for pair in group if self.verdicts[pair.corpus_index][pair.line_index] == Verdict.KEPT]
             for group in self._selection.groups()
         ]
         held_out = take_groups(groups, num_pairs=num_pairs, available=available)
         self.verdicts = [verdicts.copy() for verdicts in self.verdicts]
         for pair in held_out:
-            self.verdicts[pair.corpus_index][pair.line_index] = HELD_OUT
+            self.verdicts[pair.corpus_index][pair.line_index] = Verdict.HELD_OUT
         return held_out
 
     def write_report(self, report: PreflightReport, *, num_valid: int, num_test: int) -> None:
         """Write the counts of all corpora into the report."""
         for corpus, corpus_report, verdicts in zip(self.data.train, self._reports, self.verdicts, strict=True):
-            counts = np.bincount(verdicts, minlength=HELD_OUT + 1)
-            record_verdicts(corpus_report, Counter({code: int(count) for code, count in enumerate(counts)}))
+            record_verdicts(corpus_report, _count_verdicts(verdicts))
             report.num_pairs += corpus_report.num_kept * (2 if corpus.both_directions else 1)
         report.num_valid_pairs = num_valid
         report.num_test_pairs = num_test

@@ -1,23 +1,56 @@
-"""Filters for single lines of a corpus, applied to chunks of lines in worker processes."""
+"""Filters that look at one line of a corpus at a time; worker processes apply them to chunks of lines.
+
+A filter is a `Verdict`, its label and hint, and a check in `check_text` or `FilterLines`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from heedful.config import CorpusConfig
 from heedful.text.corpus import BadLine, SentencePair
-from heedful.text.line_chunks import Arrays, Chunk
-from heedful.text.preflight_report import REASONS
+from heedful.text.corpus_chunks import Arrays, Chunk
 
-KEPT = 0  # the verdict on a line: 0, or 1 + its index in REASONS, or HELD_OUT
-WRONG_ENCODING, EMPTY, TOO_LONG, LENGTH_RATIO, IDENTICAL, OVERLAP, DUPLICATE = range(1, 1 + len(REASONS))
-HELD_OUT = DUPLICATE + 1
+
+class Verdict(IntEnum):
+    """What becomes of a line. A line with several problems gets the first verdict that applies, in this order."""
+
+    KEPT = 0
+    WRONG_ENCODING = 1
+    EMPTY = 2
+    TOO_LONG = 3
+    LENGTH_RATIO = 4
+    IDENTICAL = 5
+    OVERLAP = 6
+    DUPLICATE = 7
+    HELD_OUT = 8
+    """Kept for validation."""
+
+
+DROP_REASONS = {
+    Verdict.WRONG_ENCODING: "wrong encoding",
+    Verdict.EMPTY: "empty",
+    Verdict.TOO_LONG: "too long",
+    Verdict.LENGTH_RATIO: "length ratio",
+    Verdict.IDENTICAL: "source = target",
+    Verdict.OVERLAP: "also in valid or test",
+    Verdict.DUPLICATE: "duplicate",
+}
+"""The verdicts that drop a line, with their names in reports."""
+HINTS = {
+    Verdict.IDENTICAL: "To learn to copy, spell or normalise, set data.drop_identical=false.",
+    Verdict.TOO_LONG: "Raise data.max_characters, or split the text into sentences.",
+    Verdict.LENGTH_RATIO: "Raise data.max_length_ratio if these pairs are correct.",
+    Verdict.OVERLAP: "Train on other text than valid and test, or set data.drop_overlap=false.",
+}
+"""What to do if a filter drops all lines."""
 
 
 def hash_of(text: bytes) -> int:
@@ -25,33 +58,32 @@ def hash_of(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def check_text(pair: SentencePair, max_characters: int) -> int:
-    """The verdict on the text alone: KEPT, EMPTY or TOO_LONG."""
+def check_text(pair: SentencePair, max_characters: int) -> Verdict:
+    """The verdict on the text alone: kept, empty or too long."""
     if not pair.source or not pair.target:
-        return EMPTY
+        return Verdict.EMPTY
     if len(pair.source) > max_characters or len(pair.target) > max_characters:
-        return TOO_LONG
-    return KEPT
+        return Verdict.TOO_LONG
+    return Verdict.KEPT
 
 
 class FilteredLines(NamedTuple):
     """The result of `FilterLines` for one chunk."""
 
     verdicts: npt.NDArray[np.uint8]
-    """One for each line."""
+    """The `Verdict` on each line."""
     pair_hashes: npt.NDArray[np.uint64]
-    """One for each kept pair: of both sentences."""
+    """For each kept pair, a hash of both sentences."""
     source_hashes: npt.NDArray[np.uint64]
-    """One for each kept pair and salt: of the source (or the target, the source of the reversed pair) to hold out."""
+    """For each kept pair and salt, a hash of the source (second salt: of the target)."""
     overlap: npt.NDArray[np.int64]
-    """Two for each of valid and test: pairs that are in it, and others whose source is in it."""
+    """For each of valid and test: the pairs that are in it, and other pairs whose source is in it."""
 
 
 @dataclass(frozen=True)
 class FilterLines:
     """Gives every line of a chunk its verdict: a `Work`."""
 
-    name: ClassVar[str] = "filter"
     corpus: CorpusConfig
     max_characters: int
     max_length_ratio: float
@@ -73,14 +105,14 @@ class FilterLines:
         salts = [salt.encode() for salt in self.salts]
         for pair in chunk.pairs(self.corpus):
             if isinstance(pair, BadLine):
-                verdicts.append(WRONG_ENCODING)
+                verdicts.append(Verdict.WRONG_ENCODING)
                 continue
             verdict = check_text(pair, self.max_characters)
-            if verdict == KEPT:
+            if verdict == Verdict.KEPT:
                 sides = pair.source.encode(), pair.target.encode()
                 pair_hash = hash_of(sides[0] + b"\n" + sides[1])
                 verdict = self._check_pair(pair, len(sides[0]), len(sides[1]), pair_hash, overlap)
-                if verdict == KEPT:
+                if verdict == Verdict.KEPT:
                     pair_hashes.append(pair_hash)
                     for salt, side in zip(salts, sides, strict=False):
                         source_digests.append(hashlib.blake2b(salt + side, digest_size=8).digest())
@@ -101,17 +133,17 @@ class FilterLines:
 
     def _check_pair(
         self, pair: SentencePair, source_bytes: int, target_bytes: int, pair_hash: int, overlap: list[int]
-    ) -> int:
+    ) -> Verdict:
         short, long = sorted((source_bytes + 20, target_bytes + 20))
         if long > short * self.max_length_ratio:
-            return LENGTH_RATIO
+            return Verdict.LENGTH_RATIO
         if self.drop_identical and pair.source == pair.target:
-            return IDENTICAL
-        verdict = KEPT
+            return Verdict.IDENTICAL
+        verdict = Verdict.KEPT
         for role, (hashes, sources) in enumerate(self._evaluation_sets):
             if pair_hash in hashes:
                 overlap[2 * role] += 1
-                verdict = OVERLAP if self.drop_overlap else verdict
+                verdict = Verdict.OVERLAP if self.drop_overlap else verdict
             elif pair.source in sources:
                 overlap[2 * role + 1] += 1
         return verdict

@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from heedful.config import CorpusConfig, DataConfig
 from heedful.errors import ConfigError, CorpusError
-from heedful.text.chunk_workers import Workers, num_workers
 from heedful.text.corpus import (
     BadLine,
     Direction,
@@ -32,9 +31,9 @@ from heedful.text.corpus import (
     direction,
     read_pairs,
 )
+from heedful.text.corpus_chunks import Chunk, Workers, num_workers, read_chunks
 from heedful.text.corpus_filter import CorpusFilter, HeldOutPair, record_verdicts
-from heedful.text.line_chunks import Chunk, read_chunks
-from heedful.text.line_filters import KEPT, WRONG_ENCODING, check_text
+from heedful.text.line_filters import Verdict, check_text
 from heedful.text.preflight_report import (
     CorpusProfile,
     EvenSample,
@@ -111,7 +110,7 @@ class Preflight:
             raise CorpusError(f"{corpus_name(corpus)}: the file has changed since the preflight; start again.")
         for chunk in read_chunks(corpus):
             begin = chunk.first_number - 1
-            yield chunk.filter(self._verdicts[index][begin : begin + len(chunk)] == KEPT)
+            yield chunk.filter(self._verdicts[index][begin : begin + len(chunk)] == Verdict.KEPT)
 
 
 def preflight(
@@ -235,18 +234,18 @@ def _read_evaluation_corpora(
     for index, corpus in enumerate(data.valid if role == "valid" else data.test):
         languages = direction(corpus, data)
         corpus_report = describe_corpus(role, corpus, languages)
-        verdicts: Counter[int] = Counter()
+        verdicts: Counter[Verdict] = Counter()
         sample = EvenSample()
         for line, pair in enumerate(read_pairs(corpus)):
             if isinstance(pair, BadLine):
                 if role == "test":
                     raise CorpusError(f"{pair}: every line of a test corpus is scored, so correct this one.")
                 corpus_report.first_bad_line = corpus_report.first_bad_line or str(pair)
-                verdicts[WRONG_ENCODING] += 1
+                verdicts[Verdict.WRONG_ENCODING] += 1
                 continue
-            verdict = check_text(pair, data.max_characters) if role == "valid" else KEPT
+            verdict = check_text(pair, data.max_characters) if role == "valid" else Verdict.KEPT
             verdicts[verdict] += 1
-            if verdict == KEPT:
+            if verdict == Verdict.KEPT:
                 sample.add(pair)
                 for is_reverse in (False, True) if corpus.both_directions else (False,):
                     sides = pair[::-1] if is_reverse else pair

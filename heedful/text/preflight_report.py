@@ -20,20 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from heedful.config import CorpusConfig
 from heedful.text.corpus import Direction, SentencePair, corpus_files, corpus_name
 from heedful.text.language_id import FREQUENT_WORDS, SCRIPTS_OF
+from heedful.text.line_filters import DROP_REASONS
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-REASONS = (
-    "wrong encoding",
-    "empty",
-    "too long",
-    "length ratio",
-    "source = target",
-    "also in valid or test",
-    "duplicate",
-)
-"""Why a pair is dropped; a pair with several problems counts for the first in this list."""
 _MIN_PAIRS = 50  # smaller samples get no warnings
 
 
@@ -140,7 +131,9 @@ def plain_table(report: PreflightReport) -> str:
 
 def _cells(report: PreflightReport) -> list[list[str]]:
     """Header and rows, without columns of reasons that dropped nothing."""
-    reasons = [reason for reason in REASONS if any(corpus.dropped.get(reason) for corpus in report.corpora)]
+    reasons = [
+        reason for reason in DROP_REASONS.values() if any(corpus.dropped.get(reason) for corpus in report.corpora)
+    ]
     held_out = ["held out"] if report.valid_is_held_out else []
     cells = [["", "corpus", "read", "kept", *held_out, *reasons]]
     for corpus in report.corpora:

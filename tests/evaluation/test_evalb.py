@@ -11,7 +11,7 @@ import pytest
 from heedful import cli
 from heedful.errors import CorpusError
 from heedful.evaluation.evalb import SentenceCounts, count_brackets, score_trees, summarise
-from heedful.text.parse_trees import Tree, plain, read_tree
+from heedful.evaluation.parse_trees import Tree, plain, read_tree
 
 
 def tree(text: str) -> Tree:

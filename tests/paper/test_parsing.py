@@ -17,6 +17,7 @@ from heedful.config_loading import settle
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.evaluation.evalb import score_trees, summarise
+from heedful.evaluation.parse_trees import Span, Tree, plain, read_guesses, read_tree, read_trees
 from heedful.paper.parsing import (
     KINDS,
     XX_SYMBOLS,
@@ -29,7 +30,6 @@ from heedful.paper.parsing import (
     word_symbols_of,
 )
 from heedful.paper.table4 import PAPER_ROWS, WORDS, Treebanks, parsing_request, run_table4, set_name, tag_accuracy
-from heedful.text.parse_trees import Span, Tree, plain, read_guesses, read_tree, read_trees
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 from tests.paper.toy_trees import toy_trees
 

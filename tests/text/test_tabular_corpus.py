@@ -10,7 +10,7 @@ import pytest
 from heedful.config import CorpusConfig
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.corpus import read_pairs
-from heedful.text.line_chunks import read_chunks
+from heedful.text.corpus_chunks import read_chunks
 
 NAMED = {"source_column": "English", "target_column": "german"}
 CSV = 'id,english,german\n1,"Yes, please.","Ja, ""bitte""."\n\n2,No.,Nein.\n'

@@ -123,7 +123,7 @@ def f1(gold: TreeFile, predicted: TreeFile, as_json: options.AsJson = False) -> 
     An empty line in PREDICTED is a sentence without a tree: its gold brackets count as missed.
     """
     from heedful.evaluation.evalb import SHORT, same_sentences, score_trees, summarise
-    from heedful.text.parse_trees import read_guesses, read_tree_lines
+    from heedful.evaluation.parse_trees import read_guesses, read_tree_lines
 
     lines, wanted, guesses = same_sentences(read_tree_lines(gold), read_guesses(predicted))
     counts = score_trees(wanted, guesses)
@@ -170,8 +170,8 @@ def parse(
     search = search_settings(settings, beam_size=beam_size)
     directory = own_model_directory(model, "that parses")
     from heedful.cli.line_io import chunks_of
+    from heedful.evaluation.parse_trees import draw_tree, write_tree
     from heedful.paper.parsing import Parser
-    from heedful.text.parse_trees import draw_tree, write_tree
 
     parser = Parser.load(directory, device=device or "auto", forced=not free)
     for chunk in iter([words]) if words else chunks_of(input_file):

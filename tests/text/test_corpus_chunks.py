@@ -1,4 +1,4 @@
-"""Work on chunks in several processes: the same results in the same order, and errors that arrive whole."""
+"""Corpora in chunks: the same results in the same order from one or several processes, and the same errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import pytest
 
 from heedful.config import CorpusConfig
 from heedful.errors import CorpusError, ModelDirectoryError
-from heedful.text.chunk_workers import Work, Workers, num_workers
 from heedful.text.corpus import EARLY_CHECK_LINES, BadLine
-from heedful.text.encode_chunks import Encoding
-from heedful.text.line_chunks import Arrays, Chunk, read_chunks
-from heedful.text.line_filters import EMPTY, KEPT, LENGTH_RATIO, WRONG_ENCODING, FilteredLines, FilterLines
+from heedful.text.corpus_chunks import Arrays, Chunk, Work, Workers, num_workers, read_chunks
+from heedful.text.encode_chunks import EncodeLines
+from heedful.text.line_filters import FilteredLines, FilterLines, Verdict
 
 
 def tsv(folder: Path, lines: list[bytes]) -> CorpusConfig:
@@ -23,7 +22,7 @@ def tsv(folder: Path, lines: list[bytes]) -> CorpusConfig:
     return CorpusConfig(path=str(folder / "corpus.tsv"))
 
 
-def judging(corpus: CorpusConfig) -> FilterLines:
+def filter_lines(corpus: CorpusConfig) -> FilterLines:
     return FilterLines(
         corpus=corpus,
         max_characters=50,
@@ -40,9 +39,9 @@ def numbered(corpus: CorpusConfig, size: int) -> list[tuple[int, Chunk]]:
     return [(chunk.first_number, chunk) for chunk in read_chunks(corpus, size)]
 
 
-def in_order(work: Work, chunks: list[tuple[int, Chunk]], number: int) -> list[tuple[int, Arrays]]:
-    with Workers(number) as workers:
-        return list(workers.in_order(work, chunks))
+def map_in_order(work: Work, chunks: list[tuple[int, Chunk]], num_workers: int) -> list[tuple[int, Arrays]]:
+    with Workers(num_workers) as workers:
+        return list(workers.map_in_order(work, chunks))
 
 
 LINES = [b"word %d\tWort %d" % (n, n) for n in range(EARLY_CHECK_LINES + 95)]
@@ -53,7 +52,7 @@ LINES[EARLY_CHECK_LINES + 3], LINES[EARLY_CHECK_LINES + 12], LINES[EARLY_CHECK_L
 )
 
 
-def test_the_chunks_are_the_lines(tmp_path: Path) -> None:
+def test_chunks_contain_all_lines_in_order(tmp_path: Path) -> None:
     chunks = [chunk for _, chunk in numbered(tsv(tmp_path, LINES), 20)]
     assert [len(chunk) for chunk in chunks] == [EARLY_CHECK_LINES, 20, 20, 20, 20, 15]
     assert [line for chunk in chunks for line in chunk.files[0]] == LINES
@@ -63,61 +62,65 @@ def test_the_chunks_are_the_lines(tmp_path: Path) -> None:
     assert chunks[2].select(corpus, [4, 1]) == {n: (f"word {1020 + n}", f"Wort {1020 + n}") for n in (4, 1)}
 
 
-def test_several_processes_give_what_one_gives_in_order(tmp_path: Path) -> None:
+def test_results_do_not_depend_on_number_of_processes(tmp_path: Path) -> None:
     corpus = tsv(tmp_path, LINES)
-    here = in_order(judging(corpus), numbered(corpus, 20), 1)
-    there = in_order(judging(corpus), numbered(corpus, 20), 3)
-    assert [number for number, _ in there] == [number for number, _ in here]
-    for (_, one), (_, other) in zip(here, there, strict=True):
+    single = map_in_order(filter_lines(corpus), numbered(corpus, 20), 1)
+    parallel = map_in_order(filter_lines(corpus), numbered(corpus, 20), 3)
+    assert [number for number, _ in parallel] == [number for number, _ in single]
+    for (_, one), (_, other) in zip(single, parallel, strict=True):
         assert [array.dtype for array in one] == [array.dtype for array in other]
         assert all(np.array_equal(*both) for both in zip(one, other, strict=True))
-    verdicts = np.concatenate([FilteredLines(*arrays).verdicts for _, arrays in there])
-    expected = np.full(len(LINES), KEPT)
-    expected[[EARLY_CHECK_LINES + 3, EARLY_CHECK_LINES + 12, EARLY_CHECK_LINES + 50]] = EMPTY, WRONG_ENCODING, 3
+    verdicts = np.concatenate([FilteredLines(*arrays).verdicts for _, arrays in parallel])
+    expected = np.full(len(LINES), Verdict.KEPT)
+    expected[[EARLY_CHECK_LINES + 3, EARLY_CHECK_LINES + 12, EARLY_CHECK_LINES + 50]] = (
+        Verdict.EMPTY,
+        Verdict.WRONG_ENCODING,
+        Verdict.TOO_LONG,
+    )
     assert (verdicts == expected).all()
-    assert LENGTH_RATIO not in verdicts  # the long line is too long before it is uneven
+    assert Verdict.LENGTH_RATIO not in verdicts  # TOO_LONG comes first
 
 
-def test_an_error_over_there_names_the_line(tmp_path: Path) -> None:
+def test_error_in_a_worker_names_the_line(tmp_path: Path) -> None:
     lines = [*LINES]
     lines[EARLY_CHECK_LINES + 77] = b"no tab"
     corpus = tsv(tmp_path, lines)
     with pytest.raises(CorpusError, match=rf"corpus\.tsv:{EARLY_CHECK_LINES + 78}: 1 column, but column 2 is needed"):
-        in_order(judging(corpus), numbered(corpus, 20), 2)
-    work = Encoding(corpus=corpus, tokenizer=str(tmp_path / "none"), width=10, languages=[None])
+        map_in_order(filter_lines(corpus), numbered(corpus, 20), 2)
+    work = EncodeLines(corpus=corpus, tokenizer=str(tmp_path / "none"), width=10, languages=[None])
     with pytest.raises(ModelDirectoryError, match="none"):
-        in_order(work, numbered(corpus, 20), 2)
+        map_in_order(work, numbered(corpus, 20), 2)
 
 
-def test_a_process_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_worker_raises_corpus_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = tsv(tmp_path, LINES)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(CorpusError, match=r"ended early \(exit code 1\).*data\.num_workers"):
-        in_order(judging(corpus), numbered(corpus, 20), 2)
+    with pytest.raises(CorpusError, match=r"died \(exit code 1\).*data\.num_workers"):
+        map_in_order(filter_lines(corpus), numbered(corpus, 20), 2)
 
 
-def test_processes_can_stop_early_and_change_their_work(tmp_path: Path) -> None:
+def test_workers_can_stop_early_and_change_their_work(tmp_path: Path) -> None:
     corpus = tsv(tmp_path, LINES)
-    strict = replace(judging(corpus), max_characters=8)
+    strict = replace(filter_lines(corpus), max_characters=8)
     with Workers(2) as workers:
-        assert next(iter(workers.in_order(judging(corpus), numbered(corpus, 5))))[0] == 1
+        assert next(iter(workers.map_in_order(filter_lines(corpus), numbered(corpus, 5))))[0] == 1
         counts = [
             sum(
-                (FilteredLines(*arrays).verdicts == KEPT).sum()
-                for _, arrays in workers.in_order(work, numbered(corpus, 50))
+                (FilteredLines(*arrays).verdicts == Verdict.KEPT).sum()
+                for _, arrays in workers.map_in_order(work, numbered(corpus, 50))
             )
-            for work in (judging(corpus), strict, judging(corpus))
+            for work in (filter_lines(corpus), strict, filter_lines(corpus))
         ]
     assert counts == [len(LINES) - 3, 1000, len(LINES) - 3]
 
 
-def test_small_corpora_stay_in_one_process() -> None:
+def test_small_corpora_use_one_process() -> None:
     assert num_workers(None, 1000) == 1
     assert num_workers(3, 1000) == num_workers(3, 1 << 40) == 3
     assert num_workers(None, 1 << 40) >= 1
 
 
-def test_unequal_files_are_counted_to_the_end(tmp_path: Path) -> None:
+def test_unequal_files_report_both_line_counts(tmp_path: Path) -> None:
     for name, count in (("a", 1100), ("b", 1342)):
         (tmp_path / name).write_bytes(b"x\n" * count)
     corpus = CorpusConfig(source=str(tmp_path / "a"), target=str(tmp_path / "b"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import CorpusError
-from heedful.text.parse_trees import Span, draw_tree, plain, read_guesses, read_tree, read_trees, write_tree
+from heedful.evaluation.parse_trees import Span, draw_tree, plain, read_guesses, read_tree, read_trees, write_tree
 
 CAT = "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))"
 
