@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from heedful.model_dir.save_load import ModelArrays
     from heedful.text.corpus import Direction
     from heedful.text.tokenizer import Tokenizer
-    from heedful.training.best_tracker import Best
     from heedful.training.distributed import World
+    from heedful.training.validation import Best
 
 KEY = "training.init_from"
 DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
@@ -125,9 +125,9 @@ def agree_on_start(plain: Mapping[str, Any], asked: Config, world: World, *, is_
         )  # damage is better known before the work
         return vars(start)
 
-    start = Start(**world.tell(world.first(find)))
+    start = Start(**world.broadcast(world.on_rank0(find)))
     told = f"{{ranks}} cannot see the model of rank 0 in {start.directory} ({KEY}); copy it to every machine."
-    world.same(identity_in(start.directory), told)
+    world.require_equal(identity_in(start.directory), told)
     return start
 
 

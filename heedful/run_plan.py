@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from heedful.data.prepare import Progress, TokenizerReady
     from heedful.text.preflight import Preflight
     from heedful.text.tokenizer import Tokenizer
+    from heedful.training.logging import StartupTimer
     from heedful.training.precompile import Background
-    from heedful.training.startup_timer import Stopwatch
 
 
 PAPER_TOKENS_PER_STEP = 25_600  # about 25,000 (section 5.1), in whole rows
@@ -80,7 +80,7 @@ class Beside:
 
     plain: Mapping[str, Any]
     asked: Config
-    stopwatch: Stopwatch
+    startup_timer: StartupTimer
     background: Background
 
     def begin(self) -> None:
@@ -89,13 +89,13 @@ class Beside:
 
         files = [path for corpus in self.asked.data.train for path in corpus_files(corpus)]
         self.background.begin(sum(os.path.getsize(path) for path in files))
-        self.stopwatch.enter("scanning the corpora")
+        self.startup_timer.enter("scanning the corpora")
 
     def timed(self, tell: Progress) -> Progress:
         """`tell`, with the time of each stage taken."""
 
         def tell_and_take_time(stage: str, done: int, total: int | None) -> None:
-            self.stopwatch.enter(stage)
+            self.startup_timer.enter(stage)
             tell(stage, done, total)
 
         return tell_and_take_time

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from heedful.evaluation.score import Score
     from heedful.training.checkpoint import TrainingState
     from heedful.training.distributed import World
-    from heedful.training.logging import ConsoleReporter, Reporter
+    from heedful.training.logging import ConsoleReporter, FirstStep, Reporter, StartupTimer
     from heedful.training.loop import Publish, TrainingLoop
-    from heedful.training.startup_timer import FirstStep, Stopwatch
     from heedful.training.validation import ValidationWork
     from heedful.validation_bleu import MakeEvaluate
 
@@ -72,31 +71,31 @@ def train(
     the model on part of valid, if it shall not be BLEU. Under torchrun every rank calls this; ranks that it started
     again go on from the last saved state.
     """
-    from heedful.training.startup_timer import Stopwatch
+    from heedful.training.logging import StartupTimer
 
-    stopwatch = Stopwatch("starting torch")
+    startup_timer = StartupTimer("starting torch")
     plain = as_mapping(request)
     asked = settle(plain, "base")  # every key and the device are checked before any work
-    from heedful.training.distributed import join, was_restarted
+    from heedful.training.distributed import init_distributed, was_restarted
     from heedful.training.logging import ConsoleReporter
 
-    world = join(asked.training.device)
-    console = ConsoleReporter(quiet=quiet or not world.is_first)
-    with world.together(), ExitStack() as held:
-        if world.agree([was_restarted()])[0]:
+    world = init_distributed(asked.training.device)
+    console = ConsoleReporter(quiet=quiet or not world.is_rank0)
+    with world.process_group(), ExitStack() as held:
+        if world.all_reduce_max([was_restarted()])[0]:
             resume, overwrite = True, False
         start = agree_on_start(plain, asked, world, is_whole=isinstance(request, Config))
         if start is not None:
             plain = start.laid_over(plain)
             asked = settle(plain, "base")
-        if world.is_first:
+        if world.is_rank0:
             held.enter_context(lock_directory(asked.output))
-        config, prepared = begin(plain, asked, world, console, stopwatch, start, resume=resume, overwrite=overwrite)
-        loop = run(config, prepared, world, console, stopwatch, start, resume=resume, make_evaluate=make_evaluate)
+        config, prepared = begin(plain, asked, world, console, startup_timer, start, resume=resume, overwrite=overwrite)
+        loop = run(config, prepared, world, console, startup_timer, start, resume=resume, make_evaluate=make_evaluate)
         locks = held.pop_all()
     examined = Examined([], loop.best.published_bleu)
     with locks:
-        if world.is_first:
+        if world.is_rank0:
             examined = finish(config, prepared, loop, console, is_usual=make_evaluate is None)
     best = loop.best
     return TrainingResult(
@@ -107,7 +106,7 @@ def train(
         valid_bleu=examined.valid_score,
         valid_score_name=best.published_score_name,
         scores=tuple(examined.scores),
-        first_step=stopwatch.first_step,
+        first_step=startup_timer.first_step,
         is_start=best.is_start,
     )
 
@@ -117,7 +116,7 @@ def begin(
     asked: Config,
     world: World,
     console: Console,
-    stopwatch: Stopwatch,
+    startup_timer: StartupTimer,
     start: Start | None = None,
     *,
     resume: bool,
@@ -125,33 +124,37 @@ def begin(
 ) -> tuple[Config, Prepared]:
     """Check the output, obtain the data (the others open what the first rank wrote), decide what was left open."""
     from heedful.data.prepare import Prepared
-    from heedful.training.compile_cache import is_compiled, keep_compiled_code
+    from heedful.training.checkpoint import remove_run
+    from heedful.training.compile_cache import is_compiled, set_cache_directories
     from heedful.training.precompile import Background
-    from heedful.training.run_manifest import forget_run
 
-    world.same(world.device.type, "{ranks} found another kind of device than rank 0; set --device cuda or cpu.")
-    world.same(json.dumps(plain, default=str), "{ranks} began with another configuration than rank 0; start all alike.")
+    world.require_equal(world.device.type, "{ranks} and rank 0 have different devices; set --device cuda or cpu.")
+    world.require_equal(
+        json.dumps(plain, default=str), "{ranks} and rank 0 have different settings; start all ranks alike."
+    )
     output = Path(asked.output)
     data = output / "training" / "data"
-    world.first(lambda: check_output(output, resume=resume, overwrite=overwrite))
-    if is_compiled(asked.training, on_gpu=world.device.type == "cuda") and (remark := keep_compiled_code()):
+    world.on_rank0(lambda: check_output(output, resume=resume, overwrite=overwrite))
+    if is_compiled(asked.training, on_gpu=world.device.type == "cuda") and (remark := set_cache_directories()):
         console.note(remark)
-    stopwatch.enter("opening the corpora")
+    startup_timer.enter("opening the corpora")
     with Background(asked.training, world.device, alone=world.size == 1) as background:
-        beside = Beside(plain, asked, stopwatch, background)
-        prepared = world.first(lambda: obtain_data(asked, data, console, beside)) or Prepared.open(
+        beside = Beside(plain, asked, startup_timer, background)
+        prepared = world.on_rank0(lambda: obtain_data(asked, data, console, beside)) or Prepared.open(
             asked.data.prepared or data
         )
         if background.is_compiled:
-            stopwatch.enter("starting the device" if background.compiler is None else "waiting for the compiler")
-    stopwatch.enter("building the model")
+            startup_timer.enter("starting the device" if background.compiler is None else "waiting for the compiler")
+    startup_timer.enter("building the model")
     if start is not None:
         start.check_tokenizer(prepared.tokenizer, asked.data.prepared)
     config = complete(plain, asked, prepared)
-    world.same(describe_data(config, prepared), "{ranks} found other prepared corpora than rank 0; copy the directory.")
+    world.require_equal(
+        describe_data(config, prepared), "{ranks} and rank 0 have different prepared corpora; copy the directory."
+    )
     console.note(describe_run(config, len(prepared.train), world.size, start.beginning if start is not None else None))
     if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
-        world.first(lambda: forget_run(output / "training"))
+        world.on_rank0(lambda: remove_run(output / "training"))
     return config, prepared
 
 
@@ -160,7 +163,7 @@ def run(
     prepared: Prepared,
     world: World,
     console: ConsoleReporter,
-    stopwatch: Stopwatch,
+    startup_timer: StartupTimer,
     start: Start | None = None,
     *,
     resume: bool,
@@ -169,16 +172,16 @@ def run(
     """Train until the budget is used or something stops it; a model stands in the output in every case."""
     state, reporter = open_run(config, prepared, console, resume=resume, world=world, start=start)
     try:
-        loop = set_up(config, prepared, state, reporter, world, make_evaluate, stopwatch, start)
+        loop = set_up(config, prepared, state, reporter, world, make_evaluate, startup_timer, start)
         loop.run()
         is_over = loop.stopped_by is None or loop.stopped_by == "early stopping"
         if is_over:
             loop.choose()
-        if loop.best.step == 0 and not world.tell((Path(config.output) / "config.json").exists()):
+        if loop.best.step == 0 and not world.broadcast((Path(config.output) / "config.json").exists()):
             loop.publish_model("last")  # what there is, is better than nothing
         if start is not None and (remark := start.compare(loop.best, config, is_over=is_over)) is not None:
             reporter.note(remark)
-        world.wait()
+        world.barrier()
     except OSError as error:
         error.filename = error.filename or str(Path(config.output) / "training")
         error.add_note("What was saved before is intact: once there is space, run the same command with --resume.")
@@ -341,10 +344,9 @@ def open_run(
 ) -> tuple[TrainingState | None, Reporter]:
     """The state to go on from, if there is one, and whoever is told how the run goes: the console and the log files."""
     from heedful.build_model import resolve_device
-    from heedful.training.checkpoint import load_state
+    from heedful.training.checkpoint import load_state, record_run
     from heedful.training.distributed import World
     from heedful.training.logging import FileReporter, Reporters
-    from heedful.training.run_manifest import record_run
 
     world = world or World(resolve_device(config.training.device))
     directory = Path(config.output) / "training"
@@ -352,12 +354,12 @@ def open_run(
     state = load_state(directory / "states", console.note, world) if resume else None
     record = directory / "run.json"
     identity = None if start is None else start.identity
-    world.first(lambda: record_run(record, config, prepared.report, resumed=state is not None, start=identity))
-    world.same(
+    world.on_rank0(lambda: record_run(record, config, prepared.report, resumed=state is not None, start=identity))
+    world.require_equal(
         record.read_text("utf-8") if record.exists() else "",
         f"{{ranks}} cannot see {record}; the output must be on a file system that all machines share.",
     )
-    if not world.is_first:
+    if not world.is_rank0:
         return state, Reporters()
     step = state.values["spent"]["steps"] if state is not None else None
     tensorboard = config.training.tensorboard
@@ -372,27 +374,27 @@ def set_up(
     reporter: Reporter,
     world: World | None = None,
     make_evaluate: MakeEvaluate | None = None,
-    stopwatch: Stopwatch | None = None,
+    startup_timer: StartupTimer | None = None,
     start: Start | None = None,
 ) -> TrainingLoop:
     """Build model, stream and loop; try the largest batch; go on from the state if there is one, else from `start`."""
     from heedful.build_model import resolve_device
     from heedful.data.batch_stream import BatchStream, fixed_batches, worst_batch
     from heedful.training.distributed import World
+    from heedful.training.logging import StartupTimer
     from heedful.training.loop import TrainingLoop
-    from heedful.training.model_setup import place_model
-    from heedful.training.startup_timer import Stopwatch
+    from heedful.training.model_setup import set_up_model
 
     world = world or World(resolve_device(config.training.device))
     width = prepared.row_width
     special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
     special.update(rank=world.rank, world_size=world.size)
-    rows, watch = rows_per_step(config, width), stopwatch or Stopwatch("building the model")
+    rows, watch = rows_per_step(config, width), startup_timer or StartupTimer("building the model")
     prepacked = prepared.open_prepacked() if config.data.shuffle == "blocks" else None
     order: dict[str, Any] = {"seed": config.training.seed, "prepacked": prepacked}
     weights = start.weights() if start is not None and state is None else None
     loop = TrainingLoop(
-        model=place_model(config, world, reporter, weights),
+        model=set_up_model(config, world, reporter, weights),
         stream=BatchStream(prepared.train, width=width, rows_per_step=rows, **order, **special),
         valid_batches=lambda: fixed_batches(prepared.valid, width, rows, **special),
         config=config.training,
@@ -404,10 +406,10 @@ def set_up(
         validation_work=validation_work(config, prepared),
         evaluate=on_whole_model((make_evaluate or evaluator)(config, prepared, world.device), config, world),
     )
-    loop.stopwatch = stopwatch
+    loop.startup_timer = startup_timer
     watch.enter("compiling and trying the largest batch")
     sizes = (config.model.source_vocab_size, config.model.target_vocab_size)
-    remark = loop.step.try_largest(worst_batch(loop.stream.num_rows, width, *sizes))
+    remark = loop.step.try_largest_batch(worst_batch(loop.stream.num_rows, width, *sizes))
     if remark is not None:
         reporter.note(remark)
     watch.enter("first update" if weights is None else "looking at valid")
@@ -432,7 +434,7 @@ def validation_work(config: Config, prepared: Prepared) -> ValidationWork:
 
 
 def publisher(
-    config: Config, prepared: Prepared, world: World, stopwatch: Stopwatch, start: Start | None = None
+    config: Config, prepared: Prepared, world: World, startup_timer: StartupTimer, start: Start | None = None
 ) -> Publish:
     """A function that turns weights into the model directory."""
     from heedful.model_dir import save_model
@@ -441,8 +443,8 @@ def publisher(
         device = f"{world.size} × {device_name(world.device)}" if world.size > 1 else device_name(world.device)
         training = {"weights": kind, **numbers, "device": device, "seed": config.training.seed}
         training |= {} if start is None else start.details()
-        if stopwatch.first_step is not None:
-            training["first_step"] = vars(stopwatch.first_step)
+        if startup_timer.first_step is not None:
+            training["first_step"] = vars(startup_timer.first_step)
         lengths = prepared.lengths if start is None else start.with_long(prepared.lengths)
         details = {"data": prepared.report, "lengths": lengths, "training": training}
         save_model(config.output, weights=weights, config=config, tokenizer=prepared.tokenizer, details=details)
@@ -457,7 +459,7 @@ def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: Cons
     """
     examined = Examined([], loop.best.published_bleu)
     interrupted = loop.stopped_by not in (None, "early stopping")
-    loop.step.make_room()
+    loop.step.release_graph()
     store_alignment(config, prepared, loop.device)
     if interrupted:
         console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")

@@ -71,9 +71,9 @@ def on_whole_model(look: Look | None, config: Config, world: World) -> Evaluate 
         return None
 
     def evaluate(model: nn.Module) -> Evaluation | None:
-        from heedful.training.model_setup import collect_model
+        from heedful.training.model_setup import gather_model
 
-        collected = collect_model(model, config.model, world)
+        collected = gather_model(model, config.model, world)
         return None if collected is None else look(collected)
 
     return evaluate

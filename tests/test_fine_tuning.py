@@ -30,10 +30,10 @@ from heedful.model_dir.int8_weights import quantize_rows
 from heedful.native import available
 from heedful.paper.compare import compare
 from heedful.text.corpus import Direction
-from heedful.training.best_tracker import Best
 from heedful.training.checkpoint import load_state
 from heedful.training.distributed import World
 from heedful.training.logging import ConsoleReporter, Reporters
+from heedful.training.validation import Best
 
 OLD_WORDS = "red blue green cat dog bird runs sits eats one two three".split()
 NEW_WORDS = "seven valve torque bolt gauge motor".split()

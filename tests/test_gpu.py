@@ -37,12 +37,11 @@ from heedful.model.attention import Scoring, attend_explicit, attend_fused
 from heedful.model.transformer import Transformer
 from heedful.training import precompile
 from heedful.training.averaging import copy_weights
-from heedful.training.checkpoint import random_tensors, restore_random
+from heedful.training.checkpoint import random_states, restore_random
 from heedful.training.compile_cache import FOLDERS
 from heedful.training.cuda_graph import Recorded
-from heedful.training.distributed import put_weights
-from heedful.training.muon import orthogonalised
-from heedful.training.optimizer import optimizer_tensors
+from heedful.training.distributed import set_weights
+from heedful.training.optimizer import optimizer_tensors, orthogonalise
 from heedful.training.step import TrainingStep, uses_bf16
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
@@ -138,12 +137,12 @@ def test_a_step_that_does_not_fit_is_divided_or_explained() -> None:
     model = Transformer(SMALL).to(CUDA)
     batch = worst_batch(4096, 128, 64, 64)
     step = TrainingStep(model, TrainingConfig(compile=False), CUDA)
-    remark = step.try_largest(batch)
+    remark = step.try_largest_batch(batch)
     assert remark is not None and "microbatches" in remark
     assert step.rows_per_microbatch is not None and 1 <= step.rows_per_microbatch < 4096
     stubborn = TrainingStep(model, TrainingConfig(compile=False, tokens_per_microbatch=4096 * 128), CUDA)
     with pytest.raises(TrainingError, match="tokens_per_microbatch"):
-        stubborn.try_largest(batch)
+        stubborn.try_largest_batch(batch)
 
 
 @pytest.mark.compile
@@ -370,8 +369,8 @@ def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
     for name in FOLDERS:
         monkeypatch.setenv(name, "")  # so that it is put back as it was
         monkeypatch.delenv(name)
-    monkeypatch.setattr(precompile, "WORTHWHILE_BYTES", 0)
-    monkeypatch.setattr(precompile, "HARDLY_BEGUN", 0.0)
+    monkeypatch.setattr(precompile, "MIN_CORPUS_BYTES", 0)
+    monkeypatch.setattr(precompile, "MIN_ELAPSED_SECONDS", 0.0)
     words = [f"{one}{other}" for one in "abcdefgh" for other in "stuvwxyz"]
     lines = [" ".join(random.Random(number).choices(words, k=6)) for number in range(200)]
     (tmp_path / "one").write_text("\n".join(lines))
@@ -395,7 +394,7 @@ def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
 @pytest.mark.parametrize("shape", [(4, 512, 512), (3, 2048, 512)])
 def test_orthogonalising_in_bf16_agrees_with_single_precision(shape: tuple[int, ...]) -> None:
     matrices = torch.randn(shape, device=CUDA)
-    exact, rounded = orthogonalised(matrices), orthogonalised(matrices.bfloat16()).float()
+    exact, rounded = orthogonalise(matrices), orthogonalise(matrices.bfloat16()).float()
     similarity = torch.cosine_similarity(exact.flatten(1), rounded.flatten(1), dim=1)
     assert float(similarity.min()) > 0.99
     assert torch.linalg.svdvals(rounded).max() < 1.3
@@ -478,7 +477,7 @@ def test_each_replay_draws_its_own_dropout_and_a_restored_state_draws_it_again()
     step, batch = fused_step(DROPPING), random_batch(8, 64)
     losses = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(8)]  # nothing is learned
     assert len(set(losses)) == 8
-    state = random_tensors(CUDA)
+    state = random_states(CUDA)
     expected = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)]
     torch.rand(11, device=CUDA)  # as looking at valid may
     restore_random(state, CUDA)
@@ -495,10 +494,10 @@ def test_weights_that_were_changed_between_replays_are_seen() -> None:
     for _ in range(6):
         before = float(step(batch, batch.num_tokens, 0.0).loss_sum)
     own = copy_weights(step.model)
-    put_weights(step.model, {name: torch.zeros_like(tensor) for name, tensor in own.items()})
+    set_weights(step.model, {name: torch.zeros_like(tensor) for name, tensor in own.items()})
     nothing = float(step(batch, batch.num_tokens, 0.0).loss_sum) / batch.num_tokens
     assert nothing == pytest.approx(math.log(64), abs=0.01)
-    put_weights(step.model, own)
+    set_weights(step.model, own)
     assert float(step(batch, batch.num_tokens, 0.0).loss_sum) == pytest.approx(before, rel=1e-5)
 
 
@@ -535,7 +534,7 @@ def test_a_recorded_step_gives_its_memory_back_and_goes_on() -> None:
             raise torch.OutOfMemoryError("out of memory")
         return 7
 
-    assert step.with_room(work) == 7
+    assert step.with_free_memory(work) == 7
     assert tries[1] < tries[0] <= held
     courses_agree(usual, step, [batch], tolerance=0.01)
 
@@ -547,7 +546,7 @@ def test_single_precision_is_not_given_to_kernels_that_round() -> None:
     assert not TrainingStep(model, TrainingConfig(precision="fp32"), CUDA).is_fast
     assert not TrainingStep(model, TrainingConfig(compile=False), CUDA).is_fast
     wide = TrainingStep(model, TrainingConfig(), CUDA)
-    wide.try_largest(worst_batch(2, 256, 64, 64))
+    wide.try_largest_batch(worst_batch(2, 256, 64, 64))
     assert not wide.is_fast
 
 
@@ -557,7 +556,7 @@ def test_the_fast_step_runs_on_another_gpu_than_the_first() -> None:
     device = torch.device("cuda:1")
     step = TrainingStep(Transformer(SMALL).to(device), TrainingConfig(fused_step=True), device)
     batch = random_batch(8, 64)
-    assert step.try_largest(worst_batch(8, 64, 64, 64)) is None
+    assert step.try_largest_batch(worst_batch(8, 64, 64, 64)) is None
     losses = [float(step(batch, batch.num_tokens, 1e-3).loss_sum) for _ in range(6)]
     torch.cuda.set_device(0)
     assert losses[-1] < losses[0]

@@ -126,7 +126,7 @@ def tune(task: Task, output: Path, device: str, *, dither: bool) -> Path:
     if dither:
         training_pipeline.train(request)
     else:
-        with mock.patch("heedful.training.loop.dither_rounded", return_value=False):
+        with mock.patch("heedful.training.loop.dither_int8_weights", return_value=False):
             training_pipeline.train(request)
     return output
 

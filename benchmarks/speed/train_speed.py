@@ -83,7 +83,7 @@ def heedful_system(config: Config, prepared: Prepared, device: torch.device) -> 
     rows = max(1, (config.training.tokens_per_step or 25_600) // width)
     special = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
     stream = BatchStream(prepared.train, width=width, rows_per_step=rows, seed=1, **special)
-    step.try_largest(worst_batch(rows, width, config.model.source_vocab_size, config.model.target_vocab_size))
+    step.try_largest_batch(worst_batch(rows, width, config.model.source_vocab_size, config.model.target_vocab_size))
     batches = prefetch(stream.batches(), pin_memory=device.type == "cuda")
 
     def advance(count: int) -> int:

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from heedful.errors import ConfigError
 from heedful.model_dir import describe, load_model, load_weights, save_model
-from heedful.training.distributed import local
+from heedful.training.distributed import to_local
 
 Weights = dict[str, Tensor]
 
 
 def copy_weights(model: nn.Module) -> Weights:
     """The model's weights and buffers, copied; of a divided model the rows that this rank holds."""
-    return {name: local(tensor.detach()).clone() for name, tensor in model.state_dict().items()}
+    return {name: to_local(tensor.detach()).clone() for name, tensor in model.state_dict().items()}
 
 
 def average_weights(all_weights: Iterable[Mapping[str, Tensor]]) -> Weights:
@@ -53,7 +53,7 @@ class MovingAverage:
         self.num_updates += 1
         decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
         averages = [self.weights[name] for name in self._followed]
-        torch._foreach_lerp_(averages, [local(tensor) for tensor in self._followed.values()], 1 - decay)
+        torch._foreach_lerp_(averages, [to_local(tensor) for tensor in self._followed.values()], 1 - decay)
 
 
 def average_models(directories: Sequence[str | Path], output: str | Path) -> None:

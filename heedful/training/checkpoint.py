@@ -1,8 +1,9 @@
-"""The resume state: everything that makes a stopped run go on as if it had never stopped. Tensors and JSON, no pickle.
+"""Training checkpoints: the state of a run after a step, and a record of what the run was started with.
 
-Each save is a directory `step-N` written under another name, flushed to disk and renamed; the two newest are kept, so
-that a save that was cut short, or damaged later, costs at most the work since the one before it. Where several ranks
-hold the rows of a tensor, each writes its own file, and any number of ranks reads the rows it needs out of all of them.
+A resumed run continues exactly as if it had never stopped. Each save is a directory `step-N` of tensors (safetensors)
+and JSON, without pickle. It is written under a temporary name, flushed to disk and renamed. The two newest are kept, so
+a damaged save costs at most the work since the one before it. With sharded weights each rank writes its own file, and
+any number of ranks can read the rows it needs from all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from heedful.atomic_files import REPLACED, replace_directory, write_durably
+from heedful.atomic_files import REPLACED, replace_directory, replace_file, write_durably
+from heedful.config import Config
+from heedful.config_loading import to_mapping
 from heedful.errors import TrainingError
 from heedful.training.distributed import World
 
@@ -42,7 +45,7 @@ class TrainingState:
         tensors = {}
         for name in (name for name in self.tensors if name.startswith(prefix)):
             if name in num_rows and isinstance(self.tensors, StoredTensors):
-                tensor = self.tensors.rows(name, *world.share(num_rows[name]))
+                tensor = self.tensors.rows(name, *world.row_range(num_rows[name]))
             else:
                 tensor = self.tensors[name]
             tensors[name.removeprefix(prefix)] = tensor
@@ -86,29 +89,29 @@ def save_state(directory: Path, step: int, state: TrainingState, world: World | 
     """Save a state as `directory/step-N`, complete or not at all. All ranks have to call."""
     world = world or World(torch.device("cpu"))
     temporary = directory / f"incomplete-{step:09d}"
-    if world.is_first:
+    if world.is_rank0:
         directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-    world.wait()
+    world.barrier()
     names = file_names(world.size if state.num_rows else 1)
     digest = bytes(32)
     if world.rank < len(names):
         mine = (
             state.tensors
-            if world.is_first
+            if world.is_rank0
             else {name: tensor for name, tensor in state.tensors.items() if name in state.num_rows}
         )
         blob = save({name: tensor.detach().cpu().contiguous() for name, tensor in mine.items()})
         write_durably(temporary / names[world.rank], blob)
         digest = hashlib.sha256(blob).digest()
-    digests = world.gather(torch.frombuffer(bytearray(digest), dtype=torch.uint8))
-    if world.is_first:
+    digests = world.all_gather(torch.frombuffer(bytearray(digest), dtype=torch.uint8))
+    if world.is_rank0:
         files = {name: tensor.numpy().tobytes().hex() for name, tensor in zip(names, digests, strict=False)}
         described = {"format_version": FORMAT_VERSION, "files": files, "values": state.values}
         write_durably(temporary / "state.json", json.dumps({**described, "sha256": values_sha256(described)}).encode())
         _put_in_place(directory, temporary, directory / f"step-{step:09d}")
-    world.wait()
+    world.barrier()
 
 
 def file_names(count: int) -> list[str]:
@@ -135,14 +138,14 @@ def load_state(directory: Path, note: Callable[[str], None], world: World | None
     All ranks have to call; each verifies some of the files, and they agree on one state.
     """
     world = world or World(torch.device("cpu"))
-    saved = [directory / name for name in world.tell([path.name for path in saved_steps(directory)])]
+    saved = [directory / name for name in world.broadcast([path.name for path in saved_steps(directory)])]
     for candidate in reversed(saved):
         state, problem = None, "another rank cannot read it"
         try:
             state = _read(candidate, world)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
             problem = str(error)
-        if not world.agree([state is None])[0]:
+        if not world.all_reduce_max([state is None])[0]:
             return state
         note(f"{candidate} is damaged ({problem}); trying the state before it.")
     if saved:
@@ -183,7 +186,7 @@ def checksum_mark(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def random_tensors(device: torch.device) -> dict[str, Tensor]:
+def random_states(device: torch.device) -> dict[str, Tensor]:
     """The states of torch's random generators, which drive dropout."""
     states = {"random.cpu": torch.get_rng_state()}
     if device.type == "cuda":
@@ -198,16 +201,16 @@ def restore_random(tensors: Mapping[str, Tensor], device: torch.device) -> None:
         torch.cuda.set_rng_state(tensors["random.cuda"], device)
 
 
-def all_random_tensors(world: World) -> dict[str, Tensor]:
+def gather_random_states(world: World) -> dict[str, Tensor]:
     """The random states of all ranks: the first rank's under their names, those of rank 3 after `random.3.`."""
     tensors = {}
-    for name, state in random_tensors(world.device).items():
-        for rank, tensor in enumerate(world.gather(state)):
+    for name, state in random_states(world.device).items():
+        for rank, tensor in enumerate(world.all_gather(state)):
             tensors[_of_rank(name, rank)] = tensor
     return tensors
 
 
-def restore_own_random(tensors: Mapping[str, Tensor], world: World, seed: int) -> None:
+def restore_rank_random(tensors: Mapping[str, Tensor], world: World, seed: int) -> None:
     """Put this rank's random generators back; one that had no such rank before begins with a seed of its own."""
     names = ("random.cpu", "random.cuda")
     own = {name: tensors[_of_rank(name, world.rank)] for name in names if _of_rank(name, world.rank) in tensors}
@@ -219,3 +222,57 @@ def restore_own_random(tensors: Mapping[str, Tensor], world: World, seed: int) -
 
 def _of_rank(name: str, rank: int) -> str:
     return name if rank == 0 else name.replace("random.", f"random.{rank}.")
+
+
+FIXED_SECTIONS = ("data", "tokenizer", "model")
+"""Sections that must be the same when a run goes on, causes first; of `training`, `init_from` and the fields below."""
+FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon", "label_smoothing", "r_drop")
+
+FORMER_DEFAULTS = {"data.shuffle": "pairs", "training.optimizer": "adam"}
+"""How runs began whose record does not know the key yet."""
+
+
+def record_run(
+    path: Path, config: Config, report: Mapping[str, Any], *, resumed: bool, start: str | None = None
+) -> None:
+    """Write configuration and checksums of the corpora (out of the preflight's report); a resumed run checks them.
+
+    `start` is the identity of the model that the run began with, if it was not a new one.
+    """
+    files = {file["path"]: file["sha256"] for corpus in report["corpora"] for file in corpus["files"]}
+    now = json.loads(json.dumps({**to_mapping(config), "files": files, "start": start}))
+    if resumed:
+        try:
+            before = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise TrainingError(f"{path}: cannot read what the run began with ({error}); start anew.") from None
+        for key, old, new in differences(before, now):
+            raise TrainingError(
+                f"--resume: {key} was {old!r} when this run began and is {new!r} now. Put it back, or start anew."
+            )
+        if before.get("start") != start:
+            named = config.training.init_from
+            raise TrainingError(f"--resume: {named} is not the model this run began with. Put it back, or start anew.")
+        for name in (name for name, digest in before.get("files", {}).items() if files.get(name) != digest):
+            raise TrainingError(f"--resume: {name} is not the file this run began with. Put it back, or start anew.")
+    replace_file(path, json.dumps(now, indent=2, ensure_ascii=False))
+
+
+def remove_run(directory: Path) -> None:
+    """Remove what an earlier run left, but not its prepared corpora."""
+    for name in ("states", "snapshots", "tensorboard"):
+        shutil.rmtree(directory / name, ignore_errors=True)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Keys that a resumed run may not change, with their old and new values."""
+    keys = [("training", "init_from")]  # from which shape and tokenizer follow, so that it is named before them
+    keys += [(section, name) for section in FIXED_SECTIONS for name in now[section]]
+    keys += [("training", name) for name in FIXED_TRAINING]
+    found = []
+    for section, name in keys:
+        key, new = f"{section}.{name}", now[section][name]
+        old = before.get(section, {}).get(name, FORMER_DEFAULTS.get(key))
+        if old != new:
+            found.append((key, old, new))
+    return found

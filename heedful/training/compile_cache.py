@@ -21,7 +21,7 @@ def is_compiled(config: TrainingConfig, *, on_gpu: bool) -> bool:
     return on_gpu and find_spec("triton") is not None if config.compile is None else config.compile
 
 
-def keep_compiled_code() -> str | None:
+def set_cache_directories() -> str | None:
     """Have what is compiled kept in `~/.cache/heedful`; what the environment says already stands.
 
     Compiled code is loaded and run, so the directory must be the user's own, and writable for nobody else. Where there

@@ -22,7 +22,7 @@ MOST_WORKERS = 8
 """Each worker has gradients of its own; with more cores each gets several."""
 
 
-class OnCores:
+class CpuDataParallel:
     """Adds the gradient of a batch to the parameters of `model`."""
 
     def __init__(self, model: Transformer, *, smoothing: float) -> None:
@@ -33,7 +33,7 @@ class OnCores:
         self.pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="core")
 
     @property
-    def is_watched(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether somebody hooked into the model: who wants to see modules called and gradients made gets to see it."""
         model = self.models[0]
         hooked = any(one._forward_hooks or one._forward_pre_hooks or one._backward_hooks for one in model.modules())

@@ -24,7 +24,7 @@ class Recorded:
     def __init__(self, work: Work, device: torch.device) -> None:
         self.work, self.device = work, device
         self.stream = torch.cuda.Stream(device)
-        self.arrivals = Arrivals(device)
+        self.arrivals = DevicePrefetcher(device)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: Batch | None = None
         self.outputs: tuple[Tensor, ...] = ()
@@ -79,7 +79,7 @@ class Recorded:
         return graph
 
 
-class Arrivals:
+class DevicePrefetcher:
     """Brings batches to the device beside the work on the ones before, in two places that take turns."""
 
     def __init__(self, device: torch.device) -> None:

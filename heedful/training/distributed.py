@@ -1,8 +1,7 @@
-"""Training on many devices, one process (rank) each: the one place that knows torch.distributed.
+"""Distributed training, one process (rank) per device: the only module that uses torch.distributed.
 
-torchrun starts the ranks and tells each its place. Weights are kept equal by DDP, or divided among the ranks by FSDP2.
-Tensors of the training travel between the devices; what the ranks decide together travels between their hosts (gloo),
-so that deciding never waits for a device.
+torchrun starts the ranks and sets their environment. DDP keeps the weights equal, or FSDP2 shards them over the ranks.
+Training tensors are sent between devices. Control messages are sent between hosts (gloo) and never wait for a device.
 """
 
 from __future__ import annotations
@@ -33,133 +32,133 @@ from heedful.model.layers import DecoderLayer, EncoderLayer
 T = TypeVar("T")
 
 STEP_TIMEOUT = timedelta(minutes=30)
-"""How long a rank waits for the others inside a step."""
-WAITING_TIMEOUT = timedelta(days=7)
-"""How long it waits while one of them prepares corpora or translates."""
-NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""Timeout of collectives inside a step."""
+SETUP_TIMEOUT = timedelta(days=7)
+"""Timeout while one rank prepares corpora or translates."""
+REQUIRED_VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
 class World:
-    """The ranks that train together, seen from one of them; by default it is alone and nothing is ever sent."""
+    """The group of ranks, seen from one of them. With one rank, the default, every collective returns its input."""
 
     device: torch.device
     rank: int = 0
     size: int = 1
-    hosts: Any = None
-    """The group of all ranks that sends between hosts."""
+    cpu_group: Any = None
+    """Process group of all ranks that communicates between hosts."""
 
     @property
-    def is_first(self) -> bool:
-        """Whether this rank writes, prints and publishes for all."""
+    def is_rank0(self) -> bool:
+        """Whether this is rank 0, which writes files, prints, and publishes models."""
         return self.rank == 0
 
-    def wait(self) -> None:
-        """Go on when all ranks have come here."""
-        self.agree([0.0])
+    def barrier(self) -> None:
+        """Wait until all ranks have called this."""
+        self.all_reduce_max([0.0])
 
-    def agree(self, values: Sequence[float]) -> list[float]:
-        """The largest of all ranks' values, one by one."""
+    def all_reduce_max(self, values: Sequence[float]) -> list[float]:
+        """The elementwise maximum of all ranks' values."""
         if self.size == 1:
             return list(values)
         numbers = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(numbers, op=dist.ReduceOp.MAX, group=self.hosts)
+        dist.all_reduce(numbers, op=dist.ReduceOp.MAX, group=self.cpu_group)
         return [float(number) for number in numbers]
 
-    def tell(self, value: Any) -> Any:
-        """What the first rank says, as plain data, to everyone."""
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value (anything JSON can hold) on all ranks."""
         if self.size == 1:
             return value
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         length = torch.tensor(len(text))
-        dist.broadcast(length, src=0, group=self.hosts)
-        if not self.is_first:
+        dist.broadcast(length, src=0, group=self.cpu_group)
+        if not self.is_rank0:
             text = torch.empty(int(length), dtype=torch.uint8)
-        dist.broadcast(text, src=0, group=self.hosts)
+        dist.broadcast(text, src=0, group=self.cpu_group)
         return json.loads(text.numpy().tobytes())
 
-    def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Every rank's tensor (on its host, all of one shape)."""
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all ranks; they are on the host and have the same shape."""
         if self.size == 1:
             return [tensor]
         tensors = [torch.empty_like(tensor) for _ in range(self.size)]
-        dist.all_gather(tensors, tensor.contiguous(), group=self.hosts)
+        dist.all_gather(tensors, tensor.contiguous(), group=self.cpu_group)
         return tensors
 
-    def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks, in place, from device to device."""
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all ranks, in place, sent between devices."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def first(self, work: Callable[[], T]) -> T | None:
-        """Let the first rank work while the others wait. If it fails all stop, and only it tells why."""
+    def on_rank0(self, work: Callable[[], T]) -> T | None:
+        """Call `work` on rank 0 while the others wait. If it fails, all ranks stop and rank 0 reports the error."""
         result, error = None, None
-        if self.is_first:
+        if self.is_rank0:
             try:
                 result = work()
             except (HeedfulError, OSError) as caught:
                 error = caught
-        if self.tell(error is not None):
-            raise error if error is not None else ElsewhereError("the first rank stopped; it tells why.")
+        if self.broadcast(error is not None):
+            raise error if error is not None else ElsewhereError("rank 0 stopped; see its error message.")
         return result
 
-    def same(self, text: str, message: str) -> None:
-        """Raise `ConfigError` if ranks have another text than the first; `{ranks}` in the message is these."""
+    def require_equal(self, text: str, message: str) -> None:
+        """Raise `ConfigError` if a rank's text differs from rank 0's; `{ranks}` in the message names these ranks."""
         digest = torch.frombuffer(bytearray(hashlib.sha256(text.encode()).digest()), dtype=torch.uint8)
-        first, *others = self.gather(digest)
-        wrong = [str(rank) for rank, other in enumerate(others, start=1) if not torch.equal(first, other)]
+        reference, *others = self.all_gather(digest)
+        wrong = [str(rank) for rank, other in enumerate(others, start=1) if not torch.equal(reference, other)]
         if wrong:
-            told = message.format(ranks=f"rank {wrong[0]}" if len(wrong) == 1 else f"ranks {', '.join(wrong)}")
-            raise ConfigError(told) if self.is_first else ElsewhereError(told)
+            message = message.format(ranks=f"rank {wrong[0]}" if len(wrong) == 1 else f"ranks {', '.join(wrong)}")
+            raise ConfigError(message) if self.is_rank0 else ElsewhereError(message)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """While ranks work together: one that is lost is told in a line, and in the end all part."""
+    def process_group(self) -> Iterator[None]:
+        """Report a lost rank as a `TrainingError`; destroy the process group on exit."""
         if self.size == 1:
             yield
             return
         try:
             yield
         except dist.DistError as error:
-            raise TrainingError(self._lost(error)) from error
+            raise TrainingError(self._lost_rank_message(error)) from error
         except RuntimeError as error:
             if "gloo" not in str(error) and "NCCL" not in str(error):
                 raise
-            raise TrainingError(self._lost(error)) from error
+            raise TrainingError(self._lost_rank_message(error)) from error
         finally:
             dist.destroy_process_group()
 
-    def _lost(self, error: Exception) -> str:
+    def _lost_rank_message(self, error: Exception) -> str:
         reason = str(error).strip().splitlines()[0]
         return (
-            f"rank {self.rank} lost another rank ({reason}). torchrun --max-restarts=3 starts all ranks again by "
-            f"itself; they go on from the last saved state."
+            f"rank {self.rank} lost another rank ({reason}). With --max-restarts=3 torchrun restarts all ranks, and "
+            f"they resume from the last saved state."
         )
 
-    # ------------------------------------------------------------------ the model on many devices
+    # ------------------------------------------------------------------ the model on several devices
 
-    def replicated(self, model: nn.Module, loss: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
-        """`loss`, with the gradients of `model` averaged over the ranks in backward (DDP), unless they are divided."""
-        if self.size == 1 or is_divided(model):
+    def wrap_ddp(self, model: nn.Module, loss: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
+        """`loss`, with the gradients of `model` averaged over the ranks in backward (DDP), unless it is sharded."""
+        if self.size == 1 or is_sharded(model):
             return loss
-        return nn.parallel.DistributedDataParallel(Objective(model, loss), gradient_as_bucket_view=True)
+        return nn.parallel.DistributedDataParallel(LossModule(model, loss), gradient_as_bucket_view=True)
 
-    def average(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce_mean(self, tensors: Sequence[Tensor]) -> None:
         """The mean over all ranks, in place."""
         for tensor in tensors if self.size > 1 else ():
-            self.sum(tensor).div_(self.size)
+            self.all_reduce_sum(tensor).div_(self.size)
 
-    def divide(self, model: nn.Module, *, compile_layers: bool) -> None:
-        """Divide the weights among the ranks (FSDP2): each layer is whole only while it computes."""
+    def fully_shard(self, model: nn.Module, *, compile_layers: bool) -> None:
+        """Shard the weights over the ranks (FSDP2); a layer's weights are gathered only while it computes."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        # What a layer returns may be a view; nothing here changes it in place, which is what the warning is about.
+        # The warning is about in-place changes of a returned view; there are none here.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
         mesh = init_device_mesh(self.device.type, (self.size,))
         for layer in [module for module in model.modules() if isinstance(module, (EncoderLayer, DecoderLayer))]:
-            if isinstance(layer, DecoderLayer):  # these read the memory before the layer itself is called
+            if isinstance(layer, DecoderLayer):  # used by `memory_keys_values` outside the layer's forward
                 fully_shard(layer.cross_attention.key, mesh=mesh)
                 fully_shard(layer.cross_attention.value, mesh=mesh)
             if compile_layers:
@@ -167,14 +166,14 @@ class World:
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
 
-    def share(self, num_rows: int) -> tuple[int, int]:
-        """First and last row (not included) that this rank holds of a divided tensor; as `torch.chunk` has it."""
+    def row_range(self, num_rows: int) -> tuple[int, int]:
+        """The range of rows that this rank holds of a sharded tensor, divided as by `torch.chunk`."""
         each = -(-num_rows // self.size)
         return min(self.rank * each, num_rows), min((self.rank + 1) * each, num_rows)
 
 
-class Objective(nn.Module):
-    """A loss as a module, so that DDP sees forward and loss as one."""
+class LossModule(nn.Module):
+    """Model and loss as one module, for DDP."""
 
     def __init__(self, model: nn.Module, loss: Callable[[Batch], Tensor]) -> None:
         super().__init__()
@@ -184,140 +183,141 @@ class Objective(nn.Module):
         return self.loss(batch)
 
 
-def without_sending(loss: Callable[[Batch], Tensor]) -> AbstractContextManager[None]:
-    """While gradients of several microbatches are summed, DDP keeps them to itself."""
+def no_sync(loss: Callable[[Batch], Tensor]) -> AbstractContextManager[None]:
+    """Keep DDP from sending gradients, for all microbatches but the last."""
     if isinstance(loss, nn.parallel.DistributedDataParallel):
         return loss.no_sync()
     return nullcontext()
 
 
-# ---------------------------------------------------------------------- tensors that are divided
+# ---------------------------------------------------------------------- sharded tensors
 
 
-def is_divided(thing: nn.Module | Tensor) -> bool:
+def is_sharded(module_or_tensor: nn.Module | Tensor) -> bool:
     """Whether this rank holds only some rows of a tensor, or of a model's parameters."""
-    tensors = thing.parameters() if isinstance(thing, nn.Module) else [thing]
+    tensors = module_or_tensor.parameters() if isinstance(module_or_tensor, nn.Module) else [module_or_tensor]
     return any(hasattr(tensor, "full_tensor") for tensor in tensors)
 
 
-def local(tensor: Tensor) -> Tensor:
-    """The rows that this rank holds: all of them, unless the tensor is divided."""
-    return tensor.to_local() if is_divided(tensor) else tensor  # type: ignore[attr-defined]
+def to_local(tensor: Tensor) -> Tensor:
+    """The rows that this rank holds: all of them, unless the tensor is sharded."""
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """All rows of a tensor; where it is divided, all ranks have to ask."""
-    return tensor.full_tensor() if is_divided(tensor) else tensor  # type: ignore[attr-defined]
+def full_tensor(tensor: Tensor) -> Tensor:
+    """All rows of a tensor. All ranks must call this if the tensor is sharded."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def whole_weights(model: nn.Module, world: World) -> dict[str, Tensor]:
-    """The weights of the whole model on the first rank, collected one by one; elsewhere nothing is kept of them."""
-    if not is_divided(model):
-        return model.state_dict() if world.is_first else {}
+def gather_weights(model: nn.Module, world: World) -> dict[str, Tensor]:
+    """The full state dict on rank 0, gathered tensor by tensor; empty on the other ranks."""
+    if not is_sharded(model):
+        return model.state_dict() if world.is_rank0 else {}
     weights = {}
     for name, tensor in model.state_dict().items():
-        collected = whole(tensor)
-        if world.is_first:
+        collected = full_tensor(tensor)
+        if world.is_rank0:
             weights[name] = collected.cpu()
     return weights
 
 
 @torch.no_grad()
-def put_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Give a model the weights, of which only this rank's rows are given where it is divided."""
+def set_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copy weights into a model; `weights` has only this rank's rows of sharded tensors."""
     for name, tensor in model.state_dict().items():
-        local(tensor).copy_(weights[name])
+        to_local(tensor).copy_(weights[name])
 
 
-# ---------------------------------------------------------------------- coming together
+# ---------------------------------------------------------------------- initialisation
 
 
-def join(device: str) -> World:
-    """Join the ranks that torchrun's environment tells of; alone where it tells of none."""
-    size = _number("WORLD_SIZE", 1)
+def init_distributed(device: str) -> World:
+    """Join the process group that torchrun's environment describes; one rank without such an environment."""
+    size = _env_int("WORLD_SIZE", 1)
     if size == 1:
         return World(resolve_device(device))
-    missing = [name for name in NEEDED if name not in os.environ]
+    missing = [name for name in REQUIRED_VARIABLES if name not in os.environ]
     if missing:
         raise ConfigError(
-            f"WORLD_SIZE is {size}, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: start "
+            f"WORLD_SIZE is {size}, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set. Start "
             f"all ranks with torchrun, or unset WORLD_SIZE to train in one process."
         )
-    rank, own = _number("RANK", 0), own_device(device)
-    if own.type == "cuda":
-        torch.cuda.set_device(own)
+    rank = _env_int("RANK", 0)
+    local = local_device(device)
+    if local.type == "cuda":
+        torch.cuda.set_device(local)
     try:
-        backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if local.type == "cuda" else "gloo"
         store, _, _ = next(rendezvous("env://", rank=rank, world_size=size, timeout=STEP_TIMEOUT))
-        fresh = PrefixStore(meet(store, rank, size), store)
-        dist.init_process_group(backend, store=fresh, rank=rank, world_size=size, timeout=STEP_TIMEOUT)
-        hosts = dist.new_group(backend="gloo", timeout=WAITING_TIMEOUT)
+        prefixed_store = PrefixStore(agree_on_prefix(store, rank, size), store)
+        dist.init_process_group(backend, store=prefixed_store, rank=rank, world_size=size, timeout=STEP_TIMEOUT)
+        cpu_group = dist.new_group(backend="gloo", timeout=SETUP_TIMEOUT)
     except (dist.DistError, RuntimeError, ValueError) as error:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"rank {rank} of {size} could not meet the others at {place}: {reason}. Start all ranks with torchrun, "
-            f"and see that every machine reaches this address."
+            f"rank {rank} of {size} could not connect to the others at {place}: {reason}. Start all ranks with "
+            f"torchrun, and check that every machine can reach this address."
         ) from error
-    return World(own, rank, size, hosts)
+    return World(local, rank, size, cpu_group)
 
 
-def meet(store: Store, rank: int, size: int) -> str:
-    """A name for this start of all ranks that no earlier start had, given by rank 0 to each that asks for it.
+def agree_on_prefix(store: Store, rank: int, size: int) -> str:
+    """A key prefix that is unique to this start of the ranks, chosen by rank 0.
 
-    torchrun keeps its store when it starts ranks again, and with it the addresses of dead ones: they must not be read.
+    torchrun keeps its store when it restarts ranks. The prefix hides the stale addresses of the previous start.
     """
-    mine = secrets.token_hex(8)
+    token = secrets.token_hex(8)
     if rank > 0:
-        store.set(f"heedful/asks/{rank}", mine)
-        name: str = store.get(f"heedful/answers/{mine}").decode()
-        store.add(f"heedful/came/{name}", 1)
-        return name
+        store.set(f"heedful/requests/{rank}", token)
+        prefix: str = store.get(f"heedful/answers/{token}").decode()
+        store.add(f"heedful/joined/{prefix}", 1)
+        return prefix
     answered: dict[int, bytes] = {}
     deadline = time.monotonic() + STEP_TIMEOUT.total_seconds()
-    while store.add(f"heedful/came/{mine}", 0) < size - 1:
+    while store.add(f"heedful/joined/{token}", 0) < size - 1:
         for other in range(1, size):
-            key = f"heedful/asks/{other}"
-            asked = store.get(key) if store.check([key]) else b""
-            if asked and asked != answered.get(other):  # one of an earlier start does no harm: nobody reads the answer
-                store.set(f"heedful/answers/{asked.decode()}", mine)
-                answered[other] = asked
+            key = f"heedful/requests/{other}"
+            request = store.get(key) if store.check([key]) else b""
+            if request and request != answered.get(other):  # stale requests are harmless: their answers are never read
+                store.set(f"heedful/answers/{request.decode()}", token)
+                answered[other] = request
         if time.monotonic() > deadline:
-            raise RuntimeError("not all of them came in time")
+            raise RuntimeError("not all ranks joined in time")
         time.sleep(0.02)
-    return mine
+    return token
 
 
-def own_device(name: str) -> torch.device:
-    """The device of this rank alone: the GPU with its local number, or the CPU."""
+def local_device(name: str) -> torch.device:
+    """The device of this rank: the GPU with its local rank, or the CPU."""
     device = resolve_device(name)
-    here = _number("LOCAL_WORLD_SIZE", 1)
+    num_local_ranks = _env_int("LOCAL_WORLD_SIZE", 1)
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"--device {name}: several ranks train on cuda or cpu only.")
+        raise ConfigError(f"--device {name}: distributed training supports cuda and cpu only.")
     if device.type == "cpu":
         return device
     if name.startswith("cuda:"):
-        raise ConfigError(f"--device {name}: each rank has a GPU of its own; use cuda or auto with torchrun.")
-    if here > torch.cuda.device_count():
+        raise ConfigError(f"--device {name}: each rank uses its own GPU; use cuda or auto with torchrun.")
+    if num_local_ranks > torch.cuda.device_count():
         raise ConfigError(
-            f"{here} ranks on this machine, but {torch.cuda.device_count()} GPUs: one rank needs one GPU; "
+            f"{num_local_ranks} ranks on this machine, but {torch.cuda.device_count()} GPUs: one rank needs one GPU; "
             f"use torchrun --nproc-per-node={torch.cuda.device_count()}, or --device cpu."
         )
-    return torch.device("cuda", _number("LOCAL_RANK", 0))
+    return torch.device("cuda", _env_int("LOCAL_RANK", 0))
 
 
-def own_seed(seed: int, world: World, step: int = 0) -> int:
-    """A seed for the dropout of this rank alone, from a step on; the first rank's is the run's own."""
-    return seed if world.is_first and not step else ((seed * 1_000_003 + world.rank) * 1_000_000_007 + step) % 2**63
+def rank_seed(seed: int, world: World, step: int = 0) -> int:
+    """The dropout seed of this rank from a step on; rank 0 starts with the seed of the run."""
+    return seed if world.is_rank0 and not step else ((seed * 1_000_003 + world.rank) * 1_000_000_007 + step) % 2**63
 
 
 def was_restarted() -> bool:
-    """Whether torchrun started this rank again after one was lost."""
-    return _number("TORCHELASTIC_RESTART_COUNT", 0) > 0
+    """Whether torchrun restarted this rank after a failure."""
+    return _env_int("TORCHELASTIC_RESTART_COUNT", 0) > 0
 
 
-def _number(name: str, default: int) -> int:
+def _env_int(name: str, default: int) -> int:
     text = os.environ.get(name, str(default))
     if not text.isdecimal() or (name.endswith("SIZE") and not int(text)):
-        raise ConfigError(f"the environment has {name}={text!r}, which is no number; torchrun sets it.")
+        raise ConfigError(f"the environment variable {name}={text!r} is not a number; torchrun sets it.")
     return int(text)

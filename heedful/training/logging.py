@@ -1,4 +1,4 @@
-"""What a run tells while it works: a bar or plain lines for people, a JSON-lines log and TensorBoard for programs."""
+"""Reporting of a run: progress on the console, a JSON-lines log, TensorBoard, and the time until the first update."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from heedful.atomic_files import replace_file
 from heedful.console import Console, clock
-from heedful.training.startup_timer import FirstStep
 
 START = "start"
 """Which weights were looked at, or published, if they are those of the model that the run went on from."""
@@ -301,3 +300,40 @@ def _step(line: str) -> int:
         return int(json.loads(line).get("step", 0))
     except (ValueError, AttributeError, TypeError):
         return 1 << 62
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """When the first update of this run of the program was done; the parts sum to the whole."""
+
+    step: int
+    """Its number: 1, or that after the state from which the run goes on."""
+    seconds: float
+    parts: dict[str, float]
+    """Seconds of each part, in order; what was not needed is not there."""
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name.replace('_', ' ')} {seconds:.1f}" for name, seconds in self.parts.items())
+        return f"The first step was done after {self.seconds:.1f} s: {parts}."
+
+
+class StartupTimer:
+    """Divides the time until the first update into parts: each lasts until the next is entered."""
+
+    def __init__(self, part: str) -> None:
+        self._parts: dict[str, float] = {}
+        self._part, self._since = part, time.perf_counter()
+        self.first_step: FirstStep | None = None
+
+    def enter(self, part: str) -> None:
+        """One part is over, another begins; a part may be entered again."""
+        now = time.perf_counter()
+        self._parts[self._part] = self._parts.get(self._part, 0.0) + now - self._since
+        self._part, self._since = part, now
+
+    def stop(self, step: int) -> FirstStep:
+        """The first update is done."""
+        self.enter("")
+        parts = {name.replace(" ", "_"): round(seconds, 3) for name, seconds in self._parts.items()}
+        self.first_step = FirstStep(step, round(sum(parts.values()), 3), parts)
+        return self.first_step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -19,31 +20,27 @@ from heedful.data.batch_stream import BatchStream, Position, prefetch
 from heedful.errors import TrainingError
 from heedful.model_dir.weights import save_tensors
 from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
-from heedful.training.best_tracker import Best
 from heedful.training.checkpoint import (
     StoredTensors,
     TrainingState,
-    all_random_tensors,
     checksum_mark,
-    random_tensors,
-    restore_own_random,
+    gather_random_states,
+    random_states,
     restore_random,
+    restore_rank_random,
     save_state,
 )
-from heedful.training.distributed import World, is_divided, local, own_seed, put_weights, whole_weights
-from heedful.training.dither import dither_rounded
-from heedful.training.log_window import Window
-from heedful.training.logging import START, Evaluation, Reporter, Sample, TrainRecord, ValidRecord
+from heedful.training.distributed import World, gather_weights, is_sharded, rank_seed, set_weights, to_local
+from heedful.training.logging import START, Evaluation, Reporter, Sample, StartupTimer, TrainRecord, ValidRecord
+from heedful.training.model_setup import dither_int8_weights
 from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from heedful.training.schedule import Budget, Schedule, Spent
-from heedful.training.signals import caught
-from heedful.training.startup_timer import Stopwatch
-from heedful.training.step import TrainingStep, uses_bf16
-from heedful.training.validation import MOST_TIME, ValidationWork, validate
+from heedful.training.step import TrainingStep, Window, uses_bf16
+from heedful.training.validation import MAX_TIME_SHARE, Best, ValidationWork, validate
 
 VALIDATIONS = 20
 """How often the budget is interrupted for a look at valid, if `validate_every` does not say."""
-HURRIED_VALIDATIONS, HURRIED_MINUTES, HURRIED_STEPS = 6, 5, 2000
+SHORT_RUN_VALIDATIONS, SHORT_RUN_MINUTES, SHORT_RUN_STEPS = 6, 5, 2000
 """The same for short budgets."""
 EARLY = "early stopping"
 
@@ -89,7 +86,7 @@ class TrainingLoop:
         self.validated_step = -1
         self.signal = 0  # the last that came to this rank; all ranks stop by it after their present step
         self.stopped_by: str | None = None
-        self.stopwatch: Stopwatch | None = None  # of the time until the first update, if anyone wants to know
+        self.startup_timer: StartupTimer | None = None  # of the time until the first update, if anyone wants to know
 
     # ------------------------------------------------------------------ the loop
 
@@ -120,9 +117,9 @@ class TrainingLoop:
                     self.average.update()
                 self.window.add(result, num_tokens, rate)
                 self._count(position, num_tokens, self._agree(began))
-                if self.stopwatch is not None and self.stopwatch.first_step is None:
+                if self.startup_timer is not None and self.startup_timer.first_step is None:
                     result.skipped.item()  # waits for the device
-                    self.reporter.started(self.stopwatch.stop(self.spent.steps))
+                    self.reporter.started(self.startup_timer.stop(self.spent.steps))
                 if self.spent.steps % self.config.log_every == 0:
                     self._log()
                 if self._is_due():
@@ -146,8 +143,8 @@ class TrainingLoop:
 
     def _agree(self, began: float) -> float:
         """The seconds since `began` by the first rank's clock; a signal that came to any rank stops all."""
-        mine = (time.perf_counter() - began, self.looking_seconds) if self.world.is_first else (0.0, 0.0)
-        seconds, self.looking_seconds, number = self.world.agree([*mine, self.signal])
+        mine = (time.perf_counter() - began, self.looking_seconds) if self.world.is_rank0 else (0.0, 0.0)
+        seconds, self.looking_seconds, number = self.world.all_reduce_max([*mine, self.signal])
         if number:
             self.stopped_by = signal.Signals(int(number)).name
         return seconds
@@ -200,14 +197,14 @@ class TrainingLoop:
             return self.spent.steps % self.config.validate_every == 0
         part = math.floor(min(1.0, self.budget.progress(self.spent)) * self._num_validations())
         is_due, self.part = part > self.part, part
-        too_slow = self.config.minutes is not None and self.looking_seconds > MOST_TIME * self.spent.seconds
+        too_slow = self.config.minutes is not None and self.looking_seconds > MAX_TIME_SHARE * self.spent.seconds
         return is_due and not too_slow
 
     def _num_validations(self) -> int:
         """How many there are over the budget: fewer where each would cost much beside so little training."""
         minutes, steps = self.config.minutes, self.config.steps
-        is_hurried = (minutes or math.inf) <= HURRIED_MINUTES or (steps or math.inf) <= HURRIED_STEPS
-        usual = HURRIED_VALIDATIONS if is_hurried else VALIDATIONS
+        is_hurried = (minutes or math.inf) <= SHORT_RUN_MINUTES or (steps or math.inf) <= SHORT_RUN_STEPS
+        usual = SHORT_RUN_VALIDATIONS if is_hurried else VALIDATIONS
         tokens = self.stream.rows_per_step * self.stream.width
         updates = self.budget.updates(self.stream.estimated_steps_in_epoch(), tokens)
         if updates is None:
@@ -234,10 +231,10 @@ class TrainingLoop:
         if record.is_best:
             self.best.value = self.best.start
             self._publish(START, record)
-        if dither_rounded(self.model, self.config.seed) and self.average is not None:
+        if dither_int8_weights(self.model, self.config.seed) and self.average is not None:
             self.average.weights = copy_weights(self.model)
-        if self.stopwatch is not None:
-            self.stopwatch.enter("first update")
+        if self.startup_timer is not None:
+            self.startup_timer.enter("first update")
 
     def _validate_and_keep(self) -> None:
         """Validate (the moving average, where there is one), publish a new best, keep a snapshot, save."""
@@ -261,13 +258,15 @@ class TrainingLoop:
 
     def look(self, weights: str) -> tuple[ValidRecord, tuple[Sample, ...]]:
         """Loss and BLEU of the model as it stands; leaves no trace in the random numbers that come after."""
-        began, random = time.perf_counter(), random_tensors(self.device)
+        began, random = time.perf_counter(), random_states(self.device)
         bf16 = uses_bf16(self.config, self.device)
         settings: dict[str, Any] = {"bf16": bf16, "world": self.world, "rows": self.step.rows_per_microbatch}
-        loss = self.step.with_room(lambda: validate(self.model, self.valid_batches(), self.device, **settings))
-        evaluation = self.step.with_room(lambda: self.evaluate(self.model) if self.evaluate is not None else None)
+        loss = self.step.with_free_memory(lambda: validate(self.model, self.valid_batches(), self.device, **settings))
+        evaluation = self.step.with_free_memory(
+            lambda: self.evaluate(self.model) if self.evaluate is not None else None
+        )
         restore_random(random, self.device)
-        bleu, signature = self.world.tell(
+        bleu, signature = self.world.broadcast(
             [None, None] if evaluation is None else [evaluation.bleu, evaluation.signature]
         )
         record = ValidRecord(
@@ -299,15 +298,15 @@ class TrainingLoop:
             yield
             return
         own = copy_weights(self.model)
-        put_weights(self.model, weights)
+        set_weights(self.model, weights)
         try:
             yield
         finally:
-            put_weights(self.model, own)
+            set_weights(self.model, own)
 
     def _snapshot(self) -> None:
-        weights = whole_weights(self.model, self.world)
-        if not self.world.is_first:
+        weights = gather_weights(self.model, self.world)
+        if not self.world.is_rank0:
             return
         folder = self.directory / "snapshots"
         folder.mkdir(parents=True, exist_ok=True)
@@ -336,7 +335,7 @@ class TrainingLoop:
         """The mean of the snapshots, of which there have to be several, unless this is what will be published."""
         if not self.config.average_last:
             return None
-        names = self.world.tell(self._whole_snapshots() if self.world.is_first else [])
+        names = self.world.broadcast(self._whole_snapshots() if self.world.is_rank0 else [])
         if len(names) < (1 if self.config.final_weights == "average" else 2):
             return None
         num_rows = self._num_rows()
@@ -384,8 +383,8 @@ class TrainingLoop:
 
     def publish_model(self, kind: str) -> None:
         """Publish the model as it stands; of all ranks the first does it."""
-        weights = whole_weights(self.model, self.world)
-        if self.world.is_first:
+        weights = gather_weights(self.model, self.world)
+        if self.world.is_rank0:
             self.publish(weights, kind, self.numbers())
 
     def numbers(self) -> dict[str, Any]:
@@ -403,7 +402,7 @@ class TrainingLoop:
 
     def state(self) -> TrainingState:
         """Everything that a resumed run needs; of a divided model, this rank's share."""
-        tensors = {f"model.{name}": local(tensor) for name, tensor in self.model.state_dict().items()}
+        tensors = {f"model.{name}": to_local(tensor) for name, tensor in self.model.state_dict().items()}
         optimizer = optimizer_tensors(self.step.optimizer, self.model)
         tensors.update({f"optimizer.{name}": tensor for name, tensor in optimizer.items()})
         values: dict[str, Any] = {
@@ -420,12 +419,12 @@ class TrainingLoop:
             tensors.update({f"average.{name}": tensor for name, tensor in self.average.weights.items()})
             values["average_updates"] = self.average.num_updates
         tensors.update({f"window.{name}": tensor for name, tensor in self.window.tensors().items()})
-        tensors.update(all_random_tensors(self.world))
+        tensors.update(gather_random_states(self.world))
         return TrainingState(tensors, values, self._num_rows())
 
     def _num_rows(self) -> dict[str, int]:
         """Of a divided model: what each rank has a share of in states and snapshots, with all their rows."""
-        divided = {name: tensor.shape[0] for name, tensor in self.model.state_dict().items() if is_divided(tensor)}
+        divided = {name: tensor.shape[0] for name, tensor in self.model.state_dict().items() if is_sharded(tensor)}
         prefixes = ("", "model.", "average.", "optimizer.exp_avg.", "optimizer.exp_avg_sq.")
         return {f"{prefix}{name}": count for prefix in prefixes for name, count in divided.items()}
 
@@ -436,7 +435,7 @@ class TrainingLoop:
     def restore(self, state: TrainingState) -> None:
         """Go on from a saved state."""
         num_rows = self._num_rows()
-        put_weights(self.model, state.part("model.", self.world, num_rows))
+        set_weights(self.model, state.part("model.", self.world, num_rows))
         moments = state.part("optimizer.", self.world, num_rows)
         load_optimizer_tensors(self.step.optimizer, self.model, moments)
         average = state.part("average.", self.world, num_rows)
@@ -444,7 +443,7 @@ class TrainingLoop:
             self.average.weights = {name: tensor.to(self.device, copy=True) for name, tensor in average.items()}
             self.average.num_updates = state.values["average_updates"]
         self.spent, self.best = Spent(**state.values["spent"]), Best(**state.values["best"])
-        restore_own_random(state.tensors, self.world, own_seed(self.config.seed, self.world, self.spent.steps))
+        restore_rank_random(state.tensors, self.world, rank_seed(self.config.seed, self.world, self.spent.steps))
         self.position = Position(*state.values["position"])
         self.stream.load_resume_cache(state.values.get("rows"))
         self.part, self.validated_step = state.values["part"], state.values["validated_step"]
@@ -455,3 +454,32 @@ class TrainingLoop:
             self.stopped_by = EARLY
         warmup_steps, self.schedule.warmup_progress = state.values["warmup"]
         self.schedule.warmup_steps = warmup_steps or self.schedule.warmup_steps
+
+
+@contextmanager
+def caught(stop: Callable[[int], None], *, alone: bool) -> Iterator[None]:
+    """Tell `stop` the number of each signal that asks the program to end; a second one ends it, if it is `alone`.
+
+    Of several ranks none ends before the others: torchrun passes a Ctrl-C on to ranks that the terminal told too.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def catch(number: int, frame: object) -> None:
+        came.append(number)
+        stop(number)
+        if alone:
+            restore()
+
+    def restore() -> None:
+        for kind, handler in earlier.items():
+            signal.signal(kind, handler)
+
+    earlier = {kind: signal.signal(kind, catch) for kind in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        if alone or not came:
+            restore()

@@ -43,7 +43,7 @@ def smoothed_cross_entropy(
     return LossSum(loss_sum, real.sum())
 
 
-def disagreement(
+def symmetric_kl(
     one: Float[Tensor, "B T V"], other: Float[Tensor, "B T V"], target_segments: Int[Tensor, "B T"]
 ) -> Tensor:
     """½ KL(p‖q) + ½ KL(q‖p), summed over the real target tokens: how far two draws of dropout are apart.

@@ -1,15 +1,19 @@
-"""Adam as in the paper (section 5.3), or Muon beside it, and their state as plain named tensors."""
+"""Adam as in the paper (section 5.3) and Muon, and their state as named tensors."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.config import TrainingConfig
-from heedful.training.distributed import local
-from heedful.training.muon import Muon, layer_matrices
+from heedful.errors import ConfigError
+from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.tensor_types import Float
+from heedful.training.distributed import to_local
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "momentum", "step")
 """Adam's two means and its count of steps; of a matrix that Muon learns, the momentum alone."""
@@ -55,7 +59,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """Moments and step counts under the parameters' names, e.g. `exp_avg.encoder.norm.weight`; this rank's."""
     return {
-        f"{moment}.{name}": local(optimizer.state[parameter][moment])
+        f"{moment}.{name}": to_local(optimizer.state[parameter][moment])
         for name, parameter in model.named_parameters()
         if parameter in optimizer.state
         for moment in MOMENTS
@@ -69,9 +73,86 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, t
         saved = {moment: tensors[f"{moment}.{name}"] for moment in MOMENTS if f"{moment}.{name}" in tensors}
         for moment, tensor in saved.items():
             if moment in optimizer.state[parameter]:
-                local(optimizer.state[parameter][moment]).copy_(tensor)
+                to_local(optimizer.state[parameter][moment]).copy_(tensor)
             elif moment == "step":
                 optimizer.state[parameter][moment] = tensor.to(parameter.device, copy=True)
             else:
                 optimizer.state[parameter][moment] = torch.empty_like(parameter, requires_grad=False)
-                local(optimizer.state[parameter][moment]).copy_(tensor)
+                to_local(optimizer.state[parameter][moment]).copy_(tensor)
+
+
+MOMENTUM = 0.95
+COEFFICIENTS, NUM_ITERATIONS = (3.4445, -4.7750, 2.0315), 5
+"""Of the polynomial that brings singular values near 1, steep where they are small, and how often it is applied."""
+SIZE_OF_ADAM = 0.2
+SMALLEST_NORM = 1e-7
+
+
+class Muon(torch.optim.AdamW):
+    """Adam for the parameters of its groups, Muon for `matrices`; their learning rate is that of the first group."""
+
+    def __init__(self, groups: Sequence[dict[str, Any]], *, matrices: Sequence[Tensor], decay: float, **adam: Any):
+        super().__init__(groups, **adam)
+        self.decay = decay
+        self.stacks: dict[torch.Size, list[Tensor]] = {}
+        for matrix in matrices:
+            self.stacks.setdefault(matrix.shape, []).append(matrix)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update everything, unless `found_inf` is set; nothing waits for the device."""
+        loss = super().step(closure)
+        found_inf = getattr(self, "found_inf", None)
+        for stack in self.stacks.values():
+            gradients = {matrix: matrix.grad for matrix in stack if matrix.grad is not None}
+            if gradients:
+                self._update(list(gradients), torch.stack(list(gradients.values())), found_inf)
+        return loss
+
+    def _update(self, matrices: list[Tensor], gradient: Float[Tensor, "M R C"], found_inf: Tensor | None) -> None:
+        """Update matrices of one shape."""
+        rate = self.param_groups[0]["lr"] * (1.0 if found_inf is None else 1 - found_inf)
+        stored = [self._momentum(matrix) for matrix in matrices]
+        momentum = torch.stack(stored)
+        if found_inf is not None:  # a momentum that meets itself stays what it is, and finite
+            gradient = torch.where(found_inf > 0, momentum, gradient)
+        momentum.lerp_(gradient, 1 - MOMENTUM)
+        torch._foreach_copy_(stored, momentum.unbind())
+        dtype = torch.bfloat16 if momentum.is_cuda else momentum.dtype
+        direction = orthogonalise(gradient.lerp_(momentum, MOMENTUM).to(dtype))
+        if self.decay:
+            torch._foreach_mul_(matrices, 1 - rate * self.decay)
+        size = torch.as_tensor(rate * SIZE_OF_ADAM * math.sqrt(max(matrices[0].shape))).type_as(momentum)
+        torch._foreach_sub_(matrices, (size.view(1, 1, 1) * direction).unbind())  # with axes, so not rounded to bf16
+
+    def _momentum(self, matrix: Tensor) -> Tensor:
+        """The momentum of one matrix, at first zero."""
+        state = self.state[matrix]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(matrix)
+        momentum: Tensor = state["momentum"]
+        return momentum
+
+
+def orthogonalise(matrices: Float[Tensor, "M R C"]) -> Float[Tensor, "M R C"]:
+    """Each matrix U·S·Vᵀ as nearly U·Vᵀ, all together, by Newton and Schulz's iteration on X = matrix / norm:
+
+    X ← a·X + (b·A + c·A²)·X  with  A = X·Xᵀ
+    """
+    linear, cubic, quintic = COEFFICIENTS
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if is_tall else matrices  # A is the smaller of the two squares
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=SMALLEST_NORM)
+    for _ in range(NUM_ITERATIONS):
+        square = x @ x.mT
+        polynomial = torch.baddbmm(square, square, square, beta=cubic, alpha=quintic)
+        x = torch.baddbmm(x, polynomial, x, beta=linear)
+    return x.mT if is_tall else x
+
+
+def layer_matrices(model: nn.Module) -> list[Tensor]:
+    """The weights of all linear layers inside a Transformer's encoder and decoder layers."""
+    layers = [module for module in model.modules() if isinstance(module, (EncoderLayer, DecoderLayer))]
+    if not layers:
+        raise ConfigError("training.optimizer=muon learns the layers of a Transformer; use adam for other models.")
+    return [module.weight for layer in layers for module in layer.modules() if isinstance(module, nn.Linear)]

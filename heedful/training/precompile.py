@@ -23,13 +23,13 @@ from heedful.config_loading import settle, to_mapping
 from heedful.process_pool import kill, read_messages, start_module
 from heedful.training.compile_cache import is_compiled
 
-WORTHWHILE_BYTES = 32 << 20
+MIN_CORPUS_BYTES = 32 << 20
 """Corpora of less are prepared before another process could have compiled anything."""
-HARDLY_BEGUN = 20.0
+MIN_ELAPSED_SECONDS = 20.0
 """Seconds of a job: when the corpora are ready earlier, compiling here is quicker than waiting for its end."""
-LONGEST_WAIT = 300.0
+MAX_WAIT_SECONDS = 300.0
 """Seconds: one that is not done by then is stuck."""
-WAIT_AFTER_ERROR = 2.0
+DEVICE_START_TIMEOUT = 2.0
 """Seconds for the device to have started, so that the program does not end in the middle of that."""
 DONE = b"done\n"
 
@@ -61,11 +61,11 @@ class Background:
             if self.compiler is not None:
                 self.compiler.end()
             if self.is_compiled:
-                self._thread.join(None if kind is None else WAIT_AFTER_ERROR)
+                self._thread.join(None if kind is None else DEVICE_START_TIMEOUT)
 
     def begin(self, num_bytes: int) -> None:
         """Start the other process if corpora of so many bytes give it time enough."""
-        if self.is_compiled and self.alone and num_bytes >= WORTHWHILE_BYTES:
+        if self.is_compiled and self.alone and num_bytes >= MIN_CORPUS_BYTES:
             with suppress(OSError):  # then the step is compiled when it is needed
                 self.compiler = Compiler()
 
@@ -112,8 +112,8 @@ class Compiler:
 
     def wait(self) -> None:
         """Wait until the job is done or the process has ended, unless the job has hardly begun."""
-        if self.job is not None and time.monotonic() - self.began >= HARDLY_BEGUN:
-            self._is_done(LONGEST_WAIT)
+        if self.job is not None and time.monotonic() - self.began >= MIN_ELAPSED_SECONDS:
+            self._is_done(MAX_WAIT_SECONDS)
 
     def _is_done(self, timeout: float) -> bool:
         """Whether the job is done, after waiting for so many seconds."""
@@ -139,20 +139,20 @@ def _listen(pipe: Any, lines: queue.SimpleQueue[bytes]) -> None:
 # ---------------------------------------------------------------------- the other process
 
 
-def rehearse(config: Config, rows: int, width: int) -> None:
+def compile_step(config: Config, rows: int, width: int) -> None:
     """One update of a new model by the step that training will use, on the largest batch there can be."""
     from heedful.build_model import resolve_device
     from heedful.data.batch_stream import worst_batch
     from heedful.training.distributed import World
     from heedful.training.logging import Reporters
-    from heedful.training.model_setup import place_model
+    from heedful.training.model_setup import set_up_model
     from heedful.training.step import TrainingStep
 
     world = World(resolve_device(config.training.device))
-    step = TrainingStep(place_model(config, world, Reporters()), config.training, world.device, world)
+    step = TrainingStep(set_up_model(config, world, Reporters()), config.training, world.device, world)
     sizes = (config.model.source_vocab_size, config.model.target_vocab_size)
     batch = worst_batch(rows, width, *sizes)
-    step.try_largest(batch)
+    step.try_largest_batch(batch)
     result = step(batch, batch.num_tokens, 1e-6)
     result.loss_sum.item()  # waits for the device
 
@@ -163,7 +163,7 @@ def main() -> None:
     import_module("heedful.training.step")
     while True:
         job: Mapping[str, Any] = json.loads(lines.get())
-        rehearse(settle(job["config"], "base"), job["rows"], job["width"])
+        compile_step(settle(job["config"], "base"), job["rows"], job["width"])
         answers.write(DONE)
         answers.flush()
 

@@ -7,8 +7,10 @@ several ranks each computes its rows, and the update is that of all rows togethe
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -21,14 +23,13 @@ from heedful.errors import ConfigError, TrainingError
 from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_gpu import fused_losses, supports_batch
 from heedful.model.transformer import Transformer
-from heedful.training.bf16_copy import Twin, can_have_twin
-from heedful.training.checkpoint import random_tensors, restore_random
+from heedful.training.checkpoint import random_states, restore_random
 from heedful.training.compile_cache import is_compiled
-from heedful.training.cpu_data_parallel import OnCores
+from heedful.training.cpu_data_parallel import CpuDataParallel
 from heedful.training.cuda_graph import Recorded
-from heedful.training.distributed import World, is_divided, whole, without_sending
-from heedful.training.flat_adam import FlatAdam, can_be_flat
-from heedful.training.loss import disagreement, smoothed_cross_entropy
+from heedful.training.distributed import World, full_tensor, is_sharded, no_sync
+from heedful.training.loss import smoothed_cross_entropy, symmetric_kl
+from heedful.training.mixed_precision import FlatAdam, LowPrecisionCopy, has_no_buffers, supports_flat_adam
 from heedful.training.optimizer import build_optimizer, set_learning_rate
 
 OLDEST_FOR_TRITON = (7, 0)
@@ -44,6 +45,42 @@ class StepResult(NamedTuple):
     skipped: Tensor
 
 
+@dataclass
+class Window:
+    """What has happened since the last line of the log, on the device until it is asked for."""
+
+    loss_sum: Tensor
+    counted_tokens: Tensor
+    skipped: Tensor
+    skipped_in_a_row: Tensor
+    gradient_norm: Tensor
+    learning_rate: float = 0.0
+    steps: int = 0
+    tokens: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    @classmethod
+    def open(cls, device: torch.device, skipped_in_a_row: Tensor | None = None) -> Window:
+        """An empty window; the count of skips in a row goes on from the one before."""
+        loss_sum, skipped, in_a_row, norm = torch.zeros(4, device=device).unbind()
+        counted = torch.zeros((), dtype=torch.int64, device=device)
+        return cls(loss_sum, counted, skipped, in_a_row if skipped_in_a_row is None else skipped_in_a_row, norm)
+
+    def add(self, result: StepResult, num_tokens: int, learning_rate: float) -> None:
+        """Count one update in, without waiting for the device."""
+        self.loss_sum += torch.where(result.skipped, 0.0, result.loss_sum)
+        self.counted_tokens += torch.where(result.skipped, 0, num_tokens)
+        self.skipped += result.skipped
+        self.skipped_in_a_row = (self.skipped_in_a_row + 1) * result.skipped
+        self.gradient_norm, self.learning_rate = result.gradient_norm, learning_rate
+        self.tokens += num_tokens
+        self.steps += 1
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All but the clock, so that a resumed run writes the line that the unbroken one would have written."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+
 class TrainingStep:
     """Turns batches into updates of `model`."""
 
@@ -57,25 +94,25 @@ class TrainingStep:
         on_gpu, bf16 = device.type == "cuda", uses_bf16(config, device)
         too_old = on_gpu and config.compile is None and torch.cuda.get_device_capability(device) < OLDEST_FOR_TRITON
         self.is_compiled = getattr(model, "compiles", True) and is_compiled(config, on_gpu=on_gpu) and not too_old
-        self.on_cores: OnCores | None = None
+        self.cpu_parallel: CpuDataParallel | None = None
         plain_cpu = device.type == "cpu" and self.world.size == 1 and not (self.is_compiled or bf16 or config.r_drop)
         wanted = plain_cpu and config.fused_step is not False
         if wanted and isinstance(model, Transformer) and supports("cpu_training", model.config):
-            self.on_cores = OnCores(model, smoothing=config.label_smoothing)
+            self.cpu_parallel = CpuDataParallel(model, smoothing=config.label_smoothing)
         self.rows_per_microbatch: int | None = None
         self.remarks: list[str] = []  # of the trial with the largest batch
         alone_on_gpu = self.is_compiled and on_gpu and self.world.size == 1
-        self._compute(fast=alone_on_gpu and wants_fast(model, config, bf16=bf16))
+        self._compute(fast=alone_on_gpu and wants_fused_step(model, config, bf16=bf16))
 
     def _compute(self, *, fast: bool) -> None:
         """From now on compute by the fast step, or by the usual one."""
         model, device, bf16 = self.model, self.device, uses_bf16(self.config, self.device)
         self.is_fast, self.gradients = fast, Gradients()
-        self.twin = Twin(model, torch.bfloat16) if bf16 and fast and can_have_twin(model) else None
+        self.twin = LowPrecisionCopy(model, torch.bfloat16) if bf16 and fast and has_no_buffers(model) else None
         self.autocast = bf16 and self.twin is None
         self.computing = model if self.twin is None else self.twin.model
         self.adam: FlatAdam | None = None
-        if self.twin is not None and can_be_flat(self.optimizer):
+        if self.twin is not None and supports_flat_adam(self.optimizer):
             self.adam = FlatAdam(self.optimizer, self.twin)
             self.gradients.set_buffers(self.twin.parameters, self.adam.rooms)
         self.update: Callable[[Batch], tuple[Tensor, ...]] = self._update_here
@@ -84,10 +121,10 @@ class TrainingStep:
                 torch.cuda.set_device(device)  # kernels of our own are started on the present device
             self.update = Recorded(self._update, device)
         loss = self._loss_sum
-        if self.is_compiled and not is_divided(model):  # the layers of a divided model are compiled one by one
+        if self.is_compiled and not is_sharded(model):  # the layers of a divided model are compiled one by one
             torch.compiler.reset()  # torch counts what earlier runs of this process compiled, and stops at eight
             loss = torch.compile(loss, fullgraph=True, dynamic=False)
-        self.loss: Callable[..., Tensor] = self.world.replicated(self.computing, loss)
+        self.loss: Callable[..., Tensor] = self.world.wrap_ddp(self.computing, loss)
 
     def _loss_sum(self, batch: Batch) -> Tensor:
         if not self.config.r_drop:
@@ -96,7 +133,7 @@ class TrainingStep:
         logits = self._logits(batch)
         one, other = logits.chunk(2)
         mean = 0.5 * self._cross_entropy(logits, batch)
-        return mean + self.config.r_drop * disagreement(one, other, batch.target_segments[:rows])
+        return mean + self.config.r_drop * symmetric_kl(one, other, batch.target_segments[:rows])
 
     def _logits(self, batch: Batch) -> Tensor:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
@@ -112,7 +149,7 @@ class TrainingStep:
         self.num_tokens.fill_(num_tokens / self.world.size)  # gradients are averaged over the ranks
         set_learning_rate(self.optimizer, learning_rate)
         if self.adam is not None:
-            self.adam.keep_up()
+            self.adam.sync_weights()
         return StepResult(*(tensor.clone() for tensor in self.update(batch)))
 
     def _update_here(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -123,10 +160,10 @@ class TrainingStep:
         if self.adam is not None and batch.num_rows <= (self.rows_per_microbatch or batch.num_rows):
             return self._update_at_once(batch, self.adam)
         statistics = [buffer.clone() for buffer in self.buffers]
-        loss_sum = self.world.sum(self._accumulate(batch))
-        self.world.average(self.buffers)
+        loss_sum = self.world.all_reduce_sum(self._accumulate(batch))
+        self.world.all_reduce_mean(self.buffers)
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        norm = whole(torch.nn.utils.get_total_norm(gradients))
+        norm = full_tensor(torch.nn.utils.get_total_norm(gradients))
         skipped = ~(torch.isfinite(norm) & torch.isfinite(loss_sum))
         if self.config.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
@@ -163,7 +200,7 @@ class TrainingStep:
         for start in range(0, batch.num_rows, rows):
             part = batch if rows >= batch.num_rows else batch.rows(start, min(start + rows, batch.num_rows))
             is_last = start + rows >= batch.num_rows
-            with nullcontext() if is_last and not alone else without_sending(self.loss):
+            with nullcontext() if is_last and not alone else no_sync(self.loss):
                 total += self._differentiate(part)
             if self.twin is not None:
                 self.twin.hand_over()
@@ -171,8 +208,8 @@ class TrainingStep:
 
     def _differentiate(self, part: Batch) -> Tensor:
         """Add a microbatch's share of the mean's gradient; returns its sum of losses."""
-        if self.on_cores is not None and not self.on_cores.is_watched:
-            return self.on_cores(part, 1 / self.num_tokens.item())
+        if self.cpu_parallel is not None and not self.cpu_parallel.has_hooks:
+            return self.cpu_parallel(part, 1 / self.num_tokens.item())
         model = self.computing
         (rows, width), plain_loss = part.target_input.shape, not self.config.r_drop
         if self.is_fast and plain_loss and isinstance(model, Transformer) and supports_batch(model.config, width, rows):
@@ -203,7 +240,7 @@ class TrainingStep:
         elif not skipped.item():
             self.optimizer.step()
 
-    def try_largest(self, batch: Batch) -> str | None:
+    def try_largest_batch(self, batch: Batch) -> str | None:
         """Run forward and backward on the largest batch there can be, so that memory runs out now or never.
 
         Halves the microbatch until it fits, unless the user set its size. Weights, statistics and random states are as
@@ -216,7 +253,7 @@ class TrainingStep:
             self._compute(fast=False)
         self.rows_per_microbatch = batch.num_rows if wanted is None else min(batch.num_rows, max(1, wanted // width))
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        random = random_tensors(self.device)
+        random = random_states(self.device)
         while not self._fits_everywhere(batch):
             if wanted is not None or self.rows_per_microbatch == 1:
                 raise TrainingError(self._advice(width))
@@ -234,24 +271,24 @@ class TrainingStep:
             )
         return " ".join(self.remarks) or None
 
-    def with_room(self, work: Callable[[], T]) -> T:
+    def with_free_memory(self, work: Callable[[], T]) -> T:
         """Do other work; if memory is short, a recorded step gives its own back for it, and is recorded anew later."""
         try:
             return work()
         except torch.OutOfMemoryError:
-            if not self.make_room():
+            if not self.release_graph():
                 raise
         return work()
 
-    def make_room(self) -> bool:
+    def release_graph(self) -> bool:
         """Whether a recorded step had memory to give back."""
         return isinstance(self.update, Recorded) and self.update.forget()
 
     def _fits_everywhere(self, batch: Batch) -> bool:
         fits = self._fits(batch)
-        if not fits and is_divided(self.model):  # the others wait in the middle of it for this rank's share
+        if not fits and is_sharded(self.model):  # the others wait in the middle of it for this rank's share
             raise TrainingError(self._advice(batch.target_input.shape[1]))
-        return not self.world.agree([not fits])[0]
+        return not self.world.all_reduce_max([not fits])[0]
 
     def _fits(self, batch: Batch) -> bool:
         moments: list[Tensor] = []
@@ -298,7 +335,7 @@ class TrainingStep:
         )
 
 
-def wants_fast(model: nn.Module, config: TrainingConfig, *, bf16: bool) -> bool:
+def wants_fused_step(model: nn.Module, config: TrainingConfig, *, bf16: bool) -> bool:
     """Whether the fast step shall be used: as set, or by default where its operations are made for model and loss.
 
     In fp32 it is no default: its kernels then multiply in TF32, which nobody asked for.

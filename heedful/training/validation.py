@@ -1,4 +1,4 @@
-"""Validation: the loss on sentences that are not trained on, and how often there is time for it."""
+"""Validation: the loss on held-out pairs, how often there is time for it, and the best result so far."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from heedful.data.batch import Batch
 from heedful.training.distributed import World
 from heedful.training.loss import smoothed_cross_entropy
 
-MOST_TIME = 0.1
+MAX_TIME_SHARE = 0.1
 """Of a run, the share that validations may take unless `validate_every` says how many there are."""
-TRAINED_TOKEN = 3.0
+TRAINING_COST = 3.0
 """The work of a token in training, forward and backward, where one in the forward pass alone is 1."""
-DECODED_TOKEN = {"cpu": 8.0}
+DECODING_COST = {"cpu": 8.0}
 """The same for a token of a translation, which are made one after the other."""
-USUAL_DECODED_TOKEN = 50.0
+DEFAULT_DECODING_COST = 50.0
 """On a GPU, which such small steps leave idle."""
 
 
@@ -33,10 +33,10 @@ class ValidationWork:
     """Target tokens of the sentences that are translated for a score."""
 
     def affordable(self, updates: float, tokens_per_update: int, kind: str, num_ranks: int) -> float:
-        """How many validations take `MOST_TIME` of a run of that many updates on a kind of device."""
-        decoded = DECODED_TOKEN.get(kind, USUAL_DECODED_TOKEN) * self.translated
+        """How many validations take `MAX_TIME_SHARE` of a run of that many updates on a kind of device."""
+        decoded = DECODING_COST.get(kind, DEFAULT_DECODING_COST) * self.translated
         one = self.tokens + decoded * num_ranks  # only one rank translates; the others wait
-        return MOST_TIME * TRAINED_TOKEN * tokens_per_update * updates / one if one else math.inf
+        return MAX_TIME_SHARE * TRAINING_COST * tokens_per_update * updates / one if one else math.inf
 
 
 @torch.no_grad()
@@ -71,5 +71,29 @@ def validate(
             del logits  # or the next part would need memory beside it
     sums = [math.fsum(loss.item() for loss in losses), float(num_tokens)]
     if world is not None and world.size > 1:
-        sums = world.sum(torch.tensor(sums, dtype=torch.float64, device=device)).tolist()
+        sums = world.all_reduce_sum(torch.tensor(sums, dtype=torch.float64, device=device)).tolist()
     return sums[0] / max(1, sums[1])
+
+
+@dataclass
+class Best:
+    """The best validation so far, how many have passed since, and the numbers of the model that was published last."""
+
+    value: float = math.inf
+    step: int = 0
+    since: int = 0
+    published_loss: float | None = None
+    published_bleu: float | None = None
+    published_score_name: str = "BLEU"
+    """What the number in `published_bleu` is."""
+    published: float = math.inf
+    """Their `value`."""
+    published_step: int | None = None
+    """After how many updates it stood."""
+    start: float | None = None
+    """The value of the model that the run went on from; None if it began from nothing."""
+
+    @property
+    def is_start(self) -> bool:
+        """Whether the published model is the one that the run went on from, as it was."""
+        return self.start is not None and self.published_step == 0

@@ -19,7 +19,7 @@ from heedful.data.prepacked import PrepackedRows
 from heedful.data.shuffle import BlockShuffle
 from heedful.data.store import PairStore
 from heedful.training.checkpoint import load_state
-from heedful.training.distributed import World, join
+from heedful.training.distributed import World, init_distributed
 from heedful.training.logging import Evaluation
 from heedful.training.loop import TrainingLoop
 from tests.training.small_runs import MODEL, WIDTH, Recorder, Shelf, make_loop
@@ -62,7 +62,7 @@ def outcome(loop: TrainingLoop, shelf: Shelf) -> dict[str, Any]:
 
 def evaluate_on(world: World) -> Any:
     """An evaluation that only the first rank makes."""
-    return lambda model: Evaluation(12.5, "signature", ()) if world.is_first else None
+    return lambda model: Evaluation(12.5, "signature", ()) if world.is_rank0 else None
 
 
 def whole_run(folder: Path, store: PairStore, world: World, name: str) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def stop_after(loop: TrainingLoop, steps: int | None) -> None:
 
 def main(folder: Path, store: PairStore) -> None:
     """All runs on all ranks."""
-    world = join("cpu")
-    with world.together():
+    world = init_distributed("cpu")
+    with world.process_group():
         results = {name: whole_run(folder / f"{name}-{world.size}", store, world, name) for name in RUNS}
         for name in RESUMED:
             results[name] = part_of_run(folder / name, store, world, name)
@@ -167,7 +167,7 @@ def main(folder: Path, store: PairStore) -> None:
                 place = folder / f"nan-{sharding}"
                 results[f"nan_{sharding}"] = not_finite_on_one_rank(place, store, world, sharding)
             results["signal"] = stopped_by_one_rank(folder / "signal", store, world)
-        if world.is_first:
+        if world.is_rank0:
             (folder / f"of-{world.size}.json").write_text(json.dumps(results))
 
 

@@ -16,9 +16,8 @@ from heedful.data.batch_stream import BatchStream, fixed_batches
 from heedful.data.store import PairStore, StoreWriter
 from heedful.model.transformer import Transformer
 from heedful.training.distributed import World
-from heedful.training.logging import Evaluation, Sample, TrainRecord, ValidRecord
+from heedful.training.logging import Evaluation, FirstStep, Sample, TrainRecord, ValidRecord
 from heedful.training.loop import TrainingLoop
-from heedful.training.startup_timer import FirstStep
 
 VOCAB, WIDTH, ROWS = 24, 16, 4
 PAD, BOS, EOS = 0, 2, 3
@@ -133,7 +132,7 @@ def make_loop(
     torch.manual_seed(config.seed)
     built = Transformer(model)
     if world.size > 1 and config.sharding == "full":
-        world.divide(built, compile_layers=False)
+        world.fully_shard(built, compile_layers=False)
     ranks = {"rank": world.rank, "world_size": world.size}
     loop = TrainingLoop(
         model=built,

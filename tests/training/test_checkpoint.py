@@ -18,12 +18,12 @@ from heedful.training import checkpoint as checkpoint_module
 from heedful.training.checkpoint import (
     TrainingState,
     load_state,
-    random_tensors,
+    random_states,
+    record_run,
     restore_random,
     save_state,
     saved_steps,
 )
-from heedful.training.run_manifest import record_run
 from tests.training.small_runs import CPU, same
 
 
@@ -197,7 +197,7 @@ def test_when_all_are_damaged_it_is_an_error(tmp_path: Path) -> None:
 
 
 def test_random_states_come_back() -> None:
-    kept = random_tensors(CPU)
+    kept = random_states(CPU)
     first = torch.rand(5)
     restore_random(kept, CPU)
     assert torch.equal(torch.rand(5), first)

@@ -15,7 +15,7 @@ from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.fused.train_cpu import Dropout, Grid, group_by_length
 from heedful.model.transformer import Transformer
-from heedful.training.cpu_data_parallel import OnCores
+from heedful.training.cpu_data_parallel import CpuDataParallel
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.step import TrainingStep
 from tests.training.small_runs import CPU, MODEL, build, random_batch, same
@@ -65,7 +65,7 @@ def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, A
     batch.target_segments[4] = 0  # sources without targets
     batch.source_segments[7] = 0  # and targets without sources
     loss, wanted = readable(model, batch, 0.01)
-    cores = OnCores(model, smoothing=0.1)
+    cores = CpuDataParallel(model, smoothing=0.1)
     assert cores.num_workers == threads
     torch.testing.assert_close(cores(batch, 0.01), loss, rtol=1e-12, atol=0)
     found = gradients(model)
@@ -78,7 +78,7 @@ def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, A
 def test_single_precision_is_as_close_as_rounding_lets_it(threads: int) -> None:
     model, batch = build(PLAIN), random_batch(9)
     loss, wanted = readable(model, batch, 0.01)
-    torch.testing.assert_close(OnCores(model, smoothing=0.1)(batch, 0.01), loss, rtol=1e-5, atol=0)
+    torch.testing.assert_close(CpuDataParallel(model, smoothing=0.1)(batch, 0.01), loss, rtol=1e-5, atol=0)
     for name, gradient in gradients(model).items():
         torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-6, msg=name)
 
@@ -86,7 +86,7 @@ def test_single_precision_is_as_close_as_rounding_lets_it(threads: int) -> None:
 def test_a_second_microbatch_adds_and_a_new_step_begins_anew(threads: int) -> None:
     model, batch = build(PLAIN).double(), random_batch(9)
     _, wanted = readable(model, batch, 1.0)
-    cores = OnCores(model, smoothing=0.1)
+    cores = CpuDataParallel(model, smoothing=0.1)
     for _ in range(2):
         model.zero_grad()
         for part in (batch.rows(0, 4), batch.rows(4, 9)):
@@ -99,7 +99,7 @@ def test_the_same_seed_gives_the_same_numbers_bit_for_bit(threads: int) -> None:
     def run(seed: int) -> dict[str, Tensor]:
         noisy = replace(MODEL, dropout=0.3, attention_dropout=0.2, activation_dropout=0.1)
         step = TrainingStep(build(noisy), TrainingConfig(device="cpu"), CPU)
-        assert step.on_cores is not None
+        assert step.cpu_parallel is not None
         torch.manual_seed(seed)
         for number in range(3):
             batch = random_batch(9, seed=number)
@@ -131,7 +131,7 @@ def test_who_listens_to_the_model_sees_it_run_as_it_is_written() -> None:
 )
 def test_what_cannot_be_done_so_is_done_by_the_model_itself(changes: dict[str, Any], training: dict[str, Any]) -> None:
     step = TrainingStep(build(replace(MODEL, **changes)), TrainingConfig(device="cpu", **training), CPU)
-    assert step.on_cores is None
+    assert step.cpu_parallel is None
 
 
 def test_groups_hold_every_pair_once_and_are_of_similar_length() -> None:

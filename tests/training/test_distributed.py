@@ -178,12 +178,12 @@ def test_what_is_wrong_for_all_is_told_once(tmp_path: Path) -> None:
 def test_an_environment_that_cannot_be(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], device: str, message: str
 ) -> None:
-    for name in (*distributed.NEEDED, "WORLD_SIZE"):
+    for name in (*distributed.REQUIRED_VARIABLES, "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=message):
-        distributed.join(device)
+        distributed.init_distributed(device)
 
 
 def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,15 +191,15 @@ def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     with pytest.raises(ConfigError, match=r"4 ranks on this machine, but 2 GPUs.*--nproc-per-node=2"):
-        distributed.own_device("auto")
+        distributed.local_device("auto")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert distributed.own_device("cuda") == torch.device("cuda", 1)
-    with pytest.raises(ConfigError, match="each rank has a GPU of its own"):
-        distributed.own_device("cuda:0")
+    assert distributed.local_device("cuda") == torch.device("cuda", 1)
+    with pytest.raises(ConfigError, match="each rank uses its own GPU"):
+        distributed.local_device("cuda:0")
 
 
 def test_one_rank_is_nothing_special(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert distributed.join("cpu") == ALONE
+    assert distributed.init_distributed("cpu") == ALONE
     assert TrainingConfig().sharding == "none"

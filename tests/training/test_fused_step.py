@@ -16,10 +16,9 @@ from heedful.data.batch_stream import worst_batch
 from heedful.errors import TrainingError
 from heedful.fused.grad_buffers import Gradients
 from heedful.training import step as steps
-from heedful.training.bf16_copy import Twin
-from heedful.training.flat_adam import FlatAdam, can_be_flat
+from heedful.training.mixed_precision import FlatAdam, LowPrecisionCopy, supports_flat_adam
 from heedful.training.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
-from heedful.training.step import TrainingStep, wants_fast
+from heedful.training.step import TrainingStep, wants_fused_step
 from tests.training.small_runs import CPU, MODEL, VOCAB, build, random_batch
 
 SHAPE = replace(MODEL, dropout=0.0, d_model=32, num_decoder_layers=2, max_length=256)
@@ -40,7 +39,7 @@ def fused_step(monkeypatch: pytest.MonkeyPatch, shape: Any = SHAPE, **training: 
     monkeypatch.setattr(steps, "Recorded", NotRecorded)
     step = TrainingStep(build(shape), TrainingConfig(device="cpu", **training), CPU)
     step._compute(fast=True)
-    step.on_cores = None  # which would compute it all on a CPU
+    step.cpu_parallel = None  # which would compute it all on a CPU
     return step
 
 
@@ -68,9 +67,9 @@ def test_updates_are_those_of_the_usual_step(
     usual, fast = (TrainingStep(build(shape), TrainingConfig(device="cpu", **settings), CPU) for _ in range(2))
     monkeypatch.setattr(steps, "Recorded", NotRecorded)
     fast._compute(fast=True)
-    usual.on_cores = fast.on_cores = None  # which would compute it all on a CPU
+    usual.cpu_parallel = fast.cpu_parallel = None  # which would compute it all on a CPU
     if with_twin:
-        fast.twin = Twin(fast.model, torch.float32)
+        fast.twin = LowPrecisionCopy(fast.model, torch.float32)
         fast.computing = fast.twin.model
     if flat:
         fast.adam = FlatAdam(fast.optimizer, fast.twin)
@@ -87,7 +86,7 @@ def test_updates_are_those_of_the_usual_step(
 
 def flat_step(monkeypatch: pytest.MonkeyPatch, **training: Any) -> TrainingStep:
     step = fused_step(monkeypatch, epsilon=1e-4, **training)
-    step.twin = Twin(step.model, torch.float32)
+    step.twin = LowPrecisionCopy(step.model, torch.float32)
     step.computing, step.adam = step.twin.model, FlatAdam(step.optimizer, step.twin)
     step.gradients.set_buffers(step.twin.parameters, step.adam.rooms)
     return step
@@ -150,7 +149,7 @@ def test_what_a_step_left_that_failed_is_in_no_update(
         raise RuntimeError("in the middle")
 
     with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="in the middle"):
-        failing_class = Twin if broken_at == "hand_over" and flat and rows else Gradients
+        failing_class = LowPrecisionCopy if broken_at == "hand_over" and flat and rows else Gradients
         broken.setattr(failing_class, broken_at, failing)
         one(batch, batch.num_tokens, 1e-3)
     norms = [step(batch, batch.num_tokens, 1e-3).gradient_norm for step in (one, other)]
@@ -174,23 +173,23 @@ def test_where_it_is_left_no_memory_of_it_stays(monkeypatch: pytest.MonkeyPatch)
 
 def test_only_adam_alone_and_without_decay_is_made_flat() -> None:
     for settings, expected in (({}, True), ({"weight_decay": 0.1}, False), ({"optimizer": "muon"}, False)):
-        assert can_be_flat(build_optimizer(build(SHAPE), TrainingConfig(device="cpu", **settings))) is expected
+        assert supports_flat_adam(build_optimizer(build(SHAPE), TrainingConfig(device="cpu", **settings))) is expected
 
 
 def test_it_is_the_default_in_bf16_where_its_operations_are_made_for_model_and_loss() -> None:
     model = build(replace(SHAPE, d_model=32, num_heads=2))
-    assert wants_fast(model, TrainingConfig(), bf16=True)
-    assert not wants_fast(model, TrainingConfig(), bf16=False)  # its kernels would multiply in TF32
-    assert not wants_fast(model, TrainingConfig(r_drop=1.0), bf16=True)
-    assert not wants_fast(build(replace(SHAPE, norm="rms")), TrainingConfig(), bf16=True)
-    assert wants_fast(model, TrainingConfig(fused_step=True), bf16=False)
-    assert not wants_fast(model, TrainingConfig(fused_step=False), bf16=True)
+    assert wants_fused_step(model, TrainingConfig(), bf16=True)
+    assert not wants_fused_step(model, TrainingConfig(), bf16=False)  # its kernels would multiply in TF32
+    assert not wants_fused_step(model, TrainingConfig(r_drop=1.0), bf16=True)
+    assert not wants_fused_step(build(replace(SHAPE, norm="rms")), TrainingConfig(), bf16=True)
+    assert wants_fused_step(model, TrainingConfig(fused_step=True), bf16=False)
+    assert not wants_fused_step(model, TrainingConfig(fused_step=False), bf16=True)
 
 
 def test_rows_that_its_kernels_do_not_hold_are_not_its_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for setting, width, expected in ((None, 128, True), (None, 130, False), (True, 130, True)):
         step = fused_step(monkeypatch, fused_step=setting)
-        assert step.try_largest(worst_batch(2, width, VOCAB, VOCAB)) is None
+        assert step.try_largest_batch(worst_batch(2, width, VOCAB, VOCAB)) is None
         assert step.is_fast is expected
 
 
@@ -208,18 +207,18 @@ def test_where_its_kernels_cannot_run_the_usual_step_is_used_and_a_line_says_so(
         raise error
 
     step = fused_step(monkeypatch)
-    step.twin = Twin(step.model, torch.float32)
+    step.twin = LowPrecisionCopy(step.model, torch.float32)
     step.computing = step.twin.model
     insisting = fused_step(monkeypatch, fused_step=True)
     monkeypatch.setattr(steps, "fused_losses", broken)
-    remark = step.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
+    remark = step.try_largest_batch(worst_batch(4, 12, VOCAB, VOCAB))
     assert remark is not None and str(error) in remark and "usual" in remark
     assert not step.is_fast and step.twin is None and step.computing is step.model
     assert step.rows_per_microbatch == 4
     batch = random_batch()
     assert not step(batch, batch.num_tokens, 1e-3).skipped
     with pytest.raises(TrainingError, match=r"training\.fused_step=true: .* does not work on cpu .*Leave it out"):
-        insisting.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
+        insisting.try_largest_batch(worst_batch(4, 12, VOCAB, VOCAB))
 
 
 def test_an_error_of_the_usual_step_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +232,7 @@ def test_an_error_of_the_usual_step_is_told_as_it_is(monkeypatch: pytest.MonkeyP
 
         step.loss = broken
         with pytest.raises(RuntimeError, match=message):
-            step.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
+            step.try_largest_batch(worst_batch(4, 12, VOCAB, VOCAB))
 
 
 def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +254,7 @@ def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytes
         return reset(batch, alone=alone)
 
     monkeypatch.setattr(step, "_accumulate", accumulate)
-    remark = step.try_largest(worst_batch(4, 12, VOCAB, VOCAB))
+    remark = step.try_largest_batch(worst_batch(4, 12, VOCAB, VOCAB))
     assert remark is not None and "microbatches of 24 tokens" in remark
     assert held[0] > 0
     assert seen == [0, 0]
@@ -264,4 +263,4 @@ def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytes
 def test_on_a_cpu_it_can_be_switched_off_too() -> None:
     for setting, expected in ((None, True), (True, True), (False, False)):
         step = TrainingStep(build(SHAPE), TrainingConfig(device="cpu", fused_step=setting), CPU)
-        assert (step.on_cores is not None) is expected
+        assert (step.cpu_parallel is not None) is expected

@@ -8,8 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from heedful.training.logging import ConsoleReporter
-from heedful.training.startup_timer import FirstStep
+from heedful.training.logging import ConsoleReporter, FirstStep
 
 
 def reporter_of_width(width: int, *, is_terminal: bool) -> tuple[ConsoleReporter, io.StringIO]:

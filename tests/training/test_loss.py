@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from heedful.training.loss import disagreement, smoothed_cross_entropy
+from heedful.training.loss import smoothed_cross_entropy, symmetric_kl
 
 
 def naive(logits: Tensor, target: Tensor, segments: Tensor, smoothing: float) -> Tensor:
@@ -92,5 +92,5 @@ def test_disagreement_is_half_the_divergence_each_way_over_real_tokens() -> None
     p, q = torch.distributions.Categorical(logits=one), torch.distributions.Categorical(logits=other)
     each = torch.distributions.kl_divergence(p, q) + torch.distributions.kl_divergence(q, p)
     expected = 0.5 * (each * (segments > 0)).sum()
-    torch.testing.assert_close(disagreement(one, other, segments), expected, rtol=1e-5, atol=1e-6)
-    assert float(disagreement(one, one, segments)) == 0
+    torch.testing.assert_close(symmetric_kl(one, other, segments), expected, rtol=1e-5, atol=1e-6)
+    assert float(symmetric_kl(one, one, segments)) == 0

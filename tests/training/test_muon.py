@@ -15,9 +15,15 @@ from heedful.build_model import build_model
 from heedful.config import ModelConfig, TrainingConfig
 from heedful.config_loading import from_mapping
 from heedful.errors import ConfigError
-from heedful.training import muon
 from heedful.training.checkpoint import load_state
-from heedful.training.optimizer import build_optimizer, optimizer_tensors, set_learning_rate
+from heedful.training.optimizer import (
+    Muon,
+    build_optimizer,
+    layer_matrices,
+    optimizer_tensors,
+    orthogonalise,
+    set_learning_rate,
+)
 from heedful.training.step import TrainingStep
 from tests.training.small_runs import CPU, MODEL, Recorder, build, copying_store, make_loop, random_batch, same
 
@@ -46,7 +52,7 @@ def test_singular_values_come_near_one_and_directions_stay(
     """Without oneDNN, which dies on processors that announce bf16 matrix units which their system has not enabled."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     matrices = random_matrices(*shape, dtype=dtype) * 1e-3
-    found = muon.orthogonalised(matrices)
+    found = orthogonalise(matrices)
     assert found.shape == matrices.shape
     assert found.dtype == dtype
     values = torch.linalg.svdvals(found.float())
@@ -61,14 +67,14 @@ def test_singular_values_come_near_one_and_directions_stay(
 def test_a_stack_is_its_matrices_one_by_one() -> None:
     for shape in ((5, 8, 24), (5, 24, 8)):
         matrices = random_matrices(*shape)
-        together = muon.orthogonalised(matrices)
+        together = orthogonalise(matrices)
         for index in range(len(matrices)):
-            alone = muon.orthogonalised(matrices[index : index + 1])[0]
+            alone = orthogonalise(matrices[index : index + 1])[0]
             torch.testing.assert_close(together[index], alone, rtol=1e-5, atol=1e-6)
 
 
 def test_nothing_stays_nothing() -> None:
-    assert torch.equal(muon.orthogonalised(torch.zeros(2, 3, 4)), torch.zeros(2, 3, 4))
+    assert torch.equal(orthogonalise(torch.zeros(2, 3, 4)), torch.zeros(2, 3, 4))
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
@@ -79,7 +85,7 @@ def test_it_is_torchs_muon_where_there_is_one(monkeypatch: pytest.MonkeyPatch, d
     ours, theirs = build(PLAIN), build(PLAIN)
     mine = build_optimizer(ours, TrainingConfig(optimizer="muon", weight_decay=decay))
     reference = torch.optim.Muon(
-        muon.layer_matrices(theirs), lr=0.01, weight_decay=decay, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+        layer_matrices(theirs), lr=0.01, weight_decay=decay, momentum=0.95, adjust_lr_fn="match_rms_adamw"
     )
     set_learning_rate(mine, 0.01)
     for seed in range(4):
@@ -87,7 +93,7 @@ def test_it_is_torchs_muon_where_there_is_one(monkeypatch: pytest.MonkeyPatch, d
             fill_gradients(model, seed)
             optimizer.step()
     untouched = build(PLAIN)
-    for one, other, before in zip(*map(muon.layer_matrices, (ours, theirs, untouched)), strict=True):
+    for one, other, before in zip(*map(layer_matrices, (ours, theirs, untouched)), strict=True):
         assert float((one - before).detach().abs().max()) > 0.01
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
@@ -97,7 +103,7 @@ def test_it_is_torchs_muon_where_there_is_one(monkeypatch: pytest.MonkeyPatch, d
 def test_matrices_inside_the_layers_are_muons_and_all_else_is_adams(tying: str, decay: float) -> None:
     model = build(replace(MODEL, tying=tying, positions="learned", activation="swiglu"))  # type: ignore[arg-type]
     optimizer = build_optimizer(model, TrainingConfig(optimizer="muon", weight_decay=decay))
-    assert isinstance(optimizer, muon.Muon)
+    assert isinstance(optimizer, Muon)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     by_muon = [names[id(matrix)] for stack in optimizer.stacks.values() for matrix in stack]
     by_adam = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]

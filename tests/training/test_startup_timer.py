@@ -20,9 +20,9 @@ from heedful.config_loading import settle, to_mapping
 from heedful.data.prepare import Prepared
 from heedful.model_dir import load_weights
 from heedful.training import compile_cache, precompile
-from heedful.training.compile_cache import FOLDERS, is_compiled, keep_compiled_code
+from heedful.training.compile_cache import FOLDERS, is_compiled, set_cache_directories
+from heedful.training.logging import FirstStep, StartupTimer
 from heedful.training.precompile import Background, Compiler
-from heedful.training.startup_timer import FirstStep, Stopwatch
 
 CPU = torch.device("cpu")
 ALWAYS = ["starting_torch", "opening_the_corpora", "scanning_the_corpora", "training_the_tokenizer", "tokenising"]
@@ -75,8 +75,8 @@ class Remembered(Compiler):
 def eager(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
     """Everything is worth while, also on a CPU; gives the other processes that were started."""
     monkeypatch.setattr(precompile, "is_compiled", lambda config, *, on_gpu: True)
-    monkeypatch.setattr(precompile, "WORTHWHILE_BYTES", 0)
-    monkeypatch.setattr(precompile, "HARDLY_BEGUN", 0.0)
+    monkeypatch.setattr(precompile, "MIN_CORPUS_BYTES", 0)
+    monkeypatch.setattr(precompile, "MIN_ELAPSED_SECONDS", 0.0)
     monkeypatch.setattr(precompile, "Compiler", Remembered)
     Remembered.started = []
     return Remembered.started
@@ -91,7 +91,7 @@ def same_weights(one: Path, other: Path) -> bool:
 
 
 def test_a_stopwatch_divides_all_of_the_time() -> None:
-    watch = Stopwatch("one part")
+    watch = StartupTimer("one part")
     watch.enter("another")
     watch.enter("one part")
     assert watch.first_step is None
@@ -150,9 +150,9 @@ def test_a_step_compiled_beside_the_preparing_changes_no_bit(
     assert known["config"]["model"] == to_mapping(config)["model"]
     assert (known["rows"], known["width"]) == (256 // prepared.row_width, prepared.row_width)
 
-    monkeypatch.setattr(precompile, "WORTHWHILE_BYTES", 1 << 60)
+    monkeypatch.setattr(precompile, "MIN_CORPUS_BYTES", 1 << 60)
     training_pipeline.train({**request, "output": str(tmp_path / "alone")}, quiet=True)
-    monkeypatch.setattr(precompile, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(precompile, "MIN_CORPUS_BYTES", 0)
     again = {**request, "output": str(tmp_path / "again"), "data": {"prepared": str(prepared.directory)}}
     training_pipeline.train(again, quiet=True)
     assert len(eager) == 1  # corpora too small, and none to prepare
@@ -220,7 +220,7 @@ def test_only_what_pays_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(compile_cache, "find_spec", lambda name, found=spec: found if name == "triton" else "there")
         assert is_compiled(TrainingConfig(), on_gpu=True) is expected
         assert is_compiled(TrainingConfig(compile=True), on_gpu=True)
-    large = precompile.WORTHWHILE_BYTES
+    large = precompile.MIN_CORPUS_BYTES
     for training, alone, num_bytes in (
         (TrainingConfig(), True, large),  # nothing is compiled on a CPU
         (TrainingConfig(compile=True), False, large),
@@ -245,7 +245,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_compiled_code_is_kept_in_the_users_cache_directory(home: Path) -> None:
-    assert keep_compiled_code() is None
+    assert set_cache_directories() is None
     assert {os.environ[name] for name in FOLDERS} == {str(home / "inductor"), str(home / "triton")}
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
@@ -253,7 +253,7 @@ def test_compiled_code_is_kept_in_the_users_cache_directory(home: Path) -> None:
 def test_what_the_environment_says_stands(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/my/own")
     monkeypatch.setenv("TRITON_HOME", "/my")
-    assert keep_compiled_code() is None
+    assert set_cache_directories() is None
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/my/own"
     assert "TRITON_CACHE_DIR" not in os.environ
     assert not home.exists()
@@ -264,7 +264,7 @@ def test_where_there_are_no_users_a_directory_is_not_suspected(home: Path, monke
     home.mkdir(parents=True)
     home.chmod(0o777)
     monkeypatch.delattr(os, "getuid")
-    assert keep_compiled_code() is None
+    assert set_cache_directories() is None
     assert os.environ["TRITON_CACHE_DIR"] == str(home / "triton")
 
 
@@ -276,7 +276,7 @@ def test_a_directory_that_cannot_be_trusted_is_not_used(home: Path, obstacle: st
     else:
         home.mkdir()
         home.chmod(0o777)
-    remark = keep_compiled_code()
+    remark = set_cache_directories()
     assert remark is not None
     assert "XDG_CACHE_HOME" in remark
     other = Path(os.environ["TRITON_CACHE_DIR"]).parent

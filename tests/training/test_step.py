@@ -17,7 +17,7 @@ from heedful.config import ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.batch_stream import worst_batch
 from heedful.errors import TrainingError
-from heedful.training.bf16_copy import Twin, can_have_twin
+from heedful.training.mixed_precision import LowPrecisionCopy, has_no_buffers
 from heedful.training.optimizer import optimizer_tensors
 from heedful.training.step import TrainingStep, uses_bf16
 from tests.training.small_runs import CPU, MODEL, VOCAB, build, random_batch, same
@@ -177,7 +177,7 @@ def limited(step: TrainingStep, most_rows: int, error: type[Exception] = torch.O
             raise error("out of memory")
         return honest(batch)
 
-    step.loss, step.on_cores = loss, None
+    step.loss, step.cpu_parallel = loss, None
     return tried
 
 
@@ -185,7 +185,7 @@ def limited(step: TrainingStep, most_rows: int, error: type[Exception] = torch.O
 def test_trying_the_largest_batch_leaves_no_trace(config: ModelConfig) -> None:
     step = make_step(build(config))
     before, random = everything(step), torch.get_rng_state()
-    assert step.try_largest(worst_batch(8, 16, VOCAB, VOCAB)) is None
+    assert step.try_largest_batch(worst_batch(8, 16, VOCAB, VOCAB)) is None
     assert step.rows_per_microbatch == 8
     assert same(everything(step), before)
     assert torch.equal(torch.get_rng_state(), random)
@@ -197,7 +197,7 @@ def test_microbatches_are_halved_until_they_fit(error: type[Exception]) -> None:
     step = make_step(build(replace(MODEL, norm="batch")))
     before, random = everything(step), torch.get_rng_state()
     tried = limited(step, 3, error)
-    remark = step.try_largest(worst_batch(10, 16, VOCAB, VOCAB))
+    remark = step.try_largest_batch(worst_batch(10, 16, VOCAB, VOCAB))
     assert step.rows_per_microbatch == 3
     assert tried[:2] == [10, 5]
     assert max(tried[2:]) == 3
@@ -215,25 +215,25 @@ def test_other_errors_are_not_taken_for_memory() -> None:
     def loss(batch: Batch) -> Tensor:
         raise RuntimeError("shapes do not match")
 
-    step.loss, step.on_cores = loss, None
+    step.loss, step.cpu_parallel = loss, None
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        step.try_largest(worst_batch(4, 16, VOCAB, VOCAB))
+        step.try_largest_batch(worst_batch(4, 16, VOCAB, VOCAB))
 
 
 def test_a_size_that_the_user_fixed_is_kept_or_refused_with_advice() -> None:
     step = make_step(build(), tokens_per_microbatch=64)
-    assert step.try_largest(worst_batch(10, 16, VOCAB, VOCAB)) is None
+    assert step.try_largest_batch(worst_batch(10, 16, VOCAB, VOCAB)) is None
     assert step.rows_per_microbatch == 4
     limited(step, 3)
     with pytest.raises(TrainingError, match=r"64 tokens does not fit .*tokens_per_microbatch=32 or lower"):
-        step.try_largest(worst_batch(10, 16, VOCAB, VOCAB))
+        step.try_largest_batch(worst_batch(10, 16, VOCAB, VOCAB))
 
 
 def test_when_not_even_one_row_fits_there_is_advice() -> None:
     step = make_step(build())
     limited(step, 0)
     with pytest.raises(TrainingError, match="smaller --preset"):
-        step.try_largest(worst_batch(10, 16, VOCAB, VOCAB))
+        step.try_largest_batch(worst_batch(10, 16, VOCAB, VOCAB))
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_a_compiled_step_may_be_halved_many_times() -> None:
         return loss_sum
 
     step.loss = loss
-    assert step.try_largest(worst_batch(16, 16, VOCAB, VOCAB)) is not None
+    assert step.try_largest_batch(worst_batch(16, 16, VOCAB, VOCAB)) is not None
     assert step.rows_per_microbatch == 1
 
 
@@ -323,7 +323,7 @@ def test_r_drop_with_dropout_adds_the_disagreement_of_the_two_passes() -> None:
 def test_a_twin_that_computes_in_the_place_of_the_model_changes_nothing(rows: int) -> None:
     """In the type of the model itself: what bf16 does to numbers is for a GPU to show."""
     plain, paired = (make_step(build(PLAIN), clip_norm=0.5) for _ in range(2))
-    paired.twin = Twin(paired.model, torch.float32)
+    paired.twin = LowPrecisionCopy(paired.model, torch.float32)
     paired.computing = paired.twin.model
     plain.rows_per_microbatch = paired.rows_per_microbatch = rows
     for seed in range(3):
@@ -335,4 +335,4 @@ def test_a_twin_that_computes_in_the_place_of_the_model_changes_nothing(rows: in
 
 
 def test_a_model_with_running_statistics_has_no_twin() -> None:
-    assert can_have_twin(build(PLAIN)) and not can_have_twin(build(replace(PLAIN, norm="batch")))
+    assert has_no_buffers(build(PLAIN)) and not has_no_buffers(build(replace(PLAIN, norm="batch")))
