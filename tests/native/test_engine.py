@@ -178,6 +178,21 @@ def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
             engine.close()
 
 
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("options", OPTIONS, ids=named)
+def test_instruction_sets_change_no_bit_of_any_option(
+    options: dict[str, object], precision: str, tmp_path: Path
+) -> None:
+    from heedful.native.bindings import kernel_names
+
+    model = random_model(small_config(**options))
+    found = {
+        engine_of(model, tmp_path, precision=precision, num_threads=1, kernels=name).logits(SOURCE, TARGET).tobytes()
+        for name in kernel_names()
+    }
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize("alike", [0.0, 0.3, 1.0], ids=["clear", "some alike", "all alike"])
 @pytest.mark.parametrize(
     "config",

@@ -213,13 +213,20 @@ void embed(const float* row, float scale, const float* position, int count, floa
 }
 
 // Each pair of features turned by its angle; `turns` holds cosine and sine of each pair.
+// From two scalar formulas GCC would make one fused instruction (vfmaddsub), in spite of -ffp-contract=off.
 void rotate(float* heads, int num_heads, int head_dim, const float* turns) {
+    const Four signs = {-1.0f, 1.0f, -1.0f, 1.0f};
     for (int head = 0; head < num_heads; ++head) {
         float* x = heads + head * head_dim;
-        for (int i = 0; i < head_dim; i += 2) {
-            const float even = x[i], odd = x[i + 1], cosine = turns[i], sine = turns[i + 1];
-            x[i] = even * cosine - odd * sine;
-            x[i + 1] = even * sine + odd * cosine;
+        for (int i = 0; i < head_dim; i += 4) {
+            const unsigned size = (head_dim - i >= 4 ? 4 : 2) * sizeof(float);
+            Four pairs{}, turn{};
+            __builtin_memcpy(&pairs, x + i, size);
+            __builtin_memcpy(&turn, turns + i, size);
+            const Four cosines = {turn[0], turn[0], turn[2], turn[2]}, sines = {turn[1], turn[1], turn[3], turn[3]};
+            const Four swapped = {pairs[1], pairs[0], pairs[3], pairs[2]};
+            const Four turned = pairs * cosines + swapped * (sines * signs);
+            __builtin_memcpy(x + i, &turned, size);
         }
     }
 }
