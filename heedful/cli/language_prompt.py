@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from heedful.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
-    from heedful.decoding.files.job import Task
+    from heedful.decoding.files.job import TranslationJob
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
     from heedful.text.language_routing import Directions
@@ -59,13 +59,13 @@ class Remarks:
 class Asking:
     """Into which languages texts go, asked of the user when neither flags nor the model say it."""
 
-    def __init__(self, task: Task, directions: Directions) -> None:
+    def __init__(self, task: TranslationJob, directions: Directions) -> None:
         self.task, self.directions = task, directions
         self.answers: dict[str, str] = {}
         is_free = task.target_language is None and len(directions.tags) > 1
         self.is_possible = is_free and sys.stdin.isatty() and sys.stderr.isatty()
 
-    def task_for(self, texts: Sequence[str]) -> Task:
+    def task_for(self, texts: Sequence[str]) -> TranslationJob:
         """The task for these texts; each source language that leaves a choice is asked about once."""
         if self.is_possible:
             known = self.task.source_language or self.task.likely_language
@@ -97,13 +97,13 @@ def say(message: str) -> None:
 
 
 def translating(
-    task: Task, translator: Translator, remarks: Remarks, *, is_one_text: bool
+    task: TranslationJob, translator: Translator, remarks: Remarks, *, is_one_text: bool
 ) -> Callable[[Sequence[str]], list[Translation]]:
     """The function that translates texts, asks what must be asked, and reports what is odd.
 
     `is_one_text`: the texts are lines of one, so the lines before may decide the language of one that is in doubt.
     """
-    from heedful.decoding.files.job import remarks_of
+    from heedful.decoding.files.job import collect_remarks
     from heedful.text.language_routing import LanguageEvidence
 
     asking = Asking(task, translator.directions)
@@ -120,7 +120,7 @@ def translating(
             translations = asking.task_for(texts).translate(translator, texts)
         except TextError as error:
             raise error.at(f"{remarks.kind} {number + error.number - 1}") from None
-        remarks.add([(number + place, remark) for place, remark in remarks_of(translations)], say)
+        remarks.add([(number + place, remark) for place, remark in collect_remarks(translations)], say)
         number += len(texts)
         return translations
 

@@ -124,9 +124,9 @@ def destination(path: Path | None) -> Iterator[BinaryIO]:
         with naming(path), path.open("wb") as file:
             yield file
         return
-    from heedful.decoding.files.resumable_output import locked, partial_of, record_of
+    from heedful.decoding.files.resumable_output import locked, manifest_path, partial_path
 
-    partial, record = partial_of(path), record_of(path)
+    partial, record = partial_path(path), manifest_path(path)
     if record.exists():
         raise ConfigError(
             f"{partial} is a whole file's translation that can be gone on with; finish it by its own command, "

@@ -43,5 +43,5 @@ def merge(
             tell("merging", done - before, total)
             before = done
 
-        lines = merge_shards(output, input_file=input_file, tell=told)
+        lines = merge_shards(output, input_file=input_file, progress=told)
     console.note(f"{output}: {lines:,} lines. The shards may go: rm {shlex.quote(str(output))}.part-*")

@@ -222,7 +222,7 @@ NumWorkers = Annotated[
         "--workers", metavar="N", rich_help_panel=BULK, help="Processes; 0, the default: for all GPUs, or all cores."
     ),
 ]
-PortionLines = Annotated[
+ChunkLines = Annotated[
     int | None,
     typer.Option(
         "--chunk-lines",

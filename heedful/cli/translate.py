@@ -15,14 +15,14 @@ from heedful.cli.line_io import chunks_of, destination, refuse_same_file
 from heedful.cli.overrides import model_directory, search_settings
 from heedful.cli.translate_document import DocumentFlags, translate_file
 from heedful.cli.translate_file import WholeFile, is_bulk, translate_bulk
-from heedful.decoding.files.line_chunks import Sizes
+from heedful.decoding.files.line_chunks import ChunkSizes
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
-    from heedful.decoding.files.job import Task
+    from heedful.decoding.files.job import TranslationJob
     from heedful.decoding.translation import Translation
 
-LINES_AT_ONCE = Sizes(1024, first=8)
+LINES_AT_ONCE = ChunkSizes(1024, first=8)
 """Of a file or a pipe that is ahead of the translation: the first lines are seen at once."""
 STANDARD = "-"
 """Standard input or output, where a file is named."""
@@ -69,7 +69,7 @@ def translate(
     engine: options.Engine = None,
     quantization: options.Quantization = None,
     num_workers: options.NumWorkers = None,
-    portion_lines: options.PortionLines = None,
+    chunk_lines: options.ChunkLines = None,
     shard: options.ShardOf = None,
     overwrite: options.BeginAnew = False,
     quiet: options.Quiet = False,
@@ -95,7 +95,7 @@ def translate(
     """
     flags = dict(locals())
     search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
-    whole = WholeFile(device or "auto", num_workers, portion_lines, shard, overwrite, quiet)
+    whole = WholeFile(device or "auto", num_workers, chunk_lines, shard, overwrite, quiet)
     documents = DocumentFlags(file_format, retranslate, mark_fuzzy, quiet)
     jobs = [Job(words, *files) for files in pair_files(input_files, outputs)]
     for job in jobs:
@@ -114,11 +114,11 @@ def translate(
             translate_stream(task, whole.device, job, quiet=quiet)
 
 
-def task_of(flags: Mapping[str, Any], search: Mapping[str, Any]) -> Task:
+def task_of(flags: Mapping[str, Any], search: Mapping[str, Any]) -> TranslationJob:
     """What is done with every text, as the flags say it."""
-    from heedful.decoding.files.job import Task
+    from heedful.decoding.files.job import TranslationJob
 
-    return Task(
+    return TranslationJob(
         model=str(model_directory(flags["model"])),
         engine=flags["engine"] or "auto",
         **{name: flags[name] for name in TASK_FLAGS},
@@ -158,7 +158,7 @@ def pair_files(inputs: Sequence[str] | None, outputs: Sequence[Path] | None) -> 
     return [([name], place) for name, place in zip(given, places, strict=True)]
 
 
-def translate_stream(task: Task, device: str, job: Job, *, quiet: bool = False) -> None:
+def translate_stream(task: TranslationJob, device: str, job: Job, *, quiet: bool = False) -> None:
     """Translate words, or lines as they arrive, onto stdout or into a file."""
     translator = task.load_translator(device)
     remarks: list[Remarks] = []
@@ -169,7 +169,7 @@ def translate_stream(task: Task, device: str, job: Job, *, quiet: bool = False) 
             kind = f"{name}: line" if len(job.inputs) > 1 else "text" if job.words else "line"
             remarks.append(Remarks(kind, quiet=quiet))
             is_typed = not job.words and name in (None, STANDARD) and sys.stdin.isatty()
-            own = task.with_language_of(name) if name is not None and Path(name).is_file() else task
+            own = task.with_detected_language(name) if name is not None and Path(name).is_file() else task
             run = translating(own, translator, remarks[-1], is_one_text=not job.words and not is_typed)
             chunks = iter([_readable(job.words)]) if job.words else chunks_of(name, keep_cr=True)
             run = forgiving(run) if is_typed else run
@@ -215,11 +215,11 @@ def write_translations(
             tell(len(texts))
 
 
-def tell_first(task: Task, device: str, words: Sequence[str] | None, inputs: Sequence[str] | None) -> None:
+def tell_first(task: TranslationJob, device: str, words: Sequence[str] | None, inputs: Sequence[str] | None) -> None:
     """What the user should know before the work begins."""
     for name in (word for word in words or () if is_file(word)):
         say(f"note: {name} is translated as text; -i {name} translates the lines of the file.")
-    if reason := task.lacks_native(device):
+    if reason := task.native_unavailable_reason(device):
         say(f"note: torch translates, which takes many times as long: {reason}.")
     if not words and not inputs and sys.stdin.isatty():
         say("Type lines to translate; Ctrl-D ends.")

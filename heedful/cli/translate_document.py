@@ -20,7 +20,7 @@ from heedful.text.text_files import open_file
 
 if TYPE_CHECKING:
     from heedful.cli.translate_file import WholeFile
-    from heedful.decoding.files.job import Task
+    from heedful.decoding.files.job import TranslationJob
     from heedful.text.documents.document import MarkedText
     from heedful.text.documents.gettext_format import Catalogue
     from heedful.text.language_routing import Choice, Directions
@@ -66,7 +66,7 @@ class DocumentFlags:
 
 
 def translate_file(
-    task: Task, device: str, input_file: str | None, output: Path | None, format: str, flags: DocumentFlags
+    task: TranslationJob, device: str, input_file: str | None, output: Path | None, format: str, flags: DocumentFlags
 ) -> None:
     """Translate one document into a file, which gets its name when it is complete, or onto stdout."""
     for flag, value in (("--json", task.as_json), ("--align", task.align), ("--prefix", task.prefix)):
@@ -126,7 +126,7 @@ def bounded(file: BinaryIO, name: str) -> bytes:
     return content
 
 
-def languages_of(task: Task, directions: Directions, texts: Sequence[str]) -> Choice:
+def languages_of(task: TranslationJob, directions: Directions, texts: Sequence[str]) -> Choice:
     """The languages of a document; the user is asked for the target where flags and model leave it open."""
     from heedful.decoding.document_translation import document_languages, document_source
 

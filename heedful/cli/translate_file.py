@@ -15,9 +15,9 @@ from heedful.errors import ConfigError, CorpusError
 from heedful.text.text_files import is_compressed
 
 if TYPE_CHECKING:
-    from heedful.decoding.files.job import Task
-    from heedful.decoding.files.resumable_output import Record
-    from heedful.decoding.files.translate_file import Step
+    from heedful.decoding.files.job import TranslationJob
+    from heedful.decoding.files.resumable_output import Manifest
+    from heedful.decoding.files.translate_file import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
 LINES_WORTH_A_WORKER = 1024
@@ -30,7 +30,7 @@ class WholeFile:
 
     device: str
     num_workers: int | None
-    portion_lines: int | None
+    chunk_lines: int | None
     shard: str | None
     overwrite: bool
     quiet: bool = False
@@ -38,7 +38,7 @@ class WholeFile:
 
     def refuse_without_files(self, input_file: str | None, output: Path | None) -> None:
         """What is for whole files needs a file on both sides: a pipe can be neither divided nor gone on with."""
-        named = (self.num_workers, self.portion_lines, self.shard, self.overwrite or None)
+        named = (self.num_workers, self.chunk_lines, self.shard, self.overwrite or None)
         for flag, value in zip(("--workers", "--chunk-lines", "--shard", "--overwrite"), named, strict=True):
             if value is not None and not is_bulk(input_file, output):
                 raise ConfigError(
@@ -47,7 +47,7 @@ class WholeFile:
 
     def refuse_document(self, format: str) -> None:
         """A document is translated as a whole."""
-        named = (self.num_workers, self.portion_lines, self.shard)
+        named = (self.num_workers, self.chunk_lines, self.shard)
         for flag, value in zip(("--workers", "--chunk-lines", "--shard"), named, strict=True):
             if value is not None:
                 raise ConfigError(f"{flag} is for lines of text, and this is a document ({format}); add --format text.")
@@ -60,12 +60,12 @@ def is_bulk(input_file: str | None, output: Path | None) -> bool:
     return Path(input_file).is_file() or not Path(input_file).exists()
 
 
-def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) -> None:
+def translate_bulk(task: TranslationJob, input_file: str, output: Path, whole: WholeFile) -> None:
     """Translate a file, or one shard of it, into a file; go on where an earlier run of the same was stopped."""
-    from heedful.decoding.files.devices import choose_places, device_kind, most_of_use
-    from heedful.decoding.files.resumable_output import Made, load_record, partial_of, record_of
+    from heedful.decoding.files.resumable_output import RunSettings, load_manifest, manifest_path, partial_path
     from heedful.decoding.files.shards import parse_shard
-    from heedful.decoding.files.translate_file import portion_sizes, translate_file
+    from heedful.decoding.files.translate_file import choose_chunk_sizes, translate_file
+    from heedful.decoding.files.workers import assign_devices, device_kind, max_useful_workers
 
     shard = parse_shard(whole.shard)
     if is_compressed(output) and not shard.is_whole:
@@ -73,41 +73,43 @@ def translate_bulk(task: Task, input_file: str, output: Path, whole: WholeFile) 
             f"-o {output}: shards are merged line by line, so they are written plain; leave the ending out, and "
             f"compress what heedful merge writes."
         )
-    target, engine = shard.file(output), task.engine_name(whole.device)
-    task = replace(task.with_codes(), engine=engine)  # all workers have the engine that the record tells of
+    target, engine = shard.path(output), task.engine_name(whole.device)
+    task = replace(task.with_language_codes(), engine=engine)  # all workers have the engine that the manifest tells of
     refuse_no_place(target)
     if not Path(input_file).exists():
         raise CorpusError(f"{input_file}: there is no such file.")
-    for path in (target, partial_of(target)):
+    for path in (target, partial_path(target)):
         refuse_same_file(path, input_file)
-    begun = None if whole.overwrite else load_record(record_of(target))
+    begun = None if whole.overwrite else load_manifest(manifest_path(target))
     if begun is not None:  # a line that was put right since, or other first lines, must not change the rest
-        task = replace(task, likely_language=begun.made.identity.get("likely_language"))
+        task = replace(task, likely_language=begun.settings.identity.get("likely_language"))
     else:
-        task = task.with_language_of(input_file)
+        task = task.with_detected_language(input_file)
     task = ask_first(task, input_file)
     kind = device_kind(engine, whole.device)
-    sizes = portion_sizes(target, whole.portion_lines, kind, overwrite=whole.overwrite)
-    share = whole.portion_lines or max(sizes.most, LINES_WORTH_A_WORKER)
-    most = max(1, most_of_use(input_file, share) // shard.count)
-    places = choose_places(engine, whole.device, wanted=whole.num_workers or 0, most=most, model=task.model)
-    made = Made(task.identity(kind), sizes.most, str(shard), sizes.first)
+    sizes = choose_chunk_sizes(target, whole.chunk_lines, kind, overwrite=whole.overwrite)
+    share = whole.chunk_lines or max(sizes.most, LINES_WORTH_A_WORKER)
+    most = max(1, max_useful_workers(input_file, share) // shard.count)
+    devices = assign_devices(
+        engine, whole.device, num_workers=whole.num_workers or 0, max_workers=most, model=task.model
+    )
+    settings = RunSettings(task.identity(kind), sizes.most, str(shard), sizes.first)
     with naming(target), BulkProgress(input_file, target, quiet=whole.quiet) as progress:
-        record = translate_file(
-            task, input_file, target, made, places, shard=shard, overwrite=whole.overwrite, listener=progress
+        manifest = translate_file(
+            task, input_file, target, settings, devices, shard=shard, overwrite=whole.overwrite, listener=progress
         )
-        progress.ended(record)
+        progress.ended(manifest)
 
 
-def ask_first(task: Task, input_file: str) -> Task:
+def ask_first(task: TranslationJob, input_file: str) -> TranslationJob:
     """The task, with target languages that the user was asked for after a look at the beginning of the file."""
-    from heedful.decoding.files.job import LINES_FOR_LANGUAGE
+    from heedful.decoding.files.job import LANGUAGE_SAMPLE_LINES
     from heedful.model_dir.fingerprint import read_directions
 
     if task.target_language is not None or not sys.stdin.isatty():
         return task
     asking = Asking(task, read_directions(task.model))
-    return asking.task_for(next(chunks_of(input_file), [])[:LINES_FOR_LANGUAGE]) if asking.is_possible else task
+    return asking.task_for(next(chunks_of(input_file), [])[:LANGUAGE_SAMPLE_LINES]) if asking.is_possible else task
 
 
 class BulkProgress:
@@ -122,7 +124,7 @@ class BulkProgress:
         self.target = target
         self.remarks = Remarks()
         self.started = self.last_line = time.monotonic()
-        self.goes_on_after: Record | None = None
+        self.goes_on_after: Manifest | None = None
         self.before: tuple[float, int, int] = (self.started, 0, 0)
         """When, after how many lines and at which place of the input the speed began to count."""
         self.is_first = True
@@ -145,17 +147,17 @@ class BulkProgress:
         if kind is KeyboardInterrupt:
             self.say(" ".join(["Stopped.", *getattr(error, "__notes__", [])]))
 
-    def goes_on(self, record: Record) -> None:
+    def on_resume(self, manifest: Manifest) -> None:
         """Tell that an earlier run is gone on with."""
-        self.goes_on_after = record
-        what = "is finished already," if record.finished else "goes on after"
-        self.say(f"{self.target} {what} {record.lines:,} lines.")
+        self.goes_on_after = manifest
+        what = "is finished already," if manifest.finished else "goes on after"
+        self.say(f"{self.target} {what} {manifest.lines:,} lines.")
 
-    def begins(self, step: Step) -> None:
+    def on_start(self, step: RunProgress) -> None:
         """What earlier runs did counts for the share that is done, not for the speed."""
         self.before = (time.monotonic(), step.lines, step.position)
 
-    def wrote(self, step: Step) -> None:
+    def on_chunk_written(self, step: RunProgress) -> None:
         """Show how far it is."""
         from heedful.console import clock
 
@@ -172,15 +174,15 @@ class BulkProgress:
             self.last_line = now
             self.say(f"{step.position / self.total:.0%}  {told}")
 
-    def ended(self, record: Record) -> None:
+    def ended(self, manifest: Manifest) -> None:
         """Tell what was done, if it took a while."""
         from heedful.console import clock
 
         self.remarks.end(self.say)
         seconds = time.monotonic() - self.started
         if seconds >= SECONDS_BETWEEN_LINES or (self.goes_on_after and not self.goes_on_after.finished):
-            rate = (record.lines - (self.goes_on_after.lines if self.goes_on_after else 0)) / max(seconds, 1e-3)
-            self.say(f"{self.target}: {record.lines:,} lines; {rate:,.0f} lines/s, {clock(seconds)}.")
+            rate = (manifest.lines - (self.goes_on_after.lines if self.goes_on_after else 0)) / max(seconds, 1e-3)
+            self.say(f"{self.target}: {manifest.lines:,} lines; {rate:,.0f} lines/s, {clock(seconds)}.")
 
     def say(self, message: str) -> None:
         """One line on stderr."""

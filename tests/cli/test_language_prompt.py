@@ -75,7 +75,9 @@ def test_likely_language_of_shards_and_resumed_runs(inside: Inside, mail: Path, 
     mail.write_bytes(b"".join([*lines[:2], b"\xff\n"]))
     stopped = [*BUNDLED, "-i", mail, "-o", "again", "--chunk-lines", 1]
     inside(*stopped).refused("mail.de:3", "UTF-8")
-    assert json.loads((tmp_path / "again.record.json").read_bytes())["made"]["identity"]["likely_language"] == "de"
+    assert (
+        json.loads((tmp_path / "again.manifest.json").read_bytes())["settings"]["identity"]["likely_language"] == "de"
+    )
     mail.write_bytes(b"".join([*lines[:2], *[b"This is a long sentence in English, and not the last one.\n"] * 9]))
     assert inside(*stopped).code == 0  # the language of the file stays what it was when it was begun
     assert (tmp_path / "again").read_bytes().count(b"\n") == 11

@@ -14,7 +14,7 @@ import pytest
 
 import heedful
 from heedful.cli.language_prompt import ask, forgiving
-from heedful.decoding.files.line_chunks import Sizes
+from heedful.decoding.files.line_chunks import ChunkSizes
 from heedful.errors import ConfigError, TextError
 from heedful.model_dir import registry
 from heedful.model_dir.files import shard_bytes
@@ -213,7 +213,7 @@ def test_file_of_mixed_languages(box: Path, inside: Inside, tmp_path: Path) -> N
 
 def test_pipe_error_names_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though lines are translated in portions, of which each begins to count anew."""
-    monkeypatch.setattr("heedful.cli.translate.LINES_AT_ONCE", Sizes(4))
+    monkeypatch.setattr("heedful.cli.translate.LINES_AT_ONCE", ChunkSizes(4))
     english = b"This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
     ended = inside("translate", *SHORT, given=b"Guten Morgen\n" * 10 + english * 2)
     ended.refused("heedful: line 11 is in 'en'", "--to")

@@ -84,7 +84,7 @@ def test_repeatedly_killed_run_has_same_output(
     inside: Inside, model: Path, text: Path, tmp_path: Path, flags: list[object], kills: int
 ) -> None:
     ending = ".part-0002-of-0003" if "--shard" in flags else ""
-    output, record = tmp_path / f"out{ending}", tmp_path / f"out{ending}.record.json"
+    output, record = tmp_path / f"out{ending}", tmp_path / f"out{ending}.manifest.json"
     seen = 0
     for _ in range(kills):
         enough = seen + 8
@@ -106,12 +106,13 @@ def test_repeatedly_killed_run_has_same_output(
 
 @pytest.mark.skipif(not CHILDREN.exists(), reason="needs /proc with children")
 def test_dead_workers_are_named_and_cleaned_up(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
-    output, record = tmp_path / "out", tmp_path / "out.record.json"
+    output, record = tmp_path / "out", tmp_path / "out.manifest.json"
     arguments = command(model, text, output, "--workers", 2)
     children: list[int] = []
 
     def started(program: int) -> bool:
-        children[:] = map(int, Path(f"/proc/{program}/task/{program}/children").read_text().split())
+        lists = [path.read_text().split() for path in Path(f"/proc/{program}/task").glob("*/children")]
+        children[:] = sorted(int(child) for listed in lists for child in listed)
         return len(children) == 2
 
     with running(arguments, lambda: lines_of(record) >= 8) as program:
@@ -119,7 +120,7 @@ def test_dead_workers_are_named_and_cleaned_up(inside: Inside, model: Path, text
         os.kill(children[1], signal.SIGKILL)
         _, said = program.communicate(timeout=60)
         assert program.returncode == 2 and b"Traceback" not in said
-        for words in (b"worker 2 of 2 (cpu)", b"SIGKILL", b"out.partial", b"the same command goes on"):
+        for words in (b"worker 2 of 2 (cpu)", b"SIGKILL", b"out.partial", b"run the same command to resume"):
             assert words in said
     with running(arguments, lambda: True) as program:
         wait_until(lambda: started(program.pid))
@@ -191,12 +192,12 @@ def test_changed_settings_are_named(inside: Inside, model: Path, text: Path, tmp
     good = text.read_bytes().split(b"\n")
     text.write_bytes(b"\n".join([*good[:240], b"\xff", *good[241:]]))
     flags = ["-m", model, "-i", text, *GREEDY, "--chunk-lines", 100]
-    inside("translate", *flags, "-o", "out").refused("text.aa:241", "UTF-8", "out.partial", "goes on")
+    inside("translate", *flags, "-o", "out").refused("text.aa:241", "UTF-8", "out.partial", "to resume")
     partial = (tmp_path / "out.partial").read_bytes()
-    assert partial.count(b"\n") == 240 and lines_of(tmp_path / "out.record.json") == 200
+    assert partial.count(b"\n") == 240 and lines_of(tmp_path / "out.manifest.json") == 200
     inside("translate", *flags, "-o", "out", "--json").refused("json False, not True", "--overwrite")
     inside("translate", *flags, "-o", "out", "--max-length", 3).refused("decoding.max_length 8, not 3")
-    inside("translate", *flags[:-1], 7, "-o", "out").refused("portion_lines 100, not 7")
+    inside("translate", *flags[:-1], 7, "-o", "out").refused("chunk_lines 100, not 7")
     text.write_bytes(b"\n".join([b"9 9", *good[1:]]))
     inside("translate", *flags, "-o", "out").refused("text.aa", "first 200 lines", "--overwrite")
     text.write_bytes(b"\n".join(good))
@@ -241,27 +242,27 @@ def test_full_disk_loses_no_output(inside: Inside, model: Path, text: Path, tmp_
         ended = inside(*arguments)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    ended.refused("large", "out.partial; the same command goes on")
-    assert 0 < lines_of(tmp_path / "out.record.json") < 299
+    ended.refused("large", "out.partial; run the same command to resume")
+    assert 0 < lines_of(tmp_path / "out.manifest.json") < 299
     assert inside(*arguments).code == 0
     assert (tmp_path / "out").read_bytes().count(b"\n") == 299
 
 
 def test_text_error_names_line(inside: Inside, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("1 2\n" * 9 + "1 2 3 " * 900 + "\n1\n")
-    flags = ["-i", "in", "-o", "out", "--chunk-lines", 4, "--split", "never"]
-    message = inside("translate", "-m", model, *flags).refused("in:10 has a line", "8 lines before", "out.partial")
-    assert "once that line is changed, the same command goes on" in message
+    (tmp_path / "in").write_text("1 2 3 4\n" * 9 + "1\n" + "1 2 3 4\n")
+    flags = ["-i", "in", "-o", "out", "--chunk-lines", 4, "--prefix", "1 2 3", "--decoding.max_extra_length", 0]
+    message = inside("translate", "-m", model, *flags).refused("in:10 has a target prefix", "8 lines", "out.partial")
+    assert "after that line is changed, the same command resumes" in message
     (tmp_path / "in").write_text("1 2 3 4\n" * 9 + "1 2 3\n1 2 3\n")
     assert inside("translate", "-m", model, *flags).code == 0
     assert (tmp_path / "out").read_text().count("\n") == 11
 
 
 def test_error_in_first_chunk_leaves_no_partial_output(inside: Inside, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("1 2\n" + "1 2 3 " * 900 + "\n")
-    flags = ["translate", "-m", model, "-i", "in", "-o", "out"]
-    assert "kept" not in inside(*flags, "--split", "never").refused("in:2 has a line", "split=long")
-    assert inside(*flags, "--split", "long").code == 0  # nothing stands in the way of what the message advises
+    (tmp_path / "in").write_text("1 2 3 4\n1\n")
+    flags = ["translate", "-m", model, "-i", "in", "-o", "out", "--prefix", "1 2 3", "--decoding.max_extra_length"]
+    assert "kept" not in inside(*flags, 0).refused("in:2 has a target prefix", "max_extra_length")
+    assert inside(*flags, 9).code == 0  # following the advice of the message works
 
 
 def test_progress_shows_rate_and_time_left(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from heedful.config import Config, ModelConfig, TokenizerConfig
-from heedful.decoding.files.job import Task
+from heedful.decoding.files.job import TranslationJob
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
@@ -117,10 +117,10 @@ def test_auto_is_native_on_cpus_and_torch_for_what_native_cannot_do(directory: P
 
 
 def test_a_whole_file_has_one_engine_that_is_told(directory: Path) -> None:
-    assert Task(str(directory)).engine_name("cpu") == "native"
-    assert Task(str(directory), search={"method": "sampling"}).engine_name("cpu") == "torch"
-    assert Task(str(directory), quantization="float32").engine_name("cpu") == "torch"
-    assert Task(str(directory), engine="torch").engine_name("cpu") == "torch"
+    assert TranslationJob(str(directory)).engine_name("cpu") == "native"
+    assert TranslationJob(str(directory), search={"method": "sampling"}).engine_name("cpu") == "torch"
+    assert TranslationJob(str(directory), quantization="float32").engine_name("cpu") == "torch"
+    assert TranslationJob(str(directory), engine="torch").engine_name("cpu") == "torch"
 
 
 def test_auto_is_torch_where_native_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

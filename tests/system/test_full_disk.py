@@ -94,4 +94,4 @@ def test_interrupted_file_translation_keeps_output(model: Path, disk: Callable[[
     place = disk(24_000)
     refused(heedful("translate", "-m", model, "-i", text, "-o", place / "out", "--method", "greedy"), place)
     kept = (place / "out.partial").read_bytes()
-    assert kept and (place / "out.record.json").exists()
+    assert kept and (place / "out.manifest.json").exists()

@@ -73,7 +73,7 @@ def load_native(
     path: str | Path, *, device: str = "auto", quantization: str | None = None
 ) -> tuple[Native, ModelArrays]:
     """The engine of a model directory, and what belongs to the model, without its weights."""
-    refuse_device(device)
+    check_device(device)
     if quantization not in (None, *PRECISIONS):
         known = " and ".join(PRECISIONS)
         raise ConfigError(f"quantization={quantization}: the engine native has {known}.")
@@ -87,7 +87,7 @@ def load_native(
     return Native(engine, arrays.tokenizer, max_length=model.max_length, alignment=alignment), arrays
 
 
-def refuse_device(name: str) -> None:
-    """It runs on CPUs alone."""
+def check_device(name: str) -> None:
+    """Raise an error for any device but CPUs."""
     if name not in ("auto", "cpu"):
         raise ConfigError(f"device: the engine native runs on CPUs, not on {name!r}; use auto, cpu or another engine.")

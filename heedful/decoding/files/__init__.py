@@ -1,4 +1,4 @@
-"""A whole file, however long, line by line through a model: on all cores or GPUs, resumable, in shards.
+"""Translating whole files of any length: on all cores or GPUs, resumable after an interruption, optionally in shards.
 
-FILE -> portions -> workers -> partial output and its record -> OUTPUT, or a shard of it -> merged shards
+input file -> line chunks -> workers -> partial output and its manifest -> output, or shards of it -> merged output
 """

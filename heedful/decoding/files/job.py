@@ -1,4 +1,4 @@
-"""What is done with every line of a file: plain data, so that it can be sent to a process and kept in a record."""
+"""`TranslationJob`: model, engine and search settings of a file translation, as plain serializable data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
 from heedful.decoding.engines import choose_engine
-from heedful.decoding.files.line_chunks import Sizes, read_portions
+from heedful.decoding.files.line_chunks import ChunkSizes, read_chunks
 from heedful.decoding.translation import Translation
 from heedful.model_dir.fingerprint import identify_model, read_directions
 from heedful.model_dir.registry import RECORD
@@ -20,15 +20,15 @@ from heedful.text.language_routing import LanguageEvidence
 if TYPE_CHECKING:
     from heedful.decoding.translator import Translator
 
-LINES_FOR_LANGUAGE = 1000
-"""First lines of a file that show its language; a fixed number, so that all shards see the same."""
-NO_MATTER = "tokens_per_batch"
-"""The setting that may change between a run and the one that goes on with it: it says how much memory is used."""
+LANGUAGE_SAMPLE_LINES = 1000
+"""Lines from which the language of a file is detected; fixed, so that all shards detect the same."""
+IGNORED_SETTING = "tokens_per_batch"
+"""The setting that a resumed run may change: it affects memory and speed only."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """A model, an engine to run it, and the way to search."""
+class TranslationJob:
+    """A model, the engine to run it, and the search settings."""
 
     model: str
     engine: str = "auto"
@@ -37,27 +37,27 @@ class Task:
     """The language to translate into, or one for each source language."""
     source_language: str | None = None
     likely_language: str | None = None
-    """What a line is taken to be in that does not show its language clearly: that of the file."""
+    """Assumed language of lines whose language is ambiguous: that of the file."""
     prefix: str | None = None
-    """What each translation begins with."""
+    """What each translation on_start with."""
     align: bool = False
     as_json: bool = False
-    """Write everything about a translation, not its text alone."""
+    """Write a JSON object for each line instead of the text."""
     search: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that differ from those saved with the model."""
+    """Search settings that override those saved with the model."""
 
     def load(self, device: str) -> Callable[[Sequence[str]], list[Translation]]:
-        """The function that translates; the model is loaded."""
+        """Load the model and return a function that translates texts."""
         return partial(self.translate, self.load_translator(device))
 
     def load_translator(self, device: str) -> Translator:
-        """The loaded model."""
+        """Load the model."""
         from heedful.decoding.translator import Translator
 
         return Translator.load(self.model, device=device, engine=self.engine, quantization=self.quantization)
 
     def translate(self, translator: Translator, texts: Sequence[str]) -> list[Translation]:
-        """Translate texts with the model, loaded."""
+        """Translate texts with the loaded model."""
         return translator.translate(
             texts,
             target_language=self.target_language,
@@ -68,46 +68,46 @@ class Task:
             **self.search,
         )
 
-    def with_codes(self) -> Task:
-        """The task with the model's own codes of the languages: two spellings of one are the same task."""
+    def with_language_codes(self) -> TranslationJob:
+        """The job with languages as the model's own codes, so that two spellings of a language give the same job."""
         directions = read_directions(self.model)
         source, target = directions.source_code(self.source_language), directions.target_code(self.target_language)
         return replace(self, source_language=source, target_language=target)
 
-    def with_language_of(self, path: str) -> Task:
-        """The task with the language of a file, by its first lines, where nobody has said it and it may matter."""
+    def with_detected_language(self, path: str) -> TranslationJob:
+        """The job with the language detected from a file's first lines, if it matters and none is set."""
         directions = read_directions(self.model)
         if not directions.needs_evidence(self.source_language, self.target_language):
             return self
         evidence = LanguageEvidence(directions)
-        first = next(read_portions(path, Sizes(LINES_FOR_LANGUAGE)), None)
+        first = next(read_chunks(path, ChunkSizes(LANGUAGE_SAMPLE_LINES)), None)
         evidence.read(first.texts(path)[0] if first else ())
         return replace(self, likely_language=evidence.language)
 
     def engine_name(self, device: str = "auto") -> str:
-        """The engine that will run the model; "auto" is decided."""
+        """The engine that will run the model; resolves "auto"."""
         chosen = choose_engine(self.engine, exported=(Path(self.model) / RECORD).is_file())
         if chosen != "auto":
             return chosen
         from heedful.decoding.engines.loading import is_native
 
         method = self.search.get("method", identify_model(self.model)[0].method)
-        is_one = method != "sampling" and is_native(self.model, device=device, quantization=self.quantization)
-        return "native" if is_one else "torch"
+        uses_native = method != "sampling" and is_native(self.model, device=device, quantization=self.quantization)
+        return "native" if uses_native else "torch"
 
-    def lacks_native(self, device: str) -> str | None:
-        """Why the engine that would be the fastest by far is not there; None where it is, or is not wanted."""
+    def native_unavailable_reason(self, device: str) -> str | None:
+        """Why the native engine is not available although "auto" would choose it; None otherwise."""
         from heedful.decoding.engines.loading import suits_native
         from heedful.native import available
 
-        found = available()
+        availability = available()
         exported, sampled = (Path(self.model) / RECORD).is_file(), self.search.get("method") == "sampling"
-        if found or self.engine != "auto" or exported or sampled:
+        if availability or self.engine != "auto" or exported or sampled:
             return None
-        return found.reason if suits_native(self.model, device=device, quantization=self.quantization) else None
+        return availability.reason if suits_native(self.model, device=device, quantization=self.quantization) else None
 
-    def write(self, texts: Sequence[str], translations: Sequence[Translation]) -> bytes:
-        """One line for each text, whatever is in it."""
+    def format_lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> bytes:
+        """Exactly one output line for each text."""
         lines = []
         for text, translation in zip(texts, translations, strict=True):
             line = translation.to_json(text) if self.as_json else translation.text
@@ -115,7 +115,7 @@ class Task:
         return b"".join(lines)
 
     def identity(self, device: str) -> dict[str, Any]:
-        """All that the translations depend on, beside the text; `device` is the kind of device that was chosen."""
+        """Everything the translations depend on except the text; `device` is the kind of device."""
         from heedful import __version__
 
         saved, files = identify_model(self.model)
@@ -132,22 +132,22 @@ class Task:
             "prefix": self.prefix,
             "align": self.align,
             "json": self.as_json,
-            "decoding": {key: value for key, value in config.items() if key != NO_MATTER},
+            "decoding": {key: value for key, value in config.items() if key != IGNORED_SETTING},
         }
 
 
-def with_line_ends(lines: bytes, originals: Sequence[bytes]) -> bytes:
-    """Translated lines with CR LF where the line that was translated had it."""
+def restore_crlf(lines: bytes, originals: Sequence[bytes]) -> bytes:
+    """TranslatedChunk lines with CR LF where the line that was translated had it."""
     if not any(line.endswith(b"\r\n") for line in originals):
         return lines
     pairs = zip(lines.split(b"\n"), originals, strict=False)
     return b"".join(line + (b"\r\n" if original.endswith(b"\r\n") else b"\n") for line, original in pairs)
 
 
-def remarks_of(translations: Sequence[Translation]) -> list[tuple[int, str]]:
-    """What is odd about some texts, and the warnings about their translations, with their places from 0."""
+def collect_remarks(translations: Sequence[Translation]) -> list[tuple[int, str]]:
+    """(index of the text, remark) for language remarks and translation warnings."""
     return [
-        (place, remark)
-        for place, one in enumerate(translations)
-        for remark in ([one.remark] if one.remark else []) + one.warnings
+        (index, remark)
+        for index, translation in enumerate(translations)
+        for remark in ([translation.remark] if translation.remark else []) + translation.warnings
     ]

@@ -1,7 +1,6 @@
-"""A text file in portions of neighbouring lines, each with what tells later whether the file is still the same.
+"""Reading a text file in chunks of consecutive lines, with a running digest that detects changes between runs.
 
-The boundaries depend on line numbers alone. So a run that goes on after a kill, or one shard of many, translates
-the very same portions as a run that does everything at once.
+Chunk boundaries depend on line numbers only, so a resumed run or a shard translates the same chunks as a full run.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from heedful.errors import CorpusError
 from heedful.text.text_files import MAX_TRANSLATED_LINE_BYTES, decompressed
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-MOST_BYTES_AT_ONCE = 2 * MAX_TRANSLATED_LINE_BYTES
-"""Of the lines of a portion; a compressed file could fill the memory."""
+MAX_CHUNK_BYTES = 2 * MAX_TRANSLATED_LINE_BYTES
+"""Limit for the lines of one chunk; otherwise a compressed file could exhaust memory."""
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How many lines portions have: each twice as many as the one before, so that the first is done soon."""
+class ChunkSizes:
+    """Number of lines per chunk. Sizes double from `first` up to `most`, so that the first output appears early."""
 
     most: int
     first: int | None = None
-    """None: all have `most` lines, but for the last of the file."""
+    """None: every chunk has `most` lines, except the last of the file."""
 
     def __getitem__(self, number: int) -> int:
-        """The lines of a portion, from 0."""
+        """Size of chunk `number`, counted from 0."""
         return min(self.most, (self.first or self.most) << min(number, 32))
 
-    def portions(self, total: int) -> Iterator[tuple[int, int, int]]:
-        """Number, lines before it and lines of each portion of a text with `total` lines."""
+    def chunks(self, total: int) -> Iterator[tuple[int, int, int]]:
+        """(number, lines before it, size) of each chunk of a text with `total` lines."""
         number = before = 0
         while before < total:
             count = min(self[number], total - before)
@@ -43,29 +42,29 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Portion:
-    """Neighbouring lines of a file."""
+class LineChunk:
+    """Consecutive lines of a file."""
 
     number: int
-    """Its place in the file, from 0."""
+    """Index of the chunk in the file, from 0."""
     first_line: int
     """Number of its first line in the file, from 1."""
     lines: list[bytes]
-    """The lines as they stand there, with their ends."""
+    """The raw lines, including line ends."""
     digest: str
-    """SHA-256 of the whole text up to the end of this portion, decompressed."""
+    """SHA-256 of the decompressed text up to the end of this chunk."""
     position: int
-    """How far the reader is in the file as it lies on the disk, in bytes."""
-    damage: CorpusError | None = None
-    """Why nothing can be read after these lines."""
+    """Read position in the stored file, in bytes."""
+    read_error: CorpusError | None = None
+    """Why nothing after these lines can be read."""
 
     @property
     def last_line(self) -> int:
-        """Number of its last line in the file; before the first if it has none."""
+        """Number of its last line in the file; `first_line - 1` if the chunk is empty."""
         return self.first_line + len(self.lines) - 1
 
     def texts(self, path: str) -> tuple[list[str], CorpusError | None]:
-        """The lines as text, up to the first that is none, and the error to raise after these."""
+        """The decoded lines up to the first one that is not UTF-8, and the error to raise after them."""
         texts: list[str] = []
         for number, line in enumerate(self.lines, start=self.first_line):
             plain = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
@@ -74,13 +73,13 @@ class Portion:
             except UnicodeDecodeError:
                 error = CorpusError(f"{path}:{number}: this line is not UTF-8; convert the text (see `iconv`).")
                 return texts, error
-        return texts, self.damage
+        return texts, self.read_error
 
 
-def read_portions(path: str, sizes: Sizes) -> Iterator[Portion]:
-    """All lines of a file, plain or compressed, in portions of these sizes, of which the last may have fewer lines.
+def read_chunks(path: str, sizes: ChunkSizes) -> Iterator[LineChunk]:
+    """All lines of a plain or compressed file in chunks of these sizes; the last chunk may be smaller.
 
-    A file that cannot be read to its end gives all lines before the damage.
+    A damaged file yields every line before the damage.
     """
     if Path(path).is_dir():
         raise CorpusError(f"{path}: this is a directory; name a file in it.")
@@ -89,18 +88,18 @@ def read_portions(path: str, sizes: Sizes) -> Iterator[Portion]:
     try:
         with open(path, "rb", buffering=1 << 20) as stored, decompressed(stored, path) as file:
             while True:
-                lines, damage = _take(file.readline, sizes[number], path, first_line)
+                lines, read_error = _read_lines(file.readline, sizes[number], path, first_line)
                 digest.update(b"".join(lines))
-                if lines or damage:
-                    yield Portion(number, first_line, lines, digest.hexdigest(), stored.tell(), damage)
-                if damage or len(lines) < sizes[number]:
+                if lines or read_error:
+                    yield LineChunk(number, first_line, lines, digest.hexdigest(), stored.tell(), read_error)
+                if read_error or len(lines) < sizes[number]:
                     return
                 number, first_line = number + 1, first_line + len(lines)
     except FileNotFoundError:
         raise CorpusError(f"{path}: there is no such file.") from None
 
 
-def _take(
+def _read_lines(
     read: Callable[[int], bytes], count: int, path: str, first_line: int
 ) -> tuple[list[bytes], CorpusError | None]:
     lines: list[bytes] = []
@@ -108,16 +107,16 @@ def _take(
     try:
         while len(lines) < count and (line := read(MAX_TRANSLATED_LINE_BYTES)):
             if len(line) == MAX_TRANSLATED_LINE_BYTES:
-                place = f"{path}:{first_line + len(lines)}"
-                longest = f"{MAX_TRANSLATED_LINE_BYTES:,}"
-                return lines, CorpusError(f"{place}: this line has {longest} bytes or more; break it into lines.")
+                location = f"{path}:{first_line + len(lines)}"
+                limit = f"{MAX_TRANSLATED_LINE_BYTES:,}"
+                return lines, CorpusError(f"{location}: this line has {limit} bytes or more; break it into lines.")
             lines.append(line)
             size += len(line)
-            if size > MOST_BYTES_AT_ONCE:
-                place = f"{path}:{first_line + len(lines) - 1}"
-                problem = f"{len(lines)} lines up to this one have more than {MOST_BYTES_AT_ONCE:,} bytes together"
-                return lines[:-1], CorpusError(f"{place}: {problem}; translate fewer at once, with --chunk-lines.")
+            if size > MAX_CHUNK_BYTES:
+                location = f"{path}:{first_line + len(lines) - 1}"
+                problem = f"the {len(lines)} lines up to this one exceed {MAX_CHUNK_BYTES:,} bytes"
+                return lines[:-1], CorpusError(f"{location}: {problem}; use a smaller --chunk-lines.")
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        damage = f"{path}: cannot be read: {error}. The file is damaged, cut off or not readable."
-        return lines, CorpusError(damage)
+        problem = f"{path}: cannot be read: {error}. The file is damaged, truncated or not readable."
+        return lines, CorpusError(problem)
     return lines, None

@@ -1,4 +1,4 @@
-"""Shards of a file: which lines each translates, and how finished shards are merged."""
+"""Shards of a file: which chunks each one translates, and merging finished shards."""
 
 from __future__ import annotations
 
@@ -12,41 +12,43 @@ from itertools import islice
 from pathlib import Path
 
 from heedful.atomic_files import rename_durably
-from heedful.decoding.files.line_chunks import Sizes, read_portions
+from heedful.decoding.files.line_chunks import ChunkSizes, read_chunks
 from heedful.decoding.files.resumable_output import (
-    Record,
+    Manifest,
     differences,
-    load_record,
+    load_manifest,
     locked,
-    partial_of,
-    record_of,
+    manifest_path,
+    partial_path,
     write_all,
 )
 from heedful.errors import ConfigError, CorpusError, DecodingError, HeedfulError
 
+MAX_LISTED = 8  # shards in one message
+
 
 @dataclass(frozen=True)
 class Shard:
-    """The i-th of n parts, i from 1."""
+    """Part `index` of `count`, from 1."""
 
     index: int = 1
     count: int = 1
     is_whole: bool = False
-    """Whether nothing was divided: the output itself is written, and nothing need be merged."""
+    """Whether the file is not divided: the output is written directly, without merging."""
 
-    def has(self, portion: int) -> bool:
-        """Whether the portion of this number, from 0, is its own."""
-        return portion % self.count == self.index - 1
+    def contains(self, chunk: int) -> bool:
+        """Whether a chunk, numbered from 0, belongs to this shard."""
+        return chunk % self.count == self.index - 1
 
-    def file(self, output: Path) -> Path:
-        """Where it is written."""
+    def path(self, output: Path) -> Path:
+        """The path that this shard of an output is written to."""
         if self.is_whole:
             return output
         return output.with_name(f"{output.name}.part-{self.index:04d}-of-{self.count:04d}")
 
-    def num_lines(self, total: int, sizes: Sizes) -> int:
-        """How many of `total` lines are its own."""
-        return sum(count for number, _, count in sizes.portions(total) if self.has(number))
+    def num_lines(self, total: int, sizes: ChunkSizes) -> int:
+        """How many of `total` lines belong to this shard."""
+        return sum(count for number, _, count in sizes.chunks(total) if self.contains(number))
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
@@ -56,18 +58,18 @@ WHOLE = Shard(is_whole=True)
 
 
 def parse_shard(text: str | None) -> Shard:
-    """The shard that "3/16" names; None: the whole."""
+    """Parse "3/16"; None means the whole file."""
     if text is None:
         return WHOLE
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise ConfigError(f"--shard {text}: give it as i/n with i from 1 to n, such as 3/16.")
-    return Shard(int(found[1]), int(found[2]))
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise ConfigError(f"--shard {text}: write it as i/n with i from 1 to n, such as 3/16.")
+    return Shard(int(match[1]), int(match[2]))
 
 
 def find_shards(output: Path) -> dict[int, list[Shard]]:
-    """Shards of an output that lie beside it, finished or not, by how many they were to be."""
-    pattern = re.compile(re.escape(output.name) + r"\.part-(\d{4,})-of-(\d{4,})(\.partial|\.record\.json)?")
+    """Finished and unfinished shards beside an output, grouped by shard count."""
+    pattern = re.compile(re.escape(output.name) + r"\.part-(\d{4,})-of-(\d{4,})(\.partial|\.manifest\.json)?")
     names = [pattern.fullmatch(path.name) for path in sorted(output.parent.iterdir())]
     found: dict[int, list[Shard]] = {}
     for shard in dict.fromkeys(Shard(int(name[1]), int(name[2])) for name in names if name):
@@ -75,125 +77,122 @@ def find_shards(output: Path) -> dict[int, list[Shard]]:
     return found
 
 
-MOST_NAMED = 8  # shards in one message
+def merge_shards(output: Path, *, input_file: str | None, progress: Callable[[int, int], None]) -> int:
+    """Merge all shards into the output and return its number of lines. `progress` receives (lines done, total lines).
 
-
-def merge_shards(output: Path, *, input_file: str | None, tell: Callable[[int, int], None]) -> int:
-    """Write the whole output out of its shards and return its number of lines; `tell` hears of lines done and all.
-
-    With `input_file` the shards are also compared with the text as it is now.
+    With `input_file`, also check that the shards are translations of the file as it is now.
     """
-    count = number_of_shards(output)
+    count = count_shards(output)
     shards = [Shard(index, count) for index in range(1, count + 1)]
-    record = check_shards(output, shards)
+    manifest = check_shards(output, shards)
     if input_file is not None:
-        check_input(input_file, record)
-    whole = output.with_name(f"{output.name}.merging")
-    with locked(whole) as file:
+        check_input(input_file, manifest)
+    merged = output.with_name(f"{output.name}.merging")
+    with locked(merged) as file:
         file.truncate(0)
         try:
-            for lines, done in interleaved(output, shards, record):
+            for lines, done in interleave(output, shards, manifest):
                 write_all(file, b"".join(lines))
-                tell(done, record.input_lines)
+                progress(done, manifest.input_lines)
             os.fsync(file.fileno())
-            rename_durably(whole, output)
+            rename_durably(merged, output)
         except BaseException:
-            whole.unlink(missing_ok=True)
+            merged.unlink(missing_ok=True)
             raise
-    return record.input_lines
+    return manifest.input_lines
 
 
-def number_of_shards(output: Path) -> int:
-    """How many shards the output was divided into, by their names."""
+def count_shards(output: Path) -> int:
+    """The number of shards that the output was divided into, from their names."""
     found = find_shards(output)
     if not found:
-        example = Shard(1, 16).file(output).name
+        example = Shard(1, 16).path(output).name
         raise DecodingError(f"{output}: there are no shards of it, such as {example}; make them with --shard.")
     if len(found) > 1:
         counts = " and ".join(map(str, sorted(found)))
-        raise DecodingError(f"{output}: there are shards of {counts}; take away those that do not belong to it.")
+        raise DecodingError(f"{output}: there are shards of {counts}; delete those that do not belong to it.")
     return next(iter(found))
 
 
-def check_shards(output: Path, shards: Iterable[Shard]) -> Record:
-    """A record that holds for all shards; an error names each that is missing, unfinished, damaged or another's."""
-    records: dict[Shard, Record] = {}
-    wrong: list[str] = []
+def check_shards(output: Path, shards: Iterable[Shard]) -> Manifest:
+    """Check all shards and return one of their manifests; an error lists every shard that cannot be merged."""
+    manifests: dict[Shard, Manifest] = {}
+    problems: list[str] = []
     for shard in shards:
         try:
-            records[shard] = finished_record(output, shard)
+            manifests[shard] = load_finished_manifest(output, shard)
         except HeedfulError as error:
-            wrong.append(str(error))
-    foreign = foreign_shards(records)
-    wrong += [f"{shard} is of another run ({found})" for shard, found in foreign.items()]
-    if wrong:
-        more = [f"and {len(wrong) - MOST_NAMED} more"] if len(wrong) > MOST_NAMED else []
+            problems.append(str(error))
+    mismatched = find_mismatched_shards(manifests)
+    problems += [f"{shard} is of another run ({difference})" for shard, difference in mismatched.items()]
+    if problems:
+        more = [f"and {len(problems) - MAX_LISTED} more"] if len(problems) > MAX_LISTED else []
         raise DecodingError(
-            f"{output}: not all shards can be merged. {'; '.join(wrong[:MOST_NAMED] + more)}. "
-            f"Run these again: heedful translate … --shard i/n, with --overwrite for those that are there."
+            f"{output}: some shards cannot be merged. {'; '.join(problems[:MAX_LISTED] + more)}. "
+            f"Run these again: heedful translate … --shard i/n, with --overwrite for those that exist."
         )
-    return next(iter(records.values()))
+    return next(iter(manifests.values()))
 
 
-def finished_record(output: Path, shard: Shard) -> Record:
-    """The record of a finished shard whose file is as long as it should be."""
-    path = shard.file(output)
-    record = load_record(record_of(path))
-    if record is not None and not record.finished:
-        raise DecodingError(f"{shard} is not finished ({record.lines:,} lines)")
-    if record is None and path.exists():
-        raise DecodingError(f"{shard} has no {record_of(path).name}")
-    if record is None or not path.exists():
-        raise DecodingError(f"{shard} is {'not finished' if partial_of(path).exists() else 'missing'}")
-    if record.made.shard != str(shard):
-        raise DecodingError(f"{shard} is {record.made.shard} under another name")
+def load_finished_manifest(output: Path, shard: Shard) -> Manifest:
+    """The manifest of a finished shard, checked against the size of its file."""
+    path = shard.path(output)
+    manifest = load_manifest(manifest_path(path))
+    if manifest is not None and not manifest.finished:
+        raise DecodingError(f"{shard} is not finished ({manifest.lines:,} lines)")
+    if manifest is None and path.exists():
+        raise DecodingError(f"{shard} has no {manifest_path(path).name}")
+    if manifest is None or not path.exists():
+        raise DecodingError(f"{shard} is {'not finished' if partial_path(path).exists() else 'missing'}")
+    if manifest.settings.shard != str(shard):
+        raise DecodingError(f"{shard} is {manifest.settings.shard} under another name")
     size = path.stat().st_size
-    lines = shard.num_lines(record.input_lines, record.made.sizes)
-    if size != record.bytes:
-        raise DecodingError(f"{shard} has {size:,} bytes instead of {record.bytes:,}")
-    if record.lines != lines:
-        raise DecodingError(f"{shard} has {record.lines:,} lines instead of {lines:,}")
-    return record
+    lines = shard.num_lines(manifest.input_lines, manifest.settings.sizes)
+    if size != manifest.bytes:
+        raise DecodingError(f"{shard} has {size:,} bytes instead of {manifest.bytes:,}")
+    if manifest.lines != lines:
+        raise DecodingError(f"{shard} has {manifest.lines:,} lines instead of {lines:,}")
+    return manifest
 
 
-def foreign_shards(records: Mapping[Shard, Record]) -> dict[Shard, str]:
-    """Shards that were not made as most of them were, and how they differ."""
-    if not records:
+def find_mismatched_shards(manifests: Mapping[Shard, Manifest]) -> dict[Shard, str]:
+    """Shards whose settings or input differ from those of most shards, and how they differ."""
+    if not manifests:
         return {}
-    made = {shard: replace(record.made, shard="") for shard, record in records.items()}
-    texts = {shard: (record.input_lines, record.input_digest) for shard, record in records.items()}
-    keys = {shard: (json.dumps(asdict(made[shard]), sort_keys=True), texts[shard]) for shard in records}
-    usual = Counter(keys.values()).most_common(1)[0][0]
-    pattern = next(shard for shard in records if keys[shard] == usual)
+    settings = {shard: replace(manifest.settings, shard="") for shard, manifest in manifests.items()}
+    texts = {shard: (manifest.input_lines, manifest.input_digest) for shard, manifest in manifests.items()}
+    keys = {shard: (json.dumps(asdict(settings[shard]), sort_keys=True), texts[shard]) for shard in manifests}
+    majority = Counter(keys.values()).most_common(1)[0][0]
+    reference = next(shard for shard in manifests if keys[shard] == majority)
     found: dict[Shard, str] = {}
-    for shard in records:
-        if keys[shard] != usual:
-            found[shard] = differences(made[shard], made[pattern]) or "another text"
+    for shard in manifests:
+        if keys[shard] != majority:
+            found[shard] = differences(settings[shard], settings[reference]) or "another text"
     return found
 
 
-def check_input(path: str, record: Record) -> None:
-    """The text must be the one that was translated."""
+def check_input(path: str, manifest: Manifest) -> None:
+    """Check that the input is the text that was translated."""
     last = None
-    for last in read_portions(path, record.made.sizes):
-        if last.damage:
-            raise last.damage
-    if (last.digest if last else "") != record.input_digest:
-        raise CorpusError(f"{path}: this is not the text that the shards are translations of; translate it anew.")
+    for last in read_chunks(path, manifest.settings.sizes):
+        if last.read_error:
+            raise last.read_error
+    if (last.digest if last else "") != manifest.input_digest:
+        raise CorpusError(f"{path}: this is not the text that the shards are translations of; translate it again.")
 
 
-def interleaved(output: Path, shards: list[Shard], record: Record) -> Iterable[tuple[list[bytes], int]]:
-    """The lines of all shards in the order of the text, portion by portion, and how many lines they make so far."""
-    places = dict.fromkeys(shards, 0)
-    for number, start, expected in record.made.sizes.portions(record.input_lines):
+def interleave(output: Path, shards: list[Shard], manifest: Manifest) -> Iterable[tuple[list[bytes], int]]:
+    """The lines of all shards in input order, chunk by chunk, each with the number of lines up to there."""
+    positions = dict.fromkeys(shards, 0)
+    for number, start, expected in manifest.settings.sizes.chunks(manifest.input_lines):
         shard = shards[number % len(shards)]
-        with shard.file(output).open("rb") as file:
-            file.seek(places[shard])
+        with shard.path(output).open("rb") as file:
+            file.seek(positions[shard])
             lines = list(islice(file, expected))
-            places[shard] += sum(map(len, lines))
+            positions[shard] += sum(map(len, lines))
         if len(lines) != expected or not lines[-1].endswith(b"\n"):
-            raise DecodingError(f"{shard.file(output)} has fewer lines than its record tells of; translate it anew.")
+            raise DecodingError(f"{shard.path(output)} has fewer lines than its manifest records; translate it again.")
         yield lines, start + expected
     for shard in shards:
-        if places[shard] != shard.file(output).stat().st_size:
-            raise DecodingError(f"{shard.file(output)} has more lines than its record tells of; translate it anew.")
+        if positions[shard] != shard.path(output).stat().st_size:
+            raise DecodingError(f"{shard.path(output)} has more lines than its manifest records; translate it again.")

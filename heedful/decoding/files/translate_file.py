@@ -1,4 +1,4 @@
-"""A whole file through a model: find the place to go on, translate portion by portion, give the output its name."""
+"""Translate one file: find the point to resume from, translate chunk by chunk, rename the complete output."""
 
 from __future__ import annotations
 
@@ -8,119 +8,118 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from heedful.decoding.files.devices import Place
-from heedful.decoding.files.job import Task
-from heedful.decoding.files.line_chunks import Portion, Sizes, read_portions
-from heedful.decoding.files.pool import Workers
-from heedful.decoding.files.resumable_output import Made, Record, load_record, open_output, record_of
+from heedful.decoding.files.job import TranslationJob
+from heedful.decoding.files.line_chunks import ChunkSizes, LineChunk, read_chunks
+from heedful.decoding.files.resumable_output import Manifest, RunSettings, load_manifest, manifest_path, open_output
 from heedful.decoding.files.shards import Shard
+from heedful.decoding.files.workers import WorkerDevice, WorkerPool
 from heedful.errors import CorpusError
 
-PORTION_SIZES = {"cuda": Sizes(8192)}
-"""Lines that are translated together on a kind of device: sorted by length they fill its batches."""
-USUAL_PORTION_SIZES = Sizes(256, first=16)
-"""On a CPU: more lines together are no quicker, and what is not saved yet is lost when a run is stopped."""
+CHUNK_SIZES = {"cuda": ChunkSizes(8192)}
+"""Chunk sizes by kind of device: large chunks, sorted by length, fill the batches of a GPU."""
+DEFAULT_CHUNK_SIZES = ChunkSizes(256, first=16)
+"""For CPUs: larger chunks are no faster, and an interrupted run loses the chunk in progress."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """How far a run is."""
+class RunProgress:
+    """Progress of a run."""
 
     lines: int
-    """Lines of the output, those of earlier runs included."""
+    """Lines of the output, including those of earlier runs."""
     position: int
-    """Bytes of the input, as it lies on the disk, that are behind."""
+    """Bytes of the stored input that have been read."""
     remarks: Sequence[tuple[int, str]] = ()
-    """What is odd about some lines of the last portion, with their numbers in the input."""
+    """(line number in the input, remark) for the last chunk."""
 
 
 @runtime_checkable
-class Listener(Protocol):
-    """Who is told how a run goes."""
+class ProgressListener(Protocol):
+    """Receives progress reports of a run."""
 
-    def goes_on(self, record: Record) -> None:
-        """What an earlier run left is gone on with; its place in the input is still to be found."""
+    def on_resume(self, manifest: Manifest) -> None:
+        """An earlier run is resumed. The resume point in the input has not been reached yet."""
         ...
 
-    def begins(self, step: Step) -> None:
-        """The first lines that were not translated before have been reached."""
+    def on_start(self, progress: RunProgress) -> None:
+        """The first untranslated line has been reached."""
         ...
 
-    def wrote(self, step: Step) -> None:
-        """Another portion is on the disk."""
+    def on_chunk_written(self, progress: RunProgress) -> None:
+        """Another chunk is on disk."""
         ...
 
 
-def portion_sizes(output: Path, wanted: int | None, kind: str, *, overwrite: bool) -> Sizes:
-    """Lines of portions: all as wanted, else as an unfinished output was begun, else as it suits the device."""
-    if wanted is not None:
-        return Sizes(wanted)
-    begun = None if overwrite else load_record(record_of(output))
-    return begun.made.sizes if begun else PORTION_SIZES.get(kind, USUAL_PORTION_SIZES)
+def choose_chunk_sizes(output: Path, requested: int | None, kind: str, *, overwrite: bool) -> ChunkSizes:
+    """The requested size, else the sizes of the unfinished output, else the default for the kind of device."""
+    if requested is not None:
+        return ChunkSizes(requested)
+    unfinished = None if overwrite else load_manifest(manifest_path(output))
+    return unfinished.settings.sizes if unfinished else CHUNK_SIZES.get(kind, DEFAULT_CHUNK_SIZES)
 
 
 def translate_file(
-    task: Task,
+    job: TranslationJob,
     input_file: str,
     output: Path,
-    made: Made,
-    places: Sequence[Place],
+    settings: RunSettings,
+    devices: Sequence[WorkerDevice],
     *,
     shard: Shard,
     overwrite: bool,
-    listener: Listener,
-) -> Record:
-    """Translate a file, or a shard of it, into `output`, or go on with what an earlier run left there."""
-    with open_output(output, made, overwrite=overwrite, keep_record=not shard.is_whole) as out:
-        passage = Passage(input_file, made.sizes, out.record)
-        if out.record.input_portions or out.record.finished:
-            listener.goes_on(out.record)
-            listener.begins(Step(out.record.lines, passage.go_past()))
-        if not out.record.finished:
-            with out.kept(), Workers(task, places, input_file) as workers:
-                for done in workers.in_order(passage.portions_of(shard)):
+    listener: ProgressListener,
+) -> Manifest:
+    """Translate a file, or one shard of it, into `output`; resume if an earlier run left a partial output."""
+    with open_output(output, settings, overwrite=overwrite, keep_manifest=not shard.is_whole) as out:
+        reader = InputReader(input_file, settings.sizes, out.manifest)
+        if out.manifest.input_chunks or out.manifest.finished:
+            listener.on_resume(out.manifest)
+            listener.on_start(RunProgress(out.manifest.lines, reader.skip_translated()))
+        if not out.manifest.finished:
+            with out.noting_partial_output(), WorkerPool(job, devices, input_file) as workers:
+                for done in workers.translate_chunks(reader.chunks_of(shard)):
                     out.append(done.lines)
-                    if done.trouble:
-                        raise done.trouble
-                    out.commit(done.portion)
-                    remarks = [(done.portion.first_line + place, remark) for place, remark in done.remarks]
-                    listener.wrote(Step(out.record.lines, done.portion.position, remarks))
-        out.finish(passage.last)
-    return out.record
+                    if done.error:
+                        raise done.error
+                    out.commit(done.chunk)
+                    remarks = [(done.chunk.first_line + index, remark) for index, remark in done.remarks]
+                    listener.on_chunk_written(RunProgress(out.manifest.lines, done.chunk.position, remarks))
+        out.finish(reader.last_chunk)
+    return out.manifest
 
 
-class Passage:
-    """The way through an input: past what is behind, then the portions of one shard, to the end."""
+class InputReader:
+    """Reads the input: skips what is translated already, then yields the chunks of one shard."""
 
-    def __init__(self, path: str, sizes: Sizes, record: Record) -> None:
-        self.path, self.record = path, record
-        self.last: Portion | None = None
-        """The last portion that was read, whosoever it is."""
-        self._portions = read_portions(path, sizes)
+    def __init__(self, path: str, sizes: ChunkSizes, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+        self.last_chunk: LineChunk | None = None
+        """The last chunk read, of any shard."""
+        self._chunks = read_chunks(path, sizes)
 
-    def go_past(self) -> int:
-        """Read what was translated before, and make sure that it is still the same; returns the place in the file."""
-        for portion in islice(self._portions, self.record.input_portions):
-            self.last = portion
-            if portion.damage:
-                raise portion.damage
-        more = self.record.finished and next(self._portions, None) is not None
-        behind, digest = (self.last.number + 1, self.last.digest) if self.last else (0, "")
-        if more or behind < self.record.input_portions or digest != self.record.input_digest:
-            raise self._changed()
-        return self.last.position if self.last else 0
+    def skip_translated(self) -> int:
+        """Read the translated part, check that it has not changed, and return the position in the stored file."""
+        for chunk in islice(self._chunks, self.manifest.input_chunks):
+            self.last_chunk = chunk
+            if chunk.read_error:
+                raise chunk.read_error
+        has_more = self.manifest.finished and next(self._chunks, None) is not None
+        num_read, digest = (self.last_chunk.number + 1, self.last_chunk.digest) if self.last_chunk else (0, "")
+        if has_more or num_read < self.manifest.input_chunks or digest != self.manifest.input_digest:
+            raise self._changed_error()
+        return self.last_chunk.position if self.last_chunk else 0
 
-    def portions_of(self, shard: Shard) -> Iterator[Portion]:
-        """The portions still to translate; one of another shard only if nothing can be read after it, without lines."""
-        for portion in self._portions:
-            self.last = portion
-            if shard.has(portion.number):
-                yield portion
-            elif portion.damage:
-                yield replace(portion, lines=[])
+    def chunks_of(self, shard: Shard) -> Iterator[LineChunk]:
+        """The untranslated chunks of a shard. A damaged chunk of another shard is yielded without lines."""
+        for chunk in self._chunks:
+            self.last_chunk = chunk
+            if shard.contains(chunk.number):
+                yield chunk
+            elif chunk.read_error:
+                yield replace(chunk, lines=[])
 
-    def _changed(self) -> CorpusError:
+    def _changed_error(self) -> CorpusError:
         return CorpusError(
-            f"{self.path}: the text has changed since its first {self.record.input_lines:,} lines were translated; "
-            f"bring the old text back, or add --overwrite to begin anew."
+            f"{self.path}: the text has changed since its first {self.manifest.input_lines:,} lines were translated; "
+            f"restore the old text, or add --overwrite to start over."
         )
