@@ -103,10 +103,10 @@ class Start:
 
     def details(self) -> dict[str, Any]:
         """What the new model tells about it."""
-        from heedful.text.language_routing import BEFORE
+        from heedful.text.language_routing import INITIAL_DIRECTIONS_KEY
 
         told: dict[str, Any] = {"started_from": self.name, "started_from_identity": self.identity}
-        return {**told, BEFORE: self.directions} if self.directions else told
+        return {**told, INITIAL_DIRECTIONS_KEY: self.directions} if self.directions else told
 
 
 def agree_on_start(plain: Mapping[str, Any], asked: Config, world: World, *, is_whole: bool) -> Start | None:

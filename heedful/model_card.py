@@ -19,7 +19,7 @@ from typing import Any
 from heedful.config import Config, ModelConfig
 from heedful.config_loading import to_mapping
 from heedful.text.corpus import short_name
-from heedful.text.language_routing import learned_directions, told_before
+from heedful.text.language_routing import format_initial_directions, trained_directions
 
 NOT_STATED = "not stated"
 
@@ -92,7 +92,7 @@ def base_name(path: Any) -> Any:
 
 
 def _languages(config: Config, details: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    pairs = learned_directions(config.data, details)
+    pairs = trained_directions(config.data, details)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     return list(dict.fromkeys(filter(None, sources))), list(dict.fromkeys(filter(None, targets)))
 
@@ -134,9 +134,9 @@ def _summary(config: Config, details: Mapping[str, Any]) -> str:
 
 
 def _direction(config: Config, details: Mapping[str, Any]) -> str:
-    pairs = learned_directions(config.data, details)
+    pairs = trained_directions(config.data, details)
     directions = ", ".join(f"{pair.source or NOT_STATED} → {pair.target or NOT_STATED}" for pair in pairs)
-    return directions + told_before(pairs, details)
+    return directions + format_initial_directions(pairs, details)
 
 
 def _kind(model: ModelConfig) -> str:

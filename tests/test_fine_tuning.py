@@ -431,8 +431,8 @@ def test_a_model_with_tags_and_markers_keeps_them(tagged: Path, folder: Path, tm
     again = request_for(corpus, tmp_path / "again", init_from=str(tmp_path / "out"), steps=1)
     training_pipeline.train(again, quiet=True)
     directions = read_directions(tmp_path / "again")
-    assert directions.learned == (Direction("xx", "yy"),)
-    assert directions.before == (Direction("xx", "yy"), Direction("yy", "xx"))  # also through two generations
+    assert directions.trained == (Direction("xx", "yy"),)
+    assert directions.initial == (Direction("xx", "yy"), Direction("yy", "xx"))  # also through two generations
 
 
 @pytest.fixture(scope="module")
@@ -457,7 +457,7 @@ def test_what_the_start_knew_can_be_watched_although_it_is_no_longer_trained(
     lines = (tmp_path / "out" / "training" / "data" / "valid.jsonl").read_text("utf-8").splitlines()
     assert {json.loads(line)["target_language"] for line in lines} == {"xx", "yy"}
     assert len(result.scores) == 5  # of the one test corpus
-    assert read_directions(tmp_path / "out").learned == (Direction("xx", "yy"),)
+    assert read_directions(tmp_path / "out").trained == (Direction("xx", "yy"),)
     both_ways = {**one_way, **kept, "both_directions": True}
     again = request_for(one_way, tmp_path / "again", init_from=str(tmp_path / "out"), steps=1)
     again["data"]["valid"] = [both_ways]  # known through two generations, too

@@ -19,7 +19,9 @@ from heedful.text.corpus import Direction
 from heedful.text.language_id import script_of
 from heedful.text.language_routing import Directions
 
-BOX = Directions(tuple(Direction(*pair) for pair in ("en de".split(), "de en".split(), "en zh".split())), ("de", "zh"))
+BUNDLED_MODEL = Directions(
+    tuple(Direction(*pair) for pair in ("en de".split(), "de en".split(), "en zh".split())), ("de", "zh")
+)
 TEXTS = (
     "newstest/newstest2014.en-de",
     "newstest/flores200-devtest",
@@ -48,7 +50,7 @@ def measure(texts: list[str], language: str) -> tuple[str, str, str, str]:
     """How many there are, the share that is right, how many look foreign, and the microseconds of each."""
     texts = [text for text in texts if script_of(text)[0]]
     began = time.perf_counter()
-    found = [BOX.detect(text) for text in texts]
+    found = [BUNDLED_MODEL.detect(text) for text in texts]
     each = (time.perf_counter() - began) / max(1, len(texts))
     foreign = sum(one[2] is not None for one in found)
     known = foreign if language == FOREIGN[1] else sum(one[0] == language for one in found)

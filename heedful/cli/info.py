@@ -94,11 +94,11 @@ def direction_of(found: Mapping[str, Any]) -> str:
     """Such as `en → de`, of all training corpora."""
     from heedful.config import Config
     from heedful.config_loading import from_mapping
-    from heedful.text.language_routing import learned_directions, told_before
+    from heedful.text.language_routing import format_initial_directions, trained_directions
 
-    pairs = learned_directions(from_mapping(Config, found["config"]).data, found["details"])
+    pairs = trained_directions(from_mapping(Config, found["config"]).data, found["details"])
     told = ", ".join(f"{pair.source} → {pair.target}" for pair in pairs if pair.source and pair.target)
-    return (told or "not stated") + told_before(pairs, found["details"])
+    return (told or "not stated") + format_initial_directions(pairs, found["details"])
 
 
 def vocabulary_of(config: Mapping[str, Any]) -> str:

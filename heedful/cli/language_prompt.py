@@ -70,8 +70,8 @@ class Asking:
         if self.is_possible:
             known = self.task.source_language or self.task.likely_language
             for source in [known] if known else [self.directions.detect(text)[0] for text in texts]:
-                if source is not None and source not in self.answers and self.directions.is_open(source):
-                    self.answers[source] = ask(source, self.directions.targets_of(source))
+                if source is not None and source not in self.answers and self.directions.is_ambiguous(source):
+                    self.answers[source] = ask(source, self.directions.targets_for(source))
         return replace(self.task, target_language=self.answers) if self.answers else self.task
 
 
@@ -107,7 +107,7 @@ def translating(
     from heedful.text.language_routing import LanguageEvidence
 
     asking = Asking(task, translator.directions)
-    is_open = is_one_text and translator.directions.needs_evidence(task.source_language, task.target_language)
+    is_open = is_one_text and translator.directions.needs_context(task.source_language, task.target_language)
     evidence = LanguageEvidence(translator.directions)
     number = 1
 

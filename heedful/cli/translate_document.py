@@ -132,8 +132,8 @@ def languages_of(task: TranslationJob, directions: Directions, texts: Sequence[s
 
     source = directions.source_code(task.source_language) or document_source(directions, texts)
     target = task.target_language
-    if source is not None and Asking(task, directions).is_possible and directions.is_open(source):
-        target = ask(source, directions.targets_of(source))
+    if source is not None and Asking(task, directions).is_possible and directions.is_ambiguous(source):
+        target = ask(source, directions.targets_for(source))
     return document_languages(directions, texts, source_language=source, target_language=target)
 
 

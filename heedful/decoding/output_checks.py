@@ -21,7 +21,7 @@ from heedful.decoding.tokenizer_cache import Spelling
 from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATED
 from heedful.errors import ConfigError
 from heedful.search_types import Hypothesis
-from heedful.text.language_id import FREQUENT_WORDS, SCRIPTS_OF, plain_code
+from heedful.text.language_id import FREQUENT_WORDS, SCRIPTS_BY_LANGUAGE, primary_subtag
 from heedful.text.language_routing import Choice
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.translation_checks import ascii_digit, is_repetition_loop, numbers_differ
@@ -45,8 +45,8 @@ def is_checked(config: DecodingConfig, choice: Choice) -> bool:
     """Whether translations are checked: as the configuration says, else from a language that is known into another."""
     if config.checks is not None:
         return config.checks
-    source, target = (plain_code(code or "") for code in (choice.source, choice.target))
-    return source != target and all(code in SCRIPTS_OF or code in FREQUENT_WORDS for code in (source, target))
+    source, target = (primary_subtag(code or "") for code in (choice.source, choice.target))
+    return source != target and all(code in SCRIPTS_BY_LANGUAGE or code in FREQUENT_WORDS for code in (source, target))
 
 
 def problems_of(job: Job, hypothesis: Hypothesis, text: str, languages: Languages) -> list[str]:

@@ -382,7 +382,7 @@ class Translator:
 
     def _protects(self, config: DecodingConfig) -> bool:
         """Whether spans are kept: as the configuration says, else in a model of languages. Never beside a rule."""
-        wanted = self.directions.are_languages if config.protect is None else config.protect
+        wanted = self.directions.are_natural_languages if config.protect is None else config.protect
         return wanted and self.make_rule is None  # a rule is about the tokens of the whole sentence
 
     def translate_lines(
@@ -401,7 +401,7 @@ class Translator:
         """
         lines = iter(lines)
         evidence = LanguageEvidence(self.directions)
-        is_open = self.directions.needs_evidence(source_language, target_language)
+        is_open = self.directions.needs_context(source_language, target_language)
         languages: Any = {"target_language": target_language, "source_language": source_language}
         behind = 0
         while chunk := [line.rstrip("\r\n") for line in islice(lines, chunk_size)]:
@@ -468,15 +468,15 @@ class Translator:
         for number, text in enumerate(texts, start=1):
             prose = without_spans(text) if protects and source is None else text
             try:
-                choices.append(self.directions.choose(prose, source=source, target=target, likely=likely))
+                choices.append(self.directions.choose(prose, source=source, target=target, likely_language=likely))
                 continue
             except DecodingError as error:
                 problem = TextError(number, str(error))
-            if likely is None and self.directions.needs_evidence(source, target) and self.directions.is_doubtful(prose):
+            if likely is None and self.directions.needs_context(source, target) and self.directions.is_doubtful(prose):
                 if others.language is None:
                     others.read(texts)
                 with suppress(DecodingError):
-                    choices.append(self.directions.choose(prose, target=target, likely=others.language))
+                    choices.append(self.directions.choose(prose, target=target, likely_language=others.language))
                     continue
             raise problem
         return choices

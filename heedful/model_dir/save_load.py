@@ -38,7 +38,7 @@ from heedful.model_dir.weights import (
     read_tensors,
     save_tensors,
 )
-from heedful.text.language_routing import BEFORE
+from heedful.text.language_routing import INITIAL_DIRECTIONS_KEY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -276,12 +276,12 @@ def check_details(details: Any, path: Path) -> None:
     data = details.get("data") or {}
     corpora = (data.get("corpora") or []) if isinstance(data, dict) else []
     training, lengths = details.get("training") or {}, details.get("lengths") or {}
-    before = (training.get(BEFORE) or []) if isinstance(training, dict) else []
+    before = (training.get(INITIAL_DIRECTIONS_KEY) or []) if isinstance(training, dict) else []
     expected = {
         "data": isinstance(data, dict),
         "data.corpora": isinstance(corpora, list) and all(isinstance(corpus, dict) for corpus in corpora),
         "training": isinstance(training, dict),
-        f"training.{BEFORE}": isinstance(before, list)
+        f"training.{INITIAL_DIRECTIONS_KEY}": isinstance(before, list)
         and all(isinstance(pair, list) and len(pair) == 2 for pair in before),
         "lengths": isinstance(lengths, dict) and all(type(value) in (int, float) for value in lengths.values()),
         "scores": isinstance(scores := details.get("scores") or [], list)

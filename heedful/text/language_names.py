@@ -1,7 +1,7 @@
-"""Languages as people write them: `DE`, `de_AT`, `deu`, `German`, `Deutsch` and `德语` all mean a model's `de`.
+"""Language names and codes: `DE`, `de_AT`, `deu`, `German`, `Deutsch` and `德语` all mean the code `de` of a model.
 
-A code that the model itself has is taken as it is. What is not known here is left as it was given, so that the model
-refuses it with the codes that it has.
+A model's own codes are always accepted as they are. An unknown name is returned unchanged, so that the model rejects it
+and lists its codes.
 """
 
 from __future__ import annotations
@@ -63,60 +63,58 @@ zh zho chi cmn  Chinese, Mandarin, Chinesisch, 中文, 汉语, 漢語, 华语, �
 zh-Hans     Simplified Chinese, Chinese (Simplified), 简体, 简体中文, 简体字
 zh-Hant     Traditional Chinese, Chinese (Traditional), 繁体, 繁體, 繁体中文, 繁體中文, 正體中文
 """
-"""A code with others for the same language, then names: in English, in the language itself, in German, in Chinese."""
+"""For each language its usual code, other codes, and after two spaces names in English, itself, German and Chinese."""
 SCRIPT_OF_REGION = {"cn": "hans", "sg": "hans", "tw": "hant", "hk": "hant", "mo": "hant"}
-"""Which characters Chinese is written in, by region."""
+"""The script of written Chinese in each region: simplified (hans) or traditional (hant)."""
+_SCRIPTS = {"hans", "hant", *SCRIPT_OF_REGION}
 
 
 def language_code(given: str, known: Sequence[str]) -> str:
-    """The one of a model's codes that is meant; `given` itself if none is, or if several might be."""
+    """The one of the `known` codes that a code or name means; `given` itself if none matches, or several do."""
     if given in known:
         return given
-    wanted = _parts(given)
-    found = [code for code in known if _parts(code) == wanted] or [code for code in known if _fits(wanted, code)]
-    if len(found) > 1 and wanted == ("zh", ""):
-        found = [code for code in found if _parts(code)[1] == "hans"]
-    return found[0] if len(found) == 1 else given
+    wanted = _parse(given)
+    matches = [code for code in known if _parse(code) == wanted] or [code for code in known if _matches(wanted, code)]
+    if len(matches) > 1 and wanted == ("zh", ""):
+        matches = [code for code in matches if _parse(code)[1] == "hans"]
+    return matches[0] if len(matches) == 1 else given
 
 
 def target_code(given: str, known: Sequence[str]) -> str:
-    """The code of a target language; an error for Chinese in characters that the model does not write."""
-    found = language_code(given, known)
-    if found != given and _parts(given) == ("zh", "hant") and _parts(found) == ("zh", ""):
+    """`language_code` for a target; `DecodingError` for traditional Chinese if the model has only "zh"."""
+    code = language_code(given, known)
+    if code != given and _parse(given) == ("zh", "hant") and _parse(code) == ("zh", ""):
         raise DecodingError(
-            f"{given!r} is Chinese in traditional characters, and this model has {found!r} alone, which does not "
-            f"promise them; ask for {found!r} and convert its characters if need be."
+            f"{given!r} is Chinese in traditional characters, but this model has only {code!r}, which may be written "
+            f"in simplified ones; ask for {code!r} and convert the characters if needed."
         )
-    return found
+    return code
 
 
-def _fits(wanted: tuple[str, str], code: str) -> bool:
-    """Whether a code is the same language, and nothing says that it is written in other characters."""
-    language, script = _parts(code)
+def _matches(wanted: tuple[str, str], code: str) -> bool:
+    """Whether a code is for the same language, in the same script where both name one."""
+    language, script = _parse(code)
     return language == wanted[0] and (not script or not wanted[1] or script == wanted[1])
 
 
 @cache
-def _parts(given: str) -> tuple[str, str]:
-    """A language's usual code, and for Chinese in which characters it is written, where that is said."""
-    plain = unicodedata.normalize("NFC", given).strip().casefold()
-    named = _by_name().get(plain, plain).replace("_", "-").casefold()
-    language, *rest = named.split("-")
-    language = _by_name().get(language, language)
+def _parse(given: str) -> tuple[str, str]:
+    """The usual code of a language given by code or name, and for Chinese the script (or "")."""
+    normalized = unicodedata.normalize("NFC", given).strip().casefold()
+    code = _codes_by_name().get(normalized, normalized).replace("_", "-").casefold()
+    language, *subtags = code.split("-")
+    language = _codes_by_name().get(language, language)
     if language == "zh":
-        return language, next((SCRIPT_OF_REGION.get(part, part) for part in rest if part in _SCRIPTS), "")
+        return language, next((SCRIPT_OF_REGION.get(subtag, subtag) for subtag in subtags if subtag in _SCRIPTS), "")
     return language, ""
 
 
-_SCRIPTS = {"hans", "hant", *SCRIPT_OF_REGION}
-
-
 @cache
-def _by_name() -> dict[str, str]:
-    """The usual code of every code and name."""
-    found: dict[str, str] = {}
+def _codes_by_name() -> dict[str, str]:
+    """The usual code for every code and name."""
+    usual_codes: dict[str, str] = {}
     for line in NAMES.strip().splitlines():
         codes, names = line.split("  ", 1)
         usual, *others = codes.split()
-        found |= {name.strip().casefold(): usual for name in (usual, *others, *names.split(","))}
-    return found
+        usual_codes |= {name.strip().casefold(): usual for name in (usual, *others, *names.split(","))}
+    return usual_codes

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from heedful.config import CorpusConfig
 from heedful.text.corpus import Direction, SentencePair, corpus_files, corpus_name
-from heedful.text.language_id import FREQUENT_WORDS, SCRIPTS_OF
+from heedful.text.language_id import FREQUENT_WORDS, SCRIPTS_BY_LANGUAGE
 from heedful.text.line_filters import DROP_REASONS
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def _wrong_languages(profile: CorpusProfile) -> list[str]:
 
 def _in_script(text: str, code: str) -> bool:
     """Whether at least a fifth of the letters are in a script of the language (true for unknown languages)."""
-    scripts = SCRIPTS_OF.get(code)
+    scripts = SCRIPTS_BY_LANGUAGE.get(code)
     letters = Counter(character for character in text if character.isalpha())
     if scripts is None or letters.total() < 100:
         return True

@@ -41,8 +41,8 @@ def mail(tmp_path: Path) -> Path:
 def test_short_line_in_other_language_is_translated(inside: Inside, mail: Path, tmp_path: Path) -> None:
     shown = inside(*BUNDLED, "-i", mail)
     assert shown.code == 0 and shown.out.count("\n") == MAIL.count("\n")
-    assert "warning: line 10 may be in 'en'" in shown.error and "taken to be in 'de'" in shown.error
-    assert "line 8 looks as if it were in 'en' already" in shown.error
+    assert "warning: line 10 may be in 'en'" in shown.error and "taken as 'de'" in shown.error
+    assert "line 8 seems to be in 'en' already" in shown.error
     lines = shown.out.splitlines()
     expected = inside(*BUNDLED, "--from", "de", "-i", mail).out.splitlines()
     assert lines == expected and lines[9] == "Team Support"
@@ -85,7 +85,7 @@ def test_likely_language_of_shards_and_resumed_runs(inside: Inside, mail: Path, 
 
 def test_ambiguous_target_language_needs_flag(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "mail.en").write_text("Hello,\nI would like to order two tickets for the evening.\nDanke\n")
-    inside(*BUNDLED, "-i", "mail.en").refused("line 1 is in 'en' and may go into de, zh", "--to")
+    inside(*BUNDLED, "-i", "mail.en").refused("line 1 is in 'en' and can be translated into de, zh", "--to")
     inside(*BUNDLED, "-i", "mail.en", "-o", "out").refused("mail.en:1", "--to")
     inside(*BUNDLED, given=b"Hello\n").refused("--to")
 
@@ -105,10 +105,13 @@ def test_language_evidence_of_file() -> None:
     evidence.read(["Das ist ein langer Satz in deutscher Sprache.", "Und noch einer davon."])
     assert evidence.language == "de"
     target = {"de": "zh", "en": "de"}
-    assert DIRECTIONS.choose("Team Support", target=target, likely="de")[:2] == ("de", "zh")
-    assert DIRECTIONS.choose("This is a clear sentence in English.", target=target, likely="de")[:2] == ("en", "de")
-    assert DIRECTIONS.choose("你好", likely="de")[:2] == ("zh", "en")
-    assert DIRECTIONS.choose("", likely="de").target == "en"
+    assert DIRECTIONS.choose("Team Support", target=target, likely_language="de")[:2] == ("de", "zh")
+    assert DIRECTIONS.choose("This is a clear sentence in English.", target=target, likely_language="de")[:2] == (
+        "en",
+        "de",
+    )
+    assert DIRECTIONS.choose("你好", likely_language="de")[:2] == ("zh", "en")
+    assert DIRECTIONS.choose("", likely_language="de").target == "en"
     evidence.read(["Je ne sais pas ce que vous avez dit dans la maison avec les autres enfants."] * 4)
     assert evidence.language is None
 

@@ -183,8 +183,8 @@ def test_text_already_in_target_language_warns(box: Path, inside: Inside) -> Non
     ended = inside("translate", *SHORT, "--to", "de", given=b"Guten Tag\nGood day\nDanke sehr\nBis bald\n")
     assert ended.code == 0 and ended.out.count("\n") == 4
     assert ended.error.splitlines() == [
-        "warning: line 1 looks as if it were in 'de' already; it is translated all the same.",
-        "warning: 2 more lines like that (looks as if it were in 'de' already).",
+        "warning: line 1 seems to be in 'de' already; it is translated all the same.",
+        "warning: 2 more lines like that (seems to be in 'de' already).",
     ]
 
 
@@ -198,7 +198,7 @@ def test_file_of_mixed_languages(box: Path, inside: Inside, tmp_path: Path) -> N
         assert ended.code == 0
         assert output.read_text(encoding="utf-8") == expected
     warned = inside("translate", *SHORT, "-i", mixed, "-o", "de", "--to", "de", "--workers", 2, "--chunk-lines", 7)
-    assert "warning: line 1 looks" in warned.error and "19 more lines" in warned.error
+    assert "warning: line 1 seems" in warned.error and "19 more lines" in warned.error
     mixed.write_text("Guten Morgen\nGood morning\n")
     inside("translate", "-i", mixed, "-o", "out").refused("'en'", "--to", f"{mixed}:2 is in")
     english = "This is a rather long sentence, and everything in it shows clearly that it was written in English."
@@ -254,7 +254,7 @@ def test_typed_line_error_does_not_stop(several: Path, tmp_path: Path, capsys: p
     first, refused, last = translate(["Guten Morgen", "Привет", "早上好"])
     assert [first.text, last.text] == [one.text for one in translate(["Guten Morgen", "早上好"])] and refused.text == ""
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1 and said[0].startswith("heedful: this line looks like ru, and this model knows en, de, zh")
+    assert len(said) == 1 and said[0].startswith("heedful: this line looks like ru, but this model knows en, de, zh")
 
 
 def test_python_and_command_line_have_same_defaults(box: Path) -> None:

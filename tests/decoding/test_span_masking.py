@@ -102,14 +102,14 @@ def test_it_is_on_for_models_of_languages_and_as_the_model_says(native):
     def translated(config=None, **settings):
         return Translator(model, tokenizer, config, **settings).translate(text, target_language="de")[0].text
 
-    assert native.directions.are_languages
+    assert native.directions.are_natural_languages
     assert translated(**languages) == translated(DecodingConfig(protect=True)) == "\t1.50"
     assert translated() != "\t1.50" != translated(DecodingConfig(protect=False), **languages)
     unnamed = Directions((Direction(None, "de"),), tokenizer.tags)
     same = Directions((Direction("de", "de"),), tokenizer.tags)
     invented = Directions((Direction("aa", "bb"),), tokenizer.tags)
-    assert not any(one.are_languages for one in (unnamed, same, invented))
-    assert Directions((Direction("lzh", "zh"), Direction("sv", "pt-BR"))).are_languages
+    assert not any(one.are_natural_languages for one in (unnamed, same, invented))
+    assert Directions((Direction("lzh", "zh"), Direction("sv", "pt-BR"))).are_natural_languages
 
 
 def test_alternatives_and_alignment_are_those_of_the_masked_sentence(translator):

@@ -1,4 +1,4 @@
-"""What people call a language, and which of a model's codes it means."""
+"""Codes and names of languages, and which of a model's codes they mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUNDLED = ("de", "en", "zh")
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("given", "code"),
     [
         *((given, "de") for given in ("de", "DE", "de-DE", "de_AT", "german", "Deutsch", "deu", "ger", " 德语 ")),
         *((given, "en") for given in ("EN", "en-GB", "en_US", "English", "eng", "英文")),
@@ -21,17 +21,17 @@ BUNDLED = ("de", "en", "zh")
         *((given, given) for given in ("fr", "Klingon", "d", "", "denmark")),
     ],
 )
-def test_codes_and_names_of_a_model(given: str, meant: str) -> None:
-    assert language_code(given, BUNDLED) == meant
+def test_language_code(given: str, code: str) -> None:
+    assert language_code(given, BUNDLED) == code
 
 
-def test_codes_of_a_model_itself_win_and_may_be_any() -> None:
+def test_known_codes_take_precedence() -> None:
     assert language_code("deu", ("deu", "de")) == "deu"
     assert language_code("German", ("deu_Latn", "eng_Latn")) == "deu_Latn"
     assert language_code("EN", ("en_US", "de")) == "en_US"
     assert language_code("en-GB", ("en_US", "de")) == "en_US"
     assert language_code("Digits", ("digits", "reversed")) == "digits"
-    assert language_code("de", ("de-AT", "de-CH")) == "de"  # which of them is not said
+    assert language_code("de", ("de-AT", "de-CH")) == "de"  # ambiguous
     both = ("zh-Hans", "zh-Hant")
     assert [language_code(code, both) for code in ("zh", "zh-TW", "zh_HK", "cmn", "繁體中文")] == [
         "zh-Hans",
@@ -43,11 +43,14 @@ def test_codes_of_a_model_itself_win_and_may_be_any() -> None:
     assert language_code("zh-TW", ("zh-Hans", "en")) == "zh-TW"
 
 
-def test_traditional_characters_are_not_promised_by_a_model_that_has_chinese_alone() -> None:
-    assert language_code("zh-TW", BUNDLED) == "zh"  # as a source
+def test_target_code_refuses_traditional_chinese() -> None:
+    assert language_code("zh-TW", BUNDLED) == "zh"  # accepted as a source
     for given in ("zh-TW", "zh-Hant", "zh_HK", "繁體中文"):
         with pytest.raises(DecodingError, match=r"traditional characters.*ask for 'zh'"):
             target_code(given, BUNDLED)
+
+
+def test_directions_accept_names() -> None:
     directions = Directions((Direction("en", "de"), Direction("de", "en")), BUNDLED)
     assert directions.target_code({"English": "zh-CN", "DE": "en-US"}) == {"en": "zh", "de": "en"}
     assert directions.target_code(None) is None and directions.source_code("Chinesisch") == "zh"

@@ -77,7 +77,7 @@ class TranslationJob:
     def with_detected_language(self, path: str) -> TranslationJob:
         """The job with the language detected from a file's first lines, if it matters and none is set."""
         directions = read_directions(self.model)
-        if not directions.needs_evidence(self.source_language, self.target_language):
+        if not directions.needs_context(self.source_language, self.target_language):
             return self
         evidence = LanguageEvidence(directions)
         first = next(read_chunks(path, ChunkSizes(LANGUAGE_SAMPLE_LINES)), None)
