@@ -1,4 +1,4 @@
-"""`heedful paper worked-example`: computations of the paper, shown number by number."""
+"""`heedful paper worked-example` and `teacher-forcing`: computations of the paper, shown number by number."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from heedful.cli import options
 
 WORKED_EXAMPLE_FORMATS = ("text", "latex")
+TableFormat = Annotated[str, typer.Option("--format", metavar="NAME", help="Print text, markdown or html.")]
 
 
 def worked_example(
@@ -42,3 +43,41 @@ def worked_example(
         with styled([*in_language(WORKED_EXAMPLE_WORDS, lang).values(), *example.words]):
             for path in save(draw_worked_example(lang, example), output, "worked_example"):
                 typer.echo(path, err=True)
+
+
+def teacher_forcing(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source sentence.")] = "Where is Tom ?",
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Its translation.")] = "Wo ist Tom ?",
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="Directory or name; else a small untrained model."),
+    ] = None,
+    target_language: options.To = None,
+    form: TableFormat = "text",
+    lang: options.LabelLanguage = "en",
+) -> None:
+    """Show what the decoder is fed in training and in decoding, and that both compute the same.
+
+    \b
+    heedful paper teacher-forcing "Where is Tom ?" "Wo ist Tom ?"
+    heedful paper teacher-forcing "Where is Tom?" "Wo ist Tom?" -m en-de-zh --to de --lang zh
+    """
+    from heedful.cli.overrides import model_directory
+    from heedful.errors import ConfigError
+    from heedful.paper.experiment_io import check_choice
+    from heedful.paper.teacher_forcing import (
+        compute_teacher_forcing,
+        teacher_forcing_table,
+        trained_pair,
+        untrained_pair,
+    )
+    from heedful.paper.text_tables import TABLE_FORMATS
+
+    check_choice("--format", form, TABLE_FORMATS)
+    if model is None:
+        if target_language is not None:
+            raise ConfigError("--target-language needs a trained model: -m MODEL.")
+        pair = untrained_pair(source, target)
+    else:
+        pair = trained_pair(model_directory(model), source, target, target_language=target_language)
+    print(teacher_forcing_table(compute_teacher_forcing(pair), lang).render(form, language=lang), end="")
