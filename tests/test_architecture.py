@@ -1,4 +1,4 @@
-"""The shape of the package, held by reading its source: layers, sizes, words, and what may not be used at all."""
+"""The structure of the package, checked by reading its source: layers, imports, names, docstrings and sizes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+
+from heedful.cli import PAPER, VERBS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "heedful"
@@ -34,27 +36,36 @@ MAX_FUNCTION_LINES = 60
 
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 FORBIDDEN_CALLS = {"eval", "exec", "torch.load", "torch.save", "yaml.load", "yaml.unsafe_load", "yaml.full_load"}
-FORBIDDEN_PARTS = {"src", "tgt", "trg"}  # of names; `source` and `target` are the words
-FORBIDDEN_HOMES = re.compile(r"utils?|helpers?|common|misc|managers?|handlers?", re.IGNORECASE)
+FORBIDDEN_PARTS = {"src", "tgt", "trg"}
+"""Abbreviations that no name contains; it is `source` and `target`."""
+VAGUE_NAMES = re.compile(r"utils?|helpers?|common|misc|managers?|handlers?", re.IGNORECASE)
 
 
-# ---- reading ---------------------------------------------------------------------------------------------------------
+# ---- reading the source ----------------------------------------------------------------------------------------------
 
 
-def files() -> list[Path]:
-    return sorted(path for path in PACKAGE.rglob("*.py"))
+@functools.cache
+def files() -> tuple[Path, ...]:
+    return tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+@functools.cache
+def module_names() -> frozenset[str]:
+    return frozenset(map(module_of, files()))
 
 
 def relative(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-every_file = pytest.mark.parametrize("path", files(), ids=relative)
-
-
 @functools.cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@functools.cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
 
 
 def module_of(path: Path) -> str:
@@ -67,40 +78,38 @@ def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, int]]:
-    """Full names of all that a file imports, also inside functions: `heedful.model.masks`, `torch.nn`."""
-    modules = {module_of(other) for other in files()}
-    for node in ast.walk(tree_of(path)):
+@functools.cache
+def imports_of(path: Path) -> tuple[tuple[str, int], ...]:
+    """Full names and lines of all imports, also inside functions: `heedful.model.masks`, `torch.nn`."""
+    imports: list[tuple[str, int]] = []
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            imports += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert not node.level and node.module, f"{relative(path)}:{node.lineno} has a relative import"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield (full if full in modules or node.module == "heedful" else node.module), node.lineno
+                is_module = full in module_names() or node.module == "heedful"
+                imports.append((full if is_module else node.module, node.lineno))
+    return tuple(imports)
 
 
-def functions_of(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree_of(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-
-
-@functools.cache
 def code_lines(path: Path) -> frozenset[int]:
-    """Numbers of the lines that hold code: no blank lines, comments or docstrings."""
+    """Numbers of the lines with code: no blank lines, comments or docstrings."""
     lines: set[int] = set()
-    quiet = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    ignored = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     with tokenize.open(path) as file:
         for token in tokenize.generate_tokens(file.readline):
-            if token.type not in quiet:
+            if token.type not in ignored:
                 lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return frozenset(lines)
 
 
 def dotted_name(node: ast.expr) -> str:
-    """`torch.load` of such an expression; empty when it is anything but names and dots."""
+    """`torch.load` for such an expression; empty for anything but names and dots."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (before := dotted_name(node.value)):
@@ -108,124 +117,109 @@ def dotted_name(node: ast.expr) -> str:
     return ""
 
 
-# ---- layers ----------------------------------------------------------------------------------------------------------
+# ---- imports ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_file_has_its_layer() -> None:
+def test_every_file_has_a_layer() -> None:
     known = {name for line in LAYERS for name in line}
     assert {part_of(path) for path in files()} == known
 
 
-@every_file
-def test_lower_never_imports_higher_and_equals_never_each_other(path: Path) -> None:
+def test_imports_point_to_lower_layers() -> None:
     level = {name: number for number, line in enumerate(LAYERS) for name in line}
-    own = part_of(path)
-    for imported, line in imports_of(path):
-        if imported.split(".")[0] != "heedful" or own == "__init__" or imported == "heedful.__version__":
-            continue
-        other = imported.split(".")[1] if "." in imported else "__init__"
-        assert other in level, f"{relative(path)}:{line} imports {imported}; write the module's full name"
-        assert own == other or level[own] < level[other], f"{relative(path)}:{line} imports {imported}"
+    for path in files():
+        part = part_of(path)
+        for imported, line in imports_of(path):
+            if imported.split(".")[0] != "heedful" or part == "__init__" or imported == "heedful.__version__":
+                continue
+            other = imported.split(".")[1] if "." in imported else "__init__"
+            assert other in level, f"{relative(path)}:{line} imports {imported}; write the module's full name"
+            assert part == other or level[part] < level[other], f"{relative(path)}:{line} imports {imported}"
 
 
-def test_no_file_imports_itself_round_a_corner() -> None:
-    modules = {module_of(path) for path in files()}
+def test_no_import_cycles() -> None:
     graph = {
-        module_of(path): {name for name, _ in imports_of(path) if name in modules and name != "heedful"}
+        module_of(path): {name for name, _ in imports_of(path) if name in module_names() and name != "heedful"}
         for path in files()
         if path != PACKAGE / "__init__.py"
     }
-    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with the cycle in its message
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, whose message has the cycle
 
 
-@every_file
-def test_imports_at_the_top_of_a_file_are_dependencies_or_of_the_train_extra(path: Path) -> None:
-    """Optional and heavy packages are imported inside the function that needs them; kernels are written in Triton."""
+def test_module_level_imports_are_dependencies_or_of_the_train_extra() -> None:
+    """Other packages are imported inside the functions that need them; kernels are written in Triton."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     installed = [*project["dependencies"], *project["optional-dependencies"]["train"]]
     declared = {Requirement(text).name.lower() for text in installed} | {"yaml", "heedful"}
-    declared |= {"triton"} if path.parent.name == "kernels" else set()  # comes with torch for GPUs; imported on demand
-    at_top = [node for node in tree_of(path).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    for node in at_top:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-        for name in (name.split(".")[0] for name in names):
-            assert name in sys.stdlib_module_names or name in declared, f"{relative(path)}:{node.lineno}: {name}"
+    for path in files():
+        extra = {"triton"} if path.parent.name == "kernels" else set()  # comes with torch for GPUs; imported on demand
+        for node in tree_of(path).body:
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            for name in (name.split(".")[0] for name in names):
+                is_available = name in sys.stdlib_module_names or name in declared | extra
+                assert is_available, f"{relative(path)}:{node.lineno}: {name}"
 
 
-def loaded_by(*arguments: str) -> set[str]:
+def modules_loaded_by(*arguments: str) -> set[str]:
     """Top-level names of all modules that this Python command imports."""
     command = [sys.executable, "-X", "importtime", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    timed = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
-    said = "\n".join(line for line in done.stderr.splitlines() if line not in timed)
-    assert done.returncode == 0, done.stdout + said
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    timed = [line for line in process.stderr.splitlines() if line.startswith("import time:")]
+    errors = "\n".join(line for line in process.stderr.splitlines() if line not in timed)
+    assert process.returncode == 0, process.stdout + errors
     return {line.split("|")[-1].strip().split(".")[0] for line in timed}
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        "",
-        "train",
-        "translate",
-        "merge",
-        "score",
-        "evaluate",
-        "prepare",
-        "compare",
-        "average",
-        "export",
-        "info",
-        "paper",
-    ],
-)
-def test_help_answers_without_heavy_packages(verb: str) -> None:
-    loaded = loaded_by("-m", "heedful", *([verb] if verb else []), "--help")
+@pytest.mark.parametrize("verb", ["", *VERBS, PAPER])
+def test_help_loads_no_heavy_packages(verb: str) -> None:
+    loaded = modules_loaded_by("-m", "heedful", *([verb] if verb else []), "--help")
     assert "heedful" in loaded
     assert not loaded & {"torch", "numpy", "sentencepiece", "sacrebleu", "tensorboard", "matplotlib"}
 
 
-def test_the_package_imports_without_torch() -> None:
-    loaded = loaded_by("-c", "import heedful; heedful.Config(); heedful.HeedfulError")
+def test_package_imports_without_torch_and_numpy() -> None:
+    loaded = modules_loaded_by("-c", "import heedful; heedful.Config(); heedful.HeedfulError")
     assert not loaded & {"torch", "numpy"}
 
 
-def test_text_and_scores_need_no_torch() -> None:
+def test_torch_free_packages_do_not_import_torch() -> None:
     modules = [module_of(path) for path in files() if part_of(path) in WITHOUT_TORCH]
-    assert "torch" not in loaded_by("-c", f"import {', '.join(modules)}")
+    assert "torch" not in modules_loaded_by("-c", f"import {', '.join(modules)}")
 
 
-# ---- what may not be used --------------------------------------------------------------------------------------------
+# ---- forbidden calls -------------------------------------------------------------------------------------------------
 
 
-@every_file
-def test_no_pickle_and_no_evaluation_of_text(path: Path) -> None:
-    for imported, line in imports_of(path):
-        assert imported.split(".")[0] not in FORBIDDEN_IMPORTS, f"{relative(path)}:{line} imports {imported}"
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Call):
-            place = f"{relative(path)}:{node.lineno}"
-            assert dotted_name(node.func) not in FORBIDDEN_CALLS, f"{place} calls {dotted_name(node.func)}"
-            assert not any(keyword.arg == "allow_pickle" for keyword in node.keywords), f"{place} speaks of pickle"
-        if isinstance(node, ast.ImportFrom) and node.module in ("torch", "yaml"):
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            assert not names & FORBIDDEN_CALLS, f"{relative(path)}:{node.lineno} imports {names & FORBIDDEN_CALLS}"
+def test_no_pickle_and_no_eval() -> None:
+    for path in files():
+        for imported, line in imports_of(path):
+            assert imported.split(".")[0] not in FORBIDDEN_IMPORTS, f"{relative(path)}:{line} imports {imported}"
+        for node in nodes_of(path):
+            if isinstance(node, ast.Call):
+                place = f"{relative(path)}:{node.lineno}"
+                assert dotted_name(node.func) not in FORBIDDEN_CALLS, f"{place} calls {dotted_name(node.func)}"
+                assert not any(keyword.arg == "allow_pickle" for keyword in node.keywords), f"{place} allows pickle"
+            if isinstance(node, ast.ImportFrom) and node.module in ("torch", "yaml"):
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                assert not names & FORBIDDEN_CALLS, f"{relative(path)}:{node.lineno} imports {names & FORBIDDEN_CALLS}"
 
 
-@every_file
-def test_only_the_program_prints(path: Path) -> None:
-    calls = [
-        node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call) and dotted_name(node.func) == "print"
-    ]
-    assert not calls or part_of(path) == "cli", f"{relative(path)}:{calls[0].lineno} prints"
+def test_only_the_command_line_prints() -> None:
+    for path in files():
+        if part_of(path) != "cli":
+            for node in nodes_of(path):
+                is_print = isinstance(node, ast.Call) and dotted_name(node.func) == "print"
+                assert not is_print, f"{relative(path)}:{getattr(node, 'lineno', 0)} prints"
 
 
-# ---- words -----------------------------------------------------------------------------------------------------------
+# ---- names and docstrings --------------------------------------------------------------------------------------------
 
 
 def names_in(path: Path) -> Iterator[tuple[str, int]]:
-    """Every name that a file gives to something."""
-    for node in ast.walk(tree_of(path)):
+    """Every name that a file defines, with its line."""
+    for node in nodes_of(path):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name, node.lineno
         elif isinstance(node, ast.arg):
@@ -236,67 +230,67 @@ def names_in(path: Path) -> Iterator[tuple[str, int]]:
             yield node.attr, node.lineno
 
 
-@every_file
-def test_names_use_full_words(path: Path) -> None:
-    for name, line in names_in(path):
-        parts = {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
-        assert not parts & FORBIDDEN_PARTS, f"{relative(path)}:{line} names something {name}"
+def test_names_are_not_abbreviated() -> None:
+    for path in files():
+        for name, line in names_in(path):
+            parts = {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+            assert not parts & FORBIDDEN_PARTS, f"{relative(path)}:{line} defines {name}"
 
 
-@every_file
-def test_every_file_and_class_has_a_home_with_a_meaning(path: Path) -> None:
-    for part in path.relative_to(PACKAGE).with_suffix("").parts:
-        assert not any(FORBIDDEN_HOMES.fullmatch(word) for word in part.split("_")), part
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.ClassDef):
-            words = re.findall(r"[A-Z][a-z]+", node.name)
-            assert not any(FORBIDDEN_HOMES.fullmatch(word) for word in words), node.name
+def test_files_and_classes_have_specific_names() -> None:
+    for path in files():
+        for part in path.relative_to(PACKAGE).with_suffix("").parts:
+            assert not any(VAGUE_NAMES.fullmatch(word) for word in part.split("_")), part
+        for node in nodes_of(path):
+            if isinstance(node, ast.ClassDef):
+                words = re.findall(r"[A-Z][a-z]+", node.name)
+                assert not any(VAGUE_NAMES.fullmatch(word) for word in words), f"{relative(path)}: {node.name}"
 
 
-@every_file
-def test_public_things_say_what_they_are(path: Path) -> None:
-    tree = tree_of(path)
-    assert ast.get_docstring(tree) or not tree.body, f"{relative(path)} has no docstring"
-    public = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
-    for node in public:
-        place = f"{relative(path)}:{node.lineno} {node.name}"
-        assert node.name.startswith("_") or ast.get_docstring(node), f"{place} has no docstring"
+def test_public_functions_and_classes_have_docstrings() -> None:
+    for path in files():
+        tree = tree_of(path)
+        assert ast.get_docstring(tree) or not tree.body, f"{relative(path)} has no docstring"
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                place = f"{relative(path)}:{node.lineno} {node.name}"
+                assert node.name.startswith("_") or ast.get_docstring(node), f"{place} has no docstring"
 
 
-@every_file
-def test_lists_of_public_names_are_sorted_and_true(path: Path) -> None:
-    for node in tree_of(path).body:
-        if isinstance(node, ast.Assign) and any(dotted_name(target) == "__all__" for target in node.targets):
-            names = ast.literal_eval(node.value)
-            assert names == sorted(set(names)), relative(path)
-            module = __import__(module_of(path), fromlist=names)
-            assert all(hasattr(module, name) for name in names), relative(path)
+def test_lists_of_public_names_are_sorted_and_exist() -> None:
+    for path in files():
+        for node in tree_of(path).body:
+            if isinstance(node, ast.Assign) and any(dotted_name(target) == "__all__" for target in node.targets):
+                names = ast.literal_eval(node.value)
+                assert names == sorted(set(names)), relative(path)
+                module = __import__(module_of(path), fromlist=names)
+                assert all(hasattr(module, name) for name in names), relative(path)
 
 
-# ---- sizes -----------------------------------------------------------------------------------------------------------
+def test_functions_have_at_most_60_lines_of_code() -> None:
+    for path in files():
+        lines = code_lines(path)
+        for node in nodes_of(path):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                length = len(lines & set(range(node.lineno, (node.end_lineno or 0) + 1)))
+                place = f"{relative(path)}:{node.lineno} {node.name}"
+                assert length <= MAX_FUNCTION_LINES, f"{place} has {length} lines of code"
 
 
-@every_file
-def test_functions_can_be_seen_whole(path: Path) -> None:
-    for function in functions_of(path):
-        length = len(code_lines(path) & set(range(function.lineno, (function.end_lineno or 0) + 1)))
-        place = f"{relative(path)}:{function.lineno} {function.name}"
-        assert length <= MAX_FUNCTION_LINES, f"{place} has {length} lines of code"
+# ---- dependencies ----------------------------------------------------------------------------------------------------
 
 
-# ---- what stands beside the package ----------------------------------------------------------------------------------
-
-
-def test_every_dependency_is_pinned_to_a_version_that_is_allowed() -> None:
+def test_every_dependency_is_pinned_and_open() -> None:
+    """pyproject.toml has open lower bounds, and constraints.txt one version that satisfies each."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"].values()
-    asked = [Requirement(text) for text in (*project["dependencies"], *(text for extra in extras for text in extra))]
-    asked = [requirement for requirement in asked if requirement.name != "heedful"]  # an extra that includes others
+    required = [Requirement(text) for text in (*project["dependencies"], *(text for extra in extras for text in extra))]
+    required = [requirement for requirement in required if requirement.name != "heedful"]  # includes other extras
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     pinned = {pin.name.lower().replace("_", "-"): str(pin.specifier).removeprefix("==") for pin in pins}
     assert all(str(pin.specifier).startswith("==") and "+" not in str(pin.specifier) for pin in pins)
     assert pinned["torch"] == "2.13.0"
-    for requirement in asked:
+    for requirement in required:
         assert requirement.specifier.contains(pinned[requirement.name.lower()]), requirement
         assert not re.search(r"==|<|~=", str(requirement.specifier)), f"{requirement} is not an open lower bound"

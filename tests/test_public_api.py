@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 CALLABLES = [name for name in heedful.__all__ if name != "__version__"]
 
 
-def test_these_are_the_public_names() -> None:
+def test_public_names() -> None:
     assert heedful.__all__ == [
         "Config",
         "HeedfulError",
@@ -34,7 +34,7 @@ def test_these_are_the_public_names() -> None:
 
 
 @pytest.mark.parametrize("name", CALLABLES)
-def test_each_name_is_there_documented_and_found_at_home(name: str) -> None:
+def test_public_names_are_documented_and_defined_in_their_module(name: str) -> None:
     thing = getattr(heedful, name)
     assert callable(thing)
     assert thing.__name__ == name
@@ -47,35 +47,35 @@ def test_each_name_is_there_documented_and_found_at_home(name: str) -> None:
 def test_public_functions_are_fully_annotated(name: str) -> None:
     signature = inspect.signature(getattr(heedful, name))
     assert signature.return_annotation is not inspect.Signature.empty
-    assert all(given.annotation is not inspect.Parameter.empty for given in signature.parameters.values())
+    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in signature.parameters.values())
 
 
 @pytest.mark.parametrize("method", ["load", "translate"])
-def test_the_translator_has_what_the_readme_promises(method: str) -> None:
+def test_translator_methods_are_documented(method: str) -> None:
     assert inspect.getdoc(getattr(heedful.Translator, method))
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'transformer'"):
         _ = heedful.transformer
     with pytest.raises(ImportError):
         exec("from heedful import Transfomer")
 
 
-def test_a_star_import_gives_all_of_them() -> None:
+def test_star_import_gives_all_public_names() -> None:
     names: dict[str, object] = {}
     exec("from heedful import *", names)
     assert set(heedful.__all__) <= set(names)
 
 
-def test_a_first_use_imports_only_its_own_home() -> None:
-    told = "print('torch' in sys.modules)"
-    program = f"import sys, heedful; heedful.Config; {told}; heedful.Transformer; {told}"
+def test_public_names_are_imported_lazily() -> None:
+    check = "print('torch' in sys.modules)"
+    program = f"import sys, heedful; heedful.Config; {check}; heedful.Transformer; {check}"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
 
 
-def test_the_version_has_one_source() -> None:
+def test_version_has_one_source() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", heedful.__version__)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["dynamic"] == ["version"]
@@ -83,5 +83,5 @@ def test_the_version_has_one_source() -> None:
     assert f"## {heedful.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_package_is_marked_as_typed() -> None:
     assert (ROOT / "heedful" / "py.typed").exists()
