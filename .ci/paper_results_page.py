@@ -1,9 +1,9 @@
-"""Print docs/paper/results.md: what came out when the paper's experiments were run, out of their result files.
+"""Print docs/paper/results.md: the results of the paper's experiments, from their result files.
 
     python .ci/paper_results_page.py > docs/paper/results.md
 
-Every number of the page is read or computed from benchmarks/results/paper/*.json, where machine, versions and command stand
-too. A test compares the page with what this prints.
+Every number of the page is read or computed from benchmarks/results/paper/*.json, which also record machine, versions and
+command. A test compares the page with the output of this script.
 """
 # ruff: noqa: E501
 
@@ -22,15 +22,15 @@ from heedful.paper.markdown import markdown_table  # noqa: E402
 Results = dict[str, Any]
 
 INTRODUCTION = """\
-# What came out
+# Results
 
 The experiments of [this folder](README.md), run on a GPU. Every number is read from the result files in
-[`benchmarks/results/paper/`](../../benchmarks/results/paper/), which hold machine, versions and command;
-`python .ci/paper_results_page.py > docs/paper/results.md` makes this page, and a test compares the two.
+[`benchmarks/results/paper/`](../../benchmarks/results/paper/), which record machine, versions and command.
+`python .ci/paper_results_page.py > docs/paper/results.md` generates this page; a test compares the two.
 
-Where a run contradicts what the paper says, or what is often said after it, a paragraph marked **Contradicted** says so; **not
-seen** is an effect that did not rise above the noise. One machine, small corpora and short runs: such a paragraph tells what was
-seen here, not that the paper is wrong about WMT."""
+**Contradicted** marks a run that contradicts the paper or a common belief; **not
+seen** marks an effect within the noise. These are results of one machine, small corpora and short runs,
+not evidence that the paper is wrong about WMT."""
 
 
 def main() -> None:
@@ -57,20 +57,20 @@ def main() -> None:
 
 
 def made(results: Results) -> str:
-    """Where and how; nothing if the section says it itself."""
+    """Command, device and versions; empty if the section has them."""
     if "command" not in results:
         return ""
     machine = results.get("machine") or results["device"]
     device = machine.get("device") or machine["name"]
     versions = results["versions"]
-    return f"Made by `{results['command']}` on {device}, torch {versions['torch']}, heedful {versions['heedful']}."
+    return f"Created by `{results['command']}` on {device}, torch {versions['torch']}, heedful {versions['heedful']}."
 
 
 # ---------------------------------------------------------------------- Table 1
 
 
 def layers(results: Results) -> str:
-    """What four kinds of layer cost."""
+    """Costs of four kinds of layer."""
     seconds = {(point["layer"], point["n"], point["d"]): point["seconds"] for point in results["points"]}
     kinds = list(results["exponents"])
     widths, lengths = results["sweep"]["widths"], results["sweep"]["lengths"]
@@ -97,7 +97,7 @@ def layers(results: Results) -> str:
         "operations, whole",
         "time",
         "memory",
-        "one after another",
+        "sequential",
         "path",
     ]
     operations = {(point["layer"], point["n"], point["d"]): point["flops"] for point in results["points"]}
@@ -122,20 +122,20 @@ Milliseconds of a forward pass of one sentence (batch 1):
 
 ![Table 1, measured](images/table1.png)
 
-Operations and what must wait come out as the theory says, and so do paths: the convolution's grows with n, as the paper says of contiguous
-kernels below its table; the log_k n that stands in it needs dilated ones. Time does not follow: one sentence does not fill a GPU of this
-size, and until it does, every layer but the recurrent one takes the time of starting its kernels. Nor is the recurrent layer's power of d a slope:
-at n = {long} it took {", ".join(f"{seconds['recurrent', long, d] * 1e3:.1f}" for d in widths)} ms for d = {", ".join(map(str, widths))}, one step up and then the same.
+Operations, sequential operations and paths agree with the theory. The path of the convolution grows with n, as the paper says of contiguous
+kernels below its table; log_k n needs dilated ones. Time does not follow the operations: one sentence does not fill a GPU of this
+size, so every layer but the recurrent one is dominated by kernel launches. The time of the recurrent layer is not a power of d either:
+at n = {long} it took {", ".join(f"{seconds['recurrent', long, d] * 1e3:.1f}" for d in widths)} ms for d = {", ".join(map(str, widths))}: one step up, then constant.
 
 **Seen in operations, not in time: "self-attention layers are faster than recurrent layers when the sequence length n is smaller than the
-representation dimensionality d"** (section 4, "in terms of computational complexity"). Whole layers, projections and gates included, cross over
-exactly there: at every length and width measured, attention takes fewer operations than the GRU if and only if n < d. In seconds the border is
-elsewhere: at d = {" and ".join(map(str, beyond))} attention was faster at every length, also far beyond n = d; at d = {narrow} it was slower at n = {", ".join(map(str, slower))},
-among them {" and ".join(str(n) for n in slower if n < narrow)}, which are smaller than d. On this device it matters more how many steps wait for each other and how many kernels are started.
+representation dimensionality d"** (section 4, "in terms of computational complexity"). In operations, including projections and gates, this is
+exact: at every length and width measured, attention takes fewer operations than the GRU if and only if n < d. In time it is
+not: at d = {" and ".join(map(str, beyond))} attention was faster at every length, also far above n = d; at d = {narrow} it was slower at n = {", ".join(map(str, slower))},
+of which {" and ".join(str(n) for n in slower if n < narrow)} are smaller than d. On this device, the number of sequential steps and of kernel launches matters more.
 
 **Contradicted for gated layers: "convolutional layers are generally more expensive than recurrent layers, by a factor of k"** (section 4). That
-holds for one d × d matrix a step against k of them. A GRU has six (three gates, each from two inputs), a gated convolution 2·k, so with k = {kernel}
-both cost the same operations. In time the GRU took {ratio:.0f} times as long at n = {long}, d = {wide}, since its steps wait for each other."""
+compares one d × d matrix per step with k of them. A GRU has six (three gates with two inputs each), a gated convolution 2·k, so with k = {kernel}
+both need the same operations. The GRU took {ratio:.0f} times as long at n = {long}, d = {wide}, because its steps are sequential."""
 
 
 def power(exponents: list[float]) -> str:
@@ -143,11 +143,11 @@ def power(exponents: list[float]) -> str:
     return f"n^{exponents[0] + 0.0:.2f} d^{exponents[1] + 0.0:.2f}"
 
 
-# ---------------------------------------------------------------------- the rivals
+# ---------------------------------------------------------------------- architectures
 
 
 def systems(results: Results) -> str:
-    """The Transformer beside recurrence and convolution."""
+    """The Transformer compared with recurrent and convolutional models."""
     heading, rows = compare_report.table(results, "en")
     by_name = {one["name"]: one for one in results["systems"]}
     transformer, gru, lstm, convolution = (
@@ -170,11 +170,11 @@ def systems(results: Results) -> str:
     layers_of = [one["settings"]["model"]["num_decoder_layers"] for one in (lstm, transformer)]
     second = [one["scores"][1]["value"] for one in (transformer, convolution, gru)]
     return f"""\
-## The Transformer and its rivals
+## Comparison of architectures
 
-Multi30k, English to German, {results["num_train_pairs"]:,} pairs; the same batches, epochs, learning rates and, nearly, number of parameters for all.
-The recipe is that of the Transformer in [`configs/multi30k.yaml`](../../configs/multi30k.yaml), shorter and without R-Drop; nothing was tuned for the rivals but their depth. The
-Transformer is not the paper's: it has {own["positions"]} positions, {own["activation"]} and a little dropout on attention and inside its feed-forward layers. The first test set is {tests[0]}.
+Multi30k, English to German, {results["num_train_pairs"]:,} pairs. All systems have the same batches, epochs, learning rates and nearly the same number of parameters.
+The recipe is that of the Transformer in [`configs/multi30k.yaml`](../../configs/multi30k.yaml), shorter and without R-Drop; for the other systems only the depth was tuned. The
+Transformer is not exactly the paper's: it has {own["positions"]} positions, {own["activation"]} and a little dropout on attention and inside its feed-forward layers. The first test set is {tests[0]}.
 
 {markdown_table(heading, rows)}
 
@@ -186,17 +186,17 @@ Transformer is not the paper's: it has {own["positions"]} positions, {own["activ
 
 ![Loss over time](images/compare_loss_over_time.png)
 
-The rivals are where the literature has them (recurrent models about 33 to 36 BLEU on {tests[0]}), or above, with label smoothing and a moving average
-that their papers did not have. As the abstract says, the Transformer takes less time to train: {min(learning):.1f} to {max(learning):.1f} times as many tokens a second.
+The other systems score as in the literature (recurrent models about 33 to 36 BLEU on {tests[0]}) or higher, with label smoothing and a moving average
+that the original papers did not have. As the abstract says, the Transformer needs less training time: it processes {min(learning):.1f} to {max(learning):.1f} times as many tokens per second.
 
-**Not seen: "superior in quality"** (abstract). All four attend to the source; the Transformer alone attends to its own side. On so little text, with equal
-parameters, that makes no difference that one run could show: {first[0]:.1f} for the Transformer, {first[1]:.1f} for the convolutional model, {first[2]:.1f} for the LSTM with Luong's
-attention, each ± {half:.1f}, and on {tests[1]} the convolutional model has {second[1]:.1f} against {second[0]:.1f}. The GRU with Bahdanau's attention has the lowest figure on both ({first[3]:.1f}
-and {second[2]:.1f}). What self-attention bought here is time.
+**Not seen: "superior in quality"** (abstract). All four systems attend to the source; only the Transformer also attends to its own side. With so little text and equal
+numbers of parameters, one run shows no significant difference: {first[0]:.1f} for the Transformer, {first[1]:.1f} for the convolutional model, {first[2]:.1f} for the LSTM with Luong's
+attention, each ± {half:.1f}; on {tests[1]} the convolutional model has {second[1]:.1f} and the Transformer {second[0]:.1f}. The GRU with Bahdanau's attention is lowest on both ({first[3]:.1f}
+and {second[2]:.1f}). The benefit of self-attention here is speed.
 
-**Contradicted: that the Transformer is faster,** as is often said. The paper says it of training. In decoding, where every model goes token by token, the LSTM made
-{decoding:.1f} times as many tokens a second. It has {layers_of[0]} decoder layers and a state of one size; the Transformer has {layers_of[1]}, each of several small kernels, and looks back at
-all it has written. Which of these weighs most was not measured."""
+**Contradicted: the Transformer is faster.** The paper claims this for training only. In decoding, where every model generates token by token, the LSTM produced
+{decoding:.1f} times as many tokens per second. It has {layers_of[0]} decoder layers and a state of constant size; the Transformer has {layers_of[1]}, each of several small kernels, and attends to
+all previous tokens. Which of these matters most was not measured."""
 
 
 # ---------------------------------------------------------------------- Table 3
@@ -216,11 +216,11 @@ def ablations(results: Results) -> str:
         return f"perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.1f}"
 
     return f"""\
-## Table 3: what matters in the model
+## Table 3: model variations
 
 {page.replace("## ", "### ")}
 
-![Differences from the base, the paper's and ours](images/table3.png)
+![Differences from the base in the paper and here](images/table3.png)
 
 All {sum(len(row["runs"]) for row in results["rows"])} runs together took {results["seconds"] / 60:.1f} minutes.
 
@@ -228,21 +228,21 @@ The base: {both("base")}.
 
 **Not seen: a single head is worse.** {both("A-heads-1")}: within the noise of {len(results["seeds"])} seeds.
 
-**Contradicted: four heads are worse than eight, sixteen as good.** Four have the lower perplexity here ({both("A-heads-4")}), sixteen the higher
-({both("A-heads-16")}). The paper has {paper("A-heads-4")} and {paper("A-heads-16")}, against {paper("base")}. The base here is half as wide, so its eight heads have keys of {rows["base"]["values"]["key_dim"]}; four have {rows["A-heads-4"]["values"]["key_dim"]}, the size of the paper's
-base. Small keys are worse, as in the paper: the size of a head may matter more than their number.
+**Contradicted: four heads are worse than eight, sixteen as good.** Four have lower perplexity here ({both("A-heads-4")}), sixteen higher
+({both("A-heads-16")}). The paper has {paper("A-heads-4")} and {paper("A-heads-16")}, compared with {paper("base")}. The base here is half as wide, so the keys of its eight heads have width {rows["base"]["values"]["key_dim"]}; with four heads it is {rows["A-heads-4"]["values"]["key_dim"]}, as in the paper's
+base. Small keys are worse, as in the paper, so the width of a head may matter more than the number of heads.
 
-**Contradicted: deeper is better,** in perplexity. A third more layers than the base: {both("C-layers-8")}. The paper has {paper("C-layers-8")} against {paper("base")}: better in perplexity, not in BLEU.
-Post-norm stacks are known to learn more slowly the deeper they are, and a run of {results["budget"]["steps"]:,} steps may end before that is made up; fewer layers are worse, as in the paper.
+**Contradicted: deeper is better,** in perplexity. With a third more layers than the base: {both("C-layers-8")}. The paper has {paper("C-layers-8")} compared with {paper("base")}: better in perplexity, not in BLEU.
+Deep post-norm stacks are known to learn more slowly, and a run of {results["budget"]["steps"]:,} steps may be too short. Fewer layers are worse, as in the paper.
 
-**Contradicted: learned positions are as good as sinusoidal ones.** {both("E-learned")}. A learned position must be met to be learned, and the
-sinusoids know all positions from the start; after the paper's 100,000 steps that may be made up.
+**Contradicted: learned positions are as good as sinusoidal ones.** {both("E-learned")}. A learned position needs training examples, while
+sinusoids are defined for all positions from the start; the difference may vanish after the paper's 100,000 steps.
 
-**Not seen: label smoothing helps BLEU.** Without it {both("D-smoothing-0.0")}: perplexity is better without, as in the paper, and BLEU neither better nor worse
-beyond the noise.
+**Not seen: label smoothing improves BLEU.** Without it: {both("D-smoothing-0.0")}. Perplexity is better without it, as in the paper; the difference in BLEU is
+within the noise.
 
-**Seen: dropout helps,** in perplexity. Without it {both("D-dropout-0.0")}. More of it hurts, as in the paper, but far more than there: with 0.2 {both("D-dropout-0.2")}
-(the paper: {paper("D-dropout-0.2")}). A run this short has little time to learn by heart."""
+**Seen: dropout helps,** in perplexity. Without it: {both("D-dropout-0.0")}. More dropout hurts, as in the paper, but far more: with 0.2, {both("D-dropout-0.2")}
+(the paper: {paper("D-dropout-0.2")}). A run this short has little time to overfit."""
 
 
 def spread(found: Results, digits: int) -> str:
@@ -266,13 +266,13 @@ def parsing(results: Results) -> str:
     return f"""\
 ## Table 4: parsing
 
-Trained on the treebanks {" and ".join(one["name"].split("-")[0].upper() for one in results["tests"])} together: {results["steps"]:,} steps in {minutes:g} minutes, while the GPU had five other runs to do.
+Trained on the treebanks {" and ".join(one["name"].split("-")[0].upper() for one in results["tests"])} together: {results["steps"]:,} steps in {minutes:g} minutes, while five other runs shared the GPU.
 
 {markdown_table(heading, rows)}
 
-Not comparable with the paper's 91.3 on the Wall Street Journal: other text and fewer trees. {seen} also stand in the training data.
-Forced brackets are what makes a text-to-text parser usable: without them {failed_share(num_failed, num_all)} of the sentences got no tree, {wrong} of these {num_failed} for a bracket that closes what is
-not open, {miscounted} for a wrong number of words."""
+These values are not comparable with the paper's 91.3 on the Wall Street Journal: the text differs and there are fewer trees. {seen} are also in the training data.
+Forced brackets are necessary for a text-to-text parser: without them {failed_share(num_failed, num_all)} of the sentences got no tree, {wrong} of these {num_failed} because a closing bracket matches no
+open one, {miscounted} because of a wrong number of words."""
 
 
 def failed_share(num_failed: int, num_all: int) -> str:
@@ -281,7 +281,7 @@ def failed_share(num_failed: int, num_all: int) -> str:
 
 
 def parsers(results: Results) -> str:
-    """Five recipes for a parser beside each other."""
+    """Five settings of the parser."""
     runs = results["runs"]
     heading = [
         "words as",
@@ -317,16 +317,16 @@ def parsers(results: Results) -> str:
     commands = "\n".join(run["command"] for run in runs.values())
     versions = best["versions"]
     return f"""\
-### What stands for a word, and what else
+### Word symbols and regularisation
 
-The same command with other settings, all at the same time on one GPU; F1 with forced brackets. The first row is the one above, chosen on valid.
+The same command with other settings, all at the same time on one GPU; F1 with forced brackets. The first row is the one above, selected on valid.
 
 {markdown_table(heading, rows)}
 
-**A number for each word instead of the paper's `XX`** is worth {min(gain):.1f} to {max(gain):.1f} points of F1, the largest step here. With `XX` the parser must count: in the free search {counted["xx"]}
-trees had a wrong number of words, with tags {counted["tags"]}, with numbers {counted["index"]}. R-Drop comes next. One run each, so that dropout 0.2 and 0.3 are equal.
+**Numbering the words instead of using the paper's `XX`** gains {min(gain):.1f} to {max(gain):.1f} points of F1, the largest effect here. With `XX` the parser must count: in the free search {counted["xx"]}
+trees had a wrong number of words, with tags {counted["tags"]}, with numbers {counted["index"]}. R-Drop has the second largest effect. With one run each, dropout 0.2 and 0.3 cannot be distinguished.
 
-On {best["machine"]["device"]}, torch {versions["torch"]}, heedful {versions["heedful"]}; a dropout of 0.3 was the default then, 0.2 is it now:
+On {best["machine"]["device"]}, torch {versions["torch"]}, heedful {versions["heedful"]}. The default dropout was 0.3 then and is 0.2 now:
 
 ```bash
 {commands}
@@ -344,13 +344,13 @@ def recipe(results: Results) -> str:
     return f"""\
 ## Table 2: the recipe
 
-The base recipe as published on Multi30k, cut to {results["hours"] * 60:.0f} minutes of a GPU that had five other runs to do: {results["steps"]:,} of {results["steps_of_recipe"]:,} steps ({share:.1%}), all of them inside
-the {results["warmup_steps"]:,} steps of warm-up. It shows that the command does what it says, and nothing about the recipe.
+The published base recipe on Multi30k, shortened to {results["hours"] * 60:.0f} minutes on a GPU that five other runs shared: {results["steps"]:,} of {results["steps_of_recipe"]:,} steps ({share:.1%}), all within
+the {results["warmup_steps"]:,} steps of warm-up. It shows that the command works and says nothing about the recipe.
 
 {markdown_table(heading, rows)}
 
-What the paper's recipe is not made for shows: {results["num_train_pairs"]:,} pairs, seen {results["epochs"]:.0f} times by {results["parameters"] / 1e6:.0f} M parameters with dropout 0.1, give {score["value"]:.1f} BLEU;
-[`configs/multi30k.yaml`](../../configs/multi30k.yaml), a smaller model with more dropout, has [far more](../../benchmarks/results/multi30k_2026-11-15_h200.md) from the same pairs in less time."""
+The recipe is not made for this corpus: {results["num_train_pairs"]:,} pairs, used {results["epochs"]:.0f} times by {results["parameters"] / 1e6:.0f} M parameters with dropout 0.1, give {score["value"]:.1f} BLEU.
+[`configs/multi30k.yaml`](../../configs/multi30k.yaml), a smaller model with more dropout, scores [far higher](../../benchmarks/results/multi30k_2026-11-15_h200.md) with the same pairs in less time."""
 
 
 if __name__ == "__main__":
