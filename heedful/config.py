@@ -44,15 +44,15 @@ class CorpusConfig:
     source: str | None = None
     """Text file of the source side, one sentence a line."""
     target: str | None = None
-    """Text file of the target side, line n being the translation of line n of the source."""
+    """Text file of the target side; line n translates line n of the source."""
     path: str | None = None
-    """Instead of two files: one `.tsv`, `.csv` or `.jsonl` file that holds both sides."""
+    """Instead of two files: one `.tsv`, `.csv` or `.jsonl` file with both sides."""
     source_column: str | None = None
     """Column of the source in `path`: a number from 1, or a name in the heading; None: "source", else the first."""
     target_column: str | None = None
     """Column of the target in `path`, likewise; None: "target", else the second."""
     weight: float = 1.0
-    """How many times an epoch shows each pair: 2 shows all twice, 0.5 shows half of them, another half each epoch."""
+    """How often an epoch uses each pair: 2 uses all twice; 0.5 uses half of them, and the next epoch the other half."""
     source_language: str | None = None
     """Language code of this corpus's source, when it differs from `data.source_language`."""
     target_language: str | None = None
@@ -60,7 +60,7 @@ class CorpusConfig:
     both_directions: bool = False
     """Also use every pair the other way round (needs both language codes; the target language becomes a tag)."""
     source_tag: str | None = None
-    """Put this word as one token before each source, so that the model can tell, say, back-translated text by it."""
+    """Put this word as one token before each source, for example to mark back-translated text."""
 
     def __post_init__(self) -> None:
         named = self.path or self.source
@@ -75,7 +75,7 @@ class CorpusConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which text to learn from, what to leave out of it, and how it becomes rows."""
+    """Training, validation and test corpora, filters, and packing into rows."""
 
     train: tuple[CorpusConfig, ...] = ()
     """Corpora to train on."""
@@ -86,29 +86,29 @@ class DataConfig:
     source_language: str | None = None
     """Language code of the source, such as "en"; written into the model card."""
     target_language: str | None = None
-    """Language code of the target, such as "de"; also chooses sacreBLEU's tokenizer."""
+    """Language code of the target, such as "de"; also selects sacreBLEU's tokenizer."""
     target_tags: bool | None = None
     """Put a tag such as `<2de>` before each source; None: only when there is more than one target language."""
     temperature: float = 1.0
-    """Above 1: show pairs of languages with less text more often, all as their text to the power 1/temperature."""
+    """Above 1: oversample language pairs with less text, each in proportion to its text to the power 1/temperature."""
     max_characters: int = 2000
     """Pairs with a longer side, counted in characters, are dropped."""
     max_length_ratio: float = 6.0
     """Pairs whose longer side has more than this many times the bytes of the shorter (both plus 20) are dropped."""
     deduplicate: bool = True
-    """Drop pairs that were seen before."""
+    """Drop repeated pairs."""
     drop_identical: bool = True
     """Drop pairs whose target equals their source (switch off for copying, spelling or normalising text)."""
     drop_overlap: bool = True
-    """Drop training pairs that also stand in valid or test."""
+    """Drop training pairs that are also in valid or test."""
     num_valid_pairs: int | None = None
-    """How many pairs to hold out when no valid corpus is given; None: two in a hundred, at most 2,000."""
+    """Number of pairs held out when no valid corpus is given; None: 2 %, at most 2,000."""
     row_width: int | None = None
     """Tokens in one row of a batch; longer sentences are dropped. None: 128, or more if many sentences need it."""
     prepared: str | None = None
     """Directory written by `heedful prepare`: train from it and skip reading the corpora."""
     shuffle: Literal["pairs", "blocks"] | None = None
-    """Each epoch shuffles all "pairs", or "blocks" of rows made once; None: blocks above 16 million pairs."""
+    """Each epoch shuffles all "pairs", or "blocks" of rows packed once; None: blocks above 16 million pairs."""
     num_workers: int | None = None
     """Processes that read and tokenise the corpora; None: one for each core. The result is always the same."""
 
@@ -133,17 +133,17 @@ class TokenizerConfig:
     kind: Literal["bpe", "unigram"] = "bpe"
     """Algorithm that learns the subwords."""
     target_kind: Literal["bpe", "unigram", "word"] | None = None
-    """With separate vocabularies, the target's: "word" makes one token of all that stands between two spaces."""
+    """The same for the target if vocabularies are separate; "word": the text between two spaces is one token."""
     vocab_size: int | None = None
-    """Number of subwords (of each side when separate); None: chosen for the size of the corpus."""
+    """Number of subwords (of each side if separate); None: selected by the size of the corpus."""
     joint: bool = True
-    """One vocabulary for both sides; False learns one for each."""
+    """One vocabulary for both sides; False: one for each side."""
     byte_fallback: bool = True
-    """Spell unknown characters in bytes, so that no input is ever lost."""
+    """Encode unknown characters as bytes, so that no input is lost."""
     character_coverage: float = 0.9998
-    """Share of the corpus's characters that get an id of their own."""
+    """Share of the corpus's characters that get their own ids."""
     user_defined_symbols: tuple[str, ...] = ()
-    """Text that is one token wherever it stands, such as a tag `<name>`; on sides of subwords."""
+    """Text that is always one token, such as a tag `<name>`; on sides with subwords."""
     max_sentences: int = 500_000
     """Learn the subwords from at most this many sentences, sampled evenly."""
 
@@ -169,7 +169,7 @@ class ModelConfig:
     """The shape of the model. The defaults are the paper's base model (Table 3, first row)."""
 
     architecture: Literal["transformer", "recurrent", "convolutional"] = "transformer"
-    """The paper's model, or one of the two kinds it is compared with; these use the fields that fit them."""
+    """The paper's model, or one of the two it is compared with; these use only the fields that apply."""
     source_vocab_size: int = 37_000
     """Number of source ids; `train` sets it from the tokenizer."""
     target_vocab_size: int = 37_000
@@ -195,21 +195,21 @@ class ModelConfig:
     norm_epsilon: float = 1e-5
     """Added to the variance before its square root."""
     final_norm: bool | None = None
-    """Normalise the output of each stack; None: only for "pre", where the paper's order would leave it raw."""
+    """Normalise the output of each stack; None: only for "pre", where it would otherwise not be normalised."""
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    """How a token knows its place."""
+    """Kind of positional encoding."""
     max_length: int = 1024
     """Longest sentence, in tokens, that the model accepts."""
     activation: Literal["relu", "gelu", "swiglu"] = "relu"
     """Activation inside the feed-forward sublayers."""
     attention_scoring: Literal["scaled_dot", "dot", "additive"] = "scaled_dot"
-    """How a query meets a key: q·k/√d_k, q·k, or v·tanh(q + k)."""
+    """Score of a query and a key: q·k/√d_k, q·k, or v·tanh(q + k)."""
     cell: Literal["gru", "lstm"] = "gru"
-    """Of a recurrent model: which cell; with additive scoring it attends as Bahdanau's, else as Luong's."""
+    """Cell of a recurrent model; with additive scoring its attention is Bahdanau's, otherwise Luong's."""
     kernel_size: int = 3
-    """Of a convolutional model: how many neighbours one convolution sees."""
+    """Of a convolutional model: width of the convolutions."""
     bias: bool = True
-    """Give the linear layers and norms a bias (RMSNorm never has one)."""
+    """Use a bias in linear layers and norms (RMSNorm never has one)."""
     tying: Literal["three_way", "target", "none"] = "three_way"
     """Share one matrix among source embedding, target embedding and output; only the last two; or nothing."""
     dropout: float = 0.1
@@ -277,22 +277,22 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How weights are learned. The optimizer and the schedule default to the paper's (sections 5.3 and 5.4)."""
+    """How weights are trained. The optimizer and the schedule default to those of the paper (sections 5.3 and 5.4)."""
 
     seed: int = 1
-    """Fixes initial weights, held-out pairs, order of data and dropout."""
+    """Determines initial weights, held-out pairs, data order and dropout."""
     device: str = "auto"
     """Where to train: "auto", "cpu", "cuda", "cuda:1" or "mps"."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of matrix products; auto: bf16 autocast on a GPU that has it, fp32 elsewhere."""
+    """Precision of matrix products; auto: bf16 autocast on a GPU that supports it, otherwise fp32."""
     compile: bool | None = None
     """Compile the training step with torch.compile; None: on a GPU, where Triton is installed."""
     fused_step: bool | None = None
-    """One GPU: own kernels, bf16 between layers, updates one CUDA graph; a CPU: by sentences; None: where it fits."""
+    """One GPU: custom kernels, bf16 between layers, one CUDA graph; CPU: per sentence; None: where supported."""
     init_from: str | None = None
-    """Begin with the weights and the tokenizer of this model directory (or installed name) instead of new ones."""
+    """Start from the weights and tokenizer of this model directory (or installed name), for fine-tuning."""
     sharding: Literal["none", "full"] = "none"
-    """With several ranks: each holds the whole model (DDP), or only its share, so that large ones fit (FSDP2)."""
+    """With several ranks: each holds the whole model (DDP), or a shard of it, for large models (FSDP2)."""
     steps: int | None = None
     """Stop after this many updates."""
     epochs: float | None = None
@@ -302,11 +302,11 @@ class TrainingConfig:
     minutes: float | None = None
     """Stop after this many minutes of training."""
     tokens_per_step: int | None = None
-    """Target tokens in one update, padding included; None: chosen for the preset (25,000 in the paper)."""
+    """Target tokens in one update, including padding; None: set by the preset (25,000 in the paper)."""
     tokens_per_microbatch: int | None = None
-    """Target tokens in one forward and backward pass; smaller needs less memory, changes nothing else."""
+    """Target tokens in one forward and backward pass; smaller values only reduce memory."""
     optimizer: Literal["adam", "muon"] = "adam"
-    """Adam, or for the matrices inside a Transformer's layers Muon (orthogonalised momentum) at the same rate."""
+    """Adam; or Muon (orthogonalised momentum) with the same rate for the matrices in a Transformer's layers."""
     betas: tuple[float, float] = (0.9, 0.98)
     """Adam's decay rates β1 and β2."""
     epsilon: float = 1e-9
@@ -314,47 +314,47 @@ class TrainingConfig:
     weight_decay: float = 0.0
     """Decoupled weight decay on matrices (not on biases, norms and embeddings)."""
     schedule: Literal["paper", "inverse_sqrt", "cosine", "linear", "constant"] = "paper"
-    """Course of the learning rate after the warm-up; cosine and linear end at the end of the budget."""
+    """Learning rate after the warm-up; cosine and linear end with the budget."""
     learning_rate: float | None = None
-    """Peak learning rate; None: for `paper` what the formula gives, otherwise the preset's, or 0.0005."""
+    """Peak learning rate; None: for `paper` that of the formula, otherwise the preset's, or 0.0005."""
     learning_rate_factor: float | None = None
     """For `paper`, instead of a peak: the factor before d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
     final_learning_rate_ratio: float = 0.0
-    """For cosine and linear: the rate at the end, as a share of the peak."""
+    """For cosine and linear: the final rate divided by the peak."""
     warmup_steps: int | None = None
-    """Updates over which the rate rises; None: 4,000 as in the paper, or a tenth of a shorter budget."""
+    """Updates during which the rate rises; None: 4,000 as in the paper, or a tenth of a shorter budget."""
     label_smoothing: float = 0.1
     """Share of the probability spread over the whole vocabulary (ε_ls)."""
     r_drop: float = 0.0
-    """Weight of R-Drop: each row is seen twice, under two draws of dropout, which should agree; 0 switches it off."""
+    """Weight of R-Drop, which computes each row with two dropout masks that should agree; 0: off."""
     clip_norm: float | None = None
-    """Scale gradients down to this norm when theirs is larger."""
+    """Scale gradients down to this norm if theirs is larger."""
     validate_every: int | None = None
-    """Updates between validations; None: twenty over the budget, six over a short one, fewer if over a tenth of it."""
+    """Updates between validations; None: 20 per run, 6 per short run, fewer if they took over a tenth of it."""
     num_bleu_sentences: int = 200
-    """Translate this many valid sentences at each validation for BLEU (chrF where it is undefined); 0: none."""
+    """Number of valid sentences translated at each validation for BLEU (chrF where it is undefined); 0: none."""
     num_samples: int = 3
-    """Print this many of those translations as the model learns."""
+    """Number of those translations that are printed."""
     early_stopping: int | None = None
     """Stop after this many validations without a better `best_metric`."""
     best_metric: Literal["loss", "bleu"] = "loss"
-    """What makes weights better than others on valid; bleu: chrF where BLEU is undefined, of a parser F1."""
+    """How weights are compared on valid; bleu: chrF where BLEU is undefined, F1 for a parser."""
     average_last: int = 0
     """Also average the weights of the last n validations (the paper averages 5 or 20 checkpoints)."""
     ema_decay: float = 0.0
-    """Also keep an exponential moving average of the weights with this decay; 0 switches it off."""
+    """Also keep an exponential moving average of the weights with this decay; 0: off."""
     final_weights: Literal["auto", "best", "last", "average", "ema"] = "auto"
-    """Which weights go into the model directory at the end; auto: the best on valid of all that exist."""
+    """Weights in the final model directory; auto: the best on valid of all that exist."""
     save_every: int | None = None
     """Updates between saves of the resume state; None: at each validation."""
     shard_mb: float | None = None
-    """Write the model's weights as several files of at most this many MB, with an index; None: as one file."""
+    """Split the model's weights into files of at most this many MB, with an index; None: one file."""
     log_every: int = 20
     """Updates between two lines of the log."""
     tensorboard: bool = True
-    """Write TensorBoard files beside the JSON-lines log."""
+    """Write TensorBoard files in addition to the JSON-lines log."""
     max_skipped_steps: int = 20
-    """Give up after this many updates in a row were skipped because loss or gradients were not finite."""
+    """Stop after this many consecutive updates were skipped because loss or gradients were not finite."""
 
     def __post_init__(self) -> None:
         require_at_most(self, "training")
@@ -396,10 +396,10 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """How a translation is searched for. The defaults are the paper's (section 6.1)."""
+    """How translations are searched. The defaults are those of the paper (section 6.1)."""
 
     method: Literal["beam", "greedy", "sampling"] = "beam"
-    """Search for the best translation, follow the best token, or draw at random."""
+    """Beam search, the best token at each step, or random sampling."""
     beam_size: int = 4
     """Hypotheses kept at each step of a beam search."""
     length_penalty: Literal["paper", "average", "none"] = "paper"
@@ -413,30 +413,30 @@ class DecodingConfig:
     max_length: int | None = None
     """Longest translation, in tokens; None: source length + `max_extra_length`."""
     max_extra_length: int = 50
-    """Tokens a translation may be longer than its source."""
+    """Maximum length of a translation beyond that of its source, in tokens."""
     no_repeat_ngram_size: int = 0
-    """Never produce the same n tokens twice; 0 switches it off."""
+    """Never generate the same n tokens twice; 0: off."""
     temperature: float = 1.0
     """For sampling: divides the logits; below 1 is safer, above 1 more varied."""
     top_k: int = 0
-    """For sampling: draw from the k most likely tokens only; 0 switches it off."""
+    """For sampling: draw only from the k most likely tokens; 0: off."""
     top_p: float = 1.0
-    """For sampling: draw from the fewest tokens that hold this share of the probability."""
+    """For sampling: draw from the fewest tokens with this total probability."""
     seed: int = 1
-    """For sampling: fixes the draws."""
+    """For sampling: determines the draws."""
     split: Literal["long", "always", "never"] = "long"
-    """Split inputs into sentences: those longer than the model was trained on, all, or none."""
+    """Split inputs into sentences: only those longer than the training sentences, all, or none."""
     tokens_per_batch: int = 8192
     """Source tokens (times beam) decoded together."""
     batch_invariant: bool = True
     """With torch on a CPU: a translation does not depend on the other sentences of its batch; False is faster."""
     shortlist: bool | None = None
-    """Choose from the words that the source's words may become; None: if the model has such a list, with native."""
+    """Use only the shortlist's candidates; None: if the model has a shortlist and the engine is native."""
     checks: bool | None = None
-    """Search again where numbers differ or phrases repeat, copy a text whose translation is empty, and warn of what is
-    left; None: from a language into another, if the model or the request names both."""
+    """Search again if numbers differ or phrases repeat, copy the text if its translation is empty, and warn of other
+    problems; None: from one language into another, if the model or the request names both."""
     protect: bool | None = None
-    """Keep URLs, placeholders, tags, code, emoji, white space; None: in models from one language into another."""
+    """Keep URLs, placeholders, tags, code, emoji and white space; None: in models from one language into another."""
 
     def __post_init__(self) -> None:
         require_at_most(self, "decoding")
@@ -461,10 +461,10 @@ class DecodingConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything about one model: what it learns from, what it is, how it learns, how it translates."""
+    """The complete configuration of one model: data, tokenizer, model, training and decoding."""
 
     preset: str = "auto"
-    """tiny, small, iwslt, base or big; auto: chosen for the size of the corpus and the device."""
+    """tiny, small, iwslt, base or big; auto: selected by the size of the corpus and the device."""
     output: str = "model"
     """The model directory to write."""
     name: str | None = None

@@ -24,13 +24,18 @@ CONFIGURATION, PYTHON, MODEL_DIRECTORY = (
 
 
 @pytest.mark.parametrize(
-    ("script", "page"), [("configuration_page", "configuration.md"), ("paper_results_page", "paper/results.md")]
+    ("script", "page"),
+    [
+        ("configuration_page.py", "configuration.md"),
+        ("configuration_page.py zh", "configuration.zh-CN.md"),
+        ("paper_results_page.py", "paper/results.md"),
+    ],
 )
 def test_generated_pages_are_current(script: str, page: str) -> None:
-    command = [sys.executable, str(ROOT / ".ci" / f"{script}.py")]
+    command = [sys.executable, *f"{ROOT}/.ci/{script}".split(" ")]
     printed = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
     written = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    assert printed == written, f"run: python .ci/{script}.py > docs/{page}"
+    assert printed == written, f"run: python .ci/{script} > docs/{page}"
 
 
 @pytest.mark.parametrize(
