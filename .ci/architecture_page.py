@@ -1,10 +1,10 @@
-"""Fill the layers, the import graph and the list of files into docs/architecture.md, and draw docs/images/imports.svg.
+"""Fill the tables of docs/architecture.md and docs/architecture.zh-CN.md, and draw docs/images/imports.svg.
 
-    python .ci/architecture_page.py                        # write both
+    python .ci/architecture_page.py                        # write all
     python .ci/architecture_page.py docs/architecture.md   # print one of them
 
 Everything is read from the source: docstrings (in C++ first comments), imports, and the layers in CONTRIBUTING.md.
-The prose between the generated sections is written by hand. A test compares both files with what this prints.
+The prose between the generated sections is written by hand. A test compares the files with the output of this script.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.common.generated_pages import fill  # noqa: E402
 
 PACKAGE = ROOT / "heedful"
-PAGE, DRAWING = ROOT / "docs" / "architecture.md", ROOT / "docs" / "images" / "imports.svg"
+PAGES = [ROOT / "docs" / f"architecture{language}.md" for language in ("", ".zh-CN")]
+DRAWING = ROOT / "docs" / "images" / "imports.svg"
 Rows = list[list[str]]
 Paths = dict[tuple[str, str], list[str]]
 BASE = "text"  # lower names, which nearly everything imports, are drawn as one box
@@ -271,14 +272,14 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def page() -> str:
-    """The whole page."""
-    return fill(PAGE.read_text(encoding="utf-8"), {"layers": layer_table(), "files": file_tables()})
+def filled(page: Path) -> str:
+    """A page with its tables."""
+    return fill(page.read_text(encoding="utf-8"), {"layers": layer_table(), "files": file_tables()})
 
 
 def main() -> None:
-    """Print the file that is asked for, or write both."""
-    made = {PAGE: page, DRAWING: drawing}
+    """Print the requested file, or write all."""
+    made = {DRAWING: drawing, **{page: functools.partial(filled, page) for page in PAGES}}
     if len(sys.argv) > 1:
         asked = (ROOT / sys.argv[1]).resolve()
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]

@@ -31,7 +31,7 @@ TRANSLATED = [
         *("README", "docs/tour", "docs/guide", "docs/bundled-model", "docs/classical-zh", "docs/benchmarks"),
         *("docs/README", "docs/protected-spans", "docs/documents", "docs/reliability", "docs/glossary"),
         *("docs/compare", "docs/large-files", "docs/languages", "docs/python", "docs/engines"),
-        *("docs/model-directory", "docs/paper-map", "docs/configuration"),
+        *("docs/model-directory", "docs/paper-map", "docs/configuration", "docs/architecture"),
     )
 ]
 GUIDES = [ROOT / name for pair in TRANSLATED for name in pair]
