@@ -1,8 +1,8 @@
-"""The whole path on one screen: two text files, a model, a translation. The task: say a row of digits backwards.
+"""The whole path: two text files, a model, a translation. The task is to reverse a row of digits.
 
     python examples/01_reverse_digits.py
 
-Takes some seconds on a CPU and leaves the model in runs/reverse-digits, where example 03 looks inside it.
+Takes a few seconds on a CPU and saves the model in runs/reverse-digits, which example 03 uses.
 """
 
 import random
@@ -19,17 +19,17 @@ rows = [[str(random.randrange(10)) for _ in range(random.randint(2, 6))] for _ i
 (folder / "digits.forward").write_text("".join(" ".join(row) + "\n" for row in rows))
 (folder / "digits.backward").write_text("".join(" ".join(reversed(row)) + "\n" for row in rows))
 
-# A request says only what differs from the defaults and from the preset.
+# A request has only the settings that differ from the preset and the defaults.
 result = heedful.train(
     {
         "preset": "tiny",
         "output": str(folder / "model"),
         "data": {
             "train": [{"source": str(folder / "digits.forward"), "target": str(folder / "digits.backward")}],
-            "drop_identical": False,  # 7 7 backwards is 7 7
+            "drop_identical": False,  # 7 7 reversed is 7 7
             "row_width": 32,
         },
-        "tokenizer": {"byte_fallback": False},  # ten digits are all the characters there will ever be
+        "tokenizer": {"byte_fallback": False},  # all input consists of ten digits
         "model": {"d_model": 64, "d_ff": 128, "num_encoder_layers": 1, "num_decoder_layers": 1, "dropout": 0.0},
         "training": {
             "steps": 300,

@@ -1,8 +1,8 @@
-"""An own model for a task that is not translation: dates as people write them, into one form. Any text to text will do.
+"""Train a model for a task other than translation: convert dates to one format. Any text-to-text task works.
 
     python examples/02_own_model.py
 
-Shows a TSV corpus, a test set that is scored at the end, and several answers with their scores.
+Shows a TSV corpus, a test set that is scored at the end, and n-best lists with scores.
 """
 
 import datetime
@@ -17,13 +17,13 @@ folder.mkdir(parents=True, exist_ok=True)
 
 
 def spoken(day: datetime.date) -> str:
-    """A date in one of the ways people write it."""
+    """A date in a random format."""
     month = day.strftime(random.choice(["%B", "%b"]))
     return random.choice([f"{month} {day.day}, {day.year}", f"{day.day} {month} {day.year}", f"{day:%d.%m.%Y}"])
 
 
 def write_pairs(path: Path, days: list[datetime.date]) -> None:
-    """One pair a line, the two sides apart by a tab."""
+    """Write one pair per line, separated by a tab."""
     path.write_text("".join(f"{spoken(day)}\t{' '.join(day.isoformat())}\n" for day in days))
 
 
@@ -37,7 +37,7 @@ result = heedful.train(
         "preset": "tiny",
         "output": str(folder / "model"),
         "data": {"train": [{"path": str(folder / "train.tsv")}], "test": [{"path": str(folder / "test.tsv")}]},
-        "tokenizer": {"vocab_size": 340},  # beside the 256 bytes so few that digits stay apart and months are whole
+        "tokenizer": {"vocab_size": 340},  # few enough that digits are separate and months whole
         "model": {"d_model": 64, "d_ff": 256, "num_encoder_layers": 1, "num_decoder_layers": 1, "dropout": 0.0},
         "training": {
             "steps": 200,

@@ -1,9 +1,9 @@
-"""One attention, two ways: the fused one for speed, the explicit one to see. Same weights, same numbers.
+"""Compare the two implementations of attention: fused for speed, explicit to inspect. They give the same numbers.
 
-    python examples/01_reverse_digits.py      first: it trains the model that is looked at here
+    python examples/01_reverse_digits.py      first: trains the model used here
     python examples/03_attention_two_ways.py
 
-To write digits backwards, each target position must look at the mirrored source position: the matrix shows it does.
+To reverse digits, each target position must attend to the mirrored source position, as the matrix shows.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ translator = heedful.Translator.load(Path("runs/reverse-digits/model"), device="
 model, tokenizer = translator.model, translator.tokenizer
 assert isinstance(model, heedful.Transformer)
 
-# The same logits, whichever way attention is computed. Gradients are on, as in training: without them, a CPU computes
-# most lengths by the explicit way in any case, because the fused kernels' last bits would depend on the batch.
+# Both implementations give the same logits. Gradients are enabled, as in training: without them, a CPU uses the
+# explicit implementation for most lengths, because the last bits of the fused kernels depend on the batch.
 source = torch.tensor([tokenizer.encode_source("3 1 4 1 5 9")])
 target_output = torch.tensor([tokenizer.encode_target("9 5 1 4 1 3")])
 target_input = torch.cat([torch.tensor([[tokenizer.bos_id]]), target_output[:, :-1]], dim=1)
@@ -31,7 +31,7 @@ difference = (logits["fused"] - logits["explicit"]).abs().max()
 print(f"largest difference of the logits, fused and explicit: {difference:.1e}")
 assert difference < 1e-4
 
-# Cross-attention of a finished translation: one row a target token, one column a source token, rows sum to at most 1.
+# Cross-attention of a translation: one row per target token, one column per source token; rows sum to at most 1.
 [translation] = translator.translate(["3 1 4 1 5 9"], align=True)
 assert translation.attention is not None
 print(f"\n{' '.join(translation.source_tokens)}  →  {translation.text}\n")

@@ -1,10 +1,10 @@
-"""Is one system better than another? Scores with their signatures, and a paired test on the same sentences.
+"""Compare two systems: scores with signatures, and a paired significance test on the same sentences.
 
     python examples/04_score_two_systems.py
 
-The model in the box with two searches: the likeliest token at each step, or the four best beginnings. It learned from
-sentences like these and may know some of them, so the scores flatter it; the comparison is fair. In a shell the same
-is `heedful score greedy.de beam.de -r examples/data/tatoeba-test.de`.
+The systems are the bundled model with greedy and with beam search. Its training text contains similar sentences and
+possibly some of these, so the scores are too high; the comparison is still valid. The same in a shell:
+`heedful score greedy.de beam.de -r examples/data/tatoeba-test.de`.
 """
 
 from pathlib import Path
@@ -20,10 +20,10 @@ systems = {
     for method in ("greedy", "beam")
 }
 
-# A score is a number together with the recipe that made it: it prints as both.
+# Printing a score includes its signature.
 for name, translations in systems.items():
     for score in heedful.score(translations, references, metrics=("bleu", "chrf"), target_language="de"):
         print(f"{name}: {score}")
 
-# The p-value: how often chance alone, by resampling the sentences, would show so large a difference.
+# The p-value: how often resampled sentences would show so large a difference by chance.
 print(compare(systems, references, metrics=("bleu", "chrf"), target_language="de").render(width=100))
