@@ -50,19 +50,7 @@ def run_sanitized(folder: Path, seconds: float, seed: int, *, whole: bool) -> in
     if problem is not None:
         sys.stderr.write(f"cannot compile with sanitizers: {problem}\n")
         return 1
-    runtimes = [
-        subprocess.run(
-            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for name in ("libasan.so", "libubsan.so")
-    ]
-    environment = os.environ | {
-        "LD_PRELOAD": " ".join(runtimes),
-        "PYTHONPATH": str(folder),
-        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",  # Python's own leaks are many
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    environment = sanitizer_environment(folder)
     command = [
         sys.executable,
         str(Path(__file__).with_name("native_fuzz_rounds.py").resolve()),
@@ -77,6 +65,25 @@ def run_sanitized(folder: Path, seconds: float, seed: int, *, whole: bool) -> in
     left_out = "not without_torch"  # it starts a program of its own
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/native", "-k", left_out]
     return subprocess.run(tests, env=environment, cwd=folder, check=False).returncode
+
+
+def sanitizer_environment(folder: Path) -> dict[str, str]:
+    """Environment variables for a Python with the package in `folder`, whose engine was compiled with FLAGS."""
+    from heedful.native.build import find_compiler
+
+    runtimes = [
+        subprocess.run(
+            [str(find_compiler()), f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    return os.environ | {
+        "LD_PRELOAD": " ".join(runtimes),
+        "PYTHONPATH": str(folder),
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",  # Python's own leaks are many
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
 
 
 def find_races(folder: Path) -> int:

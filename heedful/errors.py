@@ -11,6 +11,10 @@ HeedfulError
 └── ElsewhereError        of several ranks another one failed and tells why; this one ends without a word
 """
 
+import errno
+
+OPEN_FILES = "raise the limit on open files (`ulimit -n`)"
+
 
 class HeedfulError(Exception):
     """Base of all errors that a user can put right; its text says what is wrong, where, and what to do."""
@@ -76,3 +80,8 @@ class TextError(DecodingError):
 
 class ElsewhereError(HeedfulError):
     """Another rank met an error that a user can put right, and tells it."""
+
+
+def remedy_for(error: OSError, otherwise: str) -> str:
+    """What to do about an error of the system: about a limit on open files, or `otherwise`."""
+    return OPEN_FILES if error.errno in (errno.EMFILE, errno.ENFILE) else otherwise

@@ -13,6 +13,7 @@ import pytest
 
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError
+from tests.cli.program import TINY, run
 
 pytest.importorskip("fcntl")
 ROOT = Path(__file__).parent.parent
@@ -45,6 +46,49 @@ def test_one_process_may_lock_again(tmp_path: Path) -> None:
             (tmp_path / "model/file").touch()
         assert (tmp_path / "model/.lock").exists()
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["file"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus, a prepared corpus and a model with its optimizer's state."""
+    folder = tmp_path_factory.mktemp("made")
+    for name, shift in (("a", 0), ("b", 7)):
+        lines = "".join(f"{number + shift} {number} {number % 13} x\n" for number in range(1500))
+        (folder / name).write_text(lines, encoding="utf-8")
+    corpus = ["--source", "a", "--target", "b"]
+    run("prepare", *corpus, "-o", "prepared", cwd=folder)
+    run("train", *corpus, *TINY, "--steps", 4, "--training.save_every=2", "-o", "model", cwd=folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("verb", "directory"),
+    [
+        ("train --source a --target b", "new"),
+        ("prepare --source a --target b", "new"),
+        ("prepare --join prepared --join prepared", "new"),
+        ("average model model", "new"),
+        ("export -m model --to compact", "new"),
+        ("export -m model --to ctranslate2", ".new.lock"),
+        ("shortlist -m model", "model"),
+    ],
+)
+def test_all_verbs_that_write_a_directory_name_the_other_process(verb: str, directory: str, made: Path) -> None:
+    given = [*verb.split(), *(["-o", "new"] if directory != "model" else ["--source", "a", "--target", "b", "--force"])]
+    with holder(made / directory) as process:
+        try:
+            run(*given, cwd=made, check=False).refused(f"number {process.pid} on", "is writing into this directory")
+        finally:
+            process.kill()
+
+
+def test_a_lock_that_a_killed_process_left_is_no_obstacle(made: Path) -> None:
+    with holder(made / "again") as process:
+        process.kill()
+    assert (made / "again/.lock").exists()
+    run("prepare", "--source", "a", "--target", "b", "-o", "again", cwd=made)
+    run("train", "--prepared", "again", *TINY, "--steps", 2, "-o", "again-model", cwd=made)
+    assert not (made / "again/.lock").exists()
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.exit_codes import tell_error
+from heedful.cli.exit_codes import refuse_small_address_space, tell_error
 from heedful.cli.overrides import TEXTS, Verb, similar_flag
 from heedful.cpu_count import suit_busy_machines
 from heedful.did_you_mean import did_you_mean
@@ -78,6 +78,7 @@ def run(arguments: list[str]) -> int:
     named = [verb for verb in (*VERBS, PAPER) if arguments[:1] == [verb]]
     command = typer.main.get_command(make_app(named) if named else make_app())
     try:
+        refuse_small_address_space(named[0] if named else None)
         code = command.main(arguments, prog_name="heedful", standalone_mode=False)
     except typer.Abort:
         return 130

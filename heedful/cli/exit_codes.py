@@ -10,9 +10,15 @@ from contextlib import contextmanager
 
 import typer
 
-from heedful.errors import ConfigError, ElsewhereError, HeedfulError
+from heedful.errors import ConfigError, ElsewhereError, HeedfulError, remedy_for
 
 INTERRUPTED = 130
+MIN_ADDRESS_SPACE = {"translate": 160, "evaluate": 200, "score": 200, "prepare": 600, "train": 1200}
+"""For each verb the least address space in MB; less and libraries abort or fail while they are loaded."""
+MORE_MEMORY = "close other programs, or raise the limit on memory (`ulimit -v`)"
+MORE_THREADS = "raise the limit on processes (`ulimit -u`)"
+MAPPING_FAILED = re.compile("failed to map|cannot allocate memory|memory allocation", re.IGNORECASE)
+NO_THREAD = re.compile("can't start new thread|resource temporarily unavailable", re.IGNORECASE)
 
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -53,18 +59,47 @@ def handled() -> Iterator[None]:
     except MemoryError:
         advice = "close other programs, or use a smaller decoding.tokens_per_batch, batch or model"
         raise typer.Exit(tell_error(f"there is not enough memory; {advice}.")) from None
-    except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":
+    except (ImportError, RuntimeError) as error:
+        message = _about_limit(error)
+        if message is None:
             raise
+        raise typer.Exit(tell_error(message)) from None
+
+
+def refuse_small_address_space(verb: str | None) -> None:
+    """Refuse to begin under a limit (`ulimit -v`) with which libraries that a verb needs abort the process."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return
+    limit, least = resource.getrlimit(resource.RLIMIT_AS)[0], MIN_ADDRESS_SPACE.get(verb or "", 0)
+    if limit != resource.RLIM_INFINITY and limit < least << 20:
+        raise ConfigError(
+            f"this process may use {limit >> 20:,} MB of address space; heedful {verb} needs {least:,} MB or more; "
+            f"raise the limit (`ulimit -v`)."
+        )
+
+
+def _about_limit(error: ImportError | RuntimeError) -> str | None:
+    """A message if the error comes from a limit of the device or the system."""
+    if type(error).__name__ == "OutOfMemoryError":
         advice = "use a smaller decoding.tokens_per_batch, training.tokens_per_microbatch or model, or --device cpu"
-        raise typer.Exit(tell_error(f"the device has not enough memory; {advice}.")) from None
+        return f"the device has not enough memory; {advice}."
+    if isinstance(error, ImportError):
+        if MAPPING_FAILED.search(str(error)):
+            return f"there is not enough memory to load {error.name or 'a library'}; {MORE_MEMORY}."
+    elif NO_THREAD.search(str(error)):
+        return f"the system refuses to start another thread or process; {MORE_THREADS}, or {MORE_MEMORY}."
+    return None
 
 
 def _about_file(error: OSError) -> str:
     named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
     where = f"{' → '.join(named)}: " if named else ""
     notes = " ".join(getattr(error, "__notes__", []))
-    return f"{where}{error.strerror or error}. {notes}".rstrip()
+    remedy = remedy_for(error, "")
+    reason = f"{error.strerror or error}; {remedy}" if remedy else f"{error.strerror or error}"
+    return f"{where}{reason}. {notes}".rstrip()
 
 
 def _drop_unwritten_output() -> None:

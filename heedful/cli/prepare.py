@@ -141,10 +141,11 @@ def join_parts(asked: Config, parts: list[Path], output: Path, *, quiet: bool, o
 def stands_there(output: Path, mark: str, *, overwrite: bool) -> bool:
     """Whether the directory is finished already; `ConfigError` if it holds anything else that is not to be replaced."""
     from heedful.data.prepare import MANIFEST, is_prepared
+    from heedful.directory_lock import NAME as LOCK
 
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: this is a file; name a directory to write.")
-    foreign = [path.name for path in output.glob("*") if path.name not in OWN_NAMES]
+    foreign = [path.name for path in output.glob("*") if path.name not in {*OWN_NAMES, LOCK}]
     if foreign:
         raise ConfigError(f"-o {output}: there are other things in it ({foreign[0]}); choose a directory of its own.")
     if is_prepared(output, mark):

@@ -389,9 +389,13 @@ def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
 
 def merge_prepared(parts: Sequence[str | Path], directory: str | Path, *, progress: Progress | None = None) -> Prepared:
     """Merge prepared directories, in the order given, into one."""
-    folder, progress = Path(directory), progress or (lambda stage, done, total: None)
     opened = [Prepared.open(part) for part in parts]
     _require_compatible(opened)
+    with lock_directory(directory):
+        return _merge(opened, parts, Path(directory), progress or (lambda stage, done, total: None))
+
+
+def _merge(opened: Sequence[Prepared], parts: Sequence[str | Path], folder: Path, progress: Progress) -> Prepared:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     first = opened[0]

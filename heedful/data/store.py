@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.atomic_files import AtomicFile
-from heedful.errors import CorpusError
+from heedful.errors import CorpusError, remedy_for
 from heedful.text.tokenizer import id_type
 
 FORMAT_VERSION = 1
@@ -324,7 +324,8 @@ class PartialFile(AtomicFile):
 def write_error(path: Path, error: OSError) -> CorpusError:
     """The error for a file or directory that cannot be written."""
     reason = error.strerror or error
-    return CorpusError(f"{path}: cannot write: {reason}; free some space or choose another directory.")
+    remedy = remedy_for(error, "free some space or choose another directory")
+    return CorpusError(f"{path}: cannot write: {reason}; {remedy}.")
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from heedful import __version__
 from heedful.atomic_files import REPLACED, fsync_path, replace_directory
 from heedful.config_loading import to_mapping
+from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
 from heedful.model_dir.files import sha256, to_json
@@ -50,6 +51,11 @@ def export_ctranslate2(
     any other directory that is not empty, never.
     """
     place = Path(output)
+    with lock_directory(place.with_name(f".{place.name}.lock")):  # the directory itself is replaced
+        return _export(model, place, quantization, overwrite=overwrite)
+
+
+def _export(model: str | Path, place: Path, quantization: str, *, overwrite: bool) -> Path:
     check_place(place, overwrite=overwrite)
     arrays = load_arrays(model)
     files = ctranslate2_files(arrays, quantization, read_shortlist(model))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from heedful.errors import CorpusError
+from heedful.errors import OPEN_FILES, CorpusError, remedy_for
 
 SUFFIXES = (".gz", ".xz", ".bz2")
 MAX_TRANSLATED_LINE_BYTES = 16_000_000
@@ -87,10 +87,10 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
         raise CorpusError(f"{path}: there is no such file.") from None
     except _READ_ERRORS as error:
         reason = str(error) or type(error).__name__
-        raise CorpusError(
-            f"{path}: cannot be read beyond line {number}: {reason}. The file is damaged, truncated or not readable; "
-            f"copy or download it again."
-        ) from None
+        remedy = "The file is damaged, truncated or not readable; copy or download it again."
+        if isinstance(error, OSError) and remedy_for(error, "") == OPEN_FILES:
+            reason, remedy = error.strerror or reason, f"{OPEN_FILES.capitalize()}."
+        raise CorpusError(f"{path}: cannot be read beyond line {number}: {reason}. {remedy}") from None
     if number == 0:
         raise CorpusError(f"{path}: the file is empty.")
 

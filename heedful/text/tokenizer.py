@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import sentencepiece
 
 from heedful.config import TokenizerConfig
-from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError
+from heedful.errors import ConfigError, CorpusError, DecodingError, ModelDirectoryError, remedy_for
 from heedful.text.tokenizer_training import (
     BOS_ID,
     EOS_ID,
@@ -493,7 +493,10 @@ def _read_description(path: Path) -> dict[str, Any]:
     try:
         description = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise ModelDirectoryError(f"{path}: cannot read the tokenizer's description: {error.strerror}.") from None
+        remedy = remedy_for(error, "check the directory, or copy the model again")
+        raise ModelDirectoryError(
+            f"{path}: cannot read the tokenizer's description: {error.strerror}; {remedy}."
+        ) from None
     except ValueError as error:
         raise ModelDirectoryError(f"{path}: not valid JSON: {error}.") from None
     types = {"kind": str, "joint": bool, "tags": list, "special": dict}

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -203,13 +204,14 @@ def main(engine: str, reference: str, *folders: str) -> None:
     expected = translate(reference)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for folder in folders:
-        message = ""
+        message, begin = "", time.process_time()
         try:
             outcome = "same" if translate(folder) == expected else "different"
         except HeedfulError as error:
             outcome, message = "refused", str(error)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-        print(json.dumps({"folder": folder, "outcome": outcome, "message": message, "grown_mb": grown}), flush=True)
+        result = {"folder": folder, "outcome": outcome, "message": message, "grown_mb": grown}
+        print(json.dumps({**result, "seconds": time.process_time() - begin}), flush=True)
 
 
 if __name__ == "__main__":

@@ -130,3 +130,33 @@ except HeedfulError as error:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "of 16 threads could be started" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits processes")
+def test_a_limit_on_processes_is_an_error(path: Path) -> None:
+    """The limit does not hold for root, which becomes another user once the library is loaded."""
+    program = """
+import os, resource, shutil, sys, tempfile
+from heedful.native import NativeEngine
+from heedful.errors import HeedfulError
+from heedful.native.bindings import load_library
+load_library()
+folder = tempfile.mkdtemp()
+os.chmod(folder, 0o755)
+weights = shutil.copyfile(sys.argv[1], os.path.join(folder, "weights"))
+os.chmod(weights, 0o644)
+NativeEngine(weights, num_threads=2).close()
+if os.getuid() == 0:
+    os.setresuid(54321, 54321, 54321)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    NativeEngine(weights, num_threads=4)
+except HeedfulError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "of 4 threads could be started" in done.stdout
