@@ -21,6 +21,7 @@ import typer
 from heedful.cli import make_app
 from heedful.cli.overrides import Verb
 from heedful.model import attention
+from heedful.native import available
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
@@ -202,6 +203,11 @@ def test_benchmark_rows_cite_result_files() -> None:
 
 def test_charts_match_result_files() -> None:
     run(str(ROOT / "docs" / "images" / "speed_chart.py"), "--check", folder=ROOT)
+
+
+@pytest.mark.skipif(not available(), reason="the native engine is not compiled")
+def test_recorded_terminals_match_program() -> None:
+    run(str(ROOT / "docs" / "images" / "record_terminal.py"), "--check", folder=ROOT)
 
 
 def test_configurations_and_examples_are_documented() -> None:

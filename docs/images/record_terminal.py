@@ -1,9 +1,9 @@
-"""Recorded terminal of the README, as SVG: runs `heedful translate` and draws what it really printed.
+"""Recorded terminal of the README, as SVG: runs `heedful translate` and draws its output.
 
-    python docs/images/record_terminal.py            # runs the commands and writes docs/images/terminal.svg
-    python docs/images/record_terminal.py --check    # runs them and fails if they print something else now
+    python docs/images/record_terminal.py            # run the commands; write terminal.svg and terminal.zh-CN.svg
+    python docs/images/record_terminal.py --check    # run them and fail if their output differs from the drawings
 
-The lines appear one after the other; readers who prefer reduced motion see them at once.
+The lines appear one after another; readers who prefer reduced motion see them at once.
 """
 
 from __future__ import annotations
@@ -17,17 +17,25 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-DRAWING = HERE / "terminal.svg"
-COMMANDS = [
-    'heedful translate --to de "I would like a cup of coffee, please." "Where is the train station?"',
-    'heedful translate "Könnten Sie mir bitte helfen?"',
-    'heedful translate --to zh "The weather is nice today."',
-    'echo "Hello, {name}! See <b>https://example.org</b>." | heedful translate --to de',
-]
+SESSIONS = {
+    "terminal.svg": [
+        'heedful translate --to de "Where is the train station?" \\\n    "I would like a cup of coffee, please."',
+        'heedful translate "Könnten Sie mir bitte helfen?"',
+        'heedful translate --to zh "The weather is nice today."',
+        'echo "Hello, {name}! See <b>https://example.org</b>." |\n    heedful translate --to de',
+    ],
+    "terminal.zh-CN.svg": [
+        'heedful translate --to zh "The weather is nice today." \\\n    "Where is the train station?"',
+        'heedful translate "你明天下午有空吗？"',
+        'heedful translate --to de "I would like a cup of coffee, please."',
+        'echo "Hello, {name}! See <b>https://example.org</b>." |\n    heedful translate --to zh',
+    ],
+}
 
-COLUMNS, LINE, LEFT, TOP = 98, 22, 20, 62
+COLUMNS, LINE, LEFT, TOP = 68, 22, 16, 58  # narrow enough to be read on a phone
 STYLE = """
-  text { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  text { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Noto Sans Mono CJK SC",
+                      monospace;
          font-size: 14px; fill: #e6edf3; white-space: pre }
   .prompt { fill: #7ee787 }
   .line { animation: appear 0.01s backwards }
@@ -37,11 +45,11 @@ STYLE = """
 
 
 def run(command: str) -> list[str]:
-    """Run a command with this Python's `heedful` and return what it prints on both streams."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    environment = {**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+    """Run a command with this Python's `heedful` and return its output on both streams."""
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+    function = f'heedful() {{ "{sys.executable}" -m heedful "$@"; }}\n'
     done = subprocess.run(
-        ["bash", "-c", command],
+        ["bash", "-c", function + command],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -60,11 +68,12 @@ def columns(text: str) -> int:
 
 
 def draw(session: list[tuple[str, list[str]]]) -> str:
-    """The SVG of commands and what each printed."""
-    lines: list[tuple[str, bool, float]] = []  # text, is it a command, second at which it appears
+    """The SVG of commands and their output."""
+    lines: list[tuple[str, bool, float]] = []  # text, whether it has a prompt, second at which it appears
     second = 0.4
     for command, printed in session:
-        lines.append((command, True, second))
+        first, *rest = command.split("\n")
+        lines += [(first, True, second), *((line, False, second) for line in rest)]
         second += 1.0
         lines += [(line, False, second) for line in printed]
         second += 1.4
@@ -91,11 +100,12 @@ def draw(session: list[tuple[str, list[str]]]) -> str:
 
 
 def main() -> None:
-    drawn = draw([(command, run(command)) for command in COMMANDS])
-    if "--check" not in sys.argv[1:]:
-        DRAWING.write_text(drawn, encoding="utf-8")
-    elif DRAWING.read_text(encoding="utf-8") != drawn:
-        sys.exit("the commands print something else now; run: python docs/images/record_terminal.py")
+    for name, commands in SESSIONS.items():
+        path, drawn = HERE / name, draw([(command, run(command)) for command in commands])
+        if "--check" not in sys.argv[1:]:
+            path.write_text(drawn, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != drawn:
+            sys.exit(f"the commands of {name} have other output now; run: python docs/images/record_terminal.py")
 
 
 if __name__ == "__main__":

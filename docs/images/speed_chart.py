@@ -1,10 +1,10 @@
-"""Speed chart of the README: training and CPU decoding beside other systems, as SVG, from committed benchmark results.
+"""Speed chart of the README: training and CPU translation compared with other systems, as SVG, from committed results.
 
     python docs/images/speed_chart.py            # writes docs/images/speed.svg and speed.zh-CN.svg
     python docs/images/speed_chart.py --check    # fails if the committed charts differ from the results
 
-The numbers are read from the tables in benchmarks/results/; nothing is measured here. The card changes its colours with
-the reader's light or dark mode.
+The numbers are read from the tables in benchmarks/results/; nothing is measured here. The colours follow the reader's
+light or dark mode.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RESULTS = HERE.parent.parent / "benchmarks" / "results"
 TRAINING = RESULTS / "train_speed_2026-11-16_h200.md"
 DECODING = RESULTS / "translate_speed_2026-11-16_cpu.md"
 
-# Row of the result file -> label of the bar. Each rival runs in its fastest setting without a shortlist.
+# Row of the result file -> label of the bar. Other systems use their fastest setting without a shortlist.
 TRAINED = {"heedful": "Heedful", "Hugging Face Marian": "Hugging Face", "nn.Transformer": "nn.Transformer"}
 DECODED = {
     "Heedful native int8": "Heedful int8",
@@ -39,7 +39,7 @@ TITLES = {  # title and subtitle of each panel
     ],
 }
 
-WIDTH, BAR, STEP, TOP = 880, 22, 34, 92
+WIDTH, BAR, STEP = 500, 20, 30  # narrow enough to be read on a phone
 STYLE = """
   .card { fill: #ffffff; stroke: #d0d7de }
   text { font-family: -apple-system, "Segoe UI", Helvetica, Arial, "PingFang SC", "Microsoft YaHei", sans-serif;
@@ -78,22 +78,22 @@ def read_results() -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     return [(TRAINED[name], trained[name]) for name in TRAINED], [(DECODED[name], decoded[name]) for name in DECODED]
 
 
-def panel(left: int, title: str, subtitle: str, bars: list[tuple[str, int]]) -> list[str]:
-    """One bar chart: title, then a row for each system with its speed and how many times as fast the first one is."""
-    label_width, full = 148, 165
+def panel(top: int, title: str, subtitle: str, bars: list[tuple[str, int]]) -> list[str]:
+    """One bar chart: title, then a row for each system with its speed and the ratio to the first one."""
+    left, label_width, full = 20, 140, 170
     longest = max(speed for _, speed in bars)
     drawn = [
-        f'<text class="title" x="{left}" y="38">{escape(title)}</text>',
-        f'<text class="note" x="{left}" y="60">{escape(subtitle)}</text>',
+        f'<text class="title" x="{left}" y="{top + 14}">{escape(title)}</text>',
+        f'<text class="note" x="{left}" y="{top + 34}">{escape(subtitle)}</text>',
     ]
     for row, (name, speed) in enumerate(bars):
-        y, width = TOP + row * STEP, max(2, round(full * speed / longest))
+        y, width = top + 50 + row * STEP, max(2, round(full * speed / longest))
         ratio = f'  <tspan class="note">Heedful {bars[0][1] / speed:.1f}×</tspan>' if row else ""
         bar = left + label_width
         drawn += [
-            f'<text x="{left}" y="{y + 16}">{escape(name)}</text>',
+            f'<text x="{left}" y="{y + 15}">{escape(name)}</text>',
             f'<rect class="{"bar" if row else "ours"}" x="{bar}" y="{y}" width="{width}" height="{BAR}" rx="3"/>',
-            f'<text x="{bar + width + 8}" y="{y + 16}" xml:space="preserve">{speed:,}{ratio}</text>',
+            f'<text x="{bar + width + 8}" y="{y + 15}" xml:space="preserve">{speed:,}{ratio}</text>',
         ]
     return drawn
 
@@ -102,15 +102,16 @@ def chart(language: str) -> str:
     """The SVG in English (`en`) or Chinese (`zh`)."""
     training, decoding = read_results()
     (first, first_note), (second, second_note) = TITLES[language]
-    height = TOP + max(len(training), len(decoding)) * STEP + 16
+    middle = 18 + 50 + len(training) * STEP + 22
+    height = middle + 50 + len(decoding) * STEP + 8
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
         f"<title>{escape(first)}; {escape(second)}</title>",
         f"<style>{STYLE}</style>",
         f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
-        *panel(24, first, first_note, training),
-        *panel(456, second, second_note, decoding),
+        *panel(18, first, first_note, training),
+        *panel(middle, second, second_note, decoding),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
