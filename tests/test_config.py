@@ -283,6 +283,7 @@ def test_ready_made_sections_are_taken_as_they_are() -> None:
         ("decoding", {"num_best": 5}, "decoding.beam_size"),
         ("decoding", {"method": "greedy", "num_best": 2}, "greedy gives one"),
         ("decoding", {"top_p": 0}, "decoding.top_p"),
+        ("decoding", {"top_p": 1.5}, "decoding.top_p"),
         ("decoding", {"top_k": -1}, "negative"),
         ("decoding", {"temperature": 0}, "decoding.temperature"),
         ("decoding", {"min_length": 9, "max_length": 8}, "exceeds"),

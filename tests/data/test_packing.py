@@ -126,3 +126,11 @@ def test_inputs_are_shifted_and_positions_restart_in_each_segment(store: PairSto
             assert batch.target_positions[row][here].tolist() == list(range(len(output)))
             there = batch.source_segments[row] == segment
             assert batch.source_positions[row][there].tolist() == list(range(int(there.sum())))
+
+
+def test_nothing_to_concatenate_is_an_empty_placement() -> None:
+    empty = Placement.concatenate([])
+    assert all(len(array) == 0 for array in vars(empty).values())
+    one = Placement(*(np.arange(3) + number for number in range(5)))
+    whole = Placement.concatenate([one, empty, one])
+    assert all(array.tolist() == 2 * vars(one)[name].tolist() for name, array in vars(whole).items())

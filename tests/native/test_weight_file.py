@@ -320,3 +320,53 @@ def test_a_tensor_that_ends_behind_the_file_is_refused(intact: bytes, tmp_path: 
             assert "out of bounds" in refusal(with_checksums(forged), tmp_path)
             refused += 1
     assert refused > 10
+
+
+SHAPE_LIMITS = {
+    **dict.fromkeys(("d_model", "d_ff"), (1, 65536)), "num_heads": (1, 4096), "head_dim": (1, 65536),
+    **dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), (1, 1000)),
+    **dict.fromkeys(("source_vocab_size", "target_vocab_size"), (1, 1 << 24)), "max_length": (1, 1 << 20),
+    **dict.fromkeys(("norm_before", "only_scale", "has_final_norm", "rotary"), (0, 1)), "activation": (1, 3),
+    **dict.fromkeys(("int8", "tied_embedding"), (0, 1)),
+}  # fmt: skip
+"""What the file may say of each number of the shape, in the order of the file."""
+
+
+@pytest.mark.parametrize("number", range(len(SHAPE_LIMITS)), ids=list(SHAPE_LIMITS))
+def test_every_number_of_the_shape_has_bounds(number: int, intact: bytes, tmp_path: Path) -> None:
+    name, (least, most) = list(SHAPE_LIMITS.items())[number]
+    for value in (least - 1, most + 1, -(2**31), 2**31 - 1):
+        forged = bytearray(intact)
+        forged[96 + 4 * number : 100 + 4 * number] = value.to_bytes(4, "little", signed=True)
+        assert f"{name} is {value}" in refusal(with_checksums(forged), tmp_path)
+    for value in (least, most):  # what is wrong is something else, or nothing
+        forged[96 + 4 * number : 100 + 4 * number] = value.to_bytes(4, "little", signed=True)
+        path = tmp_path / "forged.bin"
+        path.write_bytes(with_checksums(forged))
+        try:
+            NativeEngine(path, num_threads=1).close()
+        except ModelDirectoryError as error:
+            assert f"{name} is {value}" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "head_dim", "rotary"), [(4096, 17, 0), (2, 32769, 0), (4, 7, 1)], ids=["many", "wide", "odd"]
+)
+def test_heads_of_no_possible_size_are_refused(
+    num_heads: int, head_dim: int, rotary: int, intact: bytes, tmp_path: Path
+) -> None:
+    forged = bytearray(intact)
+    for name, value in (("num_heads", num_heads), ("head_dim", head_dim), ("rotary", rotary)):
+        at = 96 + 4 * list(SHAPE_LIMITS).index(name)
+        forged[at : at + 4] = value.to_bytes(4, "little")
+    assert "heads cannot be of this size" in refusal(with_checksums(forged), tmp_path)
+
+
+@pytest.mark.parametrize("more", [1, 2, 1000, 100_000, 2**32 - 1])
+def test_a_list_that_goes_on_behind_the_file_is_refused(more: int, intact: bytes, tmp_path: Path) -> None:
+    forged = bytearray(intact)
+    fitting = (len(intact) - 192) // 96
+    forged[12:16] = min(fitting + more, 2**32 - 1).to_bytes(4, "little")
+    assert "its list is cut short" in refusal(bytes(forged), tmp_path)
+    forged[12:16] = fitting.to_bytes(4, "little")
+    assert "its list is cut short" not in refusal(bytes(forged), tmp_path)
