@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from heedful import training_pipeline
-from heedful.cli.prepare import show_corpora
+from heedful.cli.prepare import print_preflight
 from heedful.config import Config
 from heedful.config_loading import from_mapping, settle
 from heedful.data.prepare import prepare
@@ -632,5 +632,5 @@ def test_a_look_at_the_corpora_knows_the_directions_of_the_start(
 ) -> None:
     request = request_for(one_way, tmp_path / "out", init_from=str(tagged))
     request["data"]["test"] = [turned(one_way, source_language="yy", target_language="xx")]
-    show_corpora(settle(with_start(request), "base"), ConsoleReporter(quiet=True))
+    print_preflight(settle(with_start(request), "base"), ConsoleReporter(quiet=True))
     assert "forward.up + forward.low" in capsys.readouterr().out

@@ -17,7 +17,7 @@ import yaml
 
 import heedful
 from heedful import training_pipeline
-from heedful.cli.info import print_rows, rows_of
+from heedful.cli.info import info_rows, print_rows
 from heedful.config import Config
 from heedful.config_loading import settle
 from heedful.data.prepare import Prepared
@@ -168,7 +168,7 @@ def test_the_final_scores_are_those_of_the_engine_that_translates_and_name_it(
     )
     export_own(output, folder / "small", compact=True)
     assert "before the weights were rounded" not in (folder / "small" / "README.md").read_text("utf-8")
-    print_rows(rows_of(describe(output)))
+    print_rows(info_rows(describe(output)))
     shown = capsys.readouterr().out
     assert f"{key.replace('_', ' ')} engine native int8" in shown and shown.count("(native int8)") == 5
 

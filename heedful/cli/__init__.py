@@ -1,8 +1,6 @@
-"""The program `heedful`: one function a verb, heavy imports inside the functions, errors as one message.
+"""The program `heedful`: one module per verb, imported only when that verb runs.
 
-Of a verb that is named no other is imported, and no other's flags are read: that takes a while.
-
-What a user can put right is told in one line on stderr with exit code 2; a program error keeps its traceback.
+Errors that the user can fix are one line on stderr with exit code 2; bugs keep their traceback.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.exit_codes import refuse_small_address_space, tell_error
+from heedful.cli.exit_codes import print_error, refuse_small_address_space
 from heedful.cli.overrides import TEXTS, Verb, similar_flag
 from heedful.cpu_count import suit_busy_machines
 from heedful.did_you_mean import did_you_mean
@@ -36,59 +34,59 @@ VERBS = (
     "info",
     "models",
 )
-"""Each verb is a function in the module of the same name."""
+"""Each verb is a function in the module of the same name, in the order of the help page."""
 PAPER = "paper"
-"""A group of verbs, in a folder of its own."""
+"""A group of verbs, in the package `heedful.cli.paper`."""
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
 
 
 def make_app(verbs: Iterable[str] = (*VERBS, PAPER)) -> typer.Typer:
-    """The program with some of its verbs."""
-    made = typer.Typer(
+    """The command-line program with these verbs."""
+    app = typer.Typer(
         rich_markup_mode="rich",
         add_completion=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback()(heedful)
+    app.callback()(heedful)
     for verb in verbs:
-        home = import_module(f"{__name__}.{verb}")
+        module = import_module(f"{__name__}.{verb}")
         if verb == PAPER:
-            made.add_typer(home.paper, name=PAPER)
+            app.add_typer(module.paper, name=PAPER)
         else:
-            made.command(cls=Verb)(getattr(home, verb))
-    return made
+            app.command(cls=Verb)(getattr(module, verb))
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program on the arguments of the command line (or on these) and exit with its code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the program on these arguments (default: `sys.argv`) and exit with its code."""
+    args = list(sys.argv[1:] if arguments is None else arguments)
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # whoever started the program closed it: nothing comes in, nothing is wanted
+        if getattr(sys, name) is None:  # closed by the calling process
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     suit_busy_machines()
-    sys.exit(run(given or ["--help"]))
+    sys.exit(run(args or ["--help"]))
 
 
 def run(arguments: list[str]) -> int:
     """Run the program and return its exit code."""
-    named = [verb for verb in (*VERBS, PAPER) if arguments[:1] == [verb]]
-    command = typer.main.get_command(make_app(named) if named else make_app())
+    verbs = [verb for verb in (*VERBS, PAPER) if arguments[:1] == [verb]]
+    command = typer.main.get_command(make_app(verbs) if verbs else make_app())
     try:
-        refuse_small_address_space(named[0] if named else None)
+        refuse_small_address_space(verbs[0] if verbs else None)
         code = command.main(arguments, prog_name="heedful", standalone_mode=False)
     except typer.Abort:
         return 130
     except (HeedfulError, USAGE_ERROR) as error:
-        return tell_error(told(error))
+        return print_error(error_message(error))
     return code if isinstance(code, int) else 0
 
 
-def told(error: Exception) -> str:
-    """The message of an error; a wrong flag names the nearest right one."""
+def error_message(error: Exception) -> str:
+    """The message of an error, with a hint at similar flags or verbs."""
     name = getattr(error, "option_name", None)
     context = getattr(error, "ctx", None)
     message = str(getattr(error, "message", error))
@@ -98,8 +96,8 @@ def told(error: Exception) -> str:
     if name and message.startswith("No such option"):
         flags = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
         takes_texts = any(parameter.name == TEXTS for parameter in context.command.params) if context else False
-        dashes = " (put -- before a text that begins with a dash)" if takes_texts else ""
-        return f"there is no flag {name}{similar_flag(name, flags) or dashes}; {_see_help(context)}."
+        hint = " (put -- before a text that begins with a dash)" if takes_texts else ""
+        return f"there is no flag {name}{similar_flag(name, flags) or hint}; {_see_help(context)}."
     if hasattr(error, "format_message"):
         message = " ".join(error.format_message().split())
         return f"{message[:1].lower()}{message[1:].rstrip('.')}; {_see_help(context)}."
@@ -110,8 +108,8 @@ def _see_help(context: typer.Context | None) -> str:
     return f"see {context.command_path if context else 'heedful'} --help"
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from heedful import __version__
 
         print(f"heedful {__version__}")

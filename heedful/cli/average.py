@@ -12,11 +12,13 @@ from heedful.errors import ConfigError
 
 
 def average(
-    models: Annotated[list[Path], typer.Argument(metavar="DIRECTORY...", help="Models of one shape and tokenizer.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model to write.")],
+    models: Annotated[
+        list[Path], typer.Argument(metavar="DIRECTORY...", help="Models with the same architecture and tokenizer.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Model directory to write.")],
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Average the weights of several models into one.
+    """Average the weights of several models.
 
     \b
     heedful average run1 run2 run3 -o averaged
@@ -27,7 +29,9 @@ def average(
 
     models = [find_model(model) for model in models]
     if (output / "config.json").exists() and not overwrite:
-        raise ConfigError(f"{output} already holds a model; add --overwrite to replace it, or choose another with -o.")
+        raise ConfigError(
+            f"{output} already contains a model; add --overwrite to replace it, or choose another directory with -o."
+        )
     from heedful.training.averaging import average_models
 
     average_models(models, output)

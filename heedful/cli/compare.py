@@ -1,4 +1,4 @@
-"""`heedful compare`: several systems on one corpus with one budget."""
+"""`heedful compare`: train several architectures on one corpus with the same budget."""
 
 from __future__ import annotations
 
@@ -10,71 +10,58 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.exit_codes import INTERRUPTED
-from heedful.cli.overrides import command_line, request_of
+from heedful.cli.overrides import command_line, request_from_flags
 from heedful.config_loading import settle
 
 Systems = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Architectures with variants, such as transformer,recurrent-lstm-dot; else those that the file names "
-        "under `systems`, or transformer,recurrent,convolutional.",
+        help="Architectures and variants, such as transformer,recurrent-lstm-dot; default: section `systems` of the "
+        "configuration file, or transformer,recurrent,convolutional.",
     ),
 ]
 Equal = Annotated[
     str | None,
-    typer.Option(metavar="WHAT", rich_help_panel=options.BUDGET, help="parameters, or minutes with presets as is."),
+    typer.Option(
+        metavar="WHAT", rich_help_panel=options.BUDGET, help="What all systems have in common: parameters or minutes."
+    ),
 ]
 Output = Annotated[
-    str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="Where all goes; else ./comparison.")
+    str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="Output directory; default: ./comparison.")
 ]
-Language = Annotated[str, typer.Option("--lang", metavar="CODE", help="Language of table and report: en or zh.")]
-Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Write PNG files too (needs matplotlib).")]
+Language = Annotated[
+    str, typer.Option("--lang", metavar="CODE", help="Language of the table and the report: en or zh.")
+]
+Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Also write PNG files (needs matplotlib).")]
 
 
+@options.shared_options(before=options.CORPUS_OPTIONS, after=(*options.BUDGET_OPTIONS, "seed", "device", "settings"))
 def compare(
-    config: options.ConfigFile = None,
-    source: options.Sources = None,
-    target: options.Targets = None,
-    data: options.SingleFiles = None,
-    source_column: options.SourceColumn = None,
-    target_column: options.TargetColumn = None,
-    valid_source: options.ValidSources = None,
-    valid_target: options.ValidTargets = None,
-    test_source: options.TestSources = None,
-    test_target: options.TestTargets = None,
-    prepared: options.Prepared = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
+    *,
     systems: Systems = None,
     equal: Equal = None,
-    steps: options.Steps = None,
-    epochs: options.Epochs = None,
-    tokens: options.Tokens = None,
-    minutes: options.Minutes = None,
     output: Output = None,
     preset: options.Preset = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
-    seed: options.Seed = None,
-    device: options.Device = None,
     lang: Language = "en",
     plots: Plots = True,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    settings: options.Settings = None,
+    **flags: Any,
 ) -> None:
-    """Train several systems alike and put their numbers side by side.
+    """Train several systems under the same conditions and compare them.
 
     \b
     heedful compare --source train.en --target train.de --steps 2000 -o comparison
     heedful compare --data pairs.tsv --minutes 10 --systems transformer,recurrent-lstm-dot --lang zh
     heedful compare config.yaml --epochs 20 --equal parameters --resume
 
-    Every key of the configuration is also a flag, for all systems: --model.dropout=0.2. The section `systems` of a
-    configuration file names them and gives each settings of its own.
+    Every configuration key is also a flag and applies to all systems: --model.dropout=0.2. The section `systems` of
+    a configuration file names the systems and can override settings for each.
     """
-    request = request_of(locals())
+    request = request_from_flags({**flags, "preset": preset, "output": output})
     results = run(request, systems, equal, lang=lang, plots=plots, resume=resume, overwrite=overwrite, quiet=quiet)
     if as_json:
         print(json.dumps(results, indent=2, ensure_ascii=False))
@@ -93,9 +80,9 @@ def run(
     overwrite: bool,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Compare, and return the results; a comparison that was interrupted ends the program."""
+    """Run the comparison and return its results; exit if it is interrupted."""
     shared = {key: value for key, value in request.items() if key != "systems"}
-    settle(shared, "base")  # a wrong key is told before torch is imported
+    settle(shared, "base")  # reports unknown keys before torch is imported
     from heedful.paper.compare import compare as compare_systems
 
     results = compare_systems(
@@ -115,7 +102,7 @@ def run(
 
 
 def print_table(results: dict[str, Any], language: str) -> None:
-    """Print the table and what must be known to read it: with rules on a terminal, plain elsewhere."""
+    """Print the table and its notes, with a frame on a terminal and as plain text elsewhere."""
     from heedful.paper.compare_report import remarks, table
 
     heading, rows = table(results, language)
@@ -123,12 +110,12 @@ def print_table(results: dict[str, Any], language: str) -> None:
         from rich.console import Console
         from rich.table import Table
 
-        drawn = Table(*heading)
-        for column in drawn.columns[1:]:
+        framed = Table(*heading)
+        for column in framed.columns[1:]:
             column.justify = "right"
         for row in rows:
-            drawn.add_row(*row)
-        Console(highlight=False).print(drawn)
+            framed.add_row(*row)
+        Console(highlight=False).print(framed)
     else:
         from rich.cells import cell_len
 

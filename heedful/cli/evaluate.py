@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heedful.cli import options
-from heedful.cli.line_io import destination, read_text, refuse_same_file
+from heedful.cli.line_io import open_output, read_text, refuse_same_file
 from heedful.cli.overrides import model_directory, search_settings
 from heedful.cli.score import print_scores
 from heedful.errors import ConfigError, CorpusError
@@ -17,35 +17,21 @@ from heedful.errors import ConfigError, CorpusError
 if TYPE_CHECKING:
     from heedful.validation_bleu import Evaluated
 
-SEARCH_FLAGS = (
-    "method beam_size length_penalty length_penalty_alpha max_length min_length no_repeat_ngram_size split "
-    "batch_invariant shortlist protect"
-).split()
-"""Flags that are keys of the section decoding."""
 
-
+@options.shared_options(after=options.SEARCH_OPTIONS)
 def evaluate(
+    *,
     source: Annotated[str, typer.Option("--source", "-s", metavar="FILE", help="Text to translate.")],
-    target: Annotated[str, typer.Option("--target", "-t", metavar="FILE", help="Its reference translation.")],
+    target: Annotated[str, typer.Option("--target", "-t", metavar="FILE", help="Reference translation.")],
     model: options.ModelDirectory = None,
     output: options.OutputFile = None,
     as_json: options.AsJson = False,
     target_language: options.To = None,
-    method: options.Method = None,
-    beam_size: options.BeamSize = None,
-    length_penalty: options.LengthPenalty = None,
-    length_penalty_alpha: options.LengthPenaltyAlpha = None,
-    max_length: options.MaxLength = None,
-    min_length: options.MinLength = None,
-    no_repeat_ngram_size: options.NoRepeatNgram = None,
-    split: options.Split = None,
-    batch_invariant: options.BatchInvariant = None,
-    shortlist: options.Shortlist = None,
-    protect: options.Protect = None,
     device: options.Device = None,
     engine: options.Engine = None,
     quantization: options.Quantization = None,
     settings: options.Settings = None,
+    **search_flags: Any,
 ) -> None:
     """Translate a test set and score the translations.
 
@@ -53,12 +39,11 @@ def evaluate(
     heedful evaluate -m model -s test.en -t test.de
     heedful evaluate -m model -s test.en -t test.de --beam-size 8 -o output.de --json
 
-    Every key of the section decoding is also a flag: --decoding.split=never.
+    Every configuration key of the section decoding is also a flag: --decoding.split=never.
     """
-    flags = dict(locals())
-    search = search_settings(settings, **{name: flags[name] for name in SEARCH_FLAGS})
+    search = search_settings(settings, **search_flags)
     if source == target == "-":
-        raise ConfigError("- (standard input) can stand for one file only.")
+        raise ConfigError("- (standard input) can be given only once.")
     if str(output) == "-":
         raise ConfigError("-o -: the scores are written to standard output; name a file for the translations.")
     refuse_same_file(output, source, target)
@@ -73,7 +58,7 @@ def evaluate(
     from heedful import validation_bleu
 
     with Console(stderr=True, quiet=not sys.stderr.isatty()).status(f"translating {len(sources):,} lines"):
-        found = validation_bleu.evaluate(
+        evaluated = validation_bleu.evaluate(
             directory,
             sources,
             references,
@@ -84,25 +69,29 @@ def evaluate(
             **search,
         )
     if output is not None:
-        with destination(output) as file:
-            file.writelines(text.replace("\n", " ").encode("utf-8", errors="replace") + b"\n" for text in found.texts)
-    tell(found, directory, as_json=as_json)
+        with open_output(output) as file:
+            file.writelines(
+                text.replace("\n", " ").encode("utf-8", errors="replace") + b"\n" for text in evaluated.texts
+            )
+    print_results(evaluated, directory, as_json=as_json)
 
 
-def tell(found: Evaluated, directory: Path, *, as_json: bool) -> None:
-    """Print the scores, and who translated: the scores are those of that engine."""
+def print_results(evaluated: Evaluated, directory: Path, *, as_json: bool) -> None:
+    """Print the scores and the engine that they were measured with."""
     if not as_json:
-        chosen = ", words from its shortlist" if found.shortlist else ""
-        print(f"Translated by the engine {found.engine}, weights {found.weights}{chosen}.", file=sys.stderr)
-    if found.num_too_long:
+        shortlist = ", with its shortlist" if evaluated.shortlist else ""
+        print(
+            f"Translated with the {evaluated.engine} engine, weights {evaluated.weights}{shortlist}.", file=sys.stderr
+        )
+    if evaluated.num_too_long:
         from heedful.decoding.translation import TOO_LONG, WARNINGS
 
-        print(f"warning: {found.num_too_long:,} of the lines: {WARNINGS[TOO_LONG]}.", file=sys.stderr)
-    told = {
+        print(f"warning: {evaluated.num_too_long:,} lines: {WARNINGS[TOO_LONG]}.", file=sys.stderr)
+    details = {
         "model": str(directory),
-        "num_sentences": len(found.texts),
-        "engine": found.engine,
-        "weights": found.weights,
-        "shortlist": found.shortlist,
+        "num_sentences": len(evaluated.texts),
+        "engine": evaluated.engine,
+        "weights": evaluated.weights,
+        "shortlist": evaluated.shortlist,
     }
-    print_scores(found.scores, as_json=as_json, **told)
+    print_scores(evaluated.scores, as_json=as_json, **details)

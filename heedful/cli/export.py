@@ -1,4 +1,4 @@
-"""`heedful export`: a model in the format of another program, in int8, or in files of another size."""
+"""`heedful export`: convert a model to CTranslate2, to int8, or to several weight files."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ FORMATS = ("ctranslate2", "compact", "shards")
 
 
 def export(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Output directory.")],
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="ctranslate2, compact or shards.")],
     model: options.ModelDirectory = None,
     quantization: Annotated[
         str | None,
-        typer.Option(metavar="TYPE", help="For ctranslate2: float32, float16, bfloat16, int16 or int8."),
+        typer.Option(metavar="TYPE", help="With ctranslate2: float32, float16, bfloat16, int16 or int8."),
     ] = None,
     shard_mb: Annotated[
         float | None,
-        typer.Option(metavar="MB", help="For compact and shards: weights in several files of at most this many MB."),
+        typer.Option(metavar="MB", help="With compact and shards: maximum size of a weight file in MB."),
     ] = None,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Write a model anew: for another program, in int8, or in several files.
+    """Convert a model to another format.
 
     \b
     heedful export --to ctranslate2 -m model -o model-ct2
@@ -39,20 +39,20 @@ def export(
     heedful export --to compact -m model -o model-small
     heedful export --to shards --shard-mb 100 -m model -o model-in-parts
 
-    compact is a model directory with a quarter of the bytes: the int8 weights
-    that the native engine computes with. Every engine reads it; training and
-    averaging want the full one.
+    compact writes a model directory of a quarter of the size, with the int8
+    weights of the native engine. Every engine can read it; training and
+    averaging need the full model.
     """
     if to not in FORMATS:
         raise ConfigError(
-            f"--to: {to!r} is not a format{did_you_mean(to, FORMATS)}; choose one of {', '.join(FORMATS)}."
+            f"--to: {to!r} is not a known format{did_you_mean(to, FORMATS)}; choose one of {', '.join(FORMATS)}."
         )
     if to != "ctranslate2" and quantization is not None:
-        raise ConfigError(f"--quantization is for --to ctranslate2; --to {to} has no such choice.")
+        raise ConfigError("--quantization applies to --to ctranslate2 only.")
     if to == "ctranslate2" and shard_mb is not None:
-        raise ConfigError("--shard-mb is for --to shards and --to compact; CTranslate2 reads one file.")
+        raise ConfigError("--shard-mb applies to --to shards and --to compact; CTranslate2 reads a single file.")
     if to == "shards" and shard_mb is None:
-        raise ConfigError("--to shards needs a size for the files, such as --shard-mb 100.")
+        raise ConfigError("--to shards needs a file size, such as --shard-mb 100.")
     if shard_mb is not None and not shard_mb > 0:
         raise ConfigError(f"--shard-mb must be above 0, not {shard_mb}.")
     directory = model_directory(model)
@@ -64,4 +64,4 @@ def export(
     from heedful.interop.repack import export_own
 
     for name in export_own(directory, output, compact=to == "compact", shard_mb=shard_mb, overwrite=overwrite):
-        print(f"{name} alone is larger than {shard_mb:g} MB, and so is its file.", file=sys.stderr)
+        print(f"note: the tensor {name} is larger than {shard_mb:g} MB, so its file is too.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Lines in, lines out: exactly one for one, as bytes, whatever the locale says. A line ends at LF and nowhere else."""
+"""Reading and writing lines of text: UTF-8 in any locale, and only LF ends a line."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from typing import Any, BinaryIO, cast
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.text_files import MAX_TRANSLATED_LINE_BYTES, compressing, open_file, read_lines
 
-BLOCK = 1 << 17  # bytes that are asked for at once; a slow pipe gives fewer, and its lines are translated at once
+BLOCK_SIZE = 1 << 17  # bytes per read; a slow pipe returns fewer, so its lines are not delayed
 STANDARD_INPUT = "standard input"
 
 
-def chunks_of(path: str | None, *, keep_cr: bool = False) -> Iterator[list[str]]:
-    """The lines of a file (None or "-": of standard input) in the portions in which they arrive.
+def read_line_chunks(path: str | None, *, keep_cr: bool = False) -> Iterator[list[str]]:
+    """The lines of a file (None or "-": standard input), in chunks as they arrive.
 
-    `keep_cr`: leave the CR that stands before a line's LF at its end.
+    `keep_cr`: keep a CR before the LF.
     """
     if path in (None, "-"):
-        yield from _decoded(sys.stdin.buffer, STANDARD_INPUT, keep_cr=keep_cr)
+        yield from _decode(sys.stdin.buffer, STANDARD_INPUT, keep_cr=keep_cr)
         return
     assert path is not None
     try:
         with open_file(path) as file:
-            yield from _decoded(file, path, keep_cr=keep_cr)
+            yield from _decode(file, path, keep_cr=keep_cr)
     except FileNotFoundError:
         raise CorpusError(f"{path}: there is no such file.") from None
 
 
-def _decoded(file: BinaryIO, name: str, *, keep_cr: bool = False) -> Iterator[list[str]]:
+def _decode(file: BinaryIO, name: str, *, keep_cr: bool = False) -> Iterator[list[str]]:
     number = 0
-    for lines in _portions(file, name):
+    for lines in _read_blocks(file, name):
         texts: list[str] = []
         for line in lines:
             number += 1
@@ -50,8 +50,8 @@ def _decoded(file: BinaryIO, name: str, *, keep_cr: bool = False) -> Iterator[li
         yield texts
 
 
-def _portions(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
-    """Whole lines without their LF, as many as have arrived; the last line may lack its LF."""
+def _read_blocks(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
+    """Complete lines without their LF, as many as have arrived; the last line may lack its LF."""
     rest: list[bytes] = []
     size = number = 0
     while block := _read(file, name):
@@ -73,15 +73,15 @@ def _portions(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
 
 def _read(file: BinaryIO, name: str) -> bytes:
     try:
-        return cast(Any, file).read1(BLOCK)
+        return cast(Any, file).read1(BLOCK_SIZE)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise CorpusError(f"{name}: cannot be read: {error}. The file is damaged, cut off or not readable.") from None
+        raise CorpusError(f"{name}: cannot be read: {error}. The file is damaged, truncated or not readable.") from None
 
 
 def read_text(path: str) -> list[str]:
     """All lines of a text file ("-": of standard input), compressed or not."""
     if path == "-":
-        return [text for chunk in chunks_of(None) for text in chunk]
+        return [text for chunk in read_line_chunks(None) for text in chunk]
     texts = []
     for number, line in enumerate(read_lines(path), start=1):
         try:
@@ -92,62 +92,62 @@ def read_text(path: str) -> list[str]:
 
 
 def refuse_same_file(output: Path | None, *inputs: str | Path | None) -> None:
-    """An output may not be one of the inputs."""
+    """Raise `ConfigError` if the output is one of the inputs."""
     for path in inputs:
         if output is None or path is None or not (output.is_file() and Path(path).is_file()):
             continue
         if os.path.samefile(output, path):
-            raise ConfigError(f"-o {output} is also an input; choose another file to write.")
+            raise ConfigError(f"-o {output} is also an input; choose another output file.")
 
 
-def refuse_no_place(path: Path) -> None:
-    """A file to write needs a name of its own and a directory."""
+def require_writable(path: Path) -> None:
+    """Raise `ConfigError` if the path is a directory or its parent does not exist."""
     if path.is_dir():
-        raise ConfigError(f"-o {path}: this is a directory; name a file to write.")
+        raise ConfigError(f"-o {path}: is a directory; name a file.")
     if not path.parent.is_dir():
-        raise ConfigError(f"-o {path}: there is no directory {path.parent}; make it first.")
+        raise ConfigError(f"-o {path}: there is no directory {path.parent}; create it first.")
 
 
 @contextmanager
-def destination(path: Path | None) -> Iterator[BinaryIO]:
-    """Where lines are written: standard output, or a file that gets its name when it is complete.
+def open_output(path: Path | None) -> Iterator[BinaryIO]:
+    """A binary file to write lines to: standard output, or a file that gets its final name when it is complete.
 
-    Until then, and if anything goes wrong, all that was written stands in `<name>.partial`.
+    Until then, and after an error, the lines are in `<name>.partial`.
     """
     if path is None:
-        with naming("standard output"):
+        with file_in_errors("standard output"):
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
-    refuse_no_place(path)
+    require_writable(path)
     if path.exists() and not path.is_file():  # a pipe or a device cannot be renamed
-        with naming(path), path.open("wb") as file:
+        with file_in_errors(path), path.open("wb") as file:
             yield file
         return
     from heedful.decoding.files.resumable_output import locked, manifest_path, partial_path
 
-    partial, record = partial_path(path), manifest_path(path)
-    if record.exists():
+    partial, manifest = partial_path(path), manifest_path(path)
+    if manifest.exists():
         raise ConfigError(
-            f"{partial} is a whole file's translation that can be gone on with; finish it by its own command, "
-            f"take it and {record.name} away, or choose another output."
+            f"{partial} is an unfinished translation; rerun the original command to resume, delete it and "
+            f"{manifest.name}, or choose another output."
         )
     with locked(partial):
         try:
-            with naming(path), partial.open("wb") as file, compressing(file, path) as lines:
+            with file_in_errors(path), partial.open("wb") as file, compressing(file, path) as lines:
                 yield lines
             partial.replace(path)
         except BaseException as error:
             if partial.exists() and partial.stat().st_size:
-                error.add_note(f"What was done so far is in {partial}.")
+                error.add_note(f"The lines translated so far are in {partial}.")
             elif partial.exists():
                 partial.unlink()
             raise
 
 
 @contextmanager
-def naming(path: str | Path) -> Iterator[None]:
-    """Tell an error of the system, such as a full disk, which file it is about."""
+def file_in_errors(path: str | Path) -> Iterator[None]:
+    """Add the file name to system errors that lack it, such as a full disk."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`heedful merge`: the shards of a translation made one file, if all are there and belong together."""
+"""`heedful merge`: merge the shards of a translation into one file."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.line_io import naming, refuse_no_place, refuse_same_file
+from heedful.cli.line_io import file_in_errors, refuse_same_file, require_writable
 
 
 def merge(
-    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="What was given as -o to translate --shard.")],
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file given as -o to translate --shard.")],
     input_file: Annotated[
         str | None,
-        typer.Option("--input", "-i", metavar="FILE", help="Also make sure that the shards are of this text."),
+        typer.Option(
+            "--input", "-i", metavar="FILE", help="Also check that the shards were translated from this file."
+        ),
     ] = None,
 ) -> None:
     """Merge the shards of a translation into one file.
@@ -25,23 +27,23 @@ def merge(
     heedful translate -m model -i corpus.en -o corpus.de --shard 2/2
     heedful merge corpus.de
 
-    Every shard must be there and finished, of the same text, model and settings; else those that are not are named,
-    and nothing is written. The shards stay.
+    All shards must exist, be complete, and have the same input, model and settings; otherwise nothing is written and
+    the error names the shards at fault. The shards are kept.
     """
-    refuse_no_place(output)
+    require_writable(output)
     refuse_same_file(output, input_file)
     from heedful.console import Console
     from heedful.decoding.files.shards import merge_shards
 
     console = Console()
-    before = 0
+    num_reported = 0
 
-    with naming(output), console.stages() as tell:
+    with file_in_errors(output), console.stages() as advance:
 
-        def told(done: int, total: int) -> None:
-            nonlocal before
-            tell("merging", done - before, total)
-            before = done
+        def report(num_done: int, total: int) -> None:
+            nonlocal num_reported
+            advance("merging", num_done - num_reported, total)
+            num_reported = num_done
 
-        lines = merge_shards(output, input_file=input_file, progress=told)
-    console.note(f"{output}: {lines:,} lines. The shards may go: rm {shlex.quote(str(output))}.part-*")
+        num_lines = merge_shards(output, input_file=input_file, progress=report)
+    console.note(f"{output}: {num_lines:,} lines. To delete the shards: rm {shlex.quote(str(output))}.part-*")

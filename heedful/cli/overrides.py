@@ -1,4 +1,4 @@
-"""From flags to a request: every key of the configuration as `--section.key=value`, short flags, corpora."""
+"""Configuration from command-line flags: `--section.key=value`, short flags, corpora and the model directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from heedful.cli.exit_codes import handled
+from heedful.cli.exit_codes import exit_on_error
 from heedful.config import Config
 from heedful.config_loading import is_section, merge, read_request, set_key
 from heedful.did_you_mean import did_you_mean
@@ -22,55 +22,55 @@ from heedful.errors import ConfigError
 
 _DOTTED = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
 TEXTS = "words"
-"""The parameter of a verb that takes texts as arguments."""
-HIDDEN = "\0"
-"""Marks a text among arguments: no program can be given this character."""
+"""The parameter of verbs that take texts as arguments."""
+TEXT_MARK = "\0"
+"""Prefix that marks an argument as text. NUL cannot occur in arguments."""
 _LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?")
 
 
 class Verb(TyperCommand):
-    """A verb that takes any key of the configuration as a flag, and ends with one message when it cannot go on."""
+    """A command that accepts every configuration key as a flag and reports errors as one message."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the flags, dotted ones as values of `--set`."""
+        """Parse the flags, with dotted flags as values of `--set`."""
         takes_settings = any("--set" in parameter.opts for parameter in self.params)
-        args = fold(args) if takes_settings else args
+        args = fold_dotted_flags(args) if takes_settings else args
         if not any(parameter.name == TEXTS for parameter in self.params):
             return super().parse_args(ctx, args)
-        rest = super().parse_args(ctx, hide_texts(args, self.params))
+        rest = super().parse_args(ctx, mark_texts(args, self.params))
         if ctx.params.get(TEXTS):
-            ctx.params[TEXTS] = [text.removeprefix(HIDDEN) for text in ctx.params[TEXTS]]
+            ctx.params[TEXTS] = [text.removeprefix(TEXT_MARK) for text in ctx.params[TEXTS]]
         return rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
-        with handled():
+        with exit_on_error():
             return super().invoke(ctx)
 
 
-def hide_texts(arguments: Sequence[str], parameters: Iterable[Any]) -> list[str]:
-    """Arguments with those marked that begin with a dash but are text, such as `- Buy milk` or `-5 degrees`."""
+def mark_texts(arguments: Sequence[str], parameters: Iterable[Any]) -> list[str]:
+    """Mark arguments that begin with a dash but are text, such as `- Buy milk` or `-5 degrees`."""
     takes_value = {name for one in parameters if not getattr(one, "is_flag", True) for name in one.opts}
-    hidden: list[str] = []
-    before = ""
+    marked: list[str] = []
+    previous = ""
     for index, argument in enumerate(arguments):
         if argument == "--":
-            return [*hidden, argument, *(f"{HIDDEN}{text}" for text in arguments[index + 1 :])]
-        is_text = before not in takes_value and (argument.startswith(HIDDEN) or _is_dashed_text(argument))
-        hidden.append(f"{HIDDEN}{argument}" if is_text else argument)
-        before = argument
-    return hidden
+            return [*marked, argument, *(f"{TEXT_MARK}{text}" for text in arguments[index + 1 :])]
+        is_text = previous not in takes_value and (argument.startswith(TEXT_MARK) or _is_dashed_text(argument))
+        marked.append(f"{TEXT_MARK}{argument}" if is_text else argument)
+        previous = argument
+    return marked
 
 
 def _is_dashed_text(argument: str) -> bool:
-    """Whether no flag looks like this: after its dashes comes no letter, or a space stands in its name."""
+    """Whether an argument with a leading dash cannot be a flag: no letter follows, or its name contains a space."""
     if argument == "-" or not argument.startswith("-"):
         return False
     return not re.match(r"-[A-Za-z]|--[A-Za-z][\w.-]*(=|$)", argument)
 
 
-def fold(arguments: Sequence[str]) -> list[str]:
-    """Arguments with each `--section.key value` or `--section.key=value` as `--set section.key=value`."""
+def fold_dotted_flags(arguments: Sequence[str]) -> list[str]:
+    """Replace each `--section.key value` or `--section.key=value` by `--set section.key=value`."""
     folded: list[str] = []
     index = 0
     while index < len(arguments):
@@ -78,11 +78,11 @@ def fold(arguments: Sequence[str]) -> list[str]:
         index += 1
         if argument == "--":
             return [*folded, argument, *arguments[index:]]
-        found = _DOTTED.fullmatch(argument)
-        if found is None:
+        match = _DOTTED.fullmatch(argument)
+        if match is None:
             folded.append(argument)
             continue
-        key, value = found[1].replace("-", "_"), found[2]
+        key, value = match[1].replace("-", "_"), match[2]
         following = arguments[index] if index < len(arguments) else None
         if value is None:
             value = _following_value(key, following)
@@ -92,27 +92,33 @@ def fold(arguments: Sequence[str]) -> list[str]:
 
 
 def _following_value(key: str, following: str | None) -> str:
-    """The value after a dotted flag; a flag of the kind true or false may stand alone."""
-    switch = _hint_of(key) in (bool, bool | None)
-    if switch and (following is None or following.lower() not in ("true", "false", "yes", "no", "on", "off", "none")):
+    """The value after a dotted flag; a boolean flag needs none."""
+    is_boolean = _type_of_key(key) in (bool, bool | None)
+    if is_boolean and (
+        following is None or following.lower() not in ("true", "false", "yes", "no", "on", "off", "none")
+    ):
         return "true"
     if following is None or re.match(r"--|-[A-Za-z]", following):
         raise ConfigError(f"--{key} needs a value, such as --{key}=….")
     return following
 
 
-def _hint_of(key: str) -> Any:
-    """The type of a key of the configuration; an unknown key is an error that names the nearest right one."""
-    known = _keys()
+def _type_of_key(key: str) -> Any:
+    """The type of a configuration key. An unknown key raises `ConfigError` with the closest known key."""
+    known = _configuration_keys()
     if key not in known:
-        same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
-        hint = f" (did you mean '--{same[0]}'?)" if same else did_you_mean(f"--{key}", (f"--{name}" for name in known))
+        same_name = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
+        hint = (
+            f" (did you mean '--{same_name[0]}'?)"
+            if same_name
+            else did_you_mean(f"--{key}", (f"--{name}" for name in known))
+        )
         raise ConfigError(f"--{key}: unknown key{hint}.")
     return known[key]
 
 
-def _keys() -> dict[str, Any]:
-    """Every dotted key of the configuration with its type."""
+def _configuration_keys() -> dict[str, Any]:
+    """Every dotted configuration key with its type."""
     keys: dict[str, Any] = {}
     for section, hint in typing.get_type_hints(Config).items():
         if is_section(hint):
@@ -122,24 +128,24 @@ def _keys() -> dict[str, Any]:
 
 
 def similar_flag(name: str, known: Iterable[str]) -> str:
-    """A hint to the flag that was perhaps meant: one that looks alike, or the key of that name."""
+    """A hint at a similar flag, or at the configuration key with this name."""
     flags = [flag for flag in known if flag.startswith("--") and flag != "--set"]
     key = name.lstrip("-").replace("-", "_")
-    same = [f"--{dotted}" for dotted in _keys() if dotted.rpartition(".")[2] == key]
-    if same and "--set" in known:
-        return f" (did you mean {same[0]!r}?)"
+    same_name = [f"--{dotted}" for dotted in _configuration_keys() if dotted.rpartition(".")[2] == key]
+    if same_name and "--set" in known:
+        return f" (did you mean {same_name[0]!r}?)"
     return did_you_mean(name, flags)
 
 
-def settings_of(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
-    """A request out of short flags (`training__steps=…`; None: not given) and dotted ones, which win."""
+def settings_from_flags(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
+    """A configuration mapping from short flags (`training__steps=…`; None if absent) and dotted flags, which win."""
     request: dict[str, Any] = {}
     for name, value in short.items():
         if value is not None:
             set_key(request, name.replace("__", "."), value)
     for pair in pairs or ():
         key, separator, text = pair.partition("=")
-        _hint_of(key)
+        _type_of_key(key)
         if not separator:
             raise ConfigError(f"--set {key}: a value is missing, such as --set {key}=….")
         set_key(request, key, text)
@@ -151,38 +157,39 @@ FLAG_KEYS = {
     **{name: f"data.{name}" for name in ("prepared", "source_language", "target_language")},
     **{name: f"training.{name}" for name in ("steps", "epochs", "tokens", "minutes", "seed", "device", "init_from")},
     "vocab_size": "tokenizer.vocab_size",
+    "beam_size": "decoding.beam_size",
 }
-"""Flags of the verbs that train, and the keys of the configuration that they set."""
+"""Parameters of verbs that train, and the configuration keys that they set."""
 
 
-def request_of(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The request that a verb's flags amount to, laid over its configuration file; called first, with `locals()`."""
+def request_from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration file of a verb, overridden by its flags."""
     short = {key.replace(".", "__"): flags[name] for name, key in FLAG_KEYS.items() if name in flags}
     for part, flag in (("train", ""), ("valid", "valid_"), ("test", "test_")):
         files = flags.get("data") if part == "train" else None
-        shown = flag.replace("_", "-")
+        prefix = flag.replace("_", "-")
         columns = {name: str(flags[name]) for name in ("source_column", "target_column") if flags.get(name)}
-        short[f"data__{part}"] = corpora_of(
-            flags.get(f"{flag}source"), flags.get(f"{flag}target"), files, flag=shown, columns=columns
+        short[f"data__{part}"] = corpora_from_flags(
+            flags.get(f"{flag}source"), flags.get(f"{flag}target"), files, flag=prefix, columns=columns
         )
-    return complete_request(flags.get("config"), settings_of(flags.get("settings"), **short))
+    return complete_request(flags.get("config"), settings_from_flags(flags.get("settings"), **short))
 
 
 def command_line() -> str:
-    """The command as it was given, to be kept with its results."""
+    """The command line, for the record of a result."""
     return shlex.join(["heedful", *sys.argv[1:]])
 
 
 def search_settings(pairs: Sequence[str] | None, **short: Any) -> dict[str, Any]:
-    """Keys of the section `decoding` out of flags; no other section has a place where nothing is trained."""
-    request = settings_of(pairs, **{f"decoding__{name}": value for name, value in short.items()})
+    """Keys of the section `decoding` from flags. Other sections are refused, as they apply to training only."""
+    request = settings_from_flags(pairs, **{f"decoding__{name}": value for name, value in short.items()})
     for section in request:
         if section != "decoding":
-            raise ConfigError(f"--{section}.…: a finished model takes keys of decoding only.")
+            raise ConfigError(f"--{section}.…: only keys of the section decoding apply to a trained model.")
     return dict(request.get("decoding", {}))
 
 
-def corpora_of(
+def corpora_from_flags(
     sources: Sequence[str] | None,
     targets: Sequence[str] | None,
     files: Sequence[str] | None = None,
@@ -190,12 +197,12 @@ def corpora_of(
     flag: str = "",
     columns: Mapping[str, str] | None = None,
 ) -> list[dict[str, str]] | None:
-    """The corpora named by flags; None when there are none. `flag` is what stands before `source` in their names.
+    """The corpora given by flags; None if there are none.
 
-    `columns`: which columns of the files with both sides hold them.
+    `flag`: the prefix of the flags, such as `valid-`. `columns`: source and target columns of `files`.
     """
     if columns and not files and not flag:
-        raise ConfigError("--source-column and --target-column are for a file with both sides; name it with --data.")
+        raise ConfigError("--source-column and --target-column apply to --data only.")
     sources, targets = sources or (), targets or ()
     if len(sources) != len(targets):
         raise ConfigError(
@@ -207,49 +214,49 @@ def corpora_of(
 
 
 def complete_request(config: Path | None, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration file with flags laid over it, and the languages that the names of the corpora tell."""
+    """A configuration file overridden by `changes`, with languages from the corpus file names."""
     request = merge(read_request(config) if config is not None else {}, changes)
     data = request.get("data")
     if isinstance(data, Mapping):
-        request["data"] = {**_languages_of(data), **data}
+        request["data"] = {**_languages_from_names(data), **data}
     return request
 
 
-def _languages_of(data: Mapping[str, Any]) -> dict[str, str]:
-    """Language codes out of names such as `train.en` and `train.de.gz`, if the user gave none and all names agree."""
+def _languages_from_names(data: Mapping[str, Any]) -> dict[str, str]:
+    """Language codes from file names such as `train.en` and `train.de.gz`, if none are given and all names agree."""
     if data.get("source_language") or data.get("target_language"):
         return {}
     corpora = data.get("train")
     corpora = corpora if isinstance(corpora, list) else [corpora]
-    found = set()
+    languages = set()
     for corpus in corpora:
         if not isinstance(corpus, Mapping) or corpus.get("source_language") or corpus.get("target_language"):
             return {}
-        found.add((language_of(corpus.get("source")), language_of(corpus.get("target"))))
-    if len(found) != 1:
+        languages.add((language_from_name(corpus.get("source")), language_from_name(corpus.get("target"))))
+    if len(languages) != 1:
         return {}
-    source, target = found.pop()
+    source, target = languages.pop()
     if source is None or target is None or source == target:
         return {}
     return {"source_language": source, "target_language": target}
 
 
-def language_of(path: Any) -> str | None:
-    """The language code that a file's name ends with, as in `test.de` or `test.zh.gz`."""
+def language_from_name(path: Any) -> str | None:
+    """The language code in a file name such as `test.de` or `test.zh.gz`."""
     name = str(path or "")
     ending = re.sub(r"\.(gz|xz|bz2)$", "", name, flags=re.IGNORECASE).rpartition(".")[2]
     return ending if ending != name and _LANGUAGE.fullmatch(ending) else None
 
 
 def model_directory(given: Path | None) -> Path:
-    """The model that was named, by its path or its name; else that of HEEDFUL_MODEL, else the bundled one."""
+    """The model given by path or name; default: that of HEEDFUL_MODEL, else the bundled model."""
     from heedful.model_dir.registry import default_model, find_model
 
     return default_model() if given is None else find_model(given)
 
 
-def own_model_directory(given: Path | None, purpose: str) -> Path:
-    """The same for a verb that the bundled model cannot serve: a model must be named. `purpose`: what it is for."""
+def require_model_directory(given: Path | None, purpose: str) -> Path:
+    """Like `model_directory`, but without the bundled model as default. `purpose` completes the error message."""
     from heedful.model_dir.registry import DEFAULT_VARIABLE
 
     if given is None and not os.environ.get(DEFAULT_VARIABLE):

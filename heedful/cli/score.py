@@ -1,4 +1,4 @@
-"""`heedful score`: finished translations against references; several systems against the first."""
+"""`heedful score`: score translations against references, or compare several systems with the first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.line_io import read_text
-from heedful.cli.overrides import language_of
+from heedful.cli.overrides import language_from_name
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,23 +18,33 @@ if TYPE_CHECKING:
 
 
 def score(
-    hypotheses: Annotated[list[str], typer.Argument(metavar="FILE...", help="Translations; - is standard input.")],
+    hypotheses: Annotated[list[str], typer.Argument(metavar="FILE...", help="Translations; - for standard input.")],
     references: Annotated[
         list[str], typer.Option("--reference", "-r", metavar="FILE", help="Reference translation; repeatable.")
     ],
     metrics: Annotated[
-        str, typer.Option(metavar="NAMES", help="Of bleu, chrf, chrf++, ter, exact (lines equal) and cer (characters).")
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Any of bleu, chrf, chrf++, ter, exact (identical lines) and cer (character error rate).",
+        ),
     ] = "bleu,chrf,ter,exact,cer",
     target_language: Annotated[
         str | None,
         typer.Option(
-            "--target-language", metavar="CODE", help="Chooses BLEU's tokenizer; else the reference's ending tells."
+            "--target-language",
+            metavar="CODE",
+            help="Language that selects BLEU's tokenizer; default: from the reference's file name.",
         ),
     ] = None,
-    tokenize: Annotated[str | None, typer.Option(metavar="NAME", help="sacreBLEU's tokenizer, such as 13a.")] = None,
+    tokenize: Annotated[str | None, typer.Option(metavar="NAME", help="sacreBLEU tokenizer, such as 13a.")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
-    bootstrap: Annotated[int, typer.Option(help="Resamplings for intervals and tests; 0: no intervals.")] = 1000,
-    test: Annotated[str, typer.Option(metavar="NAME", help="Of systems: bootstrap or randomisation.")] = "bootstrap",
+    bootstrap: Annotated[
+        int, typer.Option(help="Number of bootstrap samples for confidence intervals and tests; 0 for no intervals.")
+    ] = 1000,
+    test: Annotated[
+        str, typer.Option(metavar="NAME", help="Significance test between systems: bootstrap or randomisation.")
+    ] = "bootstrap",
     as_json: options.AsJson = False,
 ) -> None:
     """Score translations, or compare several systems with the first.
@@ -45,30 +55,30 @@ def score(
     heedful score baseline.de new.de -r test.de --metrics bleu,chrf
     """
     if [*hypotheses, *references].count("-") > 1:
-        raise ConfigError("- (standard input) can stand for one file only.")
+        raise ConfigError("- (standard input) can be given only once.")
     if len(set(hypotheses)) < len(hypotheses):
-        raise ConfigError("the same file of translations is named twice.")
+        raise ConfigError("the same file of translations is given twice.")
     systems = {path: read_text(path) for path in hypotheses}
     texts = [read_text(path) for path in references]
-    choice: dict[str, Any] = {
-        "metrics": names_of(metrics),
-        "target_language": target_language or language_of(references[0]),
+    metric_options: dict[str, Any] = {
+        "metrics": parse_metrics(metrics),
+        "target_language": target_language or language_from_name(references[0]),
         "tokenize": tokenize,
         "lowercase": lowercase,
     }
     for name, lines in systems.items():
         require_equal_lengths(name, lines, references, texts)
     if len(systems) > 1:
-        print_comparison(systems, texts, choice, test, bootstrap, as_json=as_json)
+        print_comparison(systems, texts, metric_options, test, bootstrap, as_json=as_json)
         return
     from heedful.evaluation.score import score as score_texts
 
     [lines] = systems.values()
-    print_scores(score_texts(lines, texts, bootstrap=bootstrap, **choice), as_json=as_json)
+    print_scores(score_texts(lines, texts, bootstrap=bootstrap, **metric_options), as_json=as_json)
 
 
-def names_of(metrics: str) -> tuple[str, ...]:
-    """The names in a list with commas."""
+def parse_metrics(metrics: str) -> tuple[str, ...]:
+    """The names in a comma-separated list."""
     names = tuple(dict.fromkeys(name.strip().lower() for name in metrics.split(",") if name.strip()))
     if not names:
         raise ConfigError("--metrics: name at least one of bleu, chrf, chrf++, ter, exact and cer.")
@@ -78,7 +88,7 @@ def names_of(metrics: str) -> tuple[str, ...]:
 def require_equal_lengths(
     name: str, lines: Sequence[str], references: Sequence[str], texts: Sequence[Sequence[str]]
 ) -> None:
-    """Each reference has as many lines as the translations."""
+    """Raise `ConfigError` unless each reference has as many lines as the translations."""
     for reference, text in zip(references, texts, strict=True):
         if len(text) != len(lines):
             raise ConfigError(
@@ -87,25 +97,25 @@ def require_equal_lengths(
 
 
 def print_scores(scores: Sequence[Score], *, as_json: bool, **more: Any) -> None:
-    """One line a score, or one JSON object."""
+    """Print one line per score, or one JSON object."""
     if as_json:
         plain = {**more, "scores": [one.to_dict() for one in scores]}
-        print(json.dumps(plain, indent=2, ensure_ascii=False, default=float))  # numpy's numbers are not Python's
+        print(json.dumps(plain, indent=2, ensure_ascii=False, default=float))  # numpy numbers
         return
-    for one in scores:
-        print(one)
+    for line in scores:
+        print(line)
 
 
 def print_comparison(
     systems: dict[str, list[str]],
     references: list[list[str]],
-    choice: dict[str, Any],
+    metric_options: dict[str, Any],
     test: str,
     samples: int,
     *,
     as_json: bool,
 ) -> None:
-    """A table of all systems with the chance that their difference from the first is luck."""
+    """Print all systems with p-values of their difference from the first."""
     import shutil
 
     from heedful.evaluation.significance import compare
@@ -115,7 +125,7 @@ def print_comparison(
         references,
         test=test,  # type: ignore[arg-type]
         samples=samples if test == "bootstrap" else None,
-        **choice,
+        **metric_options,
     )
     if as_json:
         print(json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False, default=float))

@@ -1,4 +1,4 @@
-"""`heedful train`: from two text files to a model directory."""
+"""`heedful train`: train a model on parallel text."""
 
 from __future__ import annotations
 
@@ -6,44 +6,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from heedful.cli import options
-from heedful.cli.overrides import request_of
+from heedful.cli.overrides import request_from_flags
 from heedful.config import Config, choose_preset
 from heedful.config_loading import settle, to_mapping
 from heedful.errors import ConfigError
 
 
+@options.shared_options(
+    before=(*options.CORPUS_OPTIONS, "init_from"), after=(*options.BUDGET_OPTIONS, "seed", "device", "settings")
+)
 def train(
-    config: options.ConfigFile = None,
-    source: options.Sources = None,
-    target: options.Targets = None,
-    data: options.SingleFiles = None,
-    source_column: options.SourceColumn = None,
-    target_column: options.TargetColumn = None,
-    valid_source: options.ValidSources = None,
-    valid_target: options.ValidTargets = None,
-    test_source: options.TestSources = None,
-    test_target: options.TestTargets = None,
-    prepared: options.Prepared = None,
-    init_from: options.InitFrom = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    steps: options.Steps = None,
-    epochs: options.Epochs = None,
-    tokens: options.Tokens = None,
-    minutes: options.Minutes = None,
+    *,
     output: options.Output = None,
     preset: options.Preset = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
-    seed: options.Seed = None,
-    device: options.Device = None,
     name: options.Name = None,
     licence: options.Licence = None,
     quiet: options.Quiet = False,
     dry_run: options.DryRun = False,
-    settings: options.Settings = None,
+    **flags: Any,
 ) -> None:
-    """Train a model on aligned text.
+    """Train a model on parallel text.
 
     \b
     heedful train --source train.en --target train.de -o model
@@ -52,34 +36,34 @@ def train(
     heedful train config.yaml --resume
     heedful train --source own.en --target own.de --init-from model -o tuned
 
-    Every key of the configuration is also a flag: --section.key=value.
+    Every configuration key is also a flag: --section.key=value.
     """
-    request = request_of(locals())
+    request = request_from_flags({**flags, "preset": preset, "output": output, "name": name, "licence": licence})
     if dry_run:
-        print_configuration(resolve(request))
+        print_configuration(resolve_config(request))
         return
-    settle(request, "base")  # a wrong key is told before torch is imported
+    settle(request, "base")  # reports unknown keys before torch is imported
     from heedful import training_pipeline
 
     training_pipeline.train(request, resume=resume, overwrite=overwrite, quiet=quiet)
 
 
-def resolve(request: Mapping[str, Any]) -> Config:
-    """What a run would do: the preset chosen as far as the number of lines tells."""
+def resolve_config(request: Mapping[str, Any]) -> Config:
+    """The configuration of a run, with a preset chosen by the number of lines."""
     from heedful.fine_tuning import with_start
 
     request = with_start(request)
-    asked = settle(request, "base")
+    config = settle(request, "base")
     if request.get("preset") not in (None, "auto"):
-        return asked
+        return config
     from heedful.build_model import resolve_device
 
-    on_gpu = resolve_device(asked.training.device).type != "cpu"
-    return settle(request, choose_preset(_count_pairs(asked), on_gpu=on_gpu))
+    on_gpu = resolve_device(config.training.device).type != "cpu"
+    return settle(request, choose_preset(_count_pairs(config), on_gpu=on_gpu))
 
 
 def _count_pairs(config: Config) -> int:
-    """Lines of the training corpora, or pairs of a prepared directory."""
+    """The number of lines of the training corpora, or of pairs in a prepared directory."""
     from heedful.text.corpus import corpus_files
     from heedful.text.text_files import read_lines
 
@@ -93,7 +77,7 @@ def _count_pairs(config: Config) -> int:
 
 
 def print_configuration(config: Config) -> None:
-    """Print a configuration as a YAML file that says the same."""
+    """Print a configuration as YAML that can be used as a configuration file."""
     import yaml
 
     plain = to_mapping(config)

@@ -1,4 +1,4 @@
-"""`heedful translate -i FILE -o FILE`: a whole file, with lines a second and the time left, resumable."""
+"""`heedful translate -i FILE -o FILE`: translate a whole file, resumably and with progress."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.cli.language_prompt import Asking, Remarks
-from heedful.cli.line_io import chunks_of, naming, refuse_no_place, refuse_same_file
+from heedful.cli.language_prompt import LanguagePrompt, WarningReporter
+from heedful.cli.line_io import file_in_errors, read_line_chunks, refuse_same_file, require_writable
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.text_files import is_compressed
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from heedful.decoding.files.translate_file import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
-LINES_WORTH_A_WORKER = 1024
-"""With fewer lines for each, starting another process takes longer than it saves."""
+MIN_LINES_PER_WORKER = 1024
+"""With fewer lines, starting another process takes longer than it saves."""
 
 
 @dataclass(frozen=True)
-class WholeFile:
-    """How a file is to be gone through: what the flags for whole files say."""
+class FileOptions:
+    """Flags that apply to whole files."""
 
     device: str
     num_workers: int | None
@@ -34,103 +34,107 @@ class WholeFile:
     shard: str | None
     overwrite: bool
     quiet: bool = False
-    """Whether nothing but errors is written to stderr."""
+    """Whether only errors are written to stderr."""
 
-    def refuse_without_files(self, input_file: str | None, output: Path | None) -> None:
-        """What is for whole files needs a file on both sides: a pipe can be neither divided nor gone on with."""
-        named = (self.num_workers, self.chunk_lines, self.shard, self.overwrite or None)
-        for flag, value in zip(("--workers", "--chunk-lines", "--shard", "--overwrite"), named, strict=True):
-            if value is not None and not is_bulk(input_file, output):
+    def refuse_streams(self, input_file: str | None, output: Path | None) -> None:
+        """Raise `ConfigError` if a flag for whole files is given for a pipe, which can be neither split nor resumed."""
+        values = (self.num_workers, self.chunk_lines, self.shard, self.overwrite or None)
+        for flag, value in zip(("--workers", "--chunk-lines", "--shard", "--overwrite"), values, strict=True):
+            if value is not None and not is_file_to_file(input_file, output):
                 raise ConfigError(
-                    f"{flag} is for whole files; give one -i FILE and -o FILE each, no pipe, device or words."
+                    f"{flag} applies to whole files; give -i FILE and -o FILE, not a pipe, a device or texts."
                 )
 
-    def refuse_document(self, format: str) -> None:
-        """A document is translated as a whole."""
-        named = (self.num_workers, self.chunk_lines, self.shard)
-        for flag, value in zip(("--workers", "--chunk-lines", "--shard"), named, strict=True):
+    def refuse_document(self, file_format: str) -> None:
+        """Raise `ConfigError` if a flag for lines is given for a document."""
+        values = (self.num_workers, self.chunk_lines, self.shard)
+        for flag, value in zip(("--workers", "--chunk-lines", "--shard"), values, strict=True):
             if value is not None:
-                raise ConfigError(f"{flag} is for lines of text, and this is a document ({format}); add --format text.")
+                raise ConfigError(
+                    f"{flag} applies to lines of text, and this is a document ({file_format}); add --format text."
+                )
 
 
-def is_bulk(input_file: str | None, output: Path | None) -> bool:
-    """Whether a file goes into a file: what can be gone on with, and divided among processes."""
+def is_file_to_file(input_file: str | None, output: Path | None) -> bool:
+    """Whether a regular file is translated into a file, so that the work can be resumed and split."""
     if input_file is None or input_file == "-" or output is None or (output.exists() and not output.is_file()):
         return False
     return Path(input_file).is_file() or not Path(input_file).exists()
 
 
-def translate_bulk(task: TranslationJob, input_file: str, output: Path, whole: WholeFile) -> None:
-    """Translate a file, or one shard of it, into a file; go on where an earlier run of the same was stopped."""
+def translate_whole_file(job: TranslationJob, input_file: str, output: Path, options: FileOptions) -> None:
+    """Translate a file, or one shard of it, into a file; resume an interrupted run."""
     from heedful.decoding.files.resumable_output import RunSettings, load_manifest, manifest_path, partial_path
     from heedful.decoding.files.shards import parse_shard
     from heedful.decoding.files.translate_file import choose_chunk_sizes, translate_file
     from heedful.decoding.files.workers import assign_devices, device_kind, max_useful_workers
 
-    shard = parse_shard(whole.shard)
+    shard = parse_shard(options.shard)
     if is_compressed(output) and not shard.is_whole:
         raise ConfigError(
-            f"-o {output}: shards are merged line by line, so they are written plain; leave the ending out, and "
-            f"compress what heedful merge writes."
+            f"-o {output}: shards are written uncompressed so that they can be merged; choose a name without this "
+            f"extension, and compress the merged file."
         )
-    target, engine = shard.path(output), task.engine_name(whole.device)
-    task = replace(task.with_language_codes(), engine=engine)  # all workers have the engine that the manifest tells of
-    refuse_no_place(target)
+    target, engine = shard.path(output), job.engine_name(options.device)
+    job = replace(job.with_language_codes(), engine=engine)  # all workers use the engine in the manifest
+    require_writable(target)
     if not Path(input_file).exists():
         raise CorpusError(f"{input_file}: there is no such file.")
     for path in (target, partial_path(target)):
         refuse_same_file(path, input_file)
-    begun = None if whole.overwrite else load_manifest(manifest_path(target))
-    if begun is not None:  # a line that was put right since, or other first lines, must not change the rest
-        task = replace(task, likely_language=begun.settings.identity.get("likely_language"))
+    earlier = None if options.overwrite else load_manifest(manifest_path(target))
+    if earlier is not None:  # a changed input must not change the language of the remaining lines
+        job = replace(job, likely_language=earlier.settings.identity.get("likely_language"))
     else:
-        task = task.with_detected_language(input_file)
-    task = ask_first(task, input_file)
-    kind = device_kind(engine, whole.device)
-    sizes = choose_chunk_sizes(target, whole.chunk_lines, kind, overwrite=whole.overwrite)
-    share = whole.chunk_lines or max(sizes.most, LINES_WORTH_A_WORKER)
-    most = max(1, max_useful_workers(input_file, share) // shard.count)
+        job = job.with_detected_language(input_file)
+    job = ask_target_languages(job, input_file)
+    kind = device_kind(engine, options.device)
+    sizes = choose_chunk_sizes(target, options.chunk_lines, kind, overwrite=options.overwrite)
+    lines_per_worker = options.chunk_lines or max(sizes.most, MIN_LINES_PER_WORKER)
+    max_workers = max(1, max_useful_workers(input_file, lines_per_worker) // shard.count)
     devices = assign_devices(
-        engine, whole.device, num_workers=whole.num_workers or 0, max_workers=most, model=task.model
+        engine, options.device, num_workers=options.num_workers or 0, max_workers=max_workers, model=job.model
     )
-    settings = RunSettings(task.identity(kind), sizes.most, str(shard), sizes.first)
-    with naming(target), BulkProgress(input_file, target, quiet=whole.quiet) as progress:
+    settings = RunSettings(job.identity(kind), sizes.most, str(shard), sizes.first)
+    with file_in_errors(target), FileProgress(input_file, target, quiet=options.quiet) as progress:
         manifest = translate_file(
-            task, input_file, target, settings, devices, shard=shard, overwrite=whole.overwrite, listener=progress
+            job, input_file, target, settings, devices, shard=shard, overwrite=options.overwrite, listener=progress
         )
-        progress.ended(manifest)
+        progress.finish(manifest)
 
 
-def ask_first(task: TranslationJob, input_file: str) -> TranslationJob:
-    """The task, with target languages that the user was asked for after a look at the beginning of the file."""
+def ask_target_languages(job: TranslationJob, input_file: str) -> TranslationJob:
+    """The job with target languages that the user was asked for, based on the first lines of the file."""
     from heedful.decoding.files.job import LANGUAGE_SAMPLE_LINES
     from heedful.model_dir.fingerprint import read_directions
 
-    if task.target_language is not None or not sys.stdin.isatty():
-        return task
-    asking = Asking(task, read_directions(task.model))
-    return asking.task_for(next(chunks_of(input_file), [])[:LANGUAGE_SAMPLE_LINES]) if asking.is_possible else task
+    if job.target_language is not None or not sys.stdin.isatty():
+        return job
+    prompt = LanguagePrompt(job, read_directions(job.model))
+    if not prompt.is_enabled:
+        return job
+    return prompt.job_for(next(read_line_chunks(input_file), [])[:LANGUAGE_SAMPLE_LINES])
 
 
-class BulkProgress:
-    """Lines, lines a second and the time left, on stderr: as a bar on a terminal, elsewhere as a line now and then.
+class FileProgress:
+    """Lines, lines per second and remaining time on stderr: a bar on a terminal, elsewhere a line every ten seconds.
 
-    The time left is judged by the bytes of the input: nobody need count its lines.
+    The remaining time is estimated from the bytes of the input, so that its lines need not be counted.
     """
 
     def __init__(self, input_file: str, target: Path, *, quiet: bool = False) -> None:
         self.quiet = quiet
         self.total = max(1, os.path.getsize(input_file))
         self.target = target
-        self.remarks = Remarks()
+        self.warnings = WarningReporter()
         self.started = self.last_line = time.monotonic()
-        self.goes_on_after: Manifest | None = None
-        self.before: tuple[float, int, int] = (self.started, 0, 0)
-        """When, after how many lines and at which place of the input the speed began to count."""
+        self.resumed_from: Manifest | None = None
+        self.speed_start: tuple[float, int, int] = (self.started, 0, 0)
+        """Time, lines and input position from which the speed is measured."""
         self.is_first = True
         self.bar: Any = None
 
-    def __enter__(self) -> BulkProgress:
+    def __enter__(self) -> FileProgress:
         if sys.stderr.isatty() and not self.quiet:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
@@ -145,47 +149,49 @@ class BulkProgress:
         if self.bar:
             self.bar.stop()
         if kind is KeyboardInterrupt:
-            self.say(" ".join(["Stopped.", *getattr(error, "__notes__", [])]))
+            self.print_line(" ".join(["Stopped.", *getattr(error, "__notes__", [])]))
 
     def on_resume(self, manifest: Manifest) -> None:
-        """Tell that an earlier run is gone on with."""
-        self.goes_on_after = manifest
-        what = "is finished already," if manifest.finished else "goes on after"
-        self.say(f"{self.target} {what} {manifest.lines:,} lines.")
+        """Report that an earlier run is resumed."""
+        self.resumed_from = manifest
+        if manifest.finished:
+            self.print_line(f"{self.target} is already complete: {manifest.lines:,} lines.")
+        else:
+            self.print_line(f"{self.target}: resuming after {manifest.lines:,} lines.")
 
-    def on_start(self, step: RunProgress) -> None:
-        """What earlier runs did counts for the share that is done, not for the speed."""
-        self.before = (time.monotonic(), step.lines, step.position)
+    def on_start(self, progress: RunProgress) -> None:
+        """Lines of earlier runs count as progress but not for the speed."""
+        self.speed_start = (time.monotonic(), progress.lines, progress.position)
 
-    def on_chunk_written(self, step: RunProgress) -> None:
-        """Show how far it is."""
+    def on_chunk_written(self, progress: RunProgress) -> None:
+        """Report progress."""
         from heedful.console import clock
 
-        self.remarks.add(step.remarks, self.say)
-        now, (since, lines, position) = time.monotonic(), self.before
+        self.warnings.add(progress.remarks, self.print_line)
+        now, (since, lines, position) = time.monotonic(), self.speed_start
         seconds = max(now - since, 1e-3)
-        left = seconds * (self.total - step.position) / max(1, step.position - position)
-        told = f"{step.lines:,} lines  {(step.lines - lines) / seconds:,.0f} lines/s  {clock(left)} left"
-        if self.is_first:  # the model was being loaded until now, which says nothing of what is to come
-            self.is_first, self.before = False, (now, step.lines, step.position)
+        left = seconds * (self.total - progress.position) / max(1, progress.position - position)
+        message = f"{progress.lines:,} lines  {(progress.lines - lines) / seconds:,.0f} lines/s  {clock(left)} left"
+        if self.is_first:  # the time so far includes loading the model
+            self.is_first, self.speed_start = False, (now, progress.lines, progress.position)
         if self.bar:
-            self.bar.update(self.task, completed=step.position, description=told)
+            self.bar.update(self.task, completed=progress.position, description=message)
         elif now - self.last_line >= SECONDS_BETWEEN_LINES:
             self.last_line = now
-            self.say(f"{step.position / self.total:.0%}  {told}")
+            self.print_line(f"{progress.position / self.total:.0%}  {message}")
 
-    def ended(self, manifest: Manifest) -> None:
-        """Tell what was done, if it took a while."""
+    def finish(self, manifest: Manifest) -> None:
+        """Print a summary, if the run took more than a few seconds."""
         from heedful.console import clock
 
-        self.remarks.end(self.say)
+        self.warnings.summarize(self.print_line)
         seconds = time.monotonic() - self.started
-        if seconds >= SECONDS_BETWEEN_LINES or (self.goes_on_after and not self.goes_on_after.finished):
-            rate = (manifest.lines - (self.goes_on_after.lines if self.goes_on_after else 0)) / max(seconds, 1e-3)
-            self.say(f"{self.target}: {manifest.lines:,} lines; {rate:,.0f} lines/s, {clock(seconds)}.")
+        if seconds >= SECONDS_BETWEEN_LINES or (self.resumed_from and not self.resumed_from.finished):
+            rate = (manifest.lines - (self.resumed_from.lines if self.resumed_from else 0)) / max(seconds, 1e-3)
+            self.print_line(f"{self.target}: {manifest.lines:,} lines; {rate:,.0f} lines/s, {clock(seconds)}.")
 
-    def say(self, message: str) -> None:
-        """One line on stderr."""
+    def print_line(self, message: str) -> None:
+        """Print one line on stderr."""
         if self.quiet:
             return
         if self.bar:

@@ -1,4 +1,4 @@
-"""`translate`: several inputs and outputs, compressed files, standard output by name, texts that begin with a dash."""
+"""`heedful translate`: several inputs and outputs, compressed files, `-` for stdout, texts with a leading dash."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_several_inputs_are_translated_one_after_another(inside: Inside, model: 
     ("more", "words"),
     [
         (["-o", "a", "-o", "b", "-o", "c"], ["-i is given 2 times and -o 3 times"]),
-        (["-o", "a", "-o", "a"], ["the same file"]),
-        (["-o", "a", "--workers", 2], ["--workers", "one -i FILE and -o FILE"]),
+        (["-o", "a", "-o", "a"], ["the same output"]),
+        (["-o", "a", "--workers", 2], ["--workers", "-i FILE and -o FILE"]),
         (["-o", "two"], ["-o two is also an input"]),
         (["1 2"], ["not both"]),
         (["-i", "missing", "-o", "a"], ["missing"]),
         (["-i", "-", "-i", "-"], ["once only"]),
-        (["-o", "a.gz", "-o", "b", "--shard", "1/2"], ["-o a.gz", "merged", "plain"]),
+        (["-o", "a.gz", "-o", "b", "--shard", "1/2"], ["-o a.gz", "merged", "uncompressed"]),
     ],
 )
 def test_contradictory_inputs_and_outputs(
@@ -64,8 +64,8 @@ def test_evaluate_refuses_output_to_stdout(inside: Inside, model: Path, files: l
 def test_output_is_compressed_by_file_name(inside: Inside, model: Path, files: list[str], suffix: str) -> None:
     flags = ["translate", "-m", model]
     expected = inside(*flags, "-i", "one").out.encode()
-    for portion in (1, 1024):
-        assert inside(*flags, "-i", "one", "-o", f"out{suffix}", "--chunk-lines", portion, "--overwrite").code == 0
+    for num_lines in (1, 1024):
+        assert inside(*flags, "-i", "one", "-o", f"out{suffix}", "--chunk-lines", num_lines, "--overwrite").code == 0
         assert READ[suffix](Path(f"out{suffix}").read_bytes()) == expected
     assert inside(*flags, "-o", f"piped{suffix}", given=Path("one").read_bytes()).code == 0
     assert READ[suffix](Path(f"piped{suffix}").read_bytes()) == expected
@@ -83,11 +83,11 @@ def test_interrupted_compressed_output_is_resumed(inside: Inside, model: Path, t
     flags = ["translate", "-m", model, "-i", "in", "-o", "out.gz", "--chunk-lines", 3]
     inside(*flags).refused("in:8", "out.gz.partial")
     text.write_bytes(b"".join(good))
-    assert "goes on after 6 lines" in inside(*flags).error
+    assert "resuming after 6 lines" in inside(*flags).error
     found = gzip.decompress((tmp_path / "out.gz").read_bytes())
     assert inside(*flags[:-4], "-o", "plain", "--chunk-lines", 3).code == 0
     assert found == (tmp_path / "plain").read_bytes() and found.count(b"\r\n") == found.count(b"\n") == 9
-    assert inside(*flags[:-4]).out.encode() == found  # not only whole files keep CR LF
+    assert inside(*flags[:-4]).out.encode() == found  # streams keep CR LF too
 
 
 def test_text_may_start_with_dash(inside: Inside, model: Path) -> None:
@@ -118,6 +118,10 @@ def test_help_has_a_short_flag(inside: Inside, verb: list[str]) -> None:
     ],
 )
 def test_shell_completion(words: str, expected: set[str], tmp_path: Path) -> None:
-    asked = {"_HEEDFUL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    done = subprocess.run(COMMAND, env={**ENVIRONMENT, **asked}, cwd=tmp_path, capture_output=True, check=True)
+    completion = {
+        "_HEEDFUL_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    done = subprocess.run(COMMAND, env={**ENVIRONMENT, **completion}, cwd=tmp_path, capture_output=True, check=True)
     assert set(done.stdout.decode().split()) == expected

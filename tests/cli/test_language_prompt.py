@@ -147,7 +147,7 @@ def test_program_accepts_language_names(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("Good morning.\n" * 3)
     whole = ["translate", "-i", "in", "-o", "out", "--chunk-lines", 1, "--shard", "1/2", "--to"]
     assert inside(*whole, "zh-Hans").code == 0
-    assert "finished already" in inside(*whole, "zh").error
+    assert "already complete" in inside(*whole, "zh").error
     (tmp_path / "reference").write_text(expected * 3, encoding="utf-8")
     scores = [inside("evaluate", "-s", "in", "-t", "reference", "--to", name).out for name in ("zh", "Chinesisch")]
     assert scores[0] == scores[1] and "tok:zh" in scores[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.cli.language_prompt import ask, forgiving
+from heedful.cli.language_prompt import ask_target_language, skip_untranslatable
 from heedful.decoding.files.line_chunks import ChunkSizes
 from heedful.errors import ConfigError, TextError
 from heedful.model_dir import registry
@@ -106,13 +106,13 @@ def test_model_in_working_directory_needs_name(
     bundled = inside("translate", "-m", "en-de-zh", "--to", "de", *SHORT, "Good morning.")
     assert inside("translate", "--to", "de", *SHORT, "Good morning.").out == bundled.out
     assert "Three languages" in inside("info").out and "Digits reversed" in inside("info", "model").out
-    assert inside("models").out.count("used when none is named") == 1
+    assert inside("models").out.count("(default)") == 1
     monkeypatch.setenv("HEEDFUL_MODEL", "model")
     assert "Digits reversed" in inside("info").out
     assert inside("translate", *SHORT, "1 2 3").out == inside("translate", "-m", "model", *SHORT, "1 2 3").out
     monkeypatch.delenv("HEEDFUL_MODEL")
     inside("shortlist", "--source", "a", "--target", "b").refused("no model is named", "-m DIRECTORY", "shortlist")
-    inside("paper", "parse", "It works.").refused("no model is named", "-m DIRECTORY", "parses")
+    inside("paper", "parse", "It works.").refused("no model is named", "-m DIRECTORY", "parse")
 
 
 def test_models_lists_installed_models(box: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_models_lists_installed_models(box: Path, inside: Inside, model: Path, t
     (own / "broken/checksums.json").write_text("{}")
     listed = inside("models")
     assert listed.code == 0
-    for words in ("en-de-zh  (used when none is named)", "en → de, de → en, en → zh, zh → en", "compact", "digits"):
+    for words in ("en-de-zh  (default)", "en → de, de → en, en → zh, zh → en", "compact", "digits"):
         assert words in listed.out
     assert "BLEU" in listed.out and "cannot be used" in listed.out
     told = json.loads(inside("models", "--json").out)
@@ -138,7 +138,7 @@ def test_models_lists_installed_models(box: Path, inside: Inside, model: Path, t
     assert [one["bytes"] for one in again if one["name"] == "digits"] == [by_name["digits"]["bytes"]] == [size]
     shutil.rmtree(own)
     shutil.rmtree(box)
-    assert "No models are installed; looked in" in inside("models").out
+    assert "No models are installed. Searched:" in inside("models").out
 
 
 def test_verbs_accept_model_names(box: Path, inside: Inside, model: Path, corpus: Corpus, tmp_path: Path) -> None:
@@ -212,12 +212,12 @@ def test_file_of_mixed_languages(box: Path, inside: Inside, tmp_path: Path) -> N
 
 
 def test_pipe_error_names_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though lines are translated in portions, of which each begins to count anew."""
-    monkeypatch.setattr("heedful.cli.translate.LINES_AT_ONCE", ChunkSizes(4))
+    """The line number counts from the start of the input, not of the chunk."""
+    monkeypatch.setattr("heedful.cli.translate.CHUNK_SIZES", ChunkSizes(4))
     english = b"This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
     ended = inside("translate", *SHORT, given=b"Guten Morgen\n" * 10 + english * 2)
     ended.refused("heedful: line 11 is in 'en'", "--to")
-    assert ended.out.count("\n") == 8  # the portions before it
+    assert ended.out.count("\n") == 8  # the chunks before it
     ended = inside("translate", *SHORT, *["Guten Morgen"] * 5, english.decode())
     ended.refused("heedful: text 6 is in 'en'")
 
@@ -237,7 +237,7 @@ def test_prompt_asks_once_per_source_language(several: Path, tmp_path: Path) -> 
     finally:
         os.close(ours)
         os.close(theirs)
-    assert asked.count("Translate en into which language? (de, zh)") == 2  # the first answer was none of these
+    assert asked.count("Translate en into which language? (de, zh)") == 2  # the first answer was not a choice
     targets = [json.loads(line)["target_language"] for line in done.stdout.decode().splitlines()]
     assert targets == ["zh", "en", "zh"]
 
@@ -245,12 +245,12 @@ def test_prompt_asks_once_per_source_language(several: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("answer", ["zh", " ZH ", "Chinese", "中文"])
 def test_prompt_accepts_language_name(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"Klingon\n{answer}\n"))
-    assert ask("en", ("de", "zh-Hans" if answer == "Chinese" else "zh")).startswith("zh")
+    assert ask_target_language("en", ("de", "zh-Hans" if answer == "Chinese" else "zh")).startswith("zh")
 
 
 def test_typed_line_error_does_not_stop(several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     translator = heedful.Translator.load(several)
-    translate = forgiving(partial(translator.translate, max_length=3))
+    translate = skip_untranslatable(partial(translator.translate, max_length=3))
     first, refused, last = translate(["Guten Morgen", "Привет", "早上好"])
     assert [first.text, last.text] == [one.text for one in translate(["Guten Morgen", "早上好"])] and refused.text == ""
     said = capsys.readouterr().err.splitlines()
@@ -267,9 +267,9 @@ def test_python_and_command_line_have_same_defaults(box: Path) -> None:
     assert [one.text for one in streamed] == [found[0].text]
     english = "This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
     lines = translator.translate_lines(["Guten Morgen\n"] * 5 + [english], chunk_size=4, max_length=3)
-    with pytest.raises(TextError, match="line 6 is in 'en'") as told:
+    with pytest.raises(TextError, match="line 6 is in 'en'") as raised:
         list(lines)
-    assert told.value.number == 6  # of all lines, however many are read at a time
+    assert raised.value.number == 6  # counted from the start of the input
 
 
 def test_listing_and_naming_models_needs_no_torch(several: Path, tmp_path: Path) -> None:
@@ -299,17 +299,17 @@ def test_shortlist_merges_target_languages(box: Path, inside: Inside, tmp_path: 
     for code, texts in (("en", LINES[0::3]), ("de", LINES[1::3]), ("zh", LINES[2::3])):
         (tmp_path / f"text.{code}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     inside("shortlist", "-m", "en-de-zh", "-s", tmp_path / "text.en", "-t", tmp_path / "text.de").refused(
-        "came with heedful", "heedful export --to compact -m en-de-zh -o my-en-de-zh"
+        "is part of heedful", "heedful export --to compact -m en-de-zh -o my-en-de-zh"
     )
     assert inside("export", "--to", "compact", "-m", "en-de-zh", "-o", tmp_path / "mine").code == 0
     learn = ["shortlist", "--force", "-m", tmp_path / "mine", "-s", tmp_path / "text.en", "-t"]
     first, second = inside(*learn, tmp_path / "text.de"), inside(*learn, tmp_path / "text.zh")
     assert first.code == second.code == 0
-    assert "is kept" not in first.error and "What was learned before for de is kept." in second.error
+    assert "Kept the" not in first.error and "Kept the existing entries for de." in second.error
     found = read_shortlist(tmp_path / "mine")
     assert found is not None
     assert found.settings == {"per_token": 100, "frequent": 1000, "pairs": 80, "pairs_de": 40, "pairs_zh": 40}
-    assert "What was learned before for zh is kept." in inside(*learn, tmp_path / "text.de").error
+    assert "Kept the existing entries for zh." in inside(*learn, tmp_path / "text.de").error
     again = read_shortlist(tmp_path / "mine")
     assert again is not None and again.settings == found.settings
     assert (again.targets.tolist(), again.starts.tolist()) == (found.targets.tolist(), found.starts.tolist())

@@ -1,4 +1,4 @@
-"""What the program says before it does anything: help, version, wrong flags and wrong settings."""
+"""Help, version, and errors in flags and configuration files."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import heedful
-from heedful.cli.overrides import complete_request, fold, search_settings, settings_of
+from heedful.cli import PAPER, VERBS
+from heedful.cli.overrides import complete_request, fold_dotted_flags, search_settings, settings_from_flags
+from heedful.cli.paper import paper
 from heedful.config import Config
 from heedful.config_loading import from_mapping, settle
 from heedful.errors import ConfigError
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 
-VERBS = ("train", "translate", "score", "evaluate", "prepare", "average", "info")
-GROUPS = {"paper": ("table1", "figures")}
+PAPER_COMMANDS = [str(command.callback and command.callback.__name__) for command in paper.registered_commands]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_help_names_every_verb(inside: Inside, arguments: list[str]) -> None:
     ended = inside(*arguments)
     assert ended.code == 0
-    assert all(f" {verb} " in ended.out for verb in (*VERBS, *GROUPS))
+    assert all(f" {verb} " in ended.out for verb in (*VERBS, PAPER))
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -40,12 +41,12 @@ def test_help_shows_one_example_per_line(inside: Inside, verb: str) -> None:
     assert all(line.count("heedful ") == 1 or "|" in line for line in examples)
 
 
-@pytest.mark.parametrize(("group", "verb"), [(group, verb) for group, verbs in GROUPS.items() for verb in verbs])
-def test_help_of_paper_verbs_shows_examples(inside: Inside, group: str, verb: str) -> None:
-    assert f" {verb} " in inside(group, "--help").out
-    ended = inside(group, verb, "--help")
+@pytest.mark.parametrize("command", PAPER_COMMANDS)
+def test_help_of_paper_commands_shows_examples(inside: Inside, command: str) -> None:
+    assert f" {command} " in inside(PAPER, "--help").out
+    ended = inside(PAPER, command, "--help")
     assert ended.code == 0
-    assert any(line.strip().startswith(f"heedful {group} {verb} ") for line in ended.out.splitlines())
+    assert any(line.strip().startswith(f"heedful {PAPER} {command} ") for line in ended.out.splitlines())
 
 
 def test_version(inside: Inside) -> None:
@@ -98,7 +99,7 @@ def test_version(inside: Inside) -> None:
 def test_contradictory_flags_are_one_line(
     inside: Inside, arguments: Sequence[str], words: Sequence[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("heedful.model_dir.registry.BUNDLED", tmp_path / "no box")
+    monkeypatch.setattr("heedful.model_dir.registry.BUNDLED", tmp_path / "no bundled model")
     inside(*arguments).refused(*words)
 
 
@@ -155,18 +156,18 @@ def test_experiments_refuse_torchrun(
         monkeypatch.setenv(name, value)
     files = corpus.flags if verb in ("compare", "paper table2", "paper table3") else []
     budget = ["--steps", 2, "--device", "cpu"] if verb == "compare" else []
-    inside(*verb.split(), *files, *budget, "-o", "out").refused("by one process", "without torchrun")
+    inside(*verb.split(), *files, *budget, "-o", "out").refused("runs in one process", "without torchrun")
     assert not (tmp_path / "out").exists()
     monkeypatch.setenv("LOCAL_RANK", "1")
     silent = inside(*verb.split(), *files, *budget, "-o", "out")
-    assert (silent.code, silent.error) == (2, "")  # the first rank tells it
+    assert (silent.code, silent.error) == (2, "")  # only the first rank reports it
 
 
 def test_internal_error_keeps_traceback(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object, **more: object) -> None:
         raise ZeroDivisionError("a mistake in the program")
 
-    monkeypatch.setattr("heedful.cli.info.rows_of", fail)
+    monkeypatch.setattr("heedful.cli.info.info_rows", fail)
     monkeypatch.setattr("heedful.model_dir.describe", lambda directory: {})
     from heedful.cli import run as run_program
 
@@ -214,20 +215,22 @@ def test_program_from_checkout_with_c_locale(corpus: Corpus) -> None:
     ],
 )
 def test_fold_dotted_flags(arguments: list[str], folded: list[str]) -> None:
-    assert fold(arguments) == folded
+    assert fold_dotted_flags(arguments) == folded
 
 
 @given(st.text(), st.lists(st.sampled_from(["--quiet", "words", "-o", "out", "--", "--source=x"])))
 def test_dotted_flag_value_is_unchanged(value: str, others: list[str]) -> None:
-    folded = fold([f"--training.device={value}", *others])
+    folded = fold_dotted_flags([f"--training.device={value}", *others])
     assert folded == ["--set", f"training.device={value}", *others]
-    assert settings_of([folded[1]]) == {"training": {"device": value}}
+    assert settings_from_flags([folded[1]]) == {"training": {"device": value}}
 
 
 def test_flag_priority(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("training: {steps: 1, seed: 2, epochs: 3}\ndata: {train: [{path: a.tsv}, {path: b.tsv}]}")
-    changes = settings_of(["training.steps=30"], training__steps=20, training__seed=4, data__train=[{"path": "c.tsv"}])
+    changes = settings_from_flags(
+        ["training.steps=30"], training__steps=20, training__seed=4, data__train=[{"path": "c.tsv"}]
+    )
     config = settle(complete_request(file, changes))
     assert (config.training.steps, config.training.seed, config.training.epochs) == (30, 4, 3)
     assert [corpus.path for corpus in config.data.train] == ["c.tsv"]

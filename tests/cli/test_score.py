@@ -118,7 +118,7 @@ def test_info_prints_model_facts(inside: Inside, model: Path) -> None:
         "weights best",
         "BLEU = ",
         "tok:13a",
-        "as they were",
+        "match their checksums",
     ):
         assert word in told
     plain = json.loads(inside("info", model, "--json").out)

@@ -29,14 +29,14 @@ def copy(model: Path, tmp_path: Path) -> Path:
 def test_shortlist_keeps_translations(inside: Inside, copy: Path, corpus: Corpus) -> None:
     files = ["-s", corpus.test_source, "-t", corpus.test_target]
     before = bleu(inside("evaluate", "-m", copy, *files, "--engine", "native", "--json").out)
-    told = inside("shortlist", "--force", "-m", copy, *corpus.flags)
-    assert told.code == 0 and told.out == "" and "candidates for a sentence" in told.error
-    assert f"warning: {num_lines(corpus)} pairs" in told.error and "too few" in told.error
+    ended = inside("shortlist", "--force", "-m", copy, *corpus.flags)
+    assert ended.code == 0 and ended.out == "" and "tokens are candidates" in ended.error
+    assert f"warning: {num_lines(corpus)} sentence pairs" in ended.error and "too few" in ended.error
     found = read_shortlist(copy)
     assert found is not None and found.settings == {"per_token": 100, "frequent": 1000, "pairs": num_lines(corpus)}
     after = bleu(inside("evaluate", "-m", copy, *files, "--engine", "native", "--json").out)
-    assert after == pytest.approx(before, abs=1.0)  # digits become digits
-    assert "from its shortlist" in inside("evaluate", "-m", copy, *files, "--engine", "native").error
+    assert after == pytest.approx(before, abs=1.0)  # every digit keeps its translation
+    assert "with its shortlist" in inside("evaluate", "-m", copy, *files, "--engine", "native").error
     assert "shortlist" not in inside("evaluate", "-m", copy, *files, "--engine", "native", "--no-shortlist").error
     assert json.loads(inside("evaluate", "-m", copy, *files, "--engine", "native", "--json").out)["shortlist"] is True
     assert inside("info", copy, "--verify").code == 0
@@ -78,7 +78,7 @@ def test_contradictory_flags_are_one_line(inside: Inside, copy: Path, corpus: Co
     (tmp_path / "e.aa").write_text("\n\n")
     (tmp_path / "e.bb").write_text("\n\n")
     inside("shortlist", "-m", copy, "-s", tmp_path / "e.aa", "-t", tmp_path / "e.bb").refused("no pair of sentences")
-    inside("shortlist", "-m", copy, *corpus.flags).refused(f"{num_lines(corpus)} pairs", "10,000", "--force")
+    inside("shortlist", "-m", copy, *corpus.flags).refused(f"{num_lines(corpus)} sentence pairs", "10,000", "--force")
     assert read_shortlist(copy) is None
 
 
@@ -93,7 +93,7 @@ def test_damaged_or_foreign_shortlist_is_refused(inside: Inside, copy: Path, cor
     path.unlink()
     inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "missing", "make it again with `heedful shortlist`")
     again = inside("shortlist", "--force", "-m", copy, *corpus.flags)
-    assert again.code == 0 and "was there is damaged; the new one takes its place" in again.error, again.error
+    assert again.code == 0 and "existing shortlist is damaged and is replaced" in again.error, again.error
     assert inside("translate", "-m", copy, "1 2").code == 0
     weights = (copy / "model.safetensors").read_bytes()
     (copy / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
@@ -101,7 +101,7 @@ def test_damaged_or_foreign_shortlist_is_refused(inside: Inside, copy: Path, cor
     (copy / "model.safetensors").write_bytes(weights)
     loaded = load_model(copy)
     save_model(copy, weights=loaded.model, config=loaded.config, tokenizer=loaded.tokenizer)
-    assert not path.exists() and read_shortlist(copy) is None  # another model has not its list
+    assert not path.exists() and read_shortlist(copy) is None  # saving a model removes the shortlist of another
     path.write_bytes(intact)
     inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "does not belong")
 

@@ -70,7 +70,7 @@ def test_prepare_then_train(inside: Inside, corpus: Corpus, tmp_path: Path) -> N
     assert not (tmp_path / "prepared").exists()
     first = inside("prepare", *corpus.flags, "-o", "prepared")
     assert first.code == 0 and "heedful train --prepared prepared" in first.error
-    assert "prepared already" in inside("prepare", *corpus.flags, "-o", "prepared").error
+    assert "up to date" in inside("prepare", *corpus.flags, "-o", "prepared").error
     other = [*corpus.flags, "--data.max_characters=9", "-o", "prepared"]
     inside("prepare", *other).refused("--overwrite")
     joined = inside("prepare", "--join", "prepared", "--join", "prepared", "-o", "joined")

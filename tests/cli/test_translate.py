@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import heedful
-from heedful.cli.line_io import _decoded
+from heedful.cli.line_io import _decode
 from heedful.cli.translate import write_translations
 from heedful.decoding.translation import Translation, empty_translation
 from heedful.native import Availability
@@ -49,7 +49,7 @@ def test_file_name_as_text_prints_note(inside: Inside, model: Path, tmp_path: Pa
     (tmp_path / "1").write_text("2 3\n")
     ended = inside("translate", "-m", model, "1", "2", "3 " * 500, "\0")
     assert ended.code == 0 and ended.out.count("\n") == 4
-    assert "note: 1 is translated as text; -i 1 translates the lines of the file." in ended.error.splitlines()
+    assert "note: 1 is translated as text; use -i 1 to translate the file." in ended.error.splitlines()
     assert ended.error.count("is translated as text") == 1
 
 
@@ -82,9 +82,9 @@ def test_note_without_native_engine(
         monkeypatch.setattr(f"heedful.{place}.available", lambda: missing)
     ended = inside("translate", "-m", model, "--device", "cpu", "1 2 3")
     assert (ended.code, ended.out) == (0, expected.out)
-    assert ended.error == "note: torch translates, which takes many times as long: it was not compiled.\n"
+    assert ended.error == "note: the torch engine is used, which is many times slower: it was not compiled.\n"
     (tmp_path / "in").write_text("1 2 3\n")
-    assert "note: torch translates" in inside("translate", "-m", model, "-i", "in", "-o", "out").error
+    assert "note: the torch engine is used" in inside("translate", "-m", model, "-i", "in", "-o", "out").error
     for wanted in (["--engine", "torch"], ["--method", "sampling"], ["--quantization", "float32"]):
         assert inside("translate", "-m", model, *wanted, "1 2 3").error == ""
     inside("translate", "-m", model, "--engine", "native", "1").refused("it was not compiled. Use engine torch.")
@@ -132,7 +132,7 @@ def test_lines_do_not_depend_on_block_size(parts: list[bytes], size: int) -> Non
         expected.pop()
     found: list[str] = []
     try:
-        for chunk in _decoded(Slow(), "here"):  # type: ignore[arg-type]
+        for chunk in _decode(Slow(), "here"):  # type: ignore[arg-type]
             found += chunk
         assert found == [line.removesuffix(b"\r").decode() for line in expected]
     except Exception as error:

@@ -1,4 +1,4 @@
-"""`translate -i FILE` for documents: routes by ending, errors with file and line, output complete or not at all."""
+"""`Documents in `heedful translate -i FILE`: formats by extension, errors with file and line, atomic output."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_gettext_flags(inside: Inside, tmp_path: Path) -> None:
     assert '"Language: de\\n"' in ended.out and 'msgstr "Merci"' in ended.out
     ended = inside("translate", "--to", "de", "-i", "a.po", "--no-fuzzy", "--retranslate")
     assert "fuzzy" not in ended.out and "Merci" not in ended.out
-    inside("translate", "Some words", "--retranslate").refused("--retranslate is for gettext catalogues")
+    inside("translate", "Some words", "--retranslate").refused("--retranslate applies to gettext catalogues")
 
 
 def test_empty_document_prints_note(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "n.json").write_text('{"a": 1}')
     ended = inside("translate", "--to", "de", "-i", "n.json")
-    assert (ended.out, ended.error) == ('{"a": 1}', "note: n.json has nothing to translate.\n")
+    assert (ended.out, ended.error) == ('{"a": 1}', "note: n.json contains no text to translate.\n")
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_errors_name_file_and_line(inside: Inside, tmp_path: Path, name: str, co
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--workers", "2"], "--workers is for lines of text"),
-        (["--json"], "--json is for lines of text"),
-        (["--prefix", "Hallo"], "--prefix is for lines of text"),
+        (["--workers", "2"], "--workers applies to lines of text"),
+        (["--json"], "--json applies to lines of text"),
+        (["--prefix", "Hallo"], "--prefix applies to lines of text"),
         (["--format", "pdf"], "there is no format 'pdf'"),
-        (["--retranslate"], "--retranslate is for gettext catalogues"),
+        (["--retranslate"], "--retranslate applies to gettext catalogues"),
         (["-o", "nowhere/out.html"], "there is no directory nowhere"),
         (["-o", "page.html"], "is also an input"),
     ],
@@ -108,7 +108,7 @@ def test_several_documents_each_into_its_own_file(inside: Inside, tmp_path: Path
     for name in ("a.html", "b.html"):
         (tmp_path / name).write_text(PAGE)
     files = ["-i", "a.html", "-i", "b.html"]
-    inside("translate", *files, "-o", "out.html").refused("documents (html) cannot be joined")
+    inside("translate", *files, "-o", "out.html").refused("documents (html) cannot be concatenated")
     assert inside("translate", *files, "-o", "c.html", "-o", "d.html", "--to", "English").code == 0
     assert (tmp_path / "c.html").read_bytes() == (tmp_path / "d.html").read_bytes()
     assert '<html lang="en">' in (tmp_path / "c.html").read_text()

@@ -96,8 +96,8 @@ def test_repeatedly_killed_run_has_same_output(
         assert not output.exists()
         seen = lines_of(record)
     assert 8 * kills < seen < (96 if ending else 299)
-    ended = inside("translate", "-m", model, "-i", text, "-o", "out", *GREEDY, *flags)  # of 4 lines: the record tells
-    assert ended.code == 0 and f"goes on after {seen:,} lines" in ended.error and ended.out == ""
+    ended = inside("translate", "-m", model, "-i", text, "-o", "out", *GREEDY, *flags)  # resumes with chunks of 4 lines
+    assert ended.code == 0 and f"resuming after {seen:,} lines" in ended.error and ended.out == ""
     assert inside(*command(model, text, tmp_path / "whole", *flags)[3:]).code == 0
     assert output.read_bytes() == (tmp_path / f"whole{ending}").read_bytes()
     assert output.read_bytes().count(b"\n") == (100 if ending else 299)
@@ -155,7 +155,7 @@ def test_shards_merged_are_the_whole(inside: Inside, model: Path, text: Path, tm
     inside("translate", *flags, "-i", text, "-o", "out", "--shard", "2/3").refused("decoding.beam_size", "--overwrite")
     assert inside("translate", *flags, "-i", text, "-o", "out", "--shard", "2/3", "--overwrite").code == 0
     again = inside("translate", *flags, "-i", text, "-o", "out", "--shard", "2/3")
-    assert again.code == 0 and "finished already" in again.error
+    assert again.code == 0 and "already complete" in again.error
     merged = inside("merge", "out", "-i", text)
     assert merged.code == 0 and merged.out == "" and "299 lines" in merged.error
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
@@ -168,8 +168,8 @@ def test_shards_merged_are_the_whole(inside: Inside, model: Path, text: Path, tm
 def test_printed_rm_command_matches_only_shards(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
     output = tmp_path / "* of mine"
     assert inside("translate", "-m", model, "-i", text, "-o", output, *GREEDY, "--shard", "1/1").code == 0
-    told = inside("merge", output).error
-    subprocess.run(told[told.index("rm ") :], shell=True, check=True)
+    message = inside("merge", output).error
+    subprocess.run(message[message.index("rm ") :], shell=True, check=True)
     assert sorted(tmp_path.iterdir()) == [output, text]
 
 
@@ -178,7 +178,7 @@ def test_pipe_does_not_overwrite_resumable_output(inside: Inside, model: Path, t
     text.write_bytes(b"1 2\n3 4\n\xff\n")
     inside(*flags, "-i", text, "--chunk-lines", 1).refused("in:3")
     done = (tmp_path / "out.partial").read_bytes()
-    inside(*flags, given=b"5 6\n" * 9).refused("out.partial", "its own command")
+    inside(*flags, given=b"5 6\n" * 9).refused("out.partial", "original command")
     assert (tmp_path / "out.partial").read_bytes() == done and done.count(b"\n") == 2
     for path in tmp_path.glob("out*"):
         path.unlink()
@@ -202,7 +202,7 @@ def test_changed_settings_are_named(inside: Inside, model: Path, text: Path, tmp
     inside("translate", *flags, "-o", "out").refused("text.aa", "first 200 lines", "--overwrite")
     text.write_bytes(b"\n".join(good))
     ended = inside("translate", *flags, "-o", "out", "--decoding.tokens_per_batch", 999)  # may change: it is memory
-    assert ended.code == 0 and "goes on after 200 lines" in ended.error
+    assert ended.code == 0 and "resuming after 200 lines" in ended.error
     assert inside("translate", *flags, "-o", "whole").code == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
     assert (tmp_path / "out").read_bytes().startswith(partial)
@@ -234,7 +234,7 @@ def test_invalid_flag_values(
 
 
 def test_full_disk_loses_no_output(inside: Inside, model: Path, text: Path, tmp_path: Path) -> None:
-    """A limit on the size of files stands for the disk."""
+    """A limit on file sizes simulates a full disk."""
     arguments = command(model, text, tmp_path / "out", "--workers", 1, "--json")[3:]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))

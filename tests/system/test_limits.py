@@ -102,16 +102,16 @@ def test_little_address_space(verb: str, folder: Path) -> None:
     ],
 )
 def test_errors_of_libraries_about_limits_are_one_message(error: str, words: str) -> None:
-    program = "from heedful.cli.exit_codes import handled\nimport typer, sys\n"
-    program += f"try:\n    with handled():\n        raise {error}\n"
+    program = "from heedful.cli.exit_codes import exit_on_error\nimport typer, sys\n"
+    program += f"try:\n    with exit_on_error():\n        raise {error}\n"
     program += "except typer.Exit as end:\n    sys.exit(end.exit_code)\n"
     done = subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     Ended(done.returncode, done.stdout, done.stderr).refused(words)
 
 
 def test_other_errors_keep_their_traceback() -> None:
-    from heedful.cli.exit_codes import handled
+    from heedful.cli.exit_codes import exit_on_error
 
     for error in (ImportError("cannot import name 'x'"), RuntimeError("a defect")):
-        with pytest.raises(type(error), match=str(error)), handled():
+        with pytest.raises(type(error), match=str(error)), exit_on_error():
             raise error

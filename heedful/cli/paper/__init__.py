@@ -1,4 +1,4 @@
-"""`heedful paper`: the paper's tables and figures, run and drawn again; one file a command."""
+"""`heedful paper`: reproduce the tables and figures of the paper; one module per command."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from heedful.cli.paper.table3 import table3
 from heedful.cli.paper.table4 import f1, parse, table4
 from heedful.cli.paper.walkthroughs import teacher_forcing, worked_example
 
-paper = typer.Typer(help="Run the paper's tables and draw its figures.", rich_markup_mode="rich", no_args_is_help=True)
+paper = typer.Typer(
+    help="Reproduce the tables and figures of the paper.", rich_markup_mode="rich", no_args_is_help=True
+)
 for _command in (table1, table2, table3, table4, f1, parse, figures, worked_example, teacher_forcing):
     paper.command(cls=Verb)(_command)

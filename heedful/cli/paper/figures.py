@@ -1,4 +1,4 @@
-"""`heedful paper figures`: the figures that readers of the paper know."""
+"""`heedful paper figures`: reproduce the figures of the paper."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from heedful.cli import options
 from heedful.errors import ConfigError
 
-TAKES = "less than a minute with 500 steps on a free processor"
+DURATION = "less than a minute with 500 steps on an idle CPU"
 
 
 def figures(
@@ -19,23 +19,26 @@ def figures(
     model: Annotated[
         Path | None,
         typer.Option(
-            "--model", "-m", metavar="DIRECTORY", help="A trained model: its shapes and, with --sentence, attention."
+            "--model",
+            "-m",
+            metavar="DIRECTORY",
+            help="A trained model to draw: its architecture and, with --sentence, its attention.",
         ),
     ] = None,
-    sentence: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model translates.")] = None,
-    target_language: options.To = None,
-    layer: Annotated[int | None, typer.Option(help="Layer whose attention is shown, from 1.")] = None,
-    head: Annotated[list[int] | None, typer.Option(help="Head to show, from 1; repeatable.")] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="This figure alone; repeatable.")] = None,
-    preset: Annotated[str, typer.Option(metavar="NAME", help="Whose architecture is drawn without a model.")] = "base",
-    steps: Annotated[
-        int | None, typer.Option(help="Updates of each training run of norm_training; without it 500.")
+    sentence: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Sentence whose translation shows the attention.")
     ] = None,
+    target_language: options.To = None,
+    layer: Annotated[int | None, typer.Option(help="Layer whose attention is shown, counted from 1.")] = None,
+    head: Annotated[list[int] | None, typer.Option(help="Head to show, counted from 1; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Draw only this figure; repeatable.")] = None,
+    preset: Annotated[str, typer.Option(metavar="NAME", help="Architecture to draw without --model.")] = "base",
+    steps: Annotated[int | None, typer.Option(help="Steps of each norm_training run; default: 500.")] = None,
     device: options.Device = None,
     lang: options.LabelLanguage = "en",
     quiet: options.Quiet = False,
 ) -> None:
-    """Draw the figures that readers of the paper know, from what the code computes.
+    """Draw the figures of the paper and of common explanations, from what the code computes.
 
     \b
     heedful paper figures -o figures
@@ -55,27 +58,27 @@ def figures(
 
     refuse_ranks("folder of figures")
     if sentence is not None and model is None:
-        raise ConfigError("--sentence needs --model DIRECTORY: the model whose attention is shown.")
-    named = choose_figures(only or [], with_model=sentence is not None)
+        raise ConfigError("--sentence needs --model DIRECTORY, the model whose attention is shown.")
+    names = choose_figures(only or [], with_model=sentence is not None)
     config = settle({"preset": preset}) if model is None else from_mapping(Config, describe(model)["config"])
     example = None
-    if model is not None and sentence is not None and "attention" in named:
+    if model is not None and sentence is not None and "attention" in names:
         example = translate_with_attention(model, sentence, target_language=target_language)
     console = Console(quiet=quiet)
-    trains = "norm_training" in named
-    if trains:
+    has_training = "norm_training" in names
+    if has_training:
         training_runs = TrainingRuns(STEPS if steps is None else steps, resolve_device(device or "auto"))
-        console.note(f"norm_training trains three small models for {training_runs.steps} steps each, {TAKES}.")
+        console.note(f"norm_training trains three small models for {training_runs.steps} steps each, {DURATION}.")
     with console.stages() as report:
         written = draw_figures(
             output,
             language=lang,
-            only=named,
+            only=names,
             config=config.model,
             example=example,
             layer=layer,
             heads=head or [],
-            training_runs=replace(training_runs, report=report) if trains else None,
+            training_runs=replace(training_runs, report=report) if has_training else None,
         )
     if not quiet:
         print("\n".join(str(path) for path in written))

@@ -1,69 +1,57 @@
-"""`heedful paper table3`: every row of Table 3 as one sweep."""
+"""`heedful paper table3`: train every row of Table 3 as one sweep."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from heedful.cli import options
 from heedful.cli.exit_codes import INTERRUPTED
-from heedful.cli.overrides import command_line, request_of
+from heedful.cli.overrides import command_line, request_from_flags
 
 SOME_FAILED = 1
 
 Output = Annotated[
-    str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="Where all goes; else ./table3.")
+    str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="Output directory; default: ./table3.")
 ]
-Scale = Annotated[str, typer.Option(metavar="NAME", help="cheap: the same proportions, smaller; or paper.")]
+Scale = Annotated[str, typer.Option(metavar="NAME", help="cheap (smaller models, same proportions) or paper.")]
 Rows = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Groups or rows, such as A,B,big or C-layers-2; else all.")
+    str | None, typer.Option(metavar="NAMES", help="Groups or rows, such as A,B,big or C-layers-2; default: all.")
 ]
-Seeds = Annotated[int, typer.Option(help="How many runs of each row, with as many seeds.")]
+Seeds = Annotated[int, typer.Option(help="Number of runs per row, each with another seed.")]
 Jobs = Annotated[
-    int | None, typer.Option(help="Runs at once; else one for two cores on a GPU (at most 8), 1 on a CPU.")
+    int | None, typer.Option(help="Parallel runs; default: half the number of cores on a GPU (at most 8), 1 on a CPU.")
 ]
 Sentences = Annotated[
-    int | None, typer.Option(help="Of valid, and of each test corpus, for BLEU; else 1,000 (cheap) or all (paper).")
+    int | None, typer.Option(help="Sentences per corpus for BLEU; default: 1,000 (cheap) or all (paper).")
 ]
-Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the differences too (needs matplotlib).")]
+Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Also draw the differences (needs matplotlib).")]
 
 
+@options.shared_options(
+    before=(*options.CORPUS_FILES, *options.HELD_OUT_FILES, "prepared", *options.LANGUAGE_CODES),
+    after=(*options.BUDGET_OPTIONS, "seed", "device", "settings"),
+)
 def table3(
-    config: options.ConfigFile = None,
-    source: options.Sources = None,
-    target: options.Targets = None,
-    data: options.SingleFiles = None,
-    valid_source: options.ValidSources = None,
-    valid_target: options.ValidTargets = None,
-    test_source: options.TestSources = None,
-    test_target: options.TestTargets = None,
-    prepared: options.Prepared = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
+    *,
     scale: Scale = "cheap",
     rows: Rows = None,
     seeds: Seeds = 3,
     jobs: Jobs = None,
     sentences: Sentences = None,
-    steps: options.Steps = None,
-    epochs: options.Epochs = None,
-    tokens: options.Tokens = None,
-    minutes: options.Minutes = None,
     output: Output = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
-    seed: options.Seed = None,
-    device: options.Device = None,
     lang: options.LabelLanguage = "en",
     plots: Plots = True,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    settings: options.Settings = None,
+    **flags: Any,
 ) -> None:
-    """Train every row of Table 3 with several seeds, many at once, and see which effects are there.
+    """Train every row of Table 3 with several seeds and test which effects are significant.
 
     \b
     heedful paper table3 --source train.en --target train.de -o table3
@@ -71,9 +59,9 @@ def table3(
     heedful paper table3 configs/table3.yaml -o table3 --resume
     heedful paper table3 --prepared wmt14 --scale paper --seeds 1 -o table3-paper
 
-    Every key of the configuration is also a flag, for all rows: --model.d_model=128 gives a smaller base.
+    Every configuration key is also a flag and applies to all rows: --model.d_model=128 makes all of them smaller.
     """
-    request = request_of(locals())
+    request = request_from_flags({**flags, "output": output})
     from heedful.paper.table3 import make_plan, run_table3
 
     names = [name.strip() for name in (rows or "").split(",") if name.strip()]

@@ -1,4 +1,4 @@
-"""`heedful paper table4`, `f1` and `parse`: a parser trained on treebanks, its score, and its trees."""
+"""`heedful paper table4`, `f1` and `parse`: train a constituency parser, score trees, and parse sentences."""
 
 from __future__ import annotations
 
@@ -12,63 +12,74 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.exit_codes import INTERRUPTED
-from heedful.cli.overrides import command_line, own_model_directory, search_settings, settings_of
+from heedful.cli.overrides import command_line, request_from_flags, require_model_directory, search_settings
 from heedful.config_loading import settle
 from heedful.errors import ConfigError
 
-FIGURES = ("f1", "precision", "recall", "exact", "crossing", "no_crossing")
-TREES, SIZE = "Treebanks", "Size"
+METRICS = ("f1", "precision", "recall", "exact", "crossing", "no_crossing")
+TREES = "Treebanks"
 TrainTrees = Annotated[
     list[str] | None,
-    typer.Option("--train", metavar="FILE", rich_help_panel=TREES, help="One tree in brackets a line; repeatable."),
+    typer.Option(
+        "--train",
+        metavar="FILE",
+        rich_help_panel=TREES,
+        help="Training trees, one bracketed tree per line; repeatable.",
+    ),
 ]
 ValidTrees = Annotated[
     list[str] | None,
-    typer.Option("--valid", metavar="FILE", rich_help_panel=TREES, help="Without it, sentences are held out."),
+    typer.Option(
+        "--valid",
+        metavar="FILE",
+        rich_help_panel=TREES,
+        help="Validation trees; default: held out from the training trees.",
+    ),
 ]
 TestTrees = Annotated[
-    list[str] | None, typer.Option("--test", metavar="FILE", rich_help_panel=TREES, help="To score on; repeatable.")
+    list[str] | None,
+    typer.Option("--test", metavar="FILE", rich_help_panel=TREES, help="Test trees to score on; repeatable."),
 ]
-Paper = Annotated[bool, typer.Option("--paper", help="The paper's size: 4 layers, d_model 1024, beam of 21.")]
+Paper = Annotated[bool, typer.Option("--paper", help="The model of the paper: 4 layers, d_model 1024, beam size 21.")]
 Words = Annotated[
     str | None,
-    typer.Option(metavar="WHICH", help="What stands for a word in a tree: index, tags, or xx as in the paper."),
+    typer.Option(metavar="WHICH", help="How words are written in a tree: index, tags, or xx as in the paper."),
 ]
 Scored = Annotated[
-    int | None, typer.Option("--sentences", metavar="N", help="Score only so many of each test set, taken evenly.")
+    int | None,
+    typer.Option("--sentences", metavar="N", help="Score only N sentences of each test set, sampled evenly."),
 ]
-Brackets = Annotated[str, typer.Option(metavar="WHICH", help="Search with forced whole trees, free, or both.")]
-TreeFile = Annotated[Path, typer.Argument(metavar="FILE", help="Trees, one a line; .gz and .xz too.")]
-Sentences = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Sentences, words parted by spaces.")]
+Brackets = Annotated[
+    str,
+    typer.Option(metavar="WHICH", help="Search constrained to complete trees (forced), unconstrained (free), or both."),
+]
+TreeFile = Annotated[Path, typer.Argument(metavar="FILE", help="Trees, one per line; may be .gz or .xz.")]
+Sentences = Annotated[
+    list[str] | None, typer.Argument(metavar="[TEXT]...", help="Sentences with words separated by spaces.")
+]
 Drawn = Annotated[bool, typer.Option("--tree", help="Draw each tree on several lines.")]
-Free = Annotated[bool, typer.Option("--free", help="Do not force whole trees.")]
+Free = Annotated[bool, typer.Option("--free", help="Do not constrain the search to complete trees.")]
 
 
+@options.shared_options(after=(*options.BUDGET_OPTIONS, "beam_size", "seed", "device", "settings"))
 def table4(
     train: TrainTrees = None,
     valid: ValidTrees = None,
     test: TestTrees = None,
-    steps: options.Steps = None,
-    epochs: options.Epochs = None,
-    tokens: options.Tokens = None,
-    minutes: options.Minutes = None,
     output: options.Output = None,
     preset: options.Preset = None,
     paper: Paper = False,
     words: Words = None,
     brackets: Brackets = "both",
     sentences: Scored = None,
-    beam_size: options.BeamSize = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
-    seed: options.Seed = None,
-    device: options.Device = None,
     lang: options.LabelLanguage = "en",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    settings: options.Settings = None,
+    **flags: Any,
 ) -> None:
-    """Train a constituency parser on treebanks and score its trees (section 6.3, Table 4).
+    """Train a constituency parser on treebanks and score it (section 6.3, Table 4).
 
     \b
     heedful paper table4 --train train.trees --valid valid.trees --test test.trees -o table4
@@ -76,21 +87,10 @@ def table4(
     heedful paper table4 --train train.trees --test test.trees --paper --steps 30000 -o table4
     heedful paper parse -m table4/model "The cat sat ."
 
-    Every key of the configuration is also a flag: --model.dropout=0.2.
+    Every configuration key is also a flag: --model.dropout=0.2.
     """
-    request = settings_of(
-        settings,
-        preset=preset,
-        output=output,
-        training__steps=steps,
-        training__epochs=epochs,
-        training__tokens=tokens,
-        training__minutes=minutes,
-        training__seed=seed,
-        training__device=device,
-        decoding__beam_size=beam_size,
-    )
-    settle(request, "base")  # a wrong key is told before torch is imported
+    request = request_from_flags({**flags, "preset": preset, "output": output})
+    settle(request, "base")  # reports unknown keys before torch is imported
     from heedful.paper.table4 import Treebanks, run_table4
 
     results = run_table4(
@@ -114,36 +114,38 @@ def table4(
 
 
 def f1(gold: TreeFile, predicted: TreeFile, as_json: options.AsJson = False) -> None:
-    """Score predicted trees by labelled brackets, as evalb counts them.
+    """Score predicted trees by labelled brackets, like evalb.
 
     \b
     heedful paper f1 gold.trees predicted.trees
     heedful paper f1 --json gold.trees.xz predicted.trees
 
-    An empty line in PREDICTED is a sentence without a tree: its gold brackets count as missed.
+    An empty line in PREDICTED is a sentence without a tree; its gold brackets count as missed.
     """
     from heedful.evaluation.evalb import SHORT, same_sentences, score_trees, summarise
     from heedful.evaluation.parse_trees import read_guesses, read_tree_lines
 
-    lines, wanted, guesses = same_sentences(read_tree_lines(gold), read_guesses(predicted))
-    counts = score_trees(wanted, guesses)
+    lines, gold_trees, predicted_trees = same_sentences(read_tree_lines(gold), read_guesses(predicted))
+    counts = score_trees(gold_trees, predicted_trees)
     scores = {"all": summarise(counts), "short": summarise(counts, max_words=SHORT)}
-    failed = [{"line": line, "why": one.failure} for line, one in zip(lines, counts, strict=True) if one.failure]
+    failed = [{"line": line, "why": count.failure} for line, count in zip(lines, counts, strict=True) if count.failure]
     if as_json:
-        print(json.dumps({**{name: one.to_dict() for name, one in scores.items()}, "failed": failed}, indent=1))
+        print(json.dumps({**{name: score.to_dict() for name, score in scores.items()}, "failed": failed}, indent=1))
         return
     rows = [
-        [name, *(f"{getattr(one, figure):.2f}" for figure in FIGURES),
-         f"{one.num_sentences:,}", f"{one.num_failed:,}"]
-        for name, one in (("all sentences", scores["all"]), (f"up to {SHORT} words", scores["short"]))
+        [name, *(f"{getattr(score, metric):.2f}" for metric in METRICS),
+         f"{score.num_sentences:,}", f"{score.num_failed:,}"]
+        for name, score in (("all sentences", scores["all"]), (f"up to {SHORT} words", scores["short"]))
     ]  # fmt: skip
     print_table(
-        ["", "F1", "precision", "recall", "all right", "crossing", "no crossing", "sentences", "failed"], rows, names=1
+        ["", "F1", "precision", "recall", "exact", "crossing", "no crossing", "sentences", "failed"],
+        rows,
+        num_name_columns=1,
     )
-    for one in failed[:5]:
-        print(f"line {one['line']}: {one['why']}")
+    for failure in failed[:5]:
+        print(f"line {failure['line']}: {failure['why']}")
     if len(failed) > 5:
-        print(f"… and {len(failed) - 5:,} more; --json lists all.")
+        print(f"… and {len(failed) - 5:,} more; use --json to list all.")
 
 
 def parse(
@@ -156,51 +158,51 @@ def parse(
     device: options.Device = None,
     settings: options.Settings = None,
 ) -> None:
-    """Parse sentences with a model of `heedful paper table4`: one tree in brackets for each line.
+    """Parse sentences with a model trained by `heedful paper table4`, one bracketed tree per line.
 
     \b
     heedful paper parse -m table4/model "The cat sat ."
     heedful paper parse -m table4/model --tree "The cat sat ."
     heedful paper parse -m table4/model -i sentences.txt
 
-    Words are parted by spaces, punctuation too, as in the treebank. A line without a tree (--free) is empty.
+    Words and punctuation are separated by spaces, as in the treebank. With --free, a line may be empty: no tree.
     """
     if words and input_file is not None:
         raise ConfigError("give sentences as arguments or a file with -i, not both.")
     search = search_settings(settings, beam_size=beam_size)
-    directory = own_model_directory(model, "that parses")
-    from heedful.cli.line_io import chunks_of
+    directory = require_model_directory(model, "to parse with")
+    from heedful.cli.line_io import read_line_chunks
     from heedful.evaluation.parse_trees import draw_tree, write_tree
     from heedful.paper.parsing import Parser
 
     parser = Parser.load(directory, device=device or "auto", forced=not free)
-    for chunk in iter([words]) if words else chunks_of(input_file):
+    for chunk in iter([words]) if words else read_line_chunks(input_file):
         sentences = [text.split() for text in chunk]
-        guesses = iter(parser.parse([sentence for sentence in sentences if sentence], **search))
+        parses = iter(parser.parse([sentence for sentence in sentences if sentence], **search))
         for sentence in sentences:
-            result = next(guesses).tree if sentence else None
-            print((draw_tree if tree else write_tree)(result) if result else "", flush=True)
+            parsed = next(parses).tree if sentence else None
+            print((draw_tree if tree else write_tree)(parsed) if parsed else "", flush=True)
 
 
 def print_results(results: dict[str, Any], language: str) -> None:
-    """Print our numbers, the paper's table, and what must be known to read them."""
+    """Print our scores, the table of the paper, and notes."""
     from heedful.paper.table4 import WORDS, our_rows, paper_rows, remarks
 
-    print_table(*our_rows(results, language), names=2)
+    print_table(*our_rows(results, language), num_name_columns=2)
     print(f"\n{WORDS[language]['paper']}")
-    print_table(*paper_rows(language), names=2)
+    print_table(*paper_rows(language), num_name_columns=2)
     print("\n".join(f"- {remark}" for remark in remarks(results, language)))
 
 
-def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, names: int) -> None:
-    """Print a table whose columns after the first `names` are numbers."""
+def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, num_name_columns: int) -> None:
+    """Print a table; columns after the first `num_name_columns` are numbers."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, title in enumerate(heading):
-        table.add_column(title, justify="left" if number < names else "right")
+        table.add_column(title, justify="left" if number < num_name_columns else "right")
     for row in rows:
         table.add_row(*row)
     Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
