@@ -48,7 +48,12 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'heedful' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    try:
+        value = getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        from heedful.extras import explain
+
+        raise explain(error) or error from None
     globals()[name] = value
     return value
 

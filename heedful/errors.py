@@ -2,6 +2,7 @@
 
 HeedfulError
 ├── ConfigError           a key, a value or a combination of flags that cannot be
+├── MissingPackageError   a package of an extra that is not installed
 ├── CorpusError           a text file that is missing, damaged, misaligned or empty
 ├── DocumentError         a document that cannot be read in its format, or needs a package that is missing
 ├── ModelDirectoryError   a model directory that is incomplete, altered or from another format
@@ -22,6 +23,10 @@ class HeedfulError(Exception):
 
 class ConfigError(HeedfulError):
     """A configuration key, value or combination that cannot be used."""
+
+
+class MissingPackageError(HeedfulError, ImportError):
+    """A package of an extra that is not installed; the message has the command that installs it."""
 
 
 class CorpusError(HeedfulError):

@@ -5,7 +5,8 @@ Nothing here imports torch or numpy, so the native engine can use these too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
@@ -86,6 +87,62 @@ def rows_per_sentence(config: DecodingConfig) -> int:
 def longest_first(lengths: Sequence[int]) -> list[int]:
     """Indices of the sentences from longest to shortest; equally long ones keep their order."""
     return sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+
+
+class AttentionWeights:
+    """Attention of one sentence, a row per target token and a column per source token; numpy reads it as an array.
+
+    `numpy.asarray(weights)` gives a float32 array. The class itself needs no numpy, which translating does without.
+    """
+
+    def __init__(self, rows: Sequence[array[float]], num_columns: int) -> None:
+        self.rows, self.shape = list(rows), (len(rows), num_columns)
+
+    @classmethod
+    def of(cls, weights: Any) -> AttentionWeights:
+        """The weights of a numpy array of float32."""
+        return cls([array("f", row.tobytes()) for row in weights], weights.shape[1])
+
+    @classmethod
+    def block_diagonal(cls, blocks: Sequence[AttentionWeights]) -> AttentionWeights:
+        """The weights of several sentences as those of one text: no sentence attends to another."""
+        num_columns = sum(block.shape[1] for block in blocks)
+        rows: list[array[float]] = []
+        column = 0
+        for block in blocks:
+            before, after = (array("f", bytes(4 * n)) for n in (column, num_columns - column - block.shape[1]))
+            rows += [before + row + after for row in block.rows]
+            column += block.shape[1]
+        return cls(rows, num_columns)
+
+    def __getitem__(self, index: tuple[slice, slice]) -> AttentionWeights:
+        """The part in a slice of rows and a slice of columns."""
+        rows, columns = index
+        return AttentionWeights([row[columns] for row in self.rows[rows]], len(range(self.shape[1])[columns]))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[array[float]]:
+        return iter(self.rows)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:  # noqa: FBT001
+        import numpy as np
+
+        if copy is False:
+            raise ValueError("attention weights are copied when numpy reads them")
+        return np.array(self.tolist(), dtype=dtype or np.float32).reshape(self.shape)
+
+    def __repr__(self) -> str:
+        return f"AttentionWeights of {self.shape[0]} target by {self.shape[1]} source tokens"
+
+    def tolist(self) -> list[list[float]]:
+        """The rows as lists."""
+        return [row.tolist() for row in self.rows]
+
+    def largest_columns(self) -> list[int]:
+        """For each row the column with the largest weight, the first of equal ones."""
+        return [row.index(max(row)) for row in self.rows]
 
 
 class SearchSettings(TypedDict, total=False):

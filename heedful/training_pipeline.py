@@ -16,6 +16,7 @@ from heedful.config import Config, DataConfig
 from heedful.config_loading import read_request, settle, to_mapping
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError
+from heedful.extras import VERB_PACKAGES, require
 from heedful.fine_tuning import Start, agree_on_start, known_directions
 from heedful.run_plan import Beside, Corpora, describe_run, fitted, rows_per_step
 from heedful.validation_bleu import Examined, evaluator, examine, on_whole_model, store_alignment
@@ -71,6 +72,7 @@ def train(
     the model on part of valid, if it shall not be BLEU. Under torchrun every rank calls this; ranks that it started
     again go on from the last saved state.
     """
+    require(VERB_PACKAGES["train"])
     from heedful.training.logging import StartupTimer
 
     startup_timer = StartupTimer("starting torch")

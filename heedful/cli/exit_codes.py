@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import typer
 
 from heedful.errors import ConfigError, ElsewhereError, HeedfulError, remedy_for
+from heedful.extras import explain
 
 INTERRUPTED = 130
 MIN_ADDRESS_SPACE = {"translate": 160, "evaluate": 200, "score": 200, "prepare": 600, "train": 1200}
@@ -56,6 +57,11 @@ def exit_on_error() -> Iterator[None]:
             raise typer.Exit(2) from None  # under torchrun only the first rank reports it
         notes = getattr(error, "__notes__", [])
         raise typer.Exit(print_error(" ".join([str(error), *notes]))) from None
+    except ModuleNotFoundError as error:
+        missing = explain(error)
+        if missing is None:
+            raise
+        raise typer.Exit(print_error(str(missing))) from None
     except OSError as error:
         _drop_unwritten_output()
         raise typer.Exit(print_error(_describe_os_error(error))) from None

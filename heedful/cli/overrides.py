@@ -19,6 +19,7 @@ from heedful.config import Config
 from heedful.config_loading import is_section, merge, read_request, set_key
 from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
+from heedful.extras import VERB_PACKAGES, require
 
 _DOTTED = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
 TEXTS = "words"
@@ -45,6 +46,7 @@ class Verb(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
         with exit_on_error():
+            require(VERB_PACKAGES.get((ctx.command_path.split()[1:2] or [""])[0], ()))
             return super().invoke(ctx)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from heedful.search_types import AttentionWeights
 
 BREAKS_IN_JSON = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
 """Characters that some readers take for the end of a line; JSON has another spelling for them."""
@@ -59,8 +58,8 @@ class Translation:
     """When asked for: pairs (index in source_tokens, index in tokens), one a target token."""
     word_alignment: list[tuple[tuple[int, int], tuple[int, int]]] | None = None
     """When asked for: pairs of words that belong together, each the span of its characters in source and text."""
-    attention: np.ndarray | None = field(default=None, compare=False)
-    """When asked for: the weights behind the alignment, one row a target token, one column a source token.
+    attention: AttentionWeights | None = field(default=None, compare=False)
+    """When asked for: the weights behind the alignment, one row per target token, one column per source token.
 
     None for a text of more than 20,000 characters, whose weights would fill the memory."""
     source_language: str | None = field(default=None, compare=False)
@@ -103,11 +102,6 @@ class Translation:
 
 def empty_translation(*, align: bool = False) -> Translation:
     """The translation of nothing: certain and empty."""
-    attention = None
-    if align:
-        import numpy as np
-
-        attention = np.zeros((0, 0), dtype=np.float32)
     return Translation(
         text="",
         tokens=[],
@@ -118,5 +112,5 @@ def empty_translation(*, align: bool = False) -> Translation:
         sentences=0,
         alignment=[] if align else None,
         word_alignment=[] if align else None,
-        attention=attention,
+        attention=AttentionWeights([], 0) if align else None,
     )

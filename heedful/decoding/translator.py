@@ -42,15 +42,13 @@ from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.model_dir.alignment_source import AlignmentSource, recorded_source
 from heedful.model_dir.registry import RECORD, default_model, find_model
-from heedful.search_types import Hypothesis, SearchSettings, special_tokens
+from heedful.search_types import AttentionWeights, Hypothesis, SearchSettings, special_tokens
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 from heedful.text.protected_spans import without_spans
 from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from heedful.text.documents.document import MarkedText
     from heedful.text.documents.gettext_format import Catalogue
 
@@ -561,7 +559,8 @@ class Translator:
         combinations = best_combinations([outcome.hypotheses for outcome in outcomes], config.num_best)
         n_best = [self._alternative(segments, combination, texts) for combination in combinations]
         best = n_best[0]
-        attention = block_diagonal([o.attention for o in outcomes if o.attention is not None]) if align else None
+        weights = [outcome.attention for outcome in outcomes if outcome.attention is not None]
+        attention = AttentionWeights.block_diagonal(weights) if align else None
         return Translation(
             text=best.text,
             tokens=best.tokens,
@@ -573,7 +572,7 @@ class Translator:
             ],
             finished=all(hypothesis.finished for hypothesis in combinations[0]),
             sentences=sum(not segment.copied for segment in segments),
-            alignment=[(int(row.argmax()), t) for t, row in enumerate(attention)] if attention is not None else None,
+            alignment=[(s, t) for t, s in enumerate(attention.largest_columns())] if attention is not None else None,
             attention=attention,
         )
 
@@ -673,15 +672,3 @@ def best_combinations(choices: Sequence[list[Hypothesis]], count: int) -> list[l
         longer = [(score + h.score, [*picked, h]) for score, picked in combinations for h in hypotheses]
         combinations = sorted(longer, key=lambda combination: -combination[0])[:count]
     return [picked for _, picked in combinations]
-
-
-def block_diagonal(blocks: Sequence[np.ndarray]) -> np.ndarray:
-    """The weights of several sentences as those of one text: no sentence looks at another."""
-    import numpy as np
-
-    whole = np.zeros((sum(b.shape[0] for b in blocks), sum(b.shape[1] for b in blocks)), dtype=np.float32)
-    row = column = 0
-    for block in blocks:
-        whole[row : row + block.shape[0], column : column + block.shape[1]] = block
-        row, column = row + block.shape[0], column + block.shape[1]
-    return whole

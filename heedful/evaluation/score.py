@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError, CorpusError
+from heedful.extras import VERB_PACKAGES, require
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -113,6 +114,7 @@ def score(
     `bootstrap` is the number of resamplings; 0 leaves the intervals out. BLEU is undefined, not 0, where no reference
     has as many tokens as its longest n-grams.
     """
+    require(VERB_PACKAGES["score"])
     streams = align({"hypotheses": hypotheses}, references)
     if bootstrap < 0 or bootstrap == 1 or seed < 0:
         raise ConfigError(f"bootstrap must be 0 or at least 2 and seed at least 0, not {bootstrap} and {seed}.")

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heedful.errors import ModelDirectoryError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from heedful.search_types import AttentionWeights
+
+Weights = TypeVar("Weights", "np.ndarray", "AttentionWeights")
 KEY = "alignment"
 """Key in the details of config.json."""
 REMEDY = "remove it, or choose it again with heedful.decoding.alignment_selection.record_alignment"
@@ -32,7 +35,7 @@ class AlignmentSource:
     head: int | None = None
     """From 0; None: the mean over all heads of the layer."""
 
-    def rows(self, weights: np.ndarray, num_tags: int) -> np.ndarray:
+    def rows(self, weights: Weights, num_tags: int) -> Weights:
         """Of the weights of all steps: the row of each target token, the columns of the source without special tokens.
 
         `weights`: one row a step, the first of which reads the start token and the last the last word.

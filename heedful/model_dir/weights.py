@@ -200,6 +200,22 @@ def read_stored(files: Files, config: ModelConfig) -> dict[str, np.ndarray | Int
     return pair_scales(tensors, str(files.directory))
 
 
+def read_buffers(path: Path, shown_as: Path) -> dict[str, tuple[HeaderEntry, memoryview]]:
+    """All tensors of a safetensors file as bytes, each aligned for its type, without numpy."""
+    header = read_header(path, shown_as)
+    with open(path, "rb") as file:
+        file.seek(8 + int.from_bytes(file.read(8), "little"))
+        stored = memoryview(bytearray(file.read()))
+    found = {}
+    for name, entry in header.items():
+        part = stored[entry.begin : entry.end]
+        if len(part) != entry.num_bytes:
+            raise ModelDirectoryError(f"{shown_as}: the tensor {name} ({entry.dtype}) cannot be read.")
+        is_aligned = entry.begin % ITEM_BYTES[entry.dtype] == 0
+        found[name] = entry, part if is_aligned else memoryview(bytearray(part))
+    return found
+
+
 def read_weights(path: Path, shown_as: Path) -> dict[str, np.ndarray]:
     """All tensors of a safetensors file; `shown_as` is for the messages."""
     import numpy as np

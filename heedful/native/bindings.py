@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,7 +121,10 @@ def load_library() -> ctypes.CDLL:
     library.heedful_interface_version.restype = c_int32
     if library.heedful_interface_version() != INTERFACE_VERSION:
         raise OSError(f"{found[-1]} belongs to another version of heedful; compile it again")
-    declare(library)
+    try:
+        declare(library)
+    except AttributeError as error:  # a function that an older engine does not have
+        raise OSError(f"{found[-1]} belongs to another version of heedful ({error}); compile it again") from None
     return library
 
 
@@ -163,3 +166,13 @@ def declare(library: ctypes.CDLL) -> None:
         *(c_void_p, c_int32, POINTER(c_float)),
     ]
     library.heedful_glance.restype = c_int32
+    matrix = (c_void_p, c_int64, c_int64)
+    library.heedful_widen.argtypes, library.heedful_widen.restype = [c_char_p, c_void_p, c_int64, c_void_p], c_int32
+    library.heedful_all_finite.argtypes, library.heedful_all_finite.restype = [c_void_p, c_int64], c_int32
+    library.heedful_quantize_rows.argtypes = [*matrix, c_void_p, c_void_p]
+    library.heedful_dequantize_rows.argtypes = [c_void_p, *matrix, c_void_p]
+    library.heedful_pack_int8.argtypes = [*matrix, c_int64, c_void_p, c_void_p]
+    library.heedful_pack_float32.argtypes = [*matrix, c_int64, c_void_p]
+    library.heedful_checksums.argtypes = [c_void_p, c_int64, c_int64, POINTER(c_uint64), POINTER(c_uint64)]
+    for name in ("quantize_rows", "dequantize_rows", "pack_int8", "pack_float32", "checksums"):
+        getattr(library, f"heedful_{name}").restype = None

@@ -15,26 +15,33 @@ import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from heedful.backend_support import require_support
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir import files as model_files
 from heedful.model_dir.files import CONFIG, Files
-from heedful.model_dir.int8_weights import Int8Matrix, quantize_rows
+from heedful.model_dir.int8_weights import SCALE, Int8Matrix, without_scales
 from heedful.model_dir.save_load import read_record
-from heedful.model_dir.weights import read_stored
-from heedful.native.int8_tiles import pack
+from heedful.model_dir.weights import HeaderEntry, read_buffers, read_headers
+from heedful.native.int8_tiles import (
+    Int8Rows,
+    Numbers,
+    concatenate,
+    dequantize,
+    is_finite,
+    pack,
+    quantize_rows,
+    widen,
+)
+from heedful.native.position_table import position_table
 from heedful.native.weight_file import VERSION, Shape, parts_of, read_fingerprint, write_weight_file
 
-if TYPE_CHECKING:  # numpy takes longer to import than the engine takes to open what was converted before
-    import numpy as np
-
-    from heedful.model_dir.int8_weights import Floats, Stored
-
+Tensors = dict[str, Numbers]
+"""The engine's tensors by their names."""
 PRECISIONS = ("int8", "float32")
-CONVERSION = "rounded embeddings"  # part of the fingerprint: what an older way made is made again
+CONVERSION = "rounded embeddings, fixed positions"  # part of the fingerprint: what an older way made is made again
 ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
 DAYS_KEPT, SECONDS_BETWEEN_MARKS = 60, 86_400
 _in_memory: dict[bytes, Path] = {}
@@ -59,7 +66,7 @@ def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
         if known is not None and not anew and read_fingerprint(known) == fingerprint:
             return _still_true(known, files)
     files.check(files.weights)
-    tensors = convert(config, read_stored(files, config), precision=precision)
+    tensors = convert(config, read_tensors(files, config), precision=precision)
     shape = shape_of(config, int8=precision == "int8")
     try:
         make_private(place.parent)
@@ -106,7 +113,7 @@ def remove_unused(folder: Path) -> None:
                 path.unlink()
 
 
-def write_to_memory(fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarray]) -> Path:
+def write_to_memory(fingerprint: bytes, shape: Shape, tensors: Mapping[str, Numbers]) -> Path:
     """The file as one without a name, which lives as long as the process."""
     number = os.memfd_create("heedful-native")
     with open(number, "wb", closefd=False) as file:
@@ -145,14 +152,39 @@ def shape_of(config: ModelConfig, *, int8: bool) -> Shape:
     )
 
 
-def convert(config: ModelConfig, weights: Stored, *, precision: str) -> dict[str, np.ndarray]:
-    """The engine's tensors from those of a state dict, real numbers or int8 with scales, which must all be finite."""
-    import numpy as np
+def read_tensors(files: Files, config: ModelConfig) -> dict[str, Numbers | Int8Rows]:
+    """All weights of a model directory, checked against its configuration: float32, or int8 with scales."""
+    header = read_headers(files, config)
+    stored: dict[str, tuple[HeaderEntry, memoryview]] = {}
+    for name in files.weights:
+        stored |= read_buffers(files.paths[name], files.directory / name)
+    if {name: (entry.dtype, entry.shape) for name, (entry, _) in stored.items()} != header:
+        raise ModelDirectoryError(f"{files.directory}: the weights changed while they were read; try again.")
+    found: dict[str, Numbers | Int8Rows] = {}
+    for name in without_scales(header):
+        (dtype, shape, *_), data = stored[name]
+        if dtype == "I8":
+            _, scales = stored[f"{name}{SCALE}"]
+            found[name] = Int8Rows(Numbers("int8", shape, data), Numbers("float32", shape[:1], scales))
+        else:
+            found[name] = Numbers("float32", shape, data) if dtype == "F32" else widen(dtype, shape, data)
+    return found
 
-    for name, tensor in weights.items():
-        if not np.isfinite(tensor.scales if isinstance(tensor, Int8Matrix) else tensor).all():
+
+def as_numbers(weight: Any) -> Numbers | Int8Rows:
+    """A tensor of whatever kind as plain bytes; arrays are not copied."""
+    if isinstance(weight, Int8Matrix):
+        return Int8Rows(Numbers.of(weight.values), Numbers.of(weight.scales))
+    return weight if isinstance(weight, Numbers | Int8Rows) else Numbers.of(weight)
+
+
+def convert(config: ModelConfig, weights: Mapping[str, Any], *, precision: str) -> Tensors:
+    """The engine's tensors from those of a state dict, float32 or int8 with scales, which must all be finite."""
+    plain = {name: as_numbers(one) for name, one in weights.items()}
+    for name, tensor in plain.items():
+        if not is_finite(tensor.scales if isinstance(tensor, Int8Rows) else tensor):
             raise ModelDirectoryError(f"{name} holds numbers that are not finite: the model's weights are damaged.")
-    conversion = _Conversion(weights, int8=precision == "int8")
+    conversion = _Conversion(plain, int8=precision == "int8")
     target = "source_embedding" if config.tying == "three_way" else "target_embedding"
     conversion.embedding("source_embedding")
     if target == "target_embedding":
@@ -176,54 +208,42 @@ def convert(config: ModelConfig, weights: Stored, *, precision: str) -> dict[str
 class _Conversion:
     """Tensors on their way from the names of the state dict to those of the engine."""
 
-    def __init__(self, weights: Stored, *, int8: bool) -> None:
+    def __init__(self, weights: Mapping[str, Numbers | Int8Rows], *, int8: bool) -> None:
         self.weights, self.int8 = weights, int8
-        self.tensors: dict[str, np.ndarray] = {}
+        self.tensors: Tensors = {}
 
-    def matrix(self, *names: str) -> Floats | Int8Matrix:
-        """Matrices one below the other: whole numbers with the scales of their rows if int8 is asked for."""
-        import numpy as np
-
-        parts = [self._one_matrix(name) for name in names]
+    def matrix(self, *names: str) -> Numbers | Int8Rows:
+        """Matrices one below the other: int8 with the scales of their rows if int8 is asked for, else float32."""
+        parts = [self.weights[name] for name in names]
         if self.int8:
-            rounded = [part for part in parts if isinstance(part, Int8Matrix)]
-            return Int8Matrix(
-                *(np.concatenate([getattr(one, kind) for one in rounded]) for kind in ("values", "scales"))
+            rounded = [part if isinstance(part, Int8Rows) else quantize_rows(part) for part in parts]
+            return Int8Rows(
+                concatenate([part.values for part in rounded]), concatenate([part.scales for part in rounded])
             )
-        return np.concatenate([part.dequantize() if isinstance(part, Int8Matrix) else part for part in parts])
+        return concatenate([dequantize(part) if isinstance(part, Int8Rows) else part for part in parts])
 
-    def _one_matrix(self, name: str) -> Floats | Int8Matrix:
-        weight = self.weights[name]
-        if self.int8 and not isinstance(weight, Int8Matrix):
-            weight = quantize_rows(weight)
-        return weight
-
-    def vector(self, name: str) -> Floats:
-        """A tensor that is always kept in real numbers."""
+    def vector(self, name: str) -> Numbers:
+        """A tensor that is always kept in float32."""
         tensor = self.weights[name]
-        return tensor.dequantize() if isinstance(tensor, Int8Matrix) else tensor
+        return dequantize(tensor) if isinstance(tensor, Int8Rows) else tensor
 
     def embedding(self, name: str) -> None:
-        """Embeddings are looked up in real numbers; with int8 in those that are left of the rounded rows.
+        """Embeddings are looked up in float32; with int8 they are the dequantized rows.
 
-        So a model that was saved in int8 and the one that it was made from are the same to the engine.
+        A model that was saved in int8 and the one that it was made from are therefore the same to the engine.
         """
         weight = self.matrix(f"{name}.weight")
-        self.keep(name, weight.dequantize() if isinstance(weight, Int8Matrix) else weight)
+        self.keep(name, dequantize(weight) if isinstance(weight, Int8Rows) else weight)
 
-    def keep(self, name: str, tensor: Floats) -> None:
+    def keep(self, name: str, tensor: Numbers) -> None:
         """One tensor as it is; a vector becomes a row."""
-        import numpy as np
-
-        self.tensors[name] = np.ascontiguousarray(tensor if tensor.ndim == 2 else tensor[None])
+        self.tensors[name] = tensor if len(tensor.shape) == 2 else tensor.reshape(1, *tensor.shape)
 
     def linear(self, name: str, *sources: str) -> None:
         """Several linear layers over the same input as one."""
-        import numpy as np
-
         weight = self.matrix(*(f"{source}.weight" for source in sources))
         has_bias = f"{sources[0]}.bias" in self.weights
-        bias = np.concatenate([self.vector(f"{source}.bias") for source in sources]) if has_bias else None
+        bias = concatenate([self.vector(f"{source}.bias") for source in sources]) if has_bias else None
         self.tensors.update(named(name, pack(weight, bias, int8=self.int8)))
 
     def norm(self, name: str, source: str) -> None:
@@ -254,22 +274,15 @@ class _Conversion:
 
     def positions(self, config: ModelConfig) -> None:
         """What is added to embeddings, or the turns of queries and keys, for every position."""
-        import numpy as np
-
         if config.positions == "learned":
             for side in ("source", "target"):
                 self.keep(f"{side}_positions", self.vector(f"{side}_positions.embedding.weight"))
-            return
-        width = config.attention_head_dim if config.positions == "rotary" else config.d_model
-        exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-        waves = np.power(np.float32(10_000.0), -exponents, dtype=np.float32)
-        angles = np.arange(config.max_length, dtype=np.float32)[:, None] * waves
-        sine, cosine = np.sin(angles.astype(np.float64)), np.cos(angles.astype(np.float64))
-        pair = (cosine, sine) if config.positions == "rotary" else (sine, cosine)
-        table = np.stack(pair, axis=-1).reshape(config.max_length, width).astype(np.float32)
-        self.keep("turns" if config.positions == "rotary" else "source_positions", table)
+        elif config.positions == "rotary":
+            self.keep("turns", position_table(config.max_length, config.attention_head_dim, cosine_first=True))
+        else:
+            self.keep("source_positions", position_table(config.max_length, config.d_model, cosine_first=False))
 
 
-def named(name: str, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def named(name: str, parts: Mapping[str, Numbers]) -> Tensors:
     """The tensors of a linear layer under its name."""
     return {f"{name}.{end}": part for end, part in parts.items()}

@@ -27,6 +27,7 @@ from heedful.native.convert import native_weights
 from heedful.native.weight_file import read_shape
 from heedful.search_types import (
     MIN_COUNTED_TOKENS,
+    AttentionWeights,
     Hypothesis,
     SpecialTokens,
     length_penalty,
@@ -285,32 +286,30 @@ class NativeEngine:
         return right.value, wrong.value
 
     def logits(self, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
-        """Logits of the token after each of `target`, whose first is the start token: (T, V)."""
+        """Logits of the token after each of `target`, whose first is the start token: (T, V). Needs numpy."""
         import numpy as np
 
-        result = np.empty((len(target), self.shape.target_vocab_size), dtype=np.float32)
+        result = array("f", bytes(4 * len(target) * self.shape.target_vocab_size))
         ids = [joined([side])[0] for side in (source, target)]
         arguments = [argument for side in ids for argument in (_pointer(side, c_int32), len(side))]
         self._call(self._library.heedful_logits, self._together, *arguments, _pointer(result, c_float))
-        return result
+        return np.array(result).reshape(len(target), self.shape.target_vocab_size)
 
     def align_ids(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, layer: int, head: int | None = None
-    ) -> list[np.ndarray]:
+    ) -> list[AttentionWeights]:
         """How much the step that reads each target token, the start token first, attends to each source token: (T, S).
 
         By a head of a decoder layer, or by the mean over its heads.
         """
-        import numpy as np
-
         if len(sources) != len(targets):
             raise DecodingError("sources and targets must be equally many.")
-        found: list[np.ndarray] = [np.empty((0, 0), dtype=np.float32)] * len(sources)
+        found = [AttentionWeights([], 0)] * len(sources)
         for batch in batches([len(source) for source in sources], DecodingConfig(method="greedy")):
             source, source_starts = joined([sources[i] for i in batch])
             target, target_starts = joined([targets[i] for i in batch])
-            sizes = np.diff(source_starts) * np.diff(target_starts)
-            whole = np.empty(int(sizes.sum()), dtype=np.float32)
+            places = array("q", accumulate((len(sources[i]) * len(targets[i]) for i in batch), initial=0))
+            whole = array("f", bytes(4 * places[-1]))
             pairs = Pairs(
                 count=len(batch),
                 source=_pointer(source, c_int32),
@@ -320,8 +319,10 @@ class NativeEngine:
             )
             shown = layer, -1 if head is None else head
             self._call(self._library.heedful_align, self._together, pairs, *shown, _pointer(whole, c_float))
-            for i, part in zip(batch, np.split(whole, np.cumsum(sizes)[:-1]), strict=True):
-                found[i] = part.reshape(len(targets[i]), len(sources[i]))
+            for i, place in zip(batch, places, strict=False):
+                width = len(sources[i])
+                starts = range(place, place + width * len(targets[i]), width)
+                found[i] = AttentionWeights([whole[start : start + width] for start in starts], width)
         return found
 
     def _translate(
@@ -445,10 +446,9 @@ def _library() -> ctypes.CDLL:
         raise ConfigError(f"{error}.") from None
 
 
-def _pointer(numbers: array[Any] | np.ndarray, kind: Any) -> Any:
-    """Where the numbers lie; whoever asks must keep them."""
-    address = numbers.buffer_info()[0] if isinstance(numbers, array) else numbers.ctypes.data
-    return ctypes.cast(address, POINTER(kind))
+def _pointer(numbers: array[Any], kind: Any) -> Any:
+    """The address of the numbers, which the caller must keep."""
+    return ctypes.cast(numbers.buffer_info()[0], POINTER(kind))
 
 
 def _text(message: Any) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Iterator, Mapping
+from ctypes import c_uint64
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.atomic_files import atomic_write
+from heedful.native.bindings import load_library
+from heedful.native.int8_tiles import Numbers, padded
 
 if TYPE_CHECKING:
-    import numpy as np
+    from typing_extensions import Buffer
 
 MAGIC, VERSION = b"HEEDFULN", 1
 KINDS = {"float32": 0, "int8": 1, "int32": 2}
@@ -49,52 +53,40 @@ class Shape:
         return SHAPE.pack(*map(int, values[:16]), 0, 0, 0, 0, *values[16:], 0.0)
 
 
-def write_weight_file(path: Path, *, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarray]) -> None:
+def write_weight_file(path: Path, *, fingerprint: bytes, shape: Shape, tensors: Mapping[str, Numbers]) -> None:
     """Write the file beside its place and move it there, so that nobody ever sees half of it."""
     with atomic_write(path, shared=True) as file:
         for part in parts_of(fingerprint=fingerprint, shape=shape, tensors=tensors):
             file.write(part)
 
 
-def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
+def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, Numbers]) -> Iterator[Buffer]:
     """The bytes of the file, piece by piece, each a multiple of 64 but the list of tensors."""
-    import numpy as np
-
     place = HEAD.size + len(fingerprint) + SHAPE.size + ENTRY.size * len(tensors)
     front = [fingerprint, shape.to_bytes()]
     gap = -place % ALIGNMENT
     place += gap
-    bodies = []
     for name, tensor in tensors.items():
         rows, columns = tensor.shape
-        front.append(ENTRY.pack(name.encode("ascii"), KINDS[tensor.dtype.name], rows, columns, 0, place, tensor.nbytes))
-        bodies.append(tensor)
-        place += tensor.nbytes + -tensor.nbytes % ALIGNMENT
-    opening = b"".join([*front, b"\0" * gap])
-    total = weighted = count = 0
-    pieces: list[bytes | np.ndarray] = [opening, *bodies]
-    for piece in pieces:
-        words = as_words(piece)
-        ordinals = np.arange(count + 1, count + len(words) + 1, dtype=np.uint64)
-        total += int(words.sum(dtype=np.uint64))
-        weighted += int((words * ordinals).sum(dtype=np.uint64))
-        count += len(words)
-    yield HEAD.pack(MAGIC, VERSION, len(tensors), place, total % 2**64, weighted % 2**64)
+        num_bytes = tensor.data.nbytes
+        front.append(ENTRY.pack(name.encode("ascii"), KINDS[tensor.kind], rows, columns, 0, place, num_bytes))
+        place += padded(num_bytes, ALIGNMENT)
+    opening = memoryview(bytearray(b"".join([*front, b"\0" * gap])))
+    total, weighted, count = c_uint64(), c_uint64(), 0
+    for piece in (opening, *(whole_words(tensor.data) for tensor in tensors.values())):
+        address = ctypes.addressof(ctypes.c_char.from_buffer(piece))
+        load_library().heedful_checksums(address, len(piece) // 8, count, total, weighted)
+        count += len(piece) // 8
+    yield HEAD.pack(MAGIC, VERSION, len(tensors), place, total.value, weighted.value)
     yield opening
-    for body in bodies:
-        yield as_words(body).data
+    for tensor in tensors.values():
+        yield whole_words(tensor.data)
 
 
-def as_words(piece: bytes | np.ndarray) -> np.ndarray:
-    """The bytes of a piece as numbers of 64 bits, zeros added up to the next multiple of 64 bytes."""
-    import numpy as np
-
-    plain = (
-        np.frombuffer(piece, dtype=np.uint8) if isinstance(piece, bytes) else np.ascontiguousarray(piece).view(np.uint8)
-    )
-    plain = plain.reshape(-1)
-    gap = -len(plain) % (8 if isinstance(piece, bytes) else ALIGNMENT)
-    return (np.concatenate([plain, np.zeros(gap, dtype=np.uint8)]) if gap else plain).view(np.uint64)
+def whole_words(data: memoryview) -> memoryview:
+    """Bytes with zeros added up to the next multiple of `ALIGNMENT`."""
+    gap = -len(data) % ALIGNMENT
+    return memoryview(bytearray(data.tobytes() + bytes(gap))) if gap else data
 
 
 def read_fingerprint(path: Path) -> bytes | None:

@@ -12,9 +12,17 @@ from hypothesis import strategies as some
 
 from heedful.native import available
 from heedful.native.bindings import kernel_names, load_library
-from heedful.native.int8_tiles import STEP, TILE, pack, pack_bytes, padded
+from heedful.native.int8_tiles import STEP, TILE, Numbers, pack, pack_int8, padded
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
+
+
+def as_array(numbers: Numbers) -> np.ndarray:
+    return np.frombuffer(numbers.data, dtype=numbers.kind).reshape(numbers.shape)
+
+
+def pack_bytes(weights: np.ndarray) -> np.ndarray:
+    return as_array(pack_int8(Numbers.of(weights))[0])
 
 
 def dot(kernels: str, rows: np.ndarray, packed: np.ndarray) -> np.ndarray:
@@ -119,7 +127,7 @@ def test_no_sum_is_cut_at_its_extremes(num_rows: int, byte: int, weight: int) ->
 @pytest.mark.parametrize("shape", [(32, 16), (1, 1), (70, 33), (31, 100)])
 def test_packing_loses_nothing_but_the_rounding(shape: tuple[int, int]) -> None:
     weight = np.random.default_rng(1).normal(size=shape).astype(np.float32)
-    parts = pack(weight, None, int8=True)
+    parts = {name: as_array(one) for name, one in pack(Numbers.of(weight), None, int8=True).items()}
     rows, columns = padded(shape[0], TILE), padded(shape[1], STEP)
     tiles = parts["weights"].reshape(rows // TILE, columns // 4, TILE, 4).transpose(0, 2, 1, 3).reshape(rows, columns)
     found = tiles[: shape[0], : shape[1]] * parts["scales"][0, : shape[0], None]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from heedful.config import DecodingConfig
 from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
-from heedful.search_types import Hypothesis
-
-if TYPE_CHECKING:
-    import numpy as np
+from heedful.search_types import AttentionWeights, Hypothesis
 
 ENGINES = ("auto", "torch", "native", "ctranslate2")
 MakeRule = Callable[[Sequence[str], Sequence[int], Any], Any]
@@ -36,7 +33,7 @@ class Outcome(NamedTuple):
     """What decoding a job gave: hypotheses, best first, and the alignment weights of the best when asked for."""
 
     hypotheses: list[Hypothesis]
-    attention: np.ndarray | None
+    attention: AttentionWeights | None
 
 
 @runtime_checkable

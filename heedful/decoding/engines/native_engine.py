@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from heedful.config import DecodingConfig
 from heedful.decoding.engines import Job, MakeRule, Outcome
@@ -13,11 +12,8 @@ from heedful.model_dir.alignment_source import AlignmentSource, default_source, 
 from heedful.model_dir.save_load import ModelArrays, load_arrays
 from heedful.native import NativeEngine, available
 from heedful.native.convert import PRECISIONS
-from heedful.search_types import special_tokens
+from heedful.search_types import AttentionWeights, special_tokens
 from heedful.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Native:
@@ -61,7 +57,7 @@ class Native:
             job: Outcome(hypotheses, weights) for job, hypotheses, weights in zip(jobs, found, attention, strict=True)
         }
 
-    def _align(self, jobs: Sequence[Job], targets: Sequence[list[int]]) -> list[np.ndarray]:
+    def _align(self, jobs: Sequence[Job], targets: Sequence[list[int]]) -> list[AttentionWeights]:
         """The weights between the words of each source and of its translation, special tokens left out."""
         inputs = [[self.special.bos_id, *target[:-1]] for target in targets]
         sources, chosen = [job.source for job in jobs], self.alignment

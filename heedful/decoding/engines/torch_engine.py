@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +18,7 @@ from heedful.decoding.forced_decoding import alignment_weights, force
 from heedful.errors import ConfigError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.model_dir.alignment_source import AlignmentSource, default_source
-from heedful.search_types import Hypothesis, SpecialTokens, rows_per_sentence
+from heedful.search_types import AttentionWeights, Hypothesis, SpecialTokens, rows_per_sentence
 
 SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
 
@@ -124,15 +123,18 @@ class TorchEngine:
                 outcomes[jobs[index]] = Outcome(found[index], weights)
         return outcomes
 
-    def _align(self, source: Tensor, source_mask: Tensor, found: list[list[Hypothesis]]) -> list[np.ndarray | None]:
+    def _align(
+        self, source: Tensor, source_mask: Tensor, found: list[list[Hypothesis]]
+    ) -> list[AttentionWeights | None]:
         """The weights between the words of each source and of its best translation, special tokens left out."""
         targets = [hypotheses[0].tokens for hypotheses in found]
         forced = force(self.model, source, source_mask, targets, bos_id=self.special.bos_id, need_weights=True)
-        aligned: list[np.ndarray | None] = []
+        aligned: list[AttentionWeights | None] = []
         for score in forced:
             assert score.attention is not None, "it was asked for"
             chosen = self.alignment or default_source(score.attention.shape[1])
-            aligned.append(chosen.rows(alignment_weights(score.attention, chosen).numpy(), self.num_tags))
+            weights = AttentionWeights.of(alignment_weights(score.attention, chosen).numpy())
+            aligned.append(chosen.rows(weights, self.num_tags))
         return aligned
 
 

@@ -87,3 +87,19 @@ HEEDFUL_API int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes
 /* The 32 outputs of one packed tile for one row less its zero, as its sketch has them; 0 where the kernels make none. */
 HEEDFUL_API int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights,
                                    int32_t groups, float* to);
+
+/* Conversion of weights. Matrices are row-major, a row for each output; a caller of `pack` fills `to` with zeros. */
+/* Numbers of the type "F16", "BF16" or "F64" as float32; 0 for other types. */
+HEEDFUL_API int32_t heedful_widen(const char* type, const void* from, int64_t count, float* to);
+HEEDFUL_API int32_t heedful_all_finite(const float* numbers, int64_t count);
+/* scale = max |w| / 127 of a row, value = round(w / scale). */
+HEEDFUL_API void heedful_quantize_rows(const float* weight, int64_t rows, int64_t columns, int8_t* values, float* scales);
+HEEDFUL_API void heedful_dequantize_rows(const int8_t* values, const float* scales, int64_t rows, int64_t columns, float* to);
+/* Tiles of 32 outputs as the kernels read them: [tile][inputs / 4][32 outputs][4 inputs], and the sum of each row. */
+HEEDFUL_API void heedful_pack_int8(const int8_t* values, int64_t rows, int64_t columns, int64_t padded_columns, int8_t* to,
+                                   int32_t* sums);
+/* [tile][inputs][32 outputs]. */
+HEEDFUL_API void heedful_pack_float32(const float* weight, int64_t rows, int64_t columns, int64_t padded_columns, float* to);
+/* Add to the sum of 64-bit words, and to their sum weighted by 1 + their ordinal, which begins at `first`. */
+HEEDFUL_API void heedful_checksums(const uint8_t* bytes, int64_t num_words, int64_t first, uint64_t* sum,
+                                   uint64_t* weighted_sum);
