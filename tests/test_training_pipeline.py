@@ -270,7 +270,7 @@ def test_interrupted_while_the_test_corpora_are_translated_the_model_is_there(
 
     monkeypatch.setattr(validation_bleu, "translate_with", interrupted)
     test = write_pairs(folder, "interrupted", 12, seed=7)
-    request = request_for(folder, tmp_path / "model", data__test=[test], training__bleu_sentences=0)
+    request = request_for(folder, tmp_path / "model", data__test=[test], training__num_bleu_sentences=0)
     with pytest.raises(KeyboardInterrupt):
         training_pipeline.train(request)
     verify(tmp_path / "model")
@@ -522,7 +522,7 @@ def test_a_run_that_began_before_there_were_orders_goes_on(folder: Path, stopped
     record = json.loads(path.read_text())
     del record["data"]["shuffle"]
     path.write_text(json.dumps(record))
-    with pytest.raises(TrainingError, match=r"data\.order was 'pairs' when this run began and is 'blocks' now"):
+    with pytest.raises(TrainingError, match=r"data\.shuffle was 'pairs' when this run began and is 'blocks' now"):
         training_pipeline.train(request_for(folder, run, data__shuffle="blocks"), resume=True, quiet=True)
     assert training_pipeline.train(request_for(folder, run, training__steps=3), resume=True, quiet=True).steps == 3
 

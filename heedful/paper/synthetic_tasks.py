@@ -172,6 +172,6 @@ def token_loss(model: nn.Module, task: str, sources: Sequence[Sequence[int]]) ->
 
     batch = make_batch(task, sources)
     with torch.inference_mode():
-        logits = model(*batch.inputs)
+        logits = model(**batch.inputs)
         loss = smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=0.0)
     return float(loss.loss_sum / loss.num_tokens)

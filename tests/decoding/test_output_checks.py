@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from heedful.config import DecodingConfig
-from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATED, WARNINGS
+from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, TOO_LONG, UNTRANSLATED, WARNINGS
 from heedful.decoding.translator import Translator
 from heedful.native import available
 from heedful.text.language_routing import Choice
@@ -55,7 +55,7 @@ def test_what_cannot_be_mended_is_marked(translator: Translator) -> None:
     [found] = translator.translate([LEFT], **TO_CHINESE)
     assert found.warnings == [NUMBERS_DIFFER]
     assert found.to_dict()["warnings"] == [NUMBERS_DIFFER]
-    assert set(WARNINGS) == {NUMBERS_DIFFER, REPETITION, UNTRANSLATED}
+    assert set(WARNINGS) == {NUMBERS_DIFFER, REPETITION, TOO_LONG, UNTRANSLATED}
 
 
 def test_a_loop_is_searched_again(translator: Translator) -> None:

@@ -225,7 +225,7 @@ def test_a_wrong_command_is_refused_in_words() -> None:
     done = subprocess.run(
         ["bash", str(RECIPE / "distill_chinese.sh"), "data"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2 and "say DATA TEACHER STUDENT DISTILLED TEXT" in done.stderr
+    assert done.returncode == 2 and "give DATA TEACHER STUDENT DISTILLED TEXT" in done.stderr
 
 
 def test_the_recipe_names_only_text_that_its_steps_make() -> None:
