@@ -1,6 +1,6 @@
-"""Files and directories that get their name only when they are complete and on the disk.
+"""Atomic replacement of files and directories: after a crash or power failure the old or the new contents are there.
 
-A process that is killed, or a machine that loses power, leaves the old contents or the new ones, never a part.
+The new contents are written under a temporary name, flushed to the disk, and renamed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 INCOMPLETE = ".incomplete"
-"""Ends the name of a file that is being written."""
+"""Suffix of a file that is being written."""
 REPLACED = ".replaced"
-"""Ends the name of a directory that another one has replaced."""
+"""Suffix of a directory that has been replaced."""
 
 
 class AtomicFile:
-    """A file that is written under another name until `commit`."""
+    """A file with a temporary name until `commit`."""
 
     def __init__(self, path: Path, temporary: Path | None = None) -> None:
         self.path = path
@@ -38,16 +38,16 @@ class AtomicFile:
 
     def discard(self) -> None:
         """Remove what was written so far; nothing happens after `commit`."""
-        with suppress(OSError):  # a full disk fails once more while flushing: the file goes anyway
+        with suppress(OSError):  # flushing to a full disk fails again
             self.file.close()
         self.temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
-    """Write a file that appears under its name when the block ends; after an error the old contents remain.
+    """Write a file that replaces the old one at the end of the block; after an error the old contents remain.
 
-    With `shared`, several processes or threads may write the same path at once: each uses a temporary name of its own.
+    With `shared`, several processes or threads may write the same path at once, each under a different temporary name.
     """
     unique = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}") if shared else None
     atomic = AtomicFile(path, unique)
@@ -60,17 +60,17 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, contents: str | bytes) -> None:
-    """Replace the contents of a file (text as UTF-8) at once."""
+    """Replace the contents of a file atomically; text is encoded as UTF-8."""
     with atomic_write(path) as file:
         file.write(contents.encode("utf-8") if isinstance(contents, str) else contents)
 
 
 def replace_directory(staging: Path, directory: Path) -> None:
-    """Give a finished directory its name; an earlier one is kept as `<name>.replaced` for the caller to remove.
+    """Rename a finished directory; an existing one is kept as `<name>.replaced`, which the caller removes.
 
-    The files in `staging` must be on the disk already (see `write_durably` and `fsync_path`).
+    The files in `staging` must have been flushed (see `write_durably` and `fsync_path`).
     """
-    if os.path.lexists(directory):  # never removed before the new one has its name
+    if os.path.lexists(directory):  # not removed before the new one is in place
         replaced = directory.with_name(directory.name + REPLACED)
         shutil.rmtree(replaced, ignore_errors=True)
         os.replace(directory, replaced)
@@ -79,13 +79,13 @@ def replace_directory(staging: Path, directory: Path) -> None:
 
 
 def rename_durably(old: Path, new: Path) -> None:
-    """Rename a file or directory, and wait until the disk has the new name."""
+    """Rename a file or directory and flush the new name to the disk."""
     os.replace(old, new)
     fsync_path(new.parent)
 
 
 def write_durably(path: Path, contents: bytes) -> None:
-    """Write a new file and wait until the disk has it; an error of the system names the file."""
+    """Write a new file and flush it to the disk; an `OSError` names the file."""
     try:
         with path.open("wb") as file:
             file.write(contents)
@@ -97,7 +97,7 @@ def write_durably(path: Path, contents: bytes) -> None:
 
 
 def fsync_path(path: Path) -> None:
-    """Wait until the disk has the contents of a file, or the names in a directory where the system can do that."""
+    """Flush a file, or the names in a directory if the system can do that, to the disk."""
     is_directory = path.is_dir()
     if os.name == "nt" and is_directory:
         return

@@ -38,7 +38,7 @@ class Console:
 
     @contextmanager
     def stages(self) -> Iterator[Callable[[str, int, int | None], None]]:
-        """A progress bar for each stage of some work: call with the stage, the items done since, and the total."""
+        """A progress bar for each stage: call with the stage, the items done since the last call, and the total."""
         tasks: dict[str, Any] = {}
         with self._progress() as progress:
 

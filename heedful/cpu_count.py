@@ -1,4 +1,4 @@
-"""How many cores this process may use, and how the threads of torch wait on them."""
+"""The number of CPU cores that this process may use, and how OpenMP threads wait."""
 
 from __future__ import annotations
 
@@ -6,51 +6,52 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Where Linux tells a container how much time of all cores it has: microseconds in a period, and the period."""
+CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""The CPU limit of a container on Linux: microseconds of CPU time in a period, and the period."""
 
 
 def usable_cores() -> int:
-    """The cores that the system lets this process use, at most OMP_NUM_THREADS, at least one."""
-    limits = [os.cpu_count() or 1, allowed_cores(), *quota(QUOTA)]
-    wished = os.environ.get("OMP_NUM_THREADS", "")
-    if wished.isdecimal():
-        limits.append(int(wished))
+    """The number of cores that this process may use, limited by OMP_NUM_THREADS; at least one."""
+    limits = [os.cpu_count() or 1, allowed_cores(), *container_limit(CGROUP_LIMIT)]
+    num_threads = os.environ.get("OMP_NUM_THREADS", "")
+    if num_threads.isdecimal():
+        limits.append(int(num_threads))
     return max(1, min(limits))
 
 
-WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""What users set to say how the threads of OpenMP wait for each other."""
+WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""The environment variables that control how OpenMP threads wait."""
 
 
-SPINS = "200"
-"""How often GNU's OpenMP looks before a thread sleeps: some microseconds, as long as another needs for a small step."""
+SPIN_COUNT = "200"
+"""Spins before a thread of GNU OpenMP sleeps: a few microseconds, which small operations take."""
 
 
-def suit_busy_machines(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Let torch's threads sleep while they wait for each other, and be no more than the container's share of time.
+def configure_openmp(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let OpenMP threads sleep while they wait, and limit their number to the CPU limit of the container.
 
-    By default they spin for milliseconds, thousands of times a step. Where other programs want the cores too, the
-    thread that is waited for then gets none. OpenMP reads this as torch is imported; what is set already stays.
+    By default they spin for milliseconds, thousands of times in a training step, and take the cores from the very
+    thread they wait for if other programs are running. Must be called before torch is imported, since OpenMP reads the
+    variables then. Variables that are already set are not changed.
     """
-    if not any(name in environment for name in WAITING):
+    if not any(name in environment for name in WAIT_VARIABLES):
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
-        environment["GOMP_SPINCOUNT"] = SPINS
-    if "OMP_NUM_THREADS" not in environment and any(share < allowed_cores() for share in quota(QUOTA)):
+        environment["GOMP_SPINCOUNT"] = SPIN_COUNT
+    if "OMP_NUM_THREADS" not in environment and any(limit < allowed_cores() for limit in container_limit(CGROUP_LIMIT)):
         environment["OMP_NUM_THREADS"] = str(usable_cores())
 
 
 def allowed_cores() -> int:
-    """The cores on which the system may run this process."""
-    if hasattr(os, "sched_getaffinity"):  # only Linux tells
+    """The number of cores on which the operating system may run this process."""
+    if hasattr(os, "sched_getaffinity"):  # Linux only
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def quota(path: Path) -> list[int]:
-    """The cores that a container's share of time amounts to, rounded up; nothing where there is no limit."""
+def container_limit(path: Path) -> list[int]:
+    """The limit in `path` as a number of cores, rounded up; an empty list without a limit."""
     try:
-        share, period = map(int, path.read_text(encoding="ascii").split())
-    except (OSError, ValueError):  # ValueError: "max" is no limit
+        microseconds, period = map(int, path.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # ValueError: "max" means no limit
         return []
-    return [-(-share // period)] if share > 0 and period > 0 else []
+    return [-(-microseconds // period)] if microseconds > 0 and period > 0 else []

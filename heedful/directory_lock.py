@@ -1,4 +1,4 @@
-"""A lock on a directory that a process writes: a second writer is refused and learns who the first one is."""
+"""A lock on an output directory: a second writer gets an error that names the first one."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pathlib import Path
 
 from heedful.errors import ConfigError
 
-NAME = ".lock"
+LOCK_FILE = ".lock"
 _held: dict[str, int] = {}
 _guard = threading.Lock()
 
 
 @contextmanager
 def lock_directory(directory: str | Path) -> Iterator[None]:
-    """Hold a directory against other processes until the end; it is made if need be, and removed if still empty.
+    """Lock a directory against other processes for the `with` block; it is created, and removed again if empty.
 
-    A process that holds it already may lock it again. Where the file system or the system has no locks, nothing is
-    locked. The lock ends with the process, however that ends.
+    The process that holds the lock may lock the directory again. The lock ends when the process ends. On systems and
+    file systems without locks, this does nothing.
     """
-    place = Path(directory)
-    key = os.path.realpath(place)
+    folder = Path(directory)
+    key = os.path.realpath(folder)
     with _guard:
         _held[key] = _held.get(key, 0) + 1
         is_outer = _held[key] == 1
     try:
         if is_outer:
-            with _locked(place):
+            with _locked(folder):
                 yield
         else:
             yield
@@ -42,21 +42,22 @@ def lock_directory(directory: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(place: Path) -> Iterator[None]:
+def _locked(directory: Path) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:  # not on this system
         yield
         return
-    path = place / NAME
+    path = directory / LOCK_FILE
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         file = _open_locked(path, fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(
-            f"{place}: {_holder(path)} is writing into this directory; wait for it to end, stop it, or choose another."
+            f"{directory}: {_holder(path)} is writing to this directory; wait until it ends, stop it, or "
+            f"choose another directory."
         ) from None
-    except OSError:  # no permission, which whoever writes reports, or no locks here
+    except OSError:  # no locks here, or no permission, which the writer will report
         yield
         return
     try:
@@ -68,16 +69,16 @@ def _locked(place: Path) -> Iterator[None]:
         finally:
             os.close(file)
         with suppress(OSError):
-            place.rmdir()  # unless there is something in it
+            directory.rmdir()  # fails if not empty
 
 
-def _open_locked(path: Path, lock: object, how: int) -> int:
+def _open_locked(path: Path, lock: object, mode: int) -> int:
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         try:
-            lock(file, how)  # type: ignore[operator]
+            lock(file, mode)  # type: ignore[operator]
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(path), os.fstat(file)):  # else its holder has just removed it
+                if os.path.samestat(os.stat(path), os.fstat(file)):  # else the previous holder has just removed it
                     os.ftruncate(file, 0)
                     os.write(file, json.dumps(_self()).encode())
                     return file
@@ -95,7 +96,7 @@ def _self() -> dict[str, object]:
 def _holder(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            found = json.loads(file.read(4096))
-        return f"another process ({found['command']!r}, number {int(found['pid'])} on {found['host']})"
+            owner = json.loads(file.read(4096))
+        return f"another process ({owner['command']!r}, PID {int(owner['pid'])} on {owner['host']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

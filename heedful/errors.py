@@ -1,15 +1,15 @@
-"""Every error a user can cause, drawn once. The program prints the message alone and exits with code 2.
+"""The exceptions for all errors that a user can cause. The program prints only the message and exits with code 2.
 
 HeedfulError
-├── ConfigError           a key, a value or a combination of flags that cannot be
+├── ConfigError           an invalid key, value or combination of flags
 ├── MissingPackageError   a package of an extra that is not installed
 ├── CorpusError           a text file that is missing, damaged, misaligned or empty
 ├── DocumentError         a document that cannot be read in its format, or needs a package that is missing
-├── ModelDirectoryError   a model directory that is incomplete, altered or from another format
-├── TrainingError         training that cannot start or cannot go on (memory, numbers, a state of another run)
-├── DecodingError         a request to the search or the translator that cannot be met
-│   └── TextError         one text of several that cannot be translated as asked
-└── ElsewhereError        of several ranks another one failed and tells why; this one ends without a word
+├── ModelDirectoryError   a model directory that is incomplete, damaged or of an unknown format
+├── TrainingError         training that cannot start or continue (out of memory, NaN, another run's checkpoint)
+├── DecodingError         an invalid request to the search or the translator
+│   └── TextError         one of several texts that cannot be translated as requested
+└── OtherRankError        another rank failed and reports why; this one exits silently
 """
 
 import errno
@@ -18,7 +18,7 @@ OPEN_FILES = "raise the limit on open files (`ulimit -n`)"
 
 
 class HeedfulError(Exception):
-    """Base of all errors that a user can put right; its text says what is wrong, where, and what to do."""
+    """Base of all errors that a user can fix; the message says what is wrong, where, and what to do."""
 
 
 class ConfigError(HeedfulError):
@@ -67,26 +67,26 @@ class DecodingError(HeedfulError):
 
 
 class TextError(DecodingError):
-    """One text of several that cannot be translated as asked: which one, and what is wrong with it."""
+    """One of several texts that cannot be translated as requested."""
 
     def __init__(self, number: int, problem: str, place: str | None = None) -> None:
         super().__init__(number, problem, place)
         self.number, self.problem = number, problem
-        """Its number among the texts that were given together, from 1; and what is wrong with it."""
+        """The number of the text in the request, from 1, and what is wrong with it."""
         self.place = place or f"text {number}"
 
     def __str__(self) -> str:
         return f"{self.place} {self.problem}"
 
     def at(self, place: str) -> "TextError":
-        """The same error, told of the place where the text stands."""
+        """The same error with another description of where the text is, such as "line 3"."""
         return TextError(self.number, self.problem, place)
 
 
-class ElsewhereError(HeedfulError):
-    """Another rank met an error that a user can put right, and tells it."""
+class OtherRankError(HeedfulError):
+    """Another rank raised a `HeedfulError` and reports it."""
 
 
 def remedy_for(error: OSError, otherwise: str) -> str:
-    """What to do about an error of the system: about a limit on open files, or `otherwise`."""
+    """What to do about a system error: raise the limit on open files, or `otherwise`."""
     return OPEN_FILES if error.errno in (errno.EMFILE, errno.ENFILE) else otherwise

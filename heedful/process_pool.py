@@ -1,7 +1,7 @@
-"""Worker processes: started as plain programs, spoken to through pipes, never outliving the process that started them.
+"""Worker processes that communicate through pipes and never outlive the process that started them.
 
-A worker runs `python -m heedful.<module>`: nothing is imported from the calling program or from the directory it was
-started in, and nothing is pickled. `WorkerProcess` and `ProcessPool` are the side that asks, `serve` is the worker's.
+A worker runs `python -m heedful.<module>`, so nothing is imported from the calling program or its directory.
+Nothing is pickled. `WorkerProcess` and `ProcessPool` are for the calling process, `serve` is for the worker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 class WorkerDiedError(Exception):
-    """A worker process ended without an answer; `exit_code` is negative if a signal ended it."""
+    """A worker process died before it answered; `exit_code` is negative if a signal killed it."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -38,7 +38,7 @@ class WorkerDiedError(Exception):
 
 
 class WorkerProcess:
-    """One worker process, started at the first request and killed at the end of the `with` block."""
+    """One worker process, started by the first request and killed at the end of the `with` block."""
 
     def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
         self.module = module
@@ -72,7 +72,7 @@ class WorkerProcess:
         return answer[1:]
 
     def _started(self) -> subprocess.Popen[bytes]:
-        with self._lock:  # after an error a thread may get here when the block has ended
+        with self._lock:  # after an error, a thread may get here after the end of the block
             if self._ended:
                 raise HeedfulError("the worker processes have ended.")
             self._process = self._process or start_module(self.module, environment=self.environment)
@@ -95,11 +95,11 @@ Worker = TypeVar("Worker", bound=WorkerProcess)
 
 
 class ProcessPool(Generic[Worker]):
-    """Several worker processes that share a stream of work; they end with the `with` block."""
+    """Worker processes that share a stream of items; they are killed at the end of the `with` block."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self.workers = workers
-        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()  # one that has started is used before a new one starts
+        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()  # running workers are reused before others start
         self._stack = ExitStack()
 
     def __enter__(self) -> ProcessPool[Worker]:
@@ -115,7 +115,7 @@ class ProcessPool(Generic[Worker]):
         self._stack.__exit__(kind, error, trace)
 
     def map_in_order(self, function: Callable[[Worker, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """`function` of an idle worker and each item, in the order of the items; reads only a few items ahead."""
+        """Call `function` with an idle worker and each item; yields results in order and reads few items ahead."""
 
         def run(item: Item) -> Result:
             worker = self._idle.get()
@@ -146,7 +146,7 @@ def start_module(
     stderr: IO[bytes] | int | None = None,
     start_new_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Run a module of this package as a process; `environment` is added to this process's environment."""
+    """Run a module of this package in a new process; `environment` is added to the environment of this process."""
     package = Path(heedful.errors.__file__).parent.parent
     path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
@@ -160,7 +160,7 @@ def start_module(
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a worker, which has nothing that could be lost, and close its pipes."""
+    """Kill a worker (workers have no state to lose) and close its pipes."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
@@ -172,7 +172,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def send(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
-    """Write a message of one part or more."""
+    """Write a message of one or more parts."""
     pipe.write(struct.pack(f"<q{len(parts)}q", len(parts), *map(len, parts)))
     for part in parts:
         pipe.write(part)
@@ -180,7 +180,7 @@ def send(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
 
 
 def receive(pipe: IO[bytes]) -> list[bytes]:
-    """The parts of a message; none at the end of the pipe, also in the middle of a message."""
+    """The parts of the next message; empty at the end of the pipe, even in the middle of a message."""
     start = pipe.read(8)
     count = struct.unpack("<q", start)[0] if len(start) == 8 else 0
     head = pipe.read(8 * count)
@@ -193,9 +193,9 @@ def receive(pipe: IO[bytes]) -> list[bytes]:
 
 
 def serve(answer: Callable[[list[bytes]], Sequence[bytes] | None]) -> None:
-    """Answer messages from standard input until its end; `None` is no answer. A `HeedfulError` is sent to the caller.
+    """Answer messages from standard input until its end (None: no answer); a `HeedfulError` is raised in the caller.
 
-    The process ends at once when the one that started it is gone, even in the middle of some work.
+    The process exits at once when the process that started it ends, even in the middle of a message.
     """
     messages, output = read_messages(receive)
     while True:
@@ -207,14 +207,14 @@ def serve(answer: Callable[[list[bytes]], Sequence[bytes] | None]) -> None:
         if parts is not None:
             try:
                 send(output, parts)
-            except BrokenPipeError:  # the parent process is gone
+            except BrokenPipeError:  # the parent process has ended
                 os._exit(0)
 
 
 def read_messages(read: Callable[[IO[bytes]], Any]) -> tuple[queue.SimpleQueue[Any], IO[bytes]]:
-    """In a worker: a queue of what `read` finds on standard input, and the pipe for answers.
+    """In a worker: a queue of the messages that `read` returns for standard input, and the pipe for answers.
 
-    What anything prints goes to stderr. Ctrl-C, which reaches the whole process group, is left to the parent process.
+    Everything printed goes to stderr. Ctrl-C reaches the whole process group and is ignored here.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = os.fdopen(os.dup(1), "wb")
@@ -224,7 +224,7 @@ def read_messages(read: Callable[[IO[bytes]], Any]) -> tuple[queue.SimpleQueue[A
     def listen() -> None:
         while message := read(sys.stdin.buffer):
             messages.put(message)
-        os._exit(0)  # the parent process is gone
+        os._exit(0)  # the parent process has ended
 
     threading.Thread(target=listen, daemon=True).start()
     return messages, output

@@ -28,10 +28,10 @@ def holder(directory: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_another_process_is_refused_and_named(tmp_path: Path) -> None:
+def test_second_process_is_refused_and_first_is_named(tmp_path: Path) -> None:
     with holder(tmp_path / "model") as process:
         try:
-            with pytest.raises(ConfigError, match=f"number {process.pid} on"), lock_directory(tmp_path / "model"):
+            with pytest.raises(ConfigError, match=f"PID {process.pid} on"), lock_directory(tmp_path / "model"):
                 pass
         finally:
             process.send_signal(signal.SIGKILL)  # which ends the lock too
@@ -40,7 +40,7 @@ def test_another_process_is_refused_and_named(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-def test_one_process_may_lock_again(tmp_path: Path) -> None:
+def test_lock_is_reentrant(tmp_path: Path) -> None:
     with lock_directory(tmp_path / "model"):
         with lock_directory(tmp_path / "model"):
             (tmp_path / "model/file").touch()
@@ -73,16 +73,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("shortlist -m model", "model"),
     ],
 )
-def test_all_verbs_that_write_a_directory_name_the_other_process(verb: str, directory: str, made: Path) -> None:
+def test_verbs_that_write_a_directory_name_the_lock_owner(verb: str, directory: str, made: Path) -> None:
     given = [*verb.split(), *(["-o", "new"] if directory != "model" else ["--source", "a", "--target", "b", "--force"])]
     with holder(made / directory) as process:
         try:
-            run(*given, cwd=made, check=False).refused(f"number {process.pid} on", "is writing into this directory")
+            run(*given, cwd=made, check=False).refused(f"PID {process.pid} on", "is writing to this directory")
         finally:
             process.kill()
 
 
-def test_a_lock_that_a_killed_process_left_is_no_obstacle(made: Path) -> None:
+def test_lock_of_a_killed_process_is_ignored(made: Path) -> None:
     with holder(made / "again") as process:
         process.kill()
     assert (made / "again/.lock").exists()
@@ -92,7 +92,7 @@ def test_a_lock_that_a_killed_process_left_is_no_obstacle(made: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_trainings_never_share_a_directory(tmp_path: Path) -> None:
+def test_two_trainings_cannot_share_a_directory(tmp_path: Path) -> None:
     data = tmp_path / "digits"
     data.write_text("".join(f"{n} {n + 7} {n + 3}\n" for n in range(3000)), encoding="utf-8")
     other = tmp_path / "others"
@@ -108,7 +108,7 @@ def test_two_trainings_never_share_a_directory(tmp_path: Path) -> None:
         second = subprocess.run(
             [*command, "--overwrite"], capture_output=True, text=True, env=environment, timeout=60, check=False
         )
-        assert second.returncode == 2 and f"number {first.pid} on" in second.stderr
+        assert second.returncode == 2 and f"PID {first.pid} on" in second.stderr
         assert "Traceback" not in second.stderr
         assert first.poll() is None
     finally:

@@ -22,7 +22,7 @@ from heedful.data.prepare import prepare
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, HeedfulError, TrainingError
 from heedful.fine_tuning import Start, find_start, with_start
-from heedful.interop.repack import export_own
+from heedful.interop.repack import repack
 from heedful.model_dir import describe, load_model, load_weights
 from heedful.model_dir.files import sha256
 from heedful.model_dir.fingerprint import read_directions
@@ -116,13 +116,13 @@ def as_it_is(old: Path, folder: Path) -> Path:
 
 
 def in_shards(old: Path, folder: Path) -> Path:
-    export_own(old, folder / "shards", compact=False, shard_mb=0.02)
+    repack(old, folder / "shards", compact=False, shard_mb=0.02)
     assert len(list((folder / "shards").glob("model-*.safetensors"))) > 1
     return folder / "shards"
 
 
 def in_int8(old: Path, folder: Path) -> Path:
-    export_own(old, folder / "compact", compact=True)
+    repack(old, folder / "compact", compact=True)
     return folder / "compact"
 
 
@@ -301,7 +301,7 @@ def test_int8_keeps_what_a_short_fine_tuning_of_a_compact_model_learned(tmp_path
     first = request("undecided", "first", steps=200, validate_every=200)
     first |= {"preset": "tiny", "model": {**SHAPE, "d_model": 64, "d_ff": 128}, "tokenizer": {"vocab_size": 300}}
     training_pipeline.train(first, quiet=True)
-    export_own(tmp_path / "first", tmp_path / "compact", compact=True)
+    repack(tmp_path / "first", tmp_path / "compact", compact=True)
     start = str(tmp_path / "compact")
     settings: dict[str, Any] = {"learning_rate": 1e-4, "steps": 12, "validate_every": 12}
     training_pipeline.train(request("decided", "tuned", init_from=start, **settings), quiet=True)

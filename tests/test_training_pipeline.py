@@ -23,7 +23,7 @@ from heedful.config_loading import settle
 from heedful.data.prepare import Prepared
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError, TrainingError
-from heedful.interop.repack import export_own
+from heedful.interop.repack import repack
 from heedful.model_dir import describe, load_model, load_weights, verify
 from heedful.native import available
 from heedful.native.bindings import Availability
@@ -166,7 +166,7 @@ def test_the_final_scores_are_those_of_the_engine_that_translates_and_name_it(
         "| Metric | Value | 95 % | On | Engine |" in card
         and f"| {key.replace('_', ' ')} engine | native int8 |" in card
     )
-    export_own(output, folder / "small", compact=True)
+    repack(output, folder / "small", compact=True)
     assert "before the weights were rounded" not in (folder / "small" / "README.md").read_text("utf-8")
     print_rows(info_rows(describe(output)))
     shown = capsys.readouterr().out

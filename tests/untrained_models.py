@@ -11,7 +11,7 @@ import torch
 
 from heedful.build_model import build_model
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
-from heedful.interop.repack import export_own
+from heedful.interop.repack import repack
 from heedful.model_dir import save_model
 from heedful.text.tokenizer import train_tokenizer
 
@@ -28,7 +28,7 @@ def save_three_languages(
     save_untrained(
         folder / "full", lines, config, vocab_size=vocab_size, tags=("de", "en", "zh"), max_length=64, details=details
     )
-    export_own(folder / "full", folder / "en-de-zh", compact=True)
+    repack(folder / "full", folder / "en-de-zh", compact=True)
 
 
 def save_untrained(

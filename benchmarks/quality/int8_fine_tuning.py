@@ -30,7 +30,7 @@ from benchmarks.common.run_metadata import run_metadata
 from heedful import training_pipeline
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.interop.repack import export_own
+from heedful.interop.repack import repack
 from heedful.model_dir.registry import bundled_model
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -156,7 +156,7 @@ def measure(task: Task, folder: Path, device: str) -> Iterator[list[str]]:
         place = folder / name
         place.mkdir()
         model = tune(task, place / "model", device, dither=dither)
-        export_own(model, place / "compact", compact=True)
+        repack(model, place / "compact", compact=True)
         places = {"full": model, "compact": place / "compact"}
         yield [task.name, name, *(cell(places[which], engine, kept, task) for which, engine, kept in ENGINES.values())]
 

@@ -19,7 +19,7 @@ from benchmarks.common.run_metadata import run_metadata
 from heedful.decoding.build_shortlist import PairsInIds, ShortlistSize, make_shortlist
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.interop.repack import export_own
+from heedful.interop.repack import repack
 from heedful.model_dir.registry import find_model
 from heedful.model_dir.shortlist import save_shortlist
 
@@ -64,7 +64,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "model"
-        export_own(find_model(args.model), place, compact=True, shard_mb=None)
+        repack(find_model(args.model), place, compact=True, shard_mb=None)
         rows = measure(place, args)
     head = ["| pairs | candidates of a sentence | BLEU | difference |", "|---|---|---|---|"]
     note = (

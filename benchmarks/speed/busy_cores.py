@@ -72,9 +72,9 @@ def seconds_of(command: list[str], threads: int, extra: dict[str, str], limit: f
 
 def update_small_encoder(count: int) -> None:
     """Updates whose operations are so short that a second thread gains nothing: the worst case for waiting."""
-    from heedful.cpu_count import suit_busy_machines
+    from heedful.cpu_count import configure_openmp
 
-    suit_busy_machines()
+    configure_openmp()
     import torch
     from torch import nn
 

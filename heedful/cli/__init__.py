@@ -16,7 +16,7 @@ import typer
 
 from heedful.cli.exit_codes import print_error, refuse_small_address_space
 from heedful.cli.overrides import TEXTS, Verb, similar_flag
-from heedful.cpu_count import suit_busy_machines
+from heedful.cpu_count import configure_openmp
 from heedful.did_you_mean import did_you_mean
 from heedful.errors import HeedfulError
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    suit_busy_machines()
+    configure_openmp()
     sys.exit(run(args or ["--help"]))
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import typer
 
-from heedful.errors import ConfigError, ElsewhereError, HeedfulError, remedy_for
+from heedful.errors import ConfigError, HeedfulError, OtherRankError, remedy_for
 from heedful.extras import explain
 
 INTERRUPTED = 130
@@ -50,7 +50,7 @@ def exit_on_error() -> Iterator[None]:
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    except ElsewhereError:
+    except OtherRankError:
         raise typer.Exit(2) from None
     except HeedfulError as error:
         if isinstance(error, ConfigError) and os.environ.get("LOCAL_RANK", "0") != "0":

@@ -61,7 +61,7 @@ def export(
 
         export_ctranslate2(directory, output, quantization=quantization or "float32", overwrite=overwrite)
         return
-    from heedful.interop.repack import export_own
+    from heedful.interop.repack import repack
 
-    for name in export_own(directory, output, compact=to == "compact", shard_mb=shard_mb, overwrite=overwrite):
+    for name in repack(directory, output, compact=to == "compact", shard_mb=shard_mb, overwrite=overwrite):
         print(f"note: the tensor {name} is larger than {shard_mb:g} MB, so its file is too.", file=sys.stderr)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from heedful.atomic_files import rename_durably
 from heedful.errors import ConfigError, CorpusError
 from heedful.text.text_files import MAX_TRANSLATED_LINE_BYTES, compressing, open_file, read_lines
 
@@ -136,7 +137,7 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
         try:
             with file_in_errors(path), partial.open("wb") as file, compressing(file, path) as lines:
                 yield lines
-            partial.replace(path)
+            rename_durably(partial, path)
         except BaseException as error:
             if partial.exists() and partial.stat().st_size:
                 error.add_note(f"The lines translated so far are in {partial}.")

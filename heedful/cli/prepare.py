@@ -133,11 +133,11 @@ def merge_parts(config: Config, parts: list[Path], output: Path, *, quiet: bool,
 def is_up_to_date(output: Path, fingerprint: str, *, overwrite: bool) -> bool:
     """Whether the directory has this fingerprint. Raises `ConfigError` if it has other contents that must be kept."""
     from heedful.data.prepare import MANIFEST, is_prepared
-    from heedful.directory_lock import NAME as LOCK
+    from heedful.directory_lock import LOCK_FILE
 
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: this is a file; name a directory to write.")
-    other_files = [path.name for path in output.glob("*") if path.name not in {*PREPARED_FILES, LOCK}]
+    other_files = [path.name for path in output.glob("*") if path.name not in {*PREPARED_FILES, LOCK_FILE}]
     if other_files:
         raise ConfigError(f"-o {output} contains other files ({other_files[0]}); choose an empty directory.")
     if is_prepared(output, fingerprint):

@@ -8,7 +8,7 @@ from typing import Any
 from heedful.decoding.translation import TOO_LONG, WARNINGS, Translation
 from heedful.errors import DocumentError, TextError
 from heedful.text.documents.document import MarkedText
-from heedful.text.documents.tag_placement import Link, place
+from heedful.text.documents.tag_placement import Link, place_tags
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 
 TEXTS_AT_ONCE = 256
@@ -84,4 +84,4 @@ def _placed(content: MarkedText, translation: Translation) -> MarkedText:
     links: list[Link] = [
         (source, (start + len(before), end + len(before))) for source, (start, end) in translation.word_alignment or ()
     ]
-    return place(content, before + translation.text.strip() + after, links)
+    return place_tags(content, before + translation.text.strip() + after, links)

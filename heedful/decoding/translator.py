@@ -45,7 +45,7 @@ from heedful.model_dir.registry import RECORD, default_model, find_model
 from heedful.search_types import AttentionWeights, Hypothesis, SearchSettings, special_tokens
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
-from heedful.text.protected_spans import without_spans
+from heedful.text.protected_spans import remove_spans
 from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -464,7 +464,7 @@ class Translator:
         choices = []
         others = LanguageEvidence(self.directions)
         for number, text in enumerate(texts, start=1):
-            prose = without_spans(text) if protects and source is None else text
+            prose = remove_spans(text) if protects and source is None else text
             try:
                 choices.append(self.directions.choose(prose, source=source, target=target, likely_language=likely))
                 continue

@@ -1,6 +1,6 @@
 """Compute scores in background processes, one for each metric, while this process continues to translate.
 
-TER alone takes twenty seconds on one core for 3,000 sentences. Each process runs
+TER alone takes twenty seconds for 3,000 sentences on one core. Each process runs
 `python -m heedful.evaluation.background_scoring`, which reads and writes JSON. At most one process runs on each core.
 """
 
@@ -43,11 +43,11 @@ class BackgroundScores:
 
     def scores(self) -> list[Score]:
         """One score for each metric; a metric whose process failed is computed here, where its error is raised."""
-        found: list[Score] = []
+        scores: list[Score] = []
         for arguments, future in zip(self._arguments, self._futures, strict=True):
             output = future.result() if future is not None else None
-            found += score(**arguments) if output is None else [Score.from_dict(plain) for plain in json.loads(output)]
-        return found
+            scores += score(**arguments) if output is None else [Score.from_dict(plain) for plain in json.loads(output)]
+        return scores
 
 
 @functools.cache
@@ -85,8 +85,8 @@ def _start(arguments: dict[str, Any]) -> subprocess.Popen[bytes]:
 def main() -> None:
     """Entry point of a scoring process."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group; print no traceback
-    found = score(**json.loads(sys.stdin.buffer.read()))
-    sys.stdout.write(json.dumps([one.to_dict() for one in found]))
+    scores = score(**json.loads(sys.stdin.buffer.read()))
+    sys.stdout.write(json.dumps([one.to_dict() for one in scores]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Metrics that sacreBLEU lacks, with its interface, so that intervals and paired tests are the same as for its own."""
+"""Metrics that sacreBLEU lacks (exact match, character error rate), with its interface for intervals and tests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sacrebleu.metrics.base import Score as MetricScore
 from heedful import __version__
 
 
-class OwnSignature(Signature):
-    """sacreBLEU's signature with the version of this package, which computes the metric."""
+class CustomSignature(Signature):
+    """A sacreBLEU signature with the version of this package."""
 
     def __init__(self, args: dict[str, Any]) -> None:
         super().__init__(args)
@@ -21,9 +21,9 @@ class OwnSignature(Signature):
 
 
 class LineMetric(Metric):
-    """A percentage: the sum of the first statistic of all lines over the sum of the second."""
+    """A percentage: the sum of the first statistic over all lines, divided by the sum of the second."""
 
-    _SIGNATURE_TYPE = OwnSignature
+    _SIGNATURE_TYPE = CustomSignature
     name: str
 
     def __init__(self, *, lowercase: bool = False) -> None:
@@ -40,12 +40,14 @@ class LineMetric(Metric):
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
     def _compute_score_from_stats(self, stats: Sequence[Any]) -> MetricScore:
-        part, whole = float(stats[0]), float(stats[1])
-        return MetricScore(self.name, 100.0 * part / whole if whole else 0.0 if part == 0 else 100.0)
+        numerator, denominator = float(stats[0]), float(stats[1])
+        if not denominator:
+            return MetricScore(self.name, 100.0 if numerator else 0.0)
+        return MetricScore(self.name, 100.0 * numerator / denominator)
 
 
 class ExactMatch(LineMetric):
-    """The percentage of lines that equal a reference, apart from spaces at their ends."""
+    """The percentage of lines that equal a reference, ignoring leading and trailing spaces."""
 
     name = "ExactMatch"
 
@@ -54,8 +56,10 @@ class ExactMatch(LineMetric):
 
 
 class CharacterErrorRate(LineMetric):
-    """Insertions, deletions and substitutions of characters that make the translations the references, over the
-    characters of these. Of several references the one with the fewest edits counts; a character is a code point."""
+    """Character error rate: character edits between translation and reference, divided by the reference's length.
+
+    An edit is an insertion, deletion or substitution of a code point. Of several references the closest counts.
+    """
 
     name = "CER"
 
@@ -64,32 +68,32 @@ class CharacterErrorRate(LineMetric):
 
 
 def edit_distance(first: str, second: str) -> int:
-    """Levenshtein distance by the bit-vectors of Myers (1999, in the form of Hyyrö 2003): O(n) steps on integers.
+    """Levenshtein distance by the bit-vector algorithm of Myers (1999, as in Hyyrö 2003): O(n) integer operations.
 
-    Bit i of `up` (`down`) says whether the distance grows (shrinks) from row i to row i + 1 of the present column.
+    Bit i of `up` (`down`) is set if the distance increases (decreases) from row i to row i + 1 of the current column.
     """
     if first == second:
         return 0
     if not first or not second:
         return len(first) or len(second)
-    places: dict[str, int] = {}
-    for place, character in enumerate(first):
-        places[character] = places.get(character, 0) | 1 << place
-    every = (1 << len(first)) - 1
+    occurrences: dict[str, int] = {}
+    for index, character in enumerate(first):
+        occurrences[character] = occurrences.get(character, 0) | 1 << index
+    all_bits = (1 << len(first)) - 1
     last = 1 << len(first) - 1
-    up, down, distance = every, 0, len(first)
+    up, down, distance = all_bits, 0, len(first)
     for character in second:
-        equal = places.get(character, 0)
+        equal = occurrences.get(character, 0)
         vertical = equal | down
         diagonal = (((equal & up) + up) ^ up) | equal | down
-        right_up = down | (~(diagonal | up) & every)
+        right_up = down | (~(diagonal | up) & all_bits)
         right_down = up & diagonal
         if right_up & last:
             distance += 1
         elif right_down & last:
             distance -= 1
-        right_up = (right_up << 1 | 1) & every
-        right_down = right_down << 1 & every
-        up = right_down | (~(vertical | right_up) & every)
+        right_up = (right_up << 1 | 1) & all_bits
+        right_down = right_down << 1 & all_bits
+        up = right_down | (~(vertical | right_up) & all_bits)
         down = right_up & vertical
     return distance

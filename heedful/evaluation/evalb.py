@@ -1,10 +1,10 @@
-"""Labelled bracket F1 of predicted trees against gold trees, as the scorer evalb counts it.
+"""Labelled bracket F1 of predicted parse trees, as computed by evalb.
 
 A bracket is (label, first word, word after the last). As with evalb's COLLINS.prm: punctuation is removed first, tags
 and the root wrapper are not brackets, PRT equals ADVP, and equal brackets (NP in NP over the same words) are matched
-one to one. Three things differ from evalb. The gold tags alone determine which words are punctuation. ROOT and S1 are
-wrappers like TOP, and of alternatives (ADVP|PRT) the first counts. A sentence without a tree, or with other words than
-the gold tree, is not skipped: its gold brackets count as missed.
+one to one. There are three differences from evalb: only the gold tags determine which words are punctuation; ROOT and
+S1 are wrappers like TOP, and of alternatives (ADVP|PRT) the first counts; and a sentence without a predicted tree, or
+with other words, is not skipped: all its gold brackets count as missed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from heedful.evaluation.parse_trees import TRACE, WRAPPERS, Span, Tree, escape
 PUNCTUATION = frozenset({",", ":", "``", "''", ".", TRACE})
 """Tags of the words that are removed before brackets are counted."""
 EQUAL_LABELS = {"PRT": "ADVP"}
-SHORT = 40
-"""Most words of a short sentence."""
+MAX_SHORT_WORDS = 40
+"""Maximum length of a short sentence."""
 
 
 @dataclass(frozen=True)
 class SentenceCounts:
-    """The counts of one sentence."""
+    """Bracket counts of one sentence."""
 
     num_words: int
     num_gold: int
     num_predicted: int = 0
     num_matched: int = 0
     num_crossing: int = 0
-    """Predicted brackets that overlap some gold bracket without one being inside the other."""
+    """Predicted brackets that cross a gold bracket."""
     failure: str | None = None
-    """Why there is nothing to match: "no tree", "other words"; None when there is."""
+    """Why the sentence cannot be compared: "no tree" or "other words"; None if it can."""
 
     @property
     def is_exact(self) -> bool:
@@ -45,17 +45,17 @@ class SentenceCounts:
 
 @dataclass(frozen=True)
 class BracketScore:
-    """Agreement over many sentences; shares in per cent."""
+    """Scores over many sentences, in per cent."""
 
     f1: float
     precision: float
     recall: float
     exact: float
-    """Share of sentences whose brackets are all right."""
+    """Sentences with exactly the gold brackets."""
     crossing: float
-    """Crossing brackets a sentence, of those that have a tree."""
+    """Mean number of crossing brackets in sentences that can be compared."""
     no_crossing: float
-    """Share of sentences without any of them, of those that have a tree."""
+    """Sentences without crossing brackets, among those that can be compared."""
     num_sentences: int
     num_failed: int
     """Sentences without a tree or with other words."""
@@ -71,48 +71,48 @@ class BracketScore:
         return asdict(self)
 
 
-def same_sentences(
+def align_sentences(
     gold: Sequence[Tree | None], predicted: Sequence[Tree | None]
 ) -> tuple[list[int], list[Tree], list[Tree | None]]:
-    """Of the lines of two files those with a gold tree: their numbers among the predicted ones, and both sides.
+    """The line numbers (of `predicted`), gold trees and predicted trees of the lines with a gold tree.
 
-    An empty line of gold is no sentence; the predicted side may have an empty line there, or none at all.
+    An empty gold line is not a sentence; the predictions may have an empty line for it, or no line.
     """
     if len(gold) != len(predicted):
-        found = [tree for tree in gold if tree is not None]
-        return list(range(1, len(predicted) + 1)), found, list(predicted)
-    for line, (tree, guess) in enumerate(zip(gold, predicted, strict=True), start=1):
-        if tree is None and guess is not None:
+        gold_trees = [tree for tree in gold if tree is not None]
+        return list(range(1, len(predicted) + 1)), gold_trees, list(predicted)
+    for line, (tree, prediction) in enumerate(zip(gold, predicted, strict=True), start=1):
+        if tree is None and prediction is not None:
             raise CorpusError(f"line {line}: a predicted tree where the gold file has an empty line.")
     kept = [line for line, tree in enumerate(gold) if tree is not None]
     return [line + 1 for line in kept], [tree for tree in gold if tree is not None], [predicted[line] for line in kept]
 
 
 def score_trees(gold: Sequence[Tree], predicted: Sequence[Tree | None]) -> list[SentenceCounts]:
-    """The counts of every sentence; tree n of one side belongs to tree n of the other."""
+    """The counts of every sentence; tree n of `predicted` is for tree n of `gold`."""
     if len(gold) != len(predicted):
         raise CorpusError(
             f"{len(gold):,} gold trees but {len(predicted):,} predicted ones; line n of one file must be the same "
             f"sentence as line n of the other, with an empty line where there is no tree."
         )
     if not gold:
-        raise CorpusError("there is nothing to score: no gold tree was given.")
+        raise CorpusError("there are no gold trees to score against.")
     return [count_brackets(*pair) for pair in zip(gold, predicted, strict=True)]
 
 
 def count_brackets(gold: Tree, predicted: Tree | None) -> SentenceCounts:
     """The counts of one sentence."""
-    wanted = brackets(gold, gold.tags)
+    gold_brackets = brackets(gold, gold.tags)
     if predicted is None or [escape(word) for word in predicted.words] != [escape(word) for word in gold.words]:
         failure = "no tree" if predicted is None else "other words"
-        return SentenceCounts(len(gold.words), len(wanted), failure=failure)
-    found = brackets(predicted, gold.tags)
+        return SentenceCounts(len(gold.words), len(gold_brackets), failure=failure)
+    predicted_brackets = brackets(predicted, gold.tags)
     return SentenceCounts(
         num_words=len(gold.words),
-        num_gold=len(wanted),
-        num_predicted=len(found),
-        num_matched=(Counter(wanted) & Counter(found)).total(),
-        num_crossing=sum(any(crosses(one, other) for other in wanted) for one in found),
+        num_gold=len(gold_brackets),
+        num_predicted=len(predicted_brackets),
+        num_matched=(Counter(gold_brackets) & Counter(predicted_brackets)).total(),
+        num_crossing=sum(any(crosses(one, other) for other in gold_brackets) for one in predicted_brackets),
     )
 
 
@@ -126,12 +126,12 @@ def brackets(tree: Tree, tags: Sequence[str]) -> list[Span]:
 
 
 def crosses(one: Span, other: Span) -> bool:
-    """Whether two brackets overlap and neither holds the other."""
+    """Whether two brackets overlap and neither contains the other."""
     return one.start < other.start < one.end < other.end or other.start < one.start < other.end < one.end
 
 
-def summarise(counts: Iterable[SentenceCounts], *, max_words: int | None = None) -> BracketScore:
-    """The score of all sentences, or of those with at most `max_words` words; 0 for no sentences."""
+def aggregate(counts: Iterable[SentenceCounts], *, max_words: int | None = None) -> BracketScore:
+    """The score over all sentences, or those of at most `max_words` words; 0 without sentences."""
     chosen = [one for one in counts if max_words is None or one.num_words <= max_words]
     matched, gold, predicted = (
         sum(getattr(one, name) for one in chosen) for name in ("num_matched", "num_gold", "num_predicted")

@@ -1,9 +1,9 @@
-"""Constituency trees: read from brackets, made plain, written again.
+"""Constituency trees: reading, normalisation and writing of bracketed trees.
 
     (S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))
 
-A tree is kept flat: its words, their tags, and its constituents as spans of words, outer before inner, left before
-right, which is the order of their opening brackets. So nothing here is recursive, however deep a tree is.
+A tree is stored flat: words, tags, and constituents as word spans in the order of their opening brackets (outer before
+inner, left before right). Nothing is recursive, so trees may have any depth.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from heedful.text.text_files import read_lines
 
 TRACE = "-NONE-"
 WRAPPERS = ("", "TOP", "ROOT", "S1")
-"""Labels that stand for the whole sentence and say nothing about it."""
+"""Labels of a root node around the whole sentence."""
 ROOT = "TOP"
 _TOKENS = re.compile(r"[()]|[^() \t\r\n]+")
 _ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 
 
 class Span(NamedTuple):
-    """A constituent: its label, its first word, and the word after its last."""
+    """A constituent: its label and the words `start` to `end` (exclusive)."""
 
     label: str
     start: int
@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """A sentence and its constituents, in the order of their opening brackets. Tags are no constituents."""
+    """A sentence and its constituents, in the order of their opening brackets; tags are not constituents."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -45,23 +45,23 @@ class Tree:
         return write_tree(self)
 
 
-# ---------------------------------------------------------------------- reading
+# ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read_trees(path: str | Path) -> list[Tree]:
-    """The trees of a file, one a line, made plain; the file may end in .gz or .xz. Empty lines are left out."""
-    return [tree for tree in read_tree_lines(path) if tree is not None]
+    """The normalized trees of a (compressed) file with one tree per line; empty lines are skipped."""
+    return [tree for tree in read_aligned_trees(path) if tree is not None]
 
 
-def read_tree_lines(path: str | Path) -> list[Tree | None]:
-    """As `read_trees`, but an empty line is None, so that places are lines."""
-    return [plain(read_tree(text, where), where) if text.strip() else None for text, where in _lines(path)]
+def read_aligned_trees(path: str | Path) -> list[Tree | None]:
+    """Like `read_trees`, with None for empty lines, so that item n is line n."""
+    return [normalize_tree(read_tree(text, where), where) if text.strip() else None for text, where in _lines(path)]
 
 
-def read_guesses(path: str | Path) -> list[Tree | None]:
-    """As `read_trees`, but an empty line or an empty bracket is a sentence without a tree: None."""
+def read_predicted_trees(path: str | Path) -> list[Tree | None]:
+    """Like `read_trees`, with None for empty lines and empty brackets: sentences without a tree."""
     return [
-        plain(read_tree(text, where), where) if text.strip(" \t()") else None
+        normalize_tree(read_tree(text, where), where) if text.strip(" \t()") else None
         for text, where in _lines(path)
     ]  # fmt: skip
 
@@ -76,37 +76,37 @@ def _lines(path: str | Path) -> Iterator[tuple[str, str]]:
 
 
 def read_tree(text: str, where: str = "tree") -> Tree:
-    """The tree that brackets describe, exactly as they do; `where` begins the message when they describe none."""
+    """Parse a bracketed tree without normalisation; `where` starts the message of errors."""
     words: list[str] = []
     tags: list[str] = []
     spans: list[Span] = []
     stack: list[_Open] = []
-    for found in _TOKENS.finditer(text):
-        token, column = found[0], found.start() + 1
+    for match in _TOKENS.finditer(text):
+        token, column = match[0], match.start() + 1
         if token == "(":
             if not stack and words:
-                raise _error(where, column, "a second tree begins; put each tree on a line of its own")
+                raise _error(where, column, "a second tree starts here; put each tree on its own line")
             if stack:
                 stack[-1].expect_children(where, column)
             stack.append(_Open(column, len(words), len(spans)))
             spans.append(Span("", len(words), len(words)))
         elif not stack:
-            raise _error(where, column, f"{token!r} stands outside of all brackets")
+            raise _error(where, column, f"{token!r} is outside of all brackets")
         elif token == ")":
             _close(stack.pop(), words, tags, spans, where)
         else:
             stack[-1].add(token, where, column)
     if stack:
         missing = f"{len(stack)} bracket{'s are' if len(stack) > 1 else ' is'} not closed"
-        raise _error(where, stack[-1].column, f"{missing}, the innermost opens here; a tree is one whole line")
+        raise _error(where, stack[-1].column, f"{missing}, the innermost one opens here; a tree must be on one line")
     if not words:
-        raise _error(where, 1, "there is no tree; expected one such as (S (NP (NN Rain)) (VP (VBZ falls)))")
+        raise _error(where, 1, "there is no tree; expected for example (S (NP (NN Rain)) (VP (VBZ falls)))")
     return Tree(tuple(words), tuple(tags), tuple(spans))
 
 
 @dataclass
 class _Open:
-    """A bracket that is not closed yet."""
+    """A bracket that is not closed yet; `place` is its index in the spans."""
 
     column: int
     start: int
@@ -120,19 +120,19 @@ class _Open:
         if self.label is None:
             self.label = text
         elif self.word is not None or self.has_children:
-            raise _error(where, column, f"the word {text!r} needs a bracket and a tag of its own, as in (NN {text})")
+            raise _error(where, column, f"the word {text!r} needs its own bracket and tag, as in (NN {text})")
         else:
             self.word = text
 
     def expect_children(self, where: str, column: int) -> None:
-        """Another bracket begins inside this one."""
+        """Note that another bracket starts inside this one."""
         if self.word is not None:
             raise _error(where, column, f"a bracket follows the word {self.word!r} of the same bracket")
         self.label, self.has_children = self.label or "", True
 
 
 def _close(bracket: _Open, words: list[str], tags: list[str], spans: list[Span], where: str) -> None:
-    """Turn a finished bracket into a word or a constituent."""
+    """Turn a closed bracket into a word or a constituent."""
     if bracket.word is not None:
         words.append(bracket.word)
         tags.append(bracket.label or "")
@@ -149,15 +149,15 @@ def _error(where: str, column: int, problem: str) -> CorpusError:
     return CorpusError(f"{where}, column {column}: {problem}.")
 
 
-# ---------------------------------------------------------------------- making plain
+# ---- normalisation ---------------------------------------------------------------------------------------------------
 
 
-def plain(tree: Tree, where: str = "tree") -> Tree:
-    """The tree without traces, functional tags, indices, and a wrapper such as (TOP …) round the whole sentence."""
+def normalize_tree(tree: Tree, where: str = "tree") -> Tree:
+    """Remove traces, functional tags, indices and root wrappers such as (TOP …), and add a TOP node if needed."""
     kept = [index for index, tag in enumerate(tree.tags) if tag != TRACE]
     if not kept:
         raise CorpusError(f"{where}: the tree has no words, only traces; remove the line.")
-    before = [0] * (len(tree.tags) + 1)  # how many words before each place stay
+    before = [0] * (len(tree.tags) + 1)  # kept words before each index
     for index, tag in enumerate(tree.tags):
         before[index + 1] = before[index] + (tag != TRACE)
     moved = (Span(bare_label(label), before[start], before[end]) for label, start, end in tree.spans)
@@ -173,15 +173,15 @@ def plain(tree: Tree, where: str = "tree") -> Tree:
 
 
 def bare_label(label: str) -> str:
-    """A label without functional tags, indices and alternatives: NP of NP-SBJ-1, NP=2 and NP|ADJP."""
+    """A label without functional tags, indices and alternatives: NP for NP-SBJ-1, NP=2 and NP|ADJP."""
     return re.split(r"[-=|]", label, maxsplit=1)[0] or label
 
 
-# ---------------------------------------------------------------------- writing
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
 def write_tree(tree: Tree) -> str:
-    """The tree in brackets on one line; a round bracket that is a word becomes -LRB- or -RRB-."""
+    """The tree in brackets on one line; words that are round brackets become -LRB- or -RRB-."""
     parts: list[str] = []
     for event in events(tree):
         if isinstance(event, Span):
@@ -194,7 +194,7 @@ def write_tree(tree: Tree) -> str:
 
 
 def draw_tree(tree: Tree) -> str:
-    """The tree on several lines: each constituent indented under the one that holds it, its words beside their tags."""
+    """The tree on several lines, indented by depth, with each word after its tag."""
     lines: list[str] = []
     depth = 0
     for event in events(tree):
@@ -209,7 +209,7 @@ def draw_tree(tree: Tree) -> str:
 
 
 def events(tree: Tree) -> Iterator[Span | int | None]:
-    """A walk through the tree: a span where its bracket opens, the index of each word, None where a bracket closes."""
+    """Traverse the tree: a span where its bracket opens, the index of each word, None where a bracket closes."""
     place, open_ends = 0, []
     for index in range(len(tree.words)):
         while place < len(tree.spans) and tree.spans[place].start == index:
@@ -223,8 +223,8 @@ def events(tree: Tree) -> Iterator[Span | int | None]:
 
 
 def escape(word: str) -> str:
-    """A word as it may stand inside brackets."""
-    return re.sub(r"[()]", lambda found: _ESCAPES[found[0]], word)
+    """A word as written inside brackets."""
+    return re.sub(r"[()]", lambda match: _ESCAPES[match[0]], word)
 
 
 def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:

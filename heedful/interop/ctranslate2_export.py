@@ -1,4 +1,4 @@
-"""Export to CTranslate2: a directory in its format, with the tokenizer and Heedful's settings."""
+"""Export to CTranslate2: a model in its format, with the tokenizer and Heedful's configuration."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from heedful.model_dir.registry import RECORD, RECORD_FORMAT, RECORD_VERSION
 from heedful.model_dir.save_load import ModelArrays, load_arrays
 from heedful.model_dir.shortlist import read_shortlist
 
-PAGE = """\
+README = """\
 # A translation model for CTranslate2
 
-Made from a Heedful model with `heedful export --to ctranslate2 --quantization {quantization}`.
+Converted from a Heedful model with `heedful export --to ctranslate2 --quantization {quantization}`.
 
 ```python
 import ctranslate2
@@ -34,21 +34,21 @@ result = translator.translate_batch([pieces], beam_size=4, patience=4, length_pe
 print(target.decode(result.hypotheses[0]))
 ```
 
-`heedful translate -m {name}` reads this directory too; it splits what is long and ranks as Heedful does.
+`heedful translate -m {name}` can also use this directory; it splits long texts and ranks hypotheses as Heedful does.
 """
-MAP_PAGE = """
-`vmap.txt` is the model's shortlist: with `use_vmap=True`, `translate_batch` chooses from the words that the batch's own
-words may become, which is faster.
+SHORTLIST_README = """
+`vmap.txt` is the model's shortlist: with `use_vmap=True`, `translate_batch` considers only likely translations of the
+words in the batch, which is faster.
 """
 
 
 def export_ctranslate2(
     model: str | Path, output: str | Path, *, quantization: str = "float32", overwrite: bool = False
 ) -> Path:
-    """Write a model directory's model as a directory for CTranslate2, atomically and without torch.
+    """Convert a model directory to CTranslate2's format, atomically and without torch.
 
-    Options that CTranslate2 does not support are refused by name. An earlier export is replaced only with `overwrite`;
-    any other directory that is not empty, never.
+    Model options that CTranslate2 does not support raise `ConfigError`. An existing export is replaced only with
+    `overwrite`; any other directory that is not empty is never replaced.
     """
     place = Path(output)
     with lock_directory(place.with_name(f".{place.name}.lock")):  # the directory itself is replaced
@@ -56,7 +56,7 @@ def export_ctranslate2(
 
 
 def _export(model: str | Path, place: Path, quantization: str, *, overwrite: bool) -> Path:
-    check_place(place, overwrite=overwrite)
+    check_output(place, overwrite=overwrite)
     arrays = load_arrays(model)
     files = ctranslate2_files(arrays, quantization, read_shortlist(model))
     staging = place.with_name(f".{place.name}.writing")
@@ -67,7 +67,7 @@ def _export(model: str | Path, place: Path, quantization: str, *, overwrite: boo
             (staging / name).write_bytes(contents)
         arrays.tokenizer.save(staging)
         names = sorted(os.listdir(staging))
-        readme = page(arrays, place.name, quantization) + (MAP_PAGE if VOCABULARY_MAP in names else "")
+        readme = make_readme(arrays, place.name, quantization) + (SHORTLIST_README if VOCABULARY_MAP in names else "")
         (staging / "README.md").write_text(readme, encoding="utf-8")
         record = {
             "format": RECORD_FORMAT,
@@ -89,8 +89,8 @@ def _export(model: str | Path, place: Path, quantization: str, *, overwrite: boo
     return place
 
 
-def check_place(place: Path, *, overwrite: bool) -> None:
-    """Refuse to overwrite anything but an export, and an export without `overwrite`."""
+def check_output(place: Path, *, overwrite: bool) -> None:
+    """Raise `ConfigError` if `place` is not empty, unless it is an export and `overwrite` is set."""
     if not os.path.lexists(place):
         return
     if not place.is_dir() or place.is_symlink():
@@ -98,13 +98,13 @@ def check_place(place: Path, *, overwrite: bool) -> None:
     if not any(place.iterdir()):
         return
     if not (place / RECORD).is_file():
-        raise ConfigError(f"{place} is not empty and not an export; choose another directory with -o.")
+        raise ConfigError(f"{place} is not empty and not an exported model; choose another directory with -o.")
     if not overwrite:
-        raise ConfigError(f"{place} holds an exported model; add --overwrite to replace it, or choose another with -o.")
+        raise ConfigError(f"{place} has an exported model; add --overwrite to replace it, or choose another with -o.")
 
 
-def page(arrays: ModelArrays, name: str, quantization: str) -> str:
-    """What the directory is and how a program uses it."""
+def make_readme(arrays: ModelArrays, name: str, quantization: str) -> str:
+    """The README of the directory, with a snippet that uses the model."""
     joint, tags = arrays.tokenizer.joint, arrays.tokenizer.tags
     pieces = 'pieces = source.encode("A sentence.", out_type=str)'
     if tags:
@@ -112,7 +112,7 @@ def page(arrays: ModelArrays, name: str, quantization: str) -> str:
         pieces = (
             f'tag = "<2{tags[0]}>"  # the language to translate into{others}\n{pieces.replace("= ", "= [tag] + ", 1)}'
         )
-    return PAGE.format(
+    return README.format(
         name=name,
         quantization=quantization,
         source="tokenizer.model" if joint else "source.model",

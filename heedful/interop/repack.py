@@ -1,4 +1,4 @@
-"""Rewrite a model directory without torch: compact (int8), or with weights in files of another size."""
+"""Rewrite a model directory without torch: with int8 weights, or with weight files of another size."""
 
 from __future__ import annotations
 
@@ -29,46 +29,46 @@ class ModelContents(NamedTuple):
     tokenizer: Tokenizer
     details: dict[str, Any]
     card: str | None
-    """The card, if a person has edited it."""
+    """The model card, if it was edited by hand."""
     weights_checksum: str
-    """The checksums of the weights."""
+    """The combined checksum of the weight files."""
     extra: dict[str, bytes]
     """Other files of the model."""
 
 
-def export_own(
+def repack(
     model: str | Path, output: str | Path, *, compact: bool, shard_mb: float | None = None, overwrite: bool = False
 ) -> list[str]:
-    """Write a model directory's model into another: in int8 if `compact`, in files of at most `shard_mb` MB.
+    """Copy a model directory: with int8 weights if `compact`, in weight files of at most `shard_mb` MB.
 
-    Returns the tensors that alone are larger than that; their files are larger too. A card that a person has edited is
-    copied; any other is written again.
+    Returns the tensors that are larger than `shard_mb`, whose files exceed it. A model card that was edited by hand is
+    copied; any other is regenerated.
     """
-    check_place(Path(model), Path(output), overwrite=overwrite)
-    found = model_files.read_consistent(model, _read)
-    details = dict(found.details)
+    check_output(Path(model), Path(output), overwrite=overwrite)
+    contents = model_files.read_consistent(model, _read)
+    details = dict(contents.details)
     tensors: dict[str, np.ndarray] = {}
-    for name, one in found.stored.items():
+    for name, one in contents.stored.items():
         tensors |= {name: one.values, f"{name}_scale": one.scales} if isinstance(one, Int8Matrix) else {name: one}
     if compact:
-        require_support("native_engine", found.config.model)
-        if not any(isinstance(one, Int8Matrix) for one in found.stored.values()):
-            details["compact"] = {"made_from": found.weights_checksum}
+        require_support("native_engine", contents.config.model)
+        if not any(isinstance(one, Int8Matrix) for one in contents.stored.values()):
+            details["compact"] = {"made_from": contents.weights_checksum}
         tensors = quantize_matrices(tensors)
     size = sum(tensor.nbytes for tensor in tensors.values())
-    card = model_card(found.config, {**details, "weights_size": size}, details.get("scores") or [])
+    card = model_card(contents.config, {**details, "weights_size": size}, details.get("scores") or [])
     from safetensors.numpy import save_file
 
     return write_model(
         output,
         tensors,
         save_file,
-        config=found.config,
-        tokenizer=found.tokenizer,
+        config=contents.config,
+        tokenizer=contents.tokenizer,
         details=details,
-        card=found.card or card,
+        card=contents.card or card,
         shard_limit=shard_bytes(shard_mb),
-        extra=found.extra,
+        extra=contents.extra,
     )
 
 
@@ -89,11 +89,11 @@ def _read(files: Files) -> ModelContents:
     )
 
 
-def check_place(model: Path, output: Path, *, overwrite: bool) -> None:
-    """Refuse to overwrite the model itself, and another model without `overwrite`."""
+def check_output(model: Path, output: Path, *, overwrite: bool) -> None:
+    """Raise an error if the output is the model itself, or another model without `overwrite`."""
     if output.exists() and os.path.samefile(model, output):
         raise ConfigError(f"{output} is the model itself; choose another directory with -o.")
     if (output / CONFIG).exists() and not overwrite:
-        raise ConfigError(f"{output} already holds a model; add --overwrite to replace it, or choose another with -o.")
+        raise ConfigError(f"{output} already has a model; add --overwrite to replace it, or choose another with -o.")
     if output.exists() and not output.is_dir():
         raise ModelDirectoryError(f"{output} is not a directory; choose another with -o.")

@@ -1,7 +1,7 @@
-"""`torch.nn.Transformer` and ours: the same weights under other names, both ways.
+"""Conversion between `torch.nn.Transformer` and `heedful.model.transformer.Transformer`, in both directions.
 
-`nn.Transformer` is the two stacks alone: it has no embeddings, positions or output matrix, so those stay with us.
-Its masks use True = may NOT attend; only `torch_masks` inverts ours.
+`nn.Transformer` consists of the two stacks only, without embeddings, positions and output projection. In its masks True
+means that a position may NOT be attended to; `torch_masks` inverts ours.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heedful.model.transformer import Transformer
 from heedful.tensor_types import Bool
 
 ATTENTION_NAMES = {"in_proj_": ("query", "key", "value"), "out_proj.": ("output",)}
-"""torch.nn keeps W_Q, W_K and W_V in one matrix, one below the other."""
+"""torch.nn concatenates W_Q, W_K and W_V into one matrix."""
 
 ENCODER_LAYER_NAMES: dict[str, tuple[str, ...]] = {
     **{f"self_attn.{theirs}": tuple(f"self_attention.{o}" for o in ours) for theirs, ours in ATTENTION_NAMES.items()},
@@ -39,7 +39,7 @@ DECODER_LAYER_NAMES: dict[str, tuple[str, ...]] = {
     "norm2.": ("cross_attention_norm",),
     "norm3.": ("feed_forward_norm",),
 }
-"""What torch.nn calls the parts of a layer, and what we call them; followed by "weight" or "bias"."""
+"""Names of the parts of a layer in torch.nn and here, without "weight" or "bias"."""
 
 
 def from_torch(
@@ -51,7 +51,7 @@ def from_torch(
     tying: Literal["three_way", "target", "none"] | None = None,
     max_length: int = 1024,
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The configuration of the same model, and the weights of its two stacks under our names.
+    """The configuration of the same model, and the weights of its two stacks with our names.
 
     Load them with `Transformer(config).load_state_dict(weights, strict=False)`: the embeddings keep their own values.
     `tying` defaults to three_way for equal vocabulary sizes and to target for others.
@@ -74,16 +74,16 @@ def from_torch(
     weights: dict[str, Tensor] = {}
     for key, ours in matching_names(config):
         if key not in theirs:
-            raise ConfigError(f"nn.Transformer: {key} is missing; biases must be everywhere or nowhere.")
+            raise ConfigError(f"nn.Transformer: {key} is missing; either all layers or none must have biases.")
         parts = theirs.pop(key).detach().chunk(len(ours))
         weights.update({name: part.clone() for name, part in zip(ours, parts, strict=True)})
     if theirs:
-        raise ConfigError(f"nn.Transformer: there is no place for its {', '.join(theirs)} in our model.")
+        raise ConfigError(f"nn.Transformer: our model has no counterpart of {', '.join(theirs)}.")
     return config, weights
 
 
 def to_torch(model: Transformer) -> nn.Transformer:
-    """The two stacks as an `nn.Transformer` (batch first): give it embedded tokens, and `torch_masks`."""
+    """The two stacks as an `nn.Transformer` (batch first); its inputs are embedded tokens and `torch_masks`."""
     require_support("torch_nn_export", model.config)
     module = build_torch(model.config)
     for part in module.modules():
@@ -98,7 +98,7 @@ def to_torch(model: Transformer) -> nn.Transformer:
 
 
 def build_torch(config: ModelConfig) -> nn.Transformer:
-    """An `nn.Transformer` of this shape, its stacks built apart: the plain constructor always adds final norms."""
+    """An `nn.Transformer` of this shape; its constructor always adds final norms, so the stacks are built here."""
     options: dict[str, Any] = {
         "d_model": config.d_model,
         "nhead": config.num_heads,
@@ -134,7 +134,7 @@ def torch_masks(source_mask: Bool[Tensor, "B S"], target_mask: Bool[Tensor, "B T
 
 
 def matching_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each state-dict key of torch.nn with our keys, whose tensors, one below the other, make the same tensor."""
+    """Each state-dict key of torch.nn with our keys, whose concatenated tensors are the same tensor."""
     stacks = (
         ("encoder", config.num_encoder_layers, ENCODER_LAYER_NAMES),
         ("decoder", config.num_decoder_layers, DECODER_LAYER_NAMES),
@@ -150,46 +150,48 @@ def matching_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]
 
 
 def read_final_norm(module: nn.Transformer) -> bool:
-    """Whether the two stacks end with a norm; ours do so together or not at all."""
+    """Whether the two stacks end with a norm; in our model both do or neither."""
     norms = (module.encoder.norm, module.decoder.norm)
     if (norms[0] is None) != (norms[1] is None):
-        raise ConfigError("nn.Transformer: one stack has a final norm and the other has none; ours agree on it.")
+        raise ConfigError("nn.Transformer: only one stack has a final norm; our model needs both or none.")
     if not all(norm is None or isinstance(norm, nn.LayerNorm) for norm in norms):
-        raise ConfigError(f"nn.Transformer: a final norm that is {type(norms[0]).__name__}; only LayerNorm is known.")
+        raise ConfigError(f"nn.Transformer: the final norm is {type(norms[0]).__name__}; only LayerNorm is supported.")
     return norms[0] is not None
 
 
 def read_layers(module: nn.Transformer) -> dict[str, Any]:
-    """The settings that all layers share, as fields of `ModelConfig`."""
-    found: dict[str, Any] = {}
+    """The settings of all layers, which must be equal, as fields of `ModelConfig`."""
+    shared: dict[str, Any] = {}
     for name, layer in (*module.encoder.layers.named_children(), *module.decoder.layers.named_children()):
         settings = read_layer(layer)
         for field, value in settings.items():
-            if found.setdefault(field, value) != value:
+            if shared.setdefault(field, value) != value:
                 raise ConfigError(
-                    f"nn.Transformer: layer {name} has {field}={value}, others {found[field]}; our layers are alike."
+                    f"nn.Transformer: layer {name} has {field}={value}, others {shared[field]}; they must be equal."
                 )
-    return found
+    return shared
 
 
 def read_layer(layer: nn.Module) -> dict[str, Any]:
     """The settings of one layer, as fields of `ModelConfig`."""
     if not isinstance(layer, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
-        raise ConfigError(f"nn.Transformer: a layer that is {type(layer).__name__}; only torch.nn's own are known.")
+        raise ConfigError(
+            f"nn.Transformer: layer type {type(layer).__name__} is not supported, only those of torch.nn."
+        )
     parts: dict[str, Any] = dict(layer.named_children())
     norms = [part for name, part in parts.items() if name.startswith("norm")]
     attentions = [part for name, part in parts.items() if name in ("self_attn", "multihead_attn")]
     dropouts = [part for name, part in parts.items() if name in ("dropout1", "dropout2", "dropout3")]
     if not all(isinstance(norm, nn.LayerNorm) for norm in norms):
-        raise ConfigError("nn.Transformer: a layer with a norm that is not LayerNorm is not known.")
+        raise ConfigError("nn.Transformer: norms other than LayerNorm are not supported.")
     if any(a.in_proj_weight is None or a.bias_k is not None or a.add_zero_attn for a in attentions):
-        raise ConfigError("nn.Transformer: attention with kdim, vdim, add_bias_kv or add_zero_attn is not known.")
+        raise ConfigError("nn.Transformer: attention with kdim, vdim, add_bias_kv or add_zero_attn is not supported.")
     if (
         len({norm.eps for norm in norms}) > 1
         or len({a.dropout for a in attentions}) > 1
         or len({d.p for d in dropouts}) > 1
     ):
-        raise ConfigError("nn.Transformer: a layer whose norms or dropouts differ among themselves; ours are alike.")
+        raise ConfigError("nn.Transformer: the norms or dropouts of a layer differ; they must be equal.")
     return {
         "d_model": layer.linear1.in_features,
         "d_ff": layer.linear1.out_features,
@@ -210,4 +212,4 @@ def read_activation(activation: Any) -> str:
         return "relu"
     if activation is F.gelu or (isinstance(activation, nn.GELU) and activation.approximate == "none"):
         return "gelu"
-    raise ConfigError(f"nn.Transformer: the activation {activation} is not one of ours; relu and gelu are.")
+    raise ConfigError(f"nn.Transformer: the activation {activation} is not supported, only relu and gelu.")

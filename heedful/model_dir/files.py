@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heedful.atomic_files import fsync_path
+from heedful.atomic_files import fsync_path, rename_durably
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, ModelDirectoryError
 
@@ -228,8 +228,7 @@ def _replace_files(directory: Path, write: Callable[[Path], None]) -> None:
         staging.mkdir()
         write(staging)
         _seal(staging)
-        os.replace(staging, saved)
-        fsync_path(directory)
+        rename_durably(staging, saved)
         _finish(directory)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
@@ -270,8 +269,7 @@ def _finish(directory: Path) -> None:
             if is_known(name) and name not in entries:
                 os.unlink(directory / name)
         fsync_path(directory)
-        os.replace(saved / CHECKSUMS, directory / CHECKSUMS)
-        fsync_path(directory)
+        rename_durably(saved / CHECKSUMS, directory / CHECKSUMS)
     shutil.rmtree(saved)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import DecodingError, ModelDirectoryError
-from heedful.evaluation.evalb import score_trees, summarise
+from heedful.evaluation.evalb import aggregate, score_trees
 from heedful.evaluation.parse_trees import Span, Tree, escape, events
 from heedful.paper.experiment_io import evenly_spaced
 
@@ -270,7 +270,7 @@ def f1_evaluation(trees: Mapping[str, Tree]) -> MakeEvaluate:
 
             parser = Parser(Translator(model, prepared.tokenizer, decoding, device=device))
             results = parser.parse([tree.words for tree in gold], tokens_per_batch=4 * decoding.tokens_per_batch)
-            score = summarise(score_trees(gold, [result.tree for result in results]))
+            score = aggregate(score_trees(gold, [result.tree for result in results]))
             chosen = evenly_spaced(list(zip(gold, results, strict=True)), config.training.num_samples)
             samples = [Sample(" ".join(tree.words), tree_text(tree), tree_text(result.tree)) for tree, result in chosen]
             return Evaluation(score.f1, SIGNATURE, tuple(samples), name="F1")

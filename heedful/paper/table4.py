@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config
 from heedful.config_loading import from_mapping, merge, settle, to_mapping
 from heedful.errors import ConfigError
-from heedful.evaluation.evalb import SHORT, score_trees, summarise
+from heedful.evaluation.evalb import MAX_SHORT_WORDS, aggregate, score_trees
 from heedful.evaluation.parse_trees import Tree, read_trees, with_tags, write_tree
 from heedful.paper.experiment_io import (
     RESULTS,
@@ -254,7 +254,7 @@ def score_set(
         )
     write_trees(output / f"{name}.{mode}.trees", parsed, gold)
     counts = score_trees(gold, [result.tree for result in parsed])
-    scores = {"all": summarise(counts), "short": summarise(counts, max_words=SHORT)}
+    scores = {"all": aggregate(counts), "short": aggregate(counts, max_words=MAX_SHORT_WORDS)}
     console.note(f"{name}, {mode} brackets: {scores['all']}; {scores['all'].num_failed} without a tree.")
     problems = Counter(_kind_of_problem(result.problem) for result in parsed if result.problem)
     numbers: dict[str, Any] = {

@@ -1,8 +1,8 @@
-"""Spans that a translation keeps byte for byte: URLs, addresses, paths, placeholders, tags, code, emoji, hashes.
+"""Spans that a translation copies byte for byte: URLs, addresses, paths, placeholders, tags, code, emoji, hashes.
 
-`find_spans` gives them in order; they do not overlap, and spans that touch are one. Form alone decides, and what could
-also be ordinary text is ordinary text: "and/or", "3/4", "e.g.", "C++", "10:30", "#1", "a < b" and "50% sale". Chinese
-has no space around a span, so only Latin letters and digits beside it can be a part of it.
+`find_spans` returns them in order, without overlap; adjacent spans are merged. Spans are recognised by form. What may
+also be ordinary text is not a span: "and/or", "3/4", "e.g.", "C++", "10:30", "#1", "a < b" and "50% sale". Chinese text
+has no spaces around spans, so only adjacent Latin letters and digits can belong to one.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ _OPENING = {")": "(", "]": "["}
 
 
 class Span(NamedTuple):
-    """A stretch `text[start:end]` that stays as it is."""
+    """The protected text `text[start:end]`."""
 
     start: int
     end: int
     kind: str
-    """What it is; of several that touch, the first."""
+    """Such as "URL"; for merged spans, that of the first."""
 
 
 class _Rule(NamedTuple):
     kind: str
-    sign: str
-    """Text without a match of this has no such span: it is found sooner than the whole pattern."""
+    trigger: str
+    """A fast regular expression that matches every text with such a span."""
     pattern: re.Pattern[str]
     end: Callable[[str, int, int], int] | None = None
-    """Where the span that was matched really ends; at its start if it is none."""
+    """Given a match, where the span ends; its start if the match is not a span."""
 
 
 def _any(*patterns: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
@@ -79,7 +79,7 @@ def _any(*patterns: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
 
 
 def _end_of_url(text: str, start: int, end: int) -> int:
-    """Without the punctuation of the sentence around it, and without a bracket that it does not open itself."""
+    """Excludes trailing punctuation, and closing brackets that are not opened inside the URL."""
     while end > start:
         last = text[end - 1]
         opening = _OPENING.get(last)
@@ -90,7 +90,7 @@ def _end_of_url(text: str, start: int, end: int) -> int:
 
 
 def _end_of_base64(text: str, start: int, end: int) -> int:
-    """Of whole groups with their padding, or of a long run that no language writes; else the start."""
+    """Accepts complete groups with padding, or a long mixture of upper case, lower case and digits."""
     found = text[start:end]
     mixed = any(map(str.isdigit, found)) and any(map(str.isupper, found)) and any(map(str.islower, found))
     if found.endswith("="):
@@ -108,7 +108,7 @@ def _class_of(character: str) -> int:
 
 
 def _end_of_hash(text: str, start: int, end: int) -> int:
-    """Of letters and digits both; else the start."""
+    """Accepts only a mixture of letters and digits."""
     found = text[start:end]
     return end if any(map(str.isdigit, found)) and any(map(str.isalpha, found)) else start
 
@@ -258,26 +258,26 @@ _BLOCK = re.compile(
 
 
 def find_spans(text: str) -> list[Span]:
-    """The spans of a text that must not change, in order. Of two kinds for one place, the first in the list counts."""
+    """The protected spans of a text, in order. Where several rules match, the first one wins."""
     free = [(0, len(text))]
-    found: list[Span] = []
+    spans: list[Span] = []
     for rule in _RULES:
-        if not re.search(rule.sign, text):
+        if not re.search(rule.trigger, text):
             continue
-        spans = [span for start, end in free for span in _matches(rule, text, start, end)]
-        if spans:
-            found = sorted([*found, *spans])
-            free = _gaps(found, len(text))
-    return _joined(found)
+        matches = [span for start, end in free for span in _matches(rule, text, start, end)]
+        if matches:
+            spans = sorted([*spans, *matches])
+            free = _gaps(spans, len(text))
+    return _merge_adjacent(spans)
 
 
 def has_prose(text: str) -> bool:
-    """Whether a text, its spans taken out, has a letter: else there is nothing to translate."""
+    """Whether a text (without its spans) has a letter, and so something to translate."""
     return any(map(str.isalpha, text))
 
 
-def without_spans(text: str) -> str:
-    """A text with a space in the place of each span: which leaves what shows its language."""
+def remove_spans(text: str) -> str:
+    """A text with each span replaced by a space, for language identification."""
     pieces, end = [], 0
     for span in find_spans(text):
         pieces.append(text[end : span.start])
@@ -286,8 +286,10 @@ def without_spans(text: str) -> str:
 
 
 def split_blocks(text: str) -> list[tuple[str, bool]]:
-    """A text in pieces that make it up, and whether each is a block of several lines that stays as it is: fenced code,
-    a comment, a script."""
+    """Split a text at protected blocks of several lines (fenced code, comments, scripts).
+
+    Returns all pieces in order, each with whether it is such a block.
+    """
     pieces: list[tuple[str, bool]] = []
     end = 0
     if "\n" in text and ("`" in text or "~" in text or "<" in text):
@@ -311,11 +313,11 @@ def _gaps(spans: list[Span], length: int) -> list[tuple[int, int]]:
     return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
 
 
-def _joined(spans: list[Span]) -> list[Span]:
-    joined: list[Span] = []
+def _merge_adjacent(spans: list[Span]) -> list[Span]:
+    merged: list[Span] = []
     for span in spans:
-        if joined and joined[-1].end == span.start:
-            joined[-1] = joined[-1]._replace(end=span.end)
+        if merged and merged[-1].end == span.start:
+            merged[-1] = merged[-1]._replace(end=span.end)
         else:
-            joined.append(span)
-    return joined
+            merged.append(span)
+    return merged

@@ -1,4 +1,4 @@
-"""Long inputs into sentences, in any language and without losing a character: the pieces join to the text again."""
+"""Sentence splitting and splitting of long texts, for any language; the pieces concatenate to the original text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-_CLOSING = "\"'»«“”’‘›‹)\\]}"  # in some language each of these quotation marks closes
+_CLOSING = "\"'»«“”’‘›‹)\\]}"  # each of these quotation marks is a closing one in some language
 _WIDE_CLOSING = "\"'”’)\\]}」』】〉》）］｝"
-_FULL_STOPS = "。！？｡．…؟۔।॥‼⁇⁈⁉"  # end a sentence whatever follows
+_FULL_STOPS = "。！？｡．…؟۔।॥‼⁇⁈⁉"  # end a sentence in any context
 _END = re.compile(
     rf"[{_FULL_STOPS}；][{_FULL_STOPS}.!?]*[{_WIDE_CLOSING}]*\s*"
     rf"|(?<![.!?])[.!?]++[{_FULL_STOPS}]*[{_CLOSING}]*+\s+"
@@ -27,25 +27,23 @@ _ABBREVIATIONS = frozenset(
     ee.uu pág núm av avda sig sigg dott ecc pag bijv enz blz dhr mevr t.a.v
     """.split()
 )
-_MAY_END = frozenset(
-    {"etc", "usw", "ecc", "enz", "a.m", "p.m", "u.s", "u.k"}
-)  # before a capital they do end a sentence
+_SENTENCE_FINAL_ABBREVIATIONS = frozenset({"etc", "usw", "ecc", "enz", "a.m", "p.m", "u.s", "u.k"})  # before a capital
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text. Whitespace stays at the end of its sentence: `"".join(result) == text`.
+    """The sentences of a text, each with the whitespace after it: `"".join(result) == text`.
 
-    Chinese, Japanese, Arabic and Indic full stops end a sentence at once; . ! ? need whitespace after them, and a
-    full stop none of these before it: a known abbreviation, a single initial, or (before a lower-case word) a number.
+    Chinese, Japanese, Arabic and Indic full stops always end a sentence. The marks . ! ? must precede whitespace, and
+    a full stop must not follow a known abbreviation, a single initial, or a number of one or two digits.
     """
     return list(_sentences(text))
 
 
 def split_long(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Pieces of a text that all fit: whole sentences where possible, else cut at clauses, at spaces, or anywhere.
+    """Split a text into pieces that fit: sentences, or parts of sentences that do not fit.
 
-    Each sentence stays alone, a cut one in as few pieces as fit. `"".join(result) == text`. A character with its
-    combining marks is cut apart only where it alone does not fit.
+    A long sentence is cut into as few pieces as possible, at clauses, else at spaces, else between characters. A
+    character is separated from its combining marks only if it does not fit with them. `"".join(result) == text`.
     """
     if not text or fits(text):
         return [text] if text else []
@@ -66,10 +64,10 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
-    """Whether the mark really ends a sentence; only a single full stop is ever in doubt."""
+    """Whether a mark ends a sentence; only a single full stop or an ellipsis may not."""
     mark = match.group().rstrip()
     following = text[match.end() : match.end() + 1]
-    if mark[:1] == "…":  # inside a sentence as often as at its end
+    if mark[:1] == "…":  # often inside a sentence
         return not following.islower()
     if not mark.startswith(".") or mark.startswith(".."):
         return mark[:1] in _FULL_STOPS + "；" or not following.islower()
@@ -77,7 +75,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     found = _LAST_WORD.search(window)
     word = found.group().lstrip("([{\"'«»„“”‘’‚¿¡") if found else ""
     lowered = word.lower()
-    if lowered in _MAY_END:
+    if lowered in _SENTENCE_FINAL_ABBREVIATIONS:
         return following.isupper()
     if lowered in _ABBREVIATIONS:
         return False
@@ -89,11 +87,11 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
 
 
 LAST_LEVEL = 3
-"""Where a sentence is cut, the gentlest way first: at clauses, at spaces, between clusters, anywhere."""
+"""Sentences are cut at level 0 at clauses, 1 at spaces, 2 between grapheme clusters, 3 between any code points."""
 
 
 def _cut(text: str, fits: Callable[[str], bool], *, level: int) -> list[str]:
-    """Cut one sentence that does not fit, at the gentlest level that helps, and fill the pieces up again."""
+    """Cut one sentence that does not fit, at the lowest level with any cut, into the largest pieces that fit."""
     cuts = _cuts(text, level)
     if len(cuts) == 2:
         return [text] if level == LAST_LEVEL else _cut(text, fits, level=level + 1)
@@ -108,7 +106,7 @@ def _cut(text: str, fits: Callable[[str], bool], *, level: int) -> list[str]:
 
 
 def _cuts(text: str, level: int) -> Sequence[int]:
-    """Where a text may be cut, its two ends included: numbers of four bytes, since a text can be long."""
+    """Offsets at which a text may be cut, with both ends; an array of 32-bit numbers, since texts can be long."""
     if level == LAST_LEVEL:
         return range(len(text) + 1)
     if level == 2:
@@ -118,26 +116,26 @@ def _cuts(text: str, level: int) -> Sequence[int]:
 
 
 def _largest_fitting(text: str, cuts: Sequence[int], position: int, fits: Callable[[str], bool]) -> int:
-    """How many parts from `position` fit together: doubled while it goes, then halved, so that few are tried."""
+    """How many parts from `position` fit together, by doubling and then binary search."""
 
-    def together(count: int) -> bool:
+    def fit_together(count: int) -> bool:
         return fits(text[cuts[position] : cuts[position + count]])
 
     available = len(cuts) - 1 - position
-    if not together(1):
+    if not fit_together(1):
         return 0
     low, high = 1, 2
-    while high <= available and together(high):
+    while high <= available and fit_together(high):
         low, high = high, high * 2
     high = min(high, available + 1)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if together(middle) else (low, middle)
+        low, high = (middle, high) if fit_together(middle) else (low, middle)
     return low
 
 
 def _cluster_starts(text: str) -> Iterator[int]:
-    """Where characters begin, each with its combining marks, joiners, variants, skin tone or second half of a flag."""
+    """Where grapheme clusters start (combining marks, joined emoji, skin tones, flags)."""
     start = 0
     for place, character in enumerate(text):
         if place and (

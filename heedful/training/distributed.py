@@ -26,7 +26,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from heedful.build_model import resolve_device
 from heedful.data.batch import Batch
-from heedful.errors import ConfigError, ElsewhereError, HeedfulError, TrainingError
+from heedful.errors import ConfigError, HeedfulError, OtherRankError, TrainingError
 from heedful.model.layers import DecoderLayer, EncoderLayer
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class World:
             except (HeedfulError, OSError) as caught:
                 error = caught
         if self.broadcast(error is not None):
-            raise error if error is not None else ElsewhereError("rank 0 stopped; see its error message.")
+            raise error if error is not None else OtherRankError("rank 0 stopped; see its error message.")
         return result
 
     def require_equal(self, text: str, message: str) -> None:
@@ -110,7 +110,7 @@ class World:
         wrong = [str(rank) for rank, other in enumerate(others, start=1) if not torch.equal(reference, other)]
         if wrong:
             message = message.format(ranks=f"rank {wrong[0]}" if len(wrong) == 1 else f"ranks {', '.join(wrong)}")
-            raise ConfigError(message) if self.is_rank0 else ElsewhereError(message)
+            raise ConfigError(message) if self.is_rank0 else OtherRankError(message)
 
     @contextmanager
     def process_group(self) -> Iterator[None]:

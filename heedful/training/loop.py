@@ -14,6 +14,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
+from heedful.atomic_files import rename_durably
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.batch_stream import BatchStream, Position, prefetch
@@ -312,7 +313,7 @@ class TrainingLoop:
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / "incomplete"
         save_tensors(save_file, {name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
-        temporary.rename(folder / f"step-{self.spent.steps:09d}.{checksum_mark(temporary)}.safetensors")
+        rename_durably(temporary, folder / f"step-{self.spent.steps:09d}.{checksum_mark(temporary)}.safetensors")
         for old in self._snapshots()[: -self.config.average_last]:
             old.unlink()
 

@@ -56,7 +56,7 @@ def parts(
     return [one.directory for one in made]
 
 
-def test_joined_is_as_if_never_apart(
+def test_merged_equals_prepared_at_once(
     tmp_path: Path,
     parts: list[Path],
     corpora: list[CorpusConfig],
@@ -77,7 +77,7 @@ def test_joined_is_as_if_never_apart(
     assert joined.lengths == whole.lengths
 
 
-def test_joining_again_in_another_order_replaces(tmp_path: Path, parts: list[Path]) -> None:
+def test_merging_again_replaces_the_directory(tmp_path: Path, parts: list[Path]) -> None:
     one = merge_prepared(parts, tmp_path / "joined").train.pair(0)
     joined = merge_prepared(parts[::-1], tmp_path / "joined")
     assert joined.train.pair(0) == Prepared.open(parts[1]).train.pair(0) != one
@@ -94,7 +94,7 @@ def test_joining_again_in_another_order_replaces(tmp_path: Path, parts: list[Pat
         ({"test": ()}, "test.jsonl differs .* same data.test"),
     ],
 )
-def test_parts_that_do_not_fit(
+def test_incompatible_parts_are_refused(
     tmp_path: Path, parts: list[Path], corpora: list[CorpusConfig], settings: dict[str, Any], changes: Any, message: str
 ) -> None:
     other = part(tmp_path / "other", settings, corpora[2], **changes)
@@ -103,7 +103,7 @@ def test_parts_that_do_not_fit(
     assert not (tmp_path / "joined").exists()
 
 
-def test_parts_of_another_tokenizer_or_of_nothing(
+def test_other_tokenizers_and_missing_parts_are_refused(
     tmp_path: Path, parts: list[Path], corpora: list[CorpusConfig], settings: dict[str, Any]
 ) -> None:
     other = part(tmp_path / "other", {**settings, "tokenizer": TOKENIZER}, corpora[2])

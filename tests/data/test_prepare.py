@@ -49,7 +49,7 @@ def data(tmp_path: Path) -> DataConfig:
     return DataConfig(train=(write_corpus(tmp_path),), num_valid_pairs=10)
 
 
-def test_everything_stands_in_the_directory(tmp_path: Path, data: DataConfig) -> None:
+def test_prepared_directory_is_complete(tmp_path: Path, data: DataConfig) -> None:
     told: list[str] = []
     prepared = prepare(
         data, TOKENIZER, tmp_path / "out", seed=1, progress=lambda stage, done, total: told.append(stage)
@@ -75,7 +75,7 @@ def test_everything_stands_in_the_directory(tmp_path: Path, data: DataConfig) ->
     assert prepared.lengths["row_width"] == 128
 
 
-def test_a_second_call_reads_nothing_again(tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_call_reuses_the_directory(tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     before = stamps(tmp_path / "out")
     monkeypatch.setattr(prepare_module, "preflight", lambda *arguments, **settings: pytest.fail("read again"))
@@ -87,7 +87,7 @@ def test_a_second_call_reads_nothing_again(tmp_path: Path, data: DataConfig, mon
 
 
 @pytest.mark.parametrize("change", ["corpus", "tokenizer", "data", "seed"])
-def test_any_change_prepares_anew(tmp_path: Path, data: DataConfig, change: str) -> None:
+def test_any_change_prepares_again(tmp_path: Path, data: DataConfig, change: str) -> None:
     first = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     num_pairs = len(first.train)
     tokenizer, seed = TOKENIZER, 1
@@ -111,7 +111,7 @@ def test_any_change_prepares_anew(tmp_path: Path, data: DataConfig, change: str)
     assert differs[change]
 
 
-def test_preparing_twice_gives_the_same_bytes(tmp_path: Path, data: DataConfig) -> None:
+def test_preparing_is_deterministic(tmp_path: Path, data: DataConfig) -> None:
     for name in ("one", "two"):
         prepare(data, TOKENIZER, tmp_path / name, seed=1)
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()]
@@ -120,7 +120,7 @@ def test_preparing_twice_gives_the_same_bytes(tmp_path: Path, data: DataConfig) 
         assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes(), path
 
 
-def test_the_number_of_workers_changes_no_byte(tmp_path: Path) -> None:
+def test_number_of_workers_changes_no_byte(tmp_path: Path) -> None:
     first, second = write_corpus(tmp_path, 9500), write_corpus(tmp_path, 1300, seed=5, name="more")
     bad = Path(str(second.source))
     bad.write_bytes(bad.read_bytes().replace(b"red", b"\xffred", 3))
@@ -176,7 +176,7 @@ def test_both_directions_with_tags(tmp_path: Path) -> None:
     assert {pair.target_language for pair in prepared.valid_pairs} <= {"xx", "yy"}
 
 
-def test_the_row_is_as_wide_as_the_sentences_need(tmp_path: Path, data: DataConfig) -> None:
+def test_row_width_is_chosen_for_the_sentences(tmp_path: Path, data: DataConfig) -> None:
     tokenizer = prepare(data, TOKENIZER, tmp_path / "out", seed=1).tokenizer
     short = [TrainingPair("cat", "CAT", 0, None)] * 99
     long = [TrainingPair("cat " * 50, "CAT", 0, None)]
@@ -186,7 +186,7 @@ def test_the_row_is_as_wide_as_the_sentences_need(tmp_path: Path, data: DataConf
     assert choose_width(tokenizer, [TrainingPair("cat " * 4000, "CAT", 0, None)]) == 1024
 
 
-def test_pairs_longer_than_a_row_are_counted_and_left_out(tmp_path: Path) -> None:
+def test_pairs_longer_than_a_row_are_counted_and_dropped(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, 60)
     assert corpus.source is not None
     assert corpus.target is not None
@@ -203,7 +203,7 @@ def test_pairs_longer_than_a_row_are_counted_and_left_out(tmp_path: Path) -> Non
         prepare(DataConfig(train=(corpus,), row_width=2, drop_identical=False), TOKENIZER, tmp_path / "two", seed=1)
 
 
-def test_weights_and_corpora_reach_the_store(tmp_path: Path) -> None:
+def test_corpus_weights_are_stored(tmp_path: Path) -> None:
     first, second = write_corpus(tmp_path, 40), write_corpus(tmp_path, 30, seed=5, name="more")
     doubled = CorpusConfig(source=second.source, target=second.target, weight=2.5)
     prepared = prepare(DataConfig(train=(first, doubled), num_valid_pairs=5), TOKENIZER, tmp_path / "out", seed=1)
@@ -211,7 +211,7 @@ def test_weights_and_corpora_reach_the_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format_version": 99}', ""])
-def test_a_damaged_manifest_is_an_error_to_open_and_is_made_anew_by_preparing(
+def test_damaged_manifest_is_refused_by_open_and_rewritten_by_prepare(
     tmp_path: Path, data: DataConfig, text: str
 ) -> None:
     prepare(data, TOKENIZER, tmp_path / "out", seed=1)
@@ -222,7 +222,7 @@ def test_a_damaged_manifest_is_an_error_to_open_and_is_made_anew_by_preparing(
     assert Prepared.open(tmp_path / "out").row_width == 128
 
 
-def test_what_was_never_finished_is_no_prepared_directory(tmp_path: Path, data: DataConfig) -> None:
+def test_unfinished_directory_is_refused(tmp_path: Path, data: DataConfig) -> None:
     with pytest.raises(CorpusError, match="not a prepared directory"):
         Prepared.open(tmp_path / "nowhere")
     prepare(data, TOKENIZER, tmp_path / "out", seed=1)
@@ -233,7 +233,7 @@ def test_what_was_never_finished_is_no_prepared_directory(tmp_path: Path, data: 
     assert Prepared.open(tmp_path / "out")
 
 
-def test_damaged_sentences_are_an_error(tmp_path: Path, data: DataConfig) -> None:
+def test_damaged_sentences_are_refused(tmp_path: Path, data: DataConfig) -> None:
     prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     (tmp_path / "out" / "valid.jsonl").write_text('{"source": "a"}\n')
     with pytest.raises(CorpusError, match=r"valid\.jsonl: the contents have changed since they were written"):
@@ -241,7 +241,7 @@ def test_damaged_sentences_are_an_error(tmp_path: Path, data: DataConfig) -> Non
 
 
 @pytest.mark.parametrize("name", ["train/source.ids", "valid/store.json", "valid.jsonl", "tokenizer.model", MANIFEST])
-def test_a_damaged_directory_is_made_anew_by_preparing(tmp_path: Path, data: DataConfig, name: str) -> None:
+def test_damaged_directory_is_prepared_again(tmp_path: Path, data: DataConfig, name: str) -> None:
     whole = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     damaged = tmp_path / "out" / name
     if name == MANIFEST:
@@ -255,7 +255,7 @@ def test_a_damaged_directory_is_made_anew_by_preparing(tmp_path: Path, data: Dat
     assert prepare(data, TOKENIZER, tmp_path / "out", seed=1).train.pair(0) == whole.train.pair(0)
 
 
-def test_an_interrupted_preparation_is_not_taken_for_a_finished_one(
+def test_interrupted_preparation_is_not_reused(
     tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(data, TOKENIZER, tmp_path / "out", seed=1)
@@ -271,7 +271,7 @@ def test_an_interrupted_preparation_is_not_taken_for_a_finished_one(
     assert not is_prepared(tmp_path / "out", prepared_fingerprint(data, TOKENIZER, 2))
 
 
-def test_an_existing_tokenizer_is_used(tmp_path: Path, data: DataConfig) -> None:
+def test_existing_tokenizer_is_used(tmp_path: Path, data: DataConfig) -> None:
     first = prepare(data, TOKENIZER, tmp_path / "one", seed=1)
     other = DataConfig(train=(write_corpus(tmp_path, 50, seed=9, name="other"),), num_valid_pairs=5)
     second = prepare(other, TokenizerConfig(path=str(tmp_path / "one")), tmp_path / "two", seed=1)
@@ -279,7 +279,7 @@ def test_an_existing_tokenizer_is_used(tmp_path: Path, data: DataConfig) -> None
     assert second.tokenizer.encode_source("red cat") == first.tokenizer.encode_source("red cat")
 
 
-def test_another_tokenizer_at_the_same_place_prepares_anew(tmp_path: Path, data: DataConfig) -> None:
+def test_changed_tokenizer_prepares_again(tmp_path: Path, data: DataConfig) -> None:
     prepare(data, TOKENIZER, tmp_path / "one", seed=1)
     borrowed = TokenizerConfig(path=str(tmp_path / "one"))
     prepare(data, borrowed, tmp_path / "two", seed=1)
@@ -288,14 +288,14 @@ def test_another_tokenizer_at_the_same_place_prepares_anew(tmp_path: Path, data:
     assert not is_prepared(tmp_path / "two", prepared_fingerprint(data, borrowed, 1))
 
 
-def test_a_tokenizer_without_the_tags_is_refused(tmp_path: Path, data: DataConfig) -> None:
+def test_tokenizer_without_the_tags_is_refused(tmp_path: Path, data: DataConfig) -> None:
     prepare(data, TOKENIZER, tmp_path / "one", seed=1)
     tagged = DataConfig(train=data.train, target_language="yy", target_tags=True)
     with pytest.raises(ConfigError, match=r"tokenizer\.path.*no tag for yy"):
         prepare(tagged, TokenizerConfig(path=str(tmp_path / "one")), tmp_path / "two", seed=1)
 
 
-def test_a_tokenizer_with_tags_is_not_used_without_them(tmp_path: Path, data: DataConfig) -> None:
+def test_tokenizer_with_tags_requires_target_tags(tmp_path: Path, data: DataConfig) -> None:
     both = replace(data.train[0], source_language="xx", target_language="yy", both_directions=True)
     prepare(DataConfig(train=(both,)), TOKENIZER, tmp_path / "both", seed=1)
     one_way, borrowed = replace(both, both_directions=False), TokenizerConfig(path=str(tmp_path / "both"))
@@ -305,18 +305,18 @@ def test_a_tokenizer_with_tags_is_not_used_without_them(tmp_path: Path, data: Da
     assert made.train.source.sentence(0)[0] == made.tokenizer.encode_source("", "yy")[0]
 
 
-def test_without_anything_to_validate_on_there_is_an_error(tmp_path: Path, data: DataConfig) -> None:
+def test_missing_validation_pairs_are_refused(tmp_path: Path, data: DataConfig) -> None:
     with pytest.raises(ConfigError, match="no pairs to validate on"):
         prepare(DataConfig(train=data.train, num_valid_pairs=0), TOKENIZER, tmp_path / "out", seed=1)
 
 
-def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
+def test_missing_corpus_is_named(tmp_path: Path) -> None:
     corpus = CorpusConfig(source=str(tmp_path / "none.a"), target=str(tmp_path / "none.b"))
     with pytest.raises(CorpusError, match=r"none\.a"):
         prepare(DataConfig(train=(corpus,)), TOKENIZER, tmp_path / "out", seed=1)
 
 
-def test_test_sentences_are_kept_as_text(tmp_path: Path, data: DataConfig) -> None:
+def test_test_sentences_are_stored_as_text(tmp_path: Path, data: DataConfig) -> None:
     test = write_corpus(tmp_path, 12, seed=3, name="test")
     prepared = prepare(DataConfig(train=data.train, test=(test,)), TOKENIZER, tmp_path / "out", seed=1)
     assert [pair.source for pair in prepared.test_pairs] == Path(test.source or "").read_text().splitlines()
@@ -324,7 +324,7 @@ def test_test_sentences_are_kept_as_text(tmp_path: Path, data: DataConfig) -> No
     assert [corpus["role"] for corpus in manifest["report"]["corpora"]] == ["train", "test"]
 
 
-def test_rows_are_arranged_where_the_order_needs_them(
+def test_rows_are_prepacked_for_shuffle_blocks(
     tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What stands there already is not prepared again for them."""
@@ -346,7 +346,7 @@ def test_rows_are_arranged_where_the_order_needs_them(
     assert resolve_shuffle(None, len(first.train) - 1) == "pairs"
 
 
-def test_a_flipped_bit_in_any_file_of_a_prepared_directory_is_seen(tmp_path: Path, data: DataConfig) -> None:
+def test_flipped_bit_in_any_file_is_detected(tmp_path: Path, data: DataConfig) -> None:
     prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     files = sorted(path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.stat().st_size)
     assert {"source.ids", "target.offsets", "corpora", "tokenizer.model", "prepared.json"} <= {p.name for p in files}

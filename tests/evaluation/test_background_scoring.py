@@ -21,7 +21,7 @@ HYPOTHESES = [
 
 
 @pytest.mark.parametrize("least", [0, 500])
-def test_the_scores_are_those_made_here(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
+def test_scores_equal_foreground_scores(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
     monkeypatch.setattr(background_scoring, "MIN_SENTENCES", least)
     started: list[Any] = []
     start = subprocess.Popen
@@ -34,9 +34,7 @@ def test_the_scores_are_those_made_here(monkeypatch: pytest.MonkeyPatch, least: 
     assert [process.returncode for process in started] == ([0] * 5 if least == 0 else [])
 
 
-def test_the_processes_import_nothing_from_the_directory_they_are_started_in(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_processes_import_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(background_scoring, "MIN_SENTENCES", 0)
     (tmp_path / "sacrebleu.py").write_text("raise SystemExit(7)\n")
     monkeypatch.chdir(tmp_path)
@@ -45,7 +43,7 @@ def test_the_processes_import_nothing_from_the_directory_they_are_started_in(
     assert [made.result() is not None for made in begun._futures if made is not None] == [True]
 
 
-def test_there_are_never_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_one_process_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_scoring, "MIN_SENTENCES", 0)
     monkeypatch.setattr(background_scoring, "usable_cores", lambda: 2)
     background_scoring._free_cores.cache_clear()
@@ -70,7 +68,7 @@ def test_there_are_never_more_processes_than_cores(monkeypatch: pytest.MonkeyPat
     background_scoring._free_cores.cache_clear()
 
 
-def test_what_a_process_cannot_do_is_done_here_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_process_is_replaced_by_foreground_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_scoring, "MIN_SENTENCES", 0)
     with pytest.raises(ConfigError, match=r"metric 'blue' is not known .*'bleu'"):
         background_scoring.BackgroundScores(HYPOTHESES, REFERENCES, metrics=["blue"]).scores()

@@ -19,17 +19,17 @@ from heedful.evaluation.score import compound_split_bleu, score, split_compounds
         ("", ""),
     ],
 )
-def test_hyphens_inside_words_become_words(text: str, split: str) -> None:
+def test_split_compounds(text: str, split: str) -> None:
     assert split_compounds(text) == split
 
 
-def test_text_is_tokenised_first() -> None:
+def test_text_is_tokenised_before_splitting() -> None:
     assert tokenised_and_split(["Ein E-Mail-Konto, bitte."]) == [
         "Ein E ##AT##-##AT## Mail ##AT##-##AT## Konto , bitte ."
     ]
 
 
-def test_compounds_raise_the_score_and_the_signature_says_how_it_was_made() -> None:
+def test_compounds_raise_the_score_and_signature_names_tokenizer() -> None:
     references = ["He saw the well-known twenty-year-old state-of-the-art machine at home ."] * 3
     hypotheses = ["She saw the well-known thirty-year-old state-of-the-art machine at work ."] * 3
     found = compound_split_bleu(hypotheses, references, bootstrap=10)
@@ -40,13 +40,13 @@ def test_compounds_raise_the_score_and_the_signature_says_how_it_was_made() -> N
     assert compound_split_bleu(references, references, bootstrap=0).value == pytest.approx(100)
 
 
-def test_without_hyphens_it_is_sacrebleus_own_figure() -> None:
+def test_without_hyphens_equals_sacrebleu() -> None:
     references = ["The cat sat on the mat, and the dog did not.", "It rained all day."]
     hypotheses = ["The cat sat on a mat, and the dog did not.", "It rained the whole day."]
     [plain] = score(hypotheses, references, metrics=("bleu",), bootstrap=0)
     assert compound_split_bleu(hypotheses, references, bootstrap=0).value == pytest.approx(plain.value)
 
 
-def test_lines_must_match() -> None:
+def test_unequal_line_counts_are_refused() -> None:
     with pytest.raises(CorpusError, match="2 lines"):
         compound_split_bleu(["a", "b"], ["a"])

@@ -10,12 +10,12 @@ import pytest
 
 from heedful import cli
 from heedful.errors import CorpusError
-from heedful.evaluation.evalb import SentenceCounts, count_brackets, score_trees, summarise
-from heedful.evaluation.parse_trees import Tree, plain, read_tree
+from heedful.evaluation.evalb import SentenceCounts, aggregate, count_brackets, score_trees
+from heedful.evaluation.parse_trees import Tree, normalize_tree, read_tree
 
 
 def tree(text: str) -> Tree:
-    return plain(read_tree(text))
+    return normalize_tree(read_tree(text))
 
 
 def counts(gold: str, predicted: str) -> tuple[int, int, int, int]:
@@ -76,11 +76,11 @@ GOLD = "(S (NP (DT the) (NN cat)) (VP (VBD saw) (NP (DT a) (NN dog))))"  # S 0-5
         ("(TOP (NP (NN a)) (NP (NN b)))", "(TOP (NP (X a)) (VP (X b)))", (2, 2, 1, 0)),
     ],
 )
-def test_counts(gold: str, predicted: str, expected: tuple[int, int, int, int]):
+def test_count_brackets(gold: str, predicted: str, expected: tuple[int, int, int, int]):
     assert counts(gold, predicted) == expected
 
 
-def test_sentences_that_cannot_be_compared_miss_all_their_gold_brackets():
+def test_incomparable_sentences_miss_all_gold_brackets():
     none = count_brackets(tree(GOLD), None)
     assert (none.num_gold, none.num_predicted, none.num_matched, none.failure) == (4, 0, 0, "no tree")
     other = count_brackets(tree(GOLD), tree("(S (NP (X the) (X cat)) (VP (X saw)))"))
@@ -89,13 +89,13 @@ def test_sentences_that_cannot_be_compared_miss_all_their_gold_brackets():
     assert moved.failure == "other words"
 
 
-def test_a_bracket_that_is_a_word_may_be_spelled_either_way():
+def test_bracket_words_may_be_escaped_or_not():
     gold = tree("(NP (-LRB- -LRB-) (NN x))")
     assert count_brackets(gold, Tree(("(", "x"), ("XX", "XX"), gold.spans)).is_exact
 
 
-def test_the_summary():
-    found = summarise(
+def test_aggregate():
+    found = aggregate(
         [
             SentenceCounts(num_words=10, num_gold=4, num_predicted=4, num_matched=4),
             SentenceCounts(num_words=50, num_gold=6, num_predicted=4, num_matched=2, num_crossing=1),
@@ -110,17 +110,17 @@ def test_the_summary():
     assert "F1 = 60.00 (precision 75.00, recall 50.00)" in str(found)
 
 
-def test_short_sentences_apart():
+def test_aggregate_short_sentences():
     found = [SentenceCounts(40, 1, 1, 1), SentenceCounts(41, 1, 1, 0)]
-    assert summarise(found, max_words=40).f1 == 100.0
-    assert summarise(found).f1 == 50.0
-    assert summarise([]).f1 == 0.0
+    assert aggregate(found, max_words=40).f1 == 100.0
+    assert aggregate(found).f1 == 50.0
+    assert aggregate([]).f1 == 0.0
 
 
-def test_the_two_sides_must_have_as_many_trees():
+def test_unequal_numbers_of_trees_are_refused():
     with pytest.raises(CorpusError, match="2 gold trees but 1 predicted"):
         score_trees([tree(GOLD), tree(GOLD)], [None])
-    with pytest.raises(CorpusError, match="nothing to score"):
+    with pytest.raises(CorpusError, match="no gold trees"):
         score_trees([], [])
     assert [one.is_exact for one in score_trees([tree(GOLD)] * 2, [tree(GOLD), None])] == [True, False]
 
@@ -138,13 +138,13 @@ ONE, TWO, THREE = "(S (NN a))", "(S (NN b))", "(S (NN c))"
 
 
 @pytest.mark.parametrize("predicted", [f"{ONE}\n\n\n{THREE}\n", f"{ONE}\r\n\r\n\r\n{THREE}\r\n"])
-def test_an_empty_line_of_both_files_is_no_sentence(tmp_path, capsys, predicted: str):
+def test_empty_line_in_both_files_is_skipped(tmp_path, capsys, predicted: str):
     found = f1(tmp_path, capsys, f"{ONE}\n\n{TWO}\n{THREE}\n", predicted)
     assert found["failed"] == [{"line": 3, "why": "no tree"}]
     assert found["all"]["num_sentences"] == 3 and found["all"]["recall"] == pytest.approx(200 / 3)
 
 
-def test_empty_lines_of_gold_need_not_be_in_the_predictions(tmp_path, capsys):
+def test_predictions_may_omit_empty_gold_lines(tmp_path, capsys):
     found = f1(tmp_path, capsys, f"\n{ONE}\n\n{TWO}\n\n", f"{ONE}\n\n")
     assert found["failed"] == [{"line": 2, "why": "no tree"}]
 
@@ -158,6 +158,6 @@ def test_empty_lines_of_gold_need_not_be_in_the_predictions(tmp_path, capsys):
         (f"{ONE}\n", "(S a b)\n", "predicted.trees, line 1, column 6"),
     ],
 )
-def test_files_that_do_not_belong_together_are_told(tmp_path, capsys, gold: str, predicted: str, words: str):
+def test_mismatched_files_are_refused(tmp_path, capsys, gold: str, predicted: str, words: str):
     found = f1(tmp_path, capsys, gold, predicted)
     assert found["code"] == 2 and words in " ".join(found["error"].split())

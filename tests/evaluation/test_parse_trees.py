@@ -8,12 +8,20 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import CorpusError
-from heedful.evaluation.parse_trees import Span, draw_tree, plain, read_guesses, read_tree, read_trees, write_tree
+from heedful.evaluation.parse_trees import (
+    Span,
+    draw_tree,
+    normalize_tree,
+    read_predicted_trees,
+    read_tree,
+    read_trees,
+    write_tree,
+)
 
 CAT = "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))"
 
 
-def test_a_tree_is_words_tags_and_spans_in_the_order_of_opening_brackets():
+def test_read_tree():
     tree = read_tree(CAT)
     assert tree.words == ("The", "cat", "sat", ".")
     assert tree.tags == ("DT", "NN", "VBD", ".")
@@ -39,8 +47,8 @@ def test_a_tree_is_words_tags_and_spans_in_the_order_of_opening_brackets():
         ("(NP (NP (NP (NN x))))", "(NP (NP (NP (NN x))))"),
     ],
 )
-def test_made_plain(given: str, expected: str):
-    assert write_tree(plain(read_tree(given))) == expected
+def test_normalize_tree(given: str, expected: str):
+    assert write_tree(normalize_tree(read_tree(given))) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,29 +56,29 @@ def test_made_plain(given: str, expected: str):
     [
         ("(S (NP (NN cat))", 1, "1 bracket is not closed"),
         ("(S (NP (NN cat)", 4, "2 brackets are not closed"),
-        ("(S (NP (NN cat))))", 18, "')' stands outside"),
-        ("(S (NP the cat))", 12, "the word 'cat' needs a bracket and a tag"),
-        ("(S (NN cat) sat)", 13, "the word 'sat' needs a bracket and a tag"),
+        ("(S (NP (NN cat))))", 18, "')' is outside"),
+        ("(S (NP the cat))", 12, "the word 'cat' needs its own bracket and tag"),
+        ("(S (NN cat) sat)", 13, "the word 'sat' needs its own bracket and tag"),
         ("(S (NN cat (NN dog)))", 12, "a bracket follows the word 'cat'"),
         ("(S (NP) (NN cat))", 4, "the bracket (NP) is empty"),
         ("(S ( (NN cat)))", 4, "has no label"),
-        ("(NN cat) (NN dog)", 10, "a second tree begins"),
-        ("cat", 1, "'cat' stands outside"),
+        ("(NN cat) (NN dog)", 10, "a second tree starts"),
+        ("cat", 1, "'cat' is outside"),
         ("", 1, "there is no tree"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, column: int, problem: str):
+def test_errors_name_the_column(text: str, column: int, problem: str):
     with pytest.raises(CorpusError) as told:
         read_tree(text, "a.trees, line 7")
     assert str(told.value).startswith(f"a.trees, line 7, column {column}: ")
     assert problem in str(told.value)
 
 
-def test_files(tmp_path: Path):
+def test_read_tree_files(tmp_path: Path):
     path = tmp_path / "a.trees.gz"
     path.write_bytes(gzip.compress(f"{CAT}\r\n\n(TOP {CAT})\n".encode()))
     assert [write_tree(tree) for tree in read_trees(path)] == [CAT, CAT]
-    assert [tree and write_tree(tree) for tree in read_guesses(path)] == [CAT, None, CAT]
+    assert [tree and write_tree(tree) for tree in read_predicted_trees(path)] == [CAT, None, CAT]
     wrong = tmp_path / "b.trees"
     wrong.write_text(f"{CAT}\n(S (NP)\n")
     with pytest.raises(CorpusError, match=r"b\.trees, line 2, column 4"):
@@ -83,19 +91,19 @@ def test_files(tmp_path: Path):
         read_trees(wrong)
 
 
-def test_depth_has_no_limit():
+def test_depth_is_unlimited():
     depth = 20_000
     text = "(S " * depth + "(NN x)" + ")" * depth
-    tree = plain(read_tree(text))
+    tree = normalize_tree(read_tree(text))
     assert len(tree.spans) == depth
     assert write_tree(tree) == text
 
 
-def test_brackets_that_are_words_are_written_so_that_they_can_be_read():
+def test_bracket_words_are_escaped():
     tree = read_tree("(NP (A a) (B b))")
     odd = type(tree)(("(", "b)"), tree.tags, tree.spans)
     assert write_tree(odd) == "(NP (A -LRB-) (B b-RRB-))"
 
 
-def test_the_drawing_indents_what_is_inside():
+def test_draw_tree():
     assert draw_tree(read_tree("(S (NP (NN Rain)) (VP (VBZ falls)))")) == "S\n  NP\n    NN Rain\n  VP\n    VBZ falls"

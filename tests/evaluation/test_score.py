@@ -25,7 +25,7 @@ REFERENCES = [
 HYPOTHESES = [line.replace("the", "a") if number % 3 else line for number, line in enumerate(REFERENCES)]
 
 
-def test_values_intervals_and_signatures_are_those_of_sacrebleu() -> None:
+def test_values_intervals_and_signatures_equal_sacrebleu() -> None:
     metrics = (BLEU(), CHRF(), CHRF(word_order=2), TER())
     ours = score(HYPOTHESES, REFERENCES, metrics=("bleu", "chrf", "chrf++", "ter"))
     assert [s.name for s in ours] == ["BLEU", "chrF2", "chrF2++", "TER"]
@@ -38,7 +38,7 @@ def test_values_intervals_and_signatures_are_those_of_sacrebleu() -> None:
         assert "bs:1000|seed:12345" in mine.signature
 
 
-def test_a_printed_score_carries_interval_and_signature() -> None:
+def test_printed_score_has_interval_and_signature() -> None:
     bleu = score(HYPOTHESES, REFERENCES, metrics=["bleu"], bootstrap=50)[0]
     assert bleu.interval is not None
     for part in (
@@ -54,20 +54,20 @@ def test_a_printed_score_carries_interval_and_signature() -> None:
     assert Score.from_dict(bleu.to_dict()) == bleu
 
 
-def test_without_bootstrap_there_is_no_interval() -> None:
+def test_no_interval_without_bootstrap() -> None:
     plain = score(HYPOTHESES, REFERENCES, metrics=["chrf"], bootstrap=0)[0]
     assert plain.interval is None and "bs:" not in plain.signature
     assert Score.from_dict(plain.to_dict()) == plain
 
 
-def test_the_seed_decides_the_interval_and_leaves_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_determines_the_interval_and_restores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACREBLEU_SEED", "77")
     first, again, other = (score(HYPOTHESES, REFERENCES, metrics=["bleu"], seed=seed)[0] for seed in (1, 1, 2))
     assert first == again and first.interval != other.interval and "seed:1|" in first.signature
     assert os.environ["SACREBLEU_SEED"] == "77"
 
 
-def test_a_wider_test_set_gives_a_narrower_interval() -> None:
+def test_larger_test_set_gives_narrower_interval() -> None:
     few = score(HYPOTHESES, REFERENCES, metrics=["bleu"])[0].interval
     many = score(HYPOTHESES * 20, REFERENCES * 20, metrics=["bleu"])[0].interval
     assert few and many and many.high - many.low < (few.high - few.low) / 2
@@ -78,7 +78,7 @@ def test_several_references() -> None:
     assert both.value == pytest.approx(100) and both.signature.startswith("nrefs:2")
 
 
-def test_chinese_is_scored_by_characters() -> None:
+def test_chinese_is_tokenised_by_character() -> None:
     hypotheses, references = ["我喜欢小猫和小狗。", "今天天气很好。"], ["我喜欢大猫和小狗。", "今天天气很好。"]
     bleu, ter = score(hypotheses, references, metrics=("bleu", "ter"), target_language="zh-CN", bootstrap=0)
     assert bleu.value == BLEU(tokenize="zh").corpus_score(hypotheses, [references]).score
@@ -96,7 +96,7 @@ def test_tokenizer_by_language(language: str | None, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("language", "package"), [("ja", "MeCab"), ("ko-KR", "mecab_ko")])
-def test_without_mecab_japanese_and_korean_fall_back_to_characters(
+def test_japanese_and_korean_without_mecab_use_characters(
     language: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else object())
@@ -117,7 +117,7 @@ def test_lowercase() -> None:
     assert lower.value > cased.value and "case:lc" in lower.signature and "case:mixed" in cased.signature
 
 
-def test_unequal_line_counts_name_both() -> None:
+def test_unequal_line_counts_are_refused() -> None:
     with pytest.raises(CorpusError, match="hypotheses has 2 lines but references has 3"):
         score(["a", "b"], ["a", "b", "c"])
     with pytest.raises(CorpusError, match="references 2 has 1"):
@@ -137,14 +137,14 @@ def test_unknown_names_are_config_errors() -> None:
         score(["a"], ["a"], bootstrap=1)
 
 
-def test_importing_the_scores_loads_neither_torch_nor_sacrebleu() -> None:
+def test_import_loads_neither_torch_nor_sacrebleu() -> None:
     modules = "heedful.evaluation.score, heedful.evaluation.significance"
     check = f"import sys, {modules}; print({{'torch', 'sacrebleu', 'rich'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
-def test_a_model_that_gets_almost_nothing_right_is_scored_too() -> None:
+def test_bootstrap_of_near_zero_scores() -> None:
     references = [f"this is sentence number {number} ." for number in range(30)]
     hypotheses = ["", *["wrong"] * 28, references[29]]
     for result in score(hypotheses, references):
@@ -157,7 +157,7 @@ def test_a_model_that_gets_almost_nothing_right_is_scored_too() -> None:
 SHORT = ["one hundred", "two", "thirty five", "nine hundred one"]
 
 
-def test_without_references_of_four_tokens_bleu_is_undefined_and_not_zero() -> None:
+def test_bleu_is_undefined_without_references_of_four_tokens() -> None:
     found = {one.name: one for one in score(SHORT, SHORT)}
     bleu = found["BLEU"]
     assert not bleu.is_defined and math.isnan(bleu.value) and bleu.interval is None
@@ -173,12 +173,12 @@ def test_without_references_of_four_tokens_bleu_is_undefined_and_not_zero() -> N
     assert several.is_defined  # one of the references is long enough
 
 
-def test_bleu_is_zero_with_a_remark_where_only_the_translations_are_short() -> None:
+def test_bleu_is_zero_with_a_remark_if_only_translations_are_short() -> None:
     [bleu] = score(SHORT, [*SHORT[:3], "nine hundred and one"], metrics=["bleu"], bootstrap=0)
     assert bleu.value == 0.0 and "no translation has 4 tokens: 4-grams are missing" in str(bleu)
 
 
-def test_exact_match_is_the_percentage_of_equal_lines() -> None:
+def test_exact_match() -> None:
     hypotheses = ["a b", "A b ", "c", ""]
     [exact] = score(hypotheses, ["a b", "a b", "d", ""], metrics=["exact"], bootstrap=0)
     assert exact.value == 50.0 and "case:mixed" in exact.signature and "heedful" in exact.signature
@@ -196,13 +196,13 @@ def plain_distance(first: str, second: str) -> int:
 
 
 @given(st.text("abcß我\U0001f600", max_size=90), st.text("abcß我\U0001f600", max_size=90))
-def test_the_edit_distance_is_that_of_the_table(first: str, second: str) -> None:
+def test_edit_distance_equals_dynamic_programming(first: str, second: str) -> None:
     from heedful.evaluation.custom_metrics import edit_distance
 
     assert edit_distance(first, second) == plain_distance(first, second)
 
 
-def test_the_character_error_rate_is_edits_over_reference_characters() -> None:
+def test_character_error_rate() -> None:
     [cer] = score(["kitten", "我喜欢小猫"], ["sitting", "我喜欢大猫"], metrics=["cer"], bootstrap=0)
     assert cer.value == pytest.approx(100 * (3 + 1) / (7 + 5))
     [closest] = score(["kitten"], [["sitting"], ["kittens"]], metrics=["cer"], bootstrap=0)

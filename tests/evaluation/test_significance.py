@@ -24,7 +24,7 @@ def damaged(every: int, offset: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomisation"])
-def test_equal_accidental_and_clear_differences(test: PairedTestName) -> None:
+def test_equal_small_and_large_differences(test: PairedTestName) -> None:
     systems = {"first": damaged(3), "copy": damaged(3), "twin": damaged(3, offset=1), "worse": damaged(1)}
     comparison = compare(systems, REFERENCES, test=test, samples=300)
     assert comparison.baseline == "first" and len(comparison.results) == 20
@@ -41,7 +41,7 @@ def test_equal_accidental_and_clear_differences(test: PairedTestName) -> None:
     assert ("ar:300" if test == "randomisation" else "bs:300") in by_name["BLEU", "worse"].score.signature
 
 
-def test_the_table_shows_scores_and_signatures() -> None:
+def test_table_shows_scores_and_signatures() -> None:
     comparison = compare({"a": damaged(2), "[b]": REFERENCES}, REFERENCES, metrics=["bleu"], samples=50, baseline="[b]")
     table = str(comparison)
     for part in ("against [b]", "100.00", "*", "nrefs:1|bs:50|seed:12345|", comparison.results[1].score.signature):
@@ -54,14 +54,14 @@ def test_the_table_shows_scores_and_signatures() -> None:
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomisation"])
-def test_one_line_more_or_less_is_no_significant_difference(test: PairedTestName) -> None:
+def test_single_line_is_no_significant_difference(test: PairedTestName) -> None:
     one_wrong = ["wrong", *REFERENCES[1:]]
     metrics = ("bleu", "exact", "cer")
     for result in compare({"a": REFERENCES, "b": one_wrong}, REFERENCES, test=test, metrics=metrics).results[1::2]:
         assert result.p_value is not None and result.p_value > 0.05, result.score.name
 
 
-def test_an_undefined_metric_is_said_to_be_undefined_in_the_table() -> None:
+def test_undefined_metric_in_table() -> None:
     short = ["one two", "three"] * 10
     comparison = compare({"a": short, "b": short[::-1]}, short, metrics=("bleu", "exact"), samples=50)
     table = str(comparison)
@@ -72,13 +72,13 @@ def test_an_undefined_metric_is_said_to_be_undefined_in_the_table() -> None:
     assert json.loads(json.dumps(comparison.to_dict(), allow_nan=False))["results"][0]["score"]["value"] is None
 
 
-def test_repeats_exactly() -> None:
+def test_comparison_is_deterministic() -> None:
     systems = {"a": damaged(2), "b": damaged(4, offset=1)}
     first, again = (compare(systems, REFERENCES, metrics=["bleu"], samples=100, seed=5) for _ in range(2))
     assert first == again
 
 
-def test_what_cannot_be_compared() -> None:
+def test_invalid_comparisons_are_refused() -> None:
     with pytest.raises(CorpusError, match="b has 59 lines but references has 60"):
         compare({"a": REFERENCES, "b": REFERENCES[1:]}, REFERENCES)
     with pytest.raises(ConfigError, match="at least two systems"):

@@ -71,7 +71,7 @@ def read(contents: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     return arrays, aliases
 
 
-def test_our_weights_are_in_the_file_and_shared_ones_once(directory: Path) -> None:
+def test_exported_weights_equal_ours_and_shared_ones_are_stored_once(directory: Path) -> None:
     weights = {name: tensor.numpy() for name, tensor in load_weights(directory).items()}
     arrays, aliases = read(ctranslate2_files(load_arrays(directory))["model.bin"])
     assert np.array_equal(arrays["encoder/embeddings_0/weight"], weights["source_embedding.weight"])
@@ -87,7 +87,7 @@ def test_our_weights_are_in_the_file_and_shared_ones_once(directory: Path) -> No
 
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
-def test_fewer_bits_come_near_the_weights(directory: Path, quantization: str) -> None:
+def test_quantized_weights_are_close(directory: Path, quantization: str) -> None:
     weights = load_weights(directory)
     arrays, aliases = read(ctranslate2_files(load_arrays(directory), quantization)["model.bin"])
     matrix, bias = arrays["decoder/layer_0/ffn/linear_0/weight"], arrays["decoder/layer_0/ffn/linear_0/bias"]
@@ -106,7 +106,7 @@ def test_fewer_bits_come_near_the_weights(directory: Path, quantization: str) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-def test_weights_of_any_type_are_read_without_torch(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_weights_of_any_dtype_are_read_without_torch(tmp_path: Path, dtype: torch.dtype) -> None:
     path = save(tmp_path / "model", dtype=dtype)
     found = load_arrays(path)
     expected = load_weights(path)
@@ -116,7 +116,7 @@ def test_weights_of_any_type_are_read_without_torch(tmp_path: Path, dtype: torch
         assert np.array_equal(found.weights[name], tensor.float().numpy())
 
 
-def test_exporting_needs_neither_torch_nor_ctranslate2(directory: Path, tmp_path: Path) -> None:
+def test_export_imports_neither_torch_nor_ctranslate2(directory: Path, tmp_path: Path) -> None:
     arguments = ["export", "--to", "ctranslate2", "-m", str(directory), "-o", str(tmp_path / "out")]
     code = (
         f"import sys; sys.modules['torch'] = sys.modules['ctranslate2'] = None\n"
@@ -135,7 +135,7 @@ def test_exporting_needs_neither_torch_nor_ctranslate2(directory: Path, tmp_path
     assert read_exported(tmp_path / "out").config == load_arrays(directory).config
 
 
-def test_the_snippet_of_its_readme_runs_as_it_is(
+def test_readme_snippet_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("ctranslate2")
@@ -150,7 +150,7 @@ def test_the_snippet_of_its_readme_runs_as_it_is(
     assert "Satz" in printed[0] and re.search("[一-龥]", printed[1]) and "Guten Morgen" in printed[2]
 
 
-def test_only_an_export_is_replaced_and_only_when_told(
+def test_only_exports_are_replaced_with_overwrite(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def export(*flags: object) -> tuple[int, str]:
@@ -160,7 +160,7 @@ def test_only_an_export_is_replaced_and_only_when_told(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
     code, told = export("-o", tmp_path / "mine", "--overwrite")
-    assert code == 2 and "not an export" in told
+    assert code == 2 and "not an exported model" in told
     assert export("-o", tmp_path / "out") == (0, "")
     code, told = export("-o", tmp_path / "out")
     assert code == 2 and "--overwrite" in told
@@ -173,7 +173,7 @@ def test_only_an_export_is_replaced_and_only_when_told(
     assert run(["export", "--to", "onnx", "-m", str(directory), "-o", str(tmp_path / "new")]) == 2
 
 
-def test_a_damaged_export_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_damaged_export_is_refused(directory: Path, tmp_path: Path) -> None:
     place = export_ctranslate2(directory, tmp_path / "out")
     whole = (place / "model.bin").read_bytes()
     (place / "model.bin").write_bytes(whole[:-1] + b"?")
@@ -187,7 +187,7 @@ def test_a_damaged_export_is_refused(directory: Path, tmp_path: Path) -> None:
         read_exported(place)
 
 
-def test_a_model_that_ctranslate2_cannot_run_is_not_written(tmp_path: Path) -> None:
+def test_unsupported_model_is_not_exported(tmp_path: Path) -> None:
     path = save(tmp_path / "model")
     record = load_arrays(path)
     assert record.config.model.norm == "layer"

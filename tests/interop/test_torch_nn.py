@@ -87,9 +87,7 @@ def test_outputs_and_gradients_equal_torch(
 
 
 @pytest.mark.parametrize(("norm_placement", "activation", "final_norm"), COMBINATIONS)
-def test_double_precision_equals_torch_to_the_tenth_digit(
-    norm_placement: str, activation: str, final_norm: bool
-) -> None:
+def test_double_precision_equals_torch_to_ten_digits(norm_placement: str, activation: str, final_norm: bool) -> None:
     theirs = torch_transformer(norm_placement, activation, final_norm).double()
     compare(ours_from(theirs, torch.float64), theirs, dtype=torch.float64, tolerance=1e-10)
 
@@ -167,7 +165,7 @@ def small(**changes: object) -> ModelConfig:
         {"head_dim": D_MODEL // NUM_HEADS, "positions": "learned"},
     ],
 )
-def test_there_and_back_changes_nothing(changes: dict[str, object]) -> None:
+def test_round_trip_changes_nothing(changes: dict[str, object]) -> None:
     model = Transformer(small(**changes))
     positions = model.config.positions
     config, weights = from_torch(to_torch(model), source_vocab_size=11, target_vocab_size=11, positions=positions)
@@ -214,7 +212,7 @@ def test_weights_are_copies() -> None:
         ({"norm": "rms", "activation": "swiglu"}, "model.norm=rms and model.activation=swiglu"),
     ],
 )
-def test_what_torch_lacks_is_refused(changes: dict[str, object], words: str) -> None:
+def test_options_that_torch_lacks_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         to_torch(Transformer(small(**changes)))
 
@@ -266,15 +264,15 @@ def spoil_extra(module: nn.Transformer) -> None:
         (spoil_placement, "layer 1 has norm_placement=pre"),
         (spoil_final_norm, "final norm"),
         (spoil_final_norm_kind, "RMSNorm"),
-        (spoil_norm_kind, "not LayerNorm"),
+        (spoil_norm_kind, "other than LayerNorm"),
         (spoil_layer, "Linear"),
         (spoil_bias, r"decoder\.layers\.0\.norm3\.bias is missing"),
-        (spoil_epsilon, "differ among themselves"),
+        (spoil_epsilon, "norms or dropouts of a layer differ"),
         (spoil_attention, "add_zero_attn"),
-        (spoil_extra, r"no place for its extra\.weight"),
+        (spoil_extra, r"no counterpart of extra\.weight"),
     ],
 )
-def test_what_we_lack_is_refused(spoil: object, words: str) -> None:
+def test_unsupported_torch_modules_are_refused(spoil: object, words: str) -> None:
     module = torch_transformer("post", "relu", final_norm=True)
     spoil(module)  # type: ignore[operator]
     with pytest.raises(ConfigError, match=words):

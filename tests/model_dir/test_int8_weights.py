@@ -18,7 +18,7 @@ from heedful.config import Config, ModelConfig, TokenizerConfig, TrainingConfig
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.interop.ctranslate2_export import export_ctranslate2
-from heedful.interop.repack import export_own
+from heedful.interop.repack import repack
 from heedful.model_dir import describe, load_model, load_weights, save_model, verify
 from heedful.model_dir import files as model_files
 from heedful.model_dir.int8_weights import Int8Matrix, dither, quantize_rows
@@ -60,7 +60,7 @@ def full(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path
 
 @pytest.fixture(scope="module")
 def compact(full: Path) -> Path:
-    export_own(full, full.parent / "compact", compact=True)
+    repack(full, full.parent / "compact", compact=True)
     return full.parent / "compact"
 
 
@@ -119,7 +119,7 @@ def test_a_compact_model_is_a_quarter_of_the_full_one_and_holds_no_copy(full: Pa
 )
 def test_to_the_native_engine_both_are_the_same_bits(tmp_path: Path, tokenizer: Tokenizer, changes: dict) -> None:
     one = saved(tmp_path / "full", tokenizer, **changes)
-    export_own(one, tmp_path / "compact", compact=True)
+    repack(one, tmp_path / "compact", compact=True)
     made = []
     for directory in (one, tmp_path / "compact"):
         config = load_arrays(directory).config.model
@@ -163,21 +163,21 @@ def test_torch_computes_what_the_native_engine_does_in_real_numbers(compact: Pat
 
 
 def test_what_is_made_of_a_compact_model(full: Path, compact: Path, tmp_path: Path) -> None:
-    export_own(compact, tmp_path / "again", compact=True)
+    repack(compact, tmp_path / "again", compact=True)
     assert (tmp_path / "again/model.safetensors").read_bytes() == (compact / "model.safetensors").read_bytes()
     export_ctranslate2(compact, tmp_path / "ct2", quantization="int8")
     with pytest.raises(ConfigError, match=r"compact.*average the full"):
         average_models([full, compact], tmp_path / "mean")
     with pytest.raises(ConfigError, match="is the model itself"):
-        export_own(full, full, compact=True, overwrite=True)
+        repack(full, full, compact=True, overwrite=True)
     with pytest.raises(ConfigError, match="--overwrite"):
-        export_own(full, compact, compact=True)
+        repack(full, compact, compact=True)
 
 
 def test_what_cannot_be_compact_is_refused_by_name(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = saved(tmp_path / "model", tokenizer, norm="batch")
     with pytest.raises(ConfigError, match=r"model\.norm=batch"):
-        export_own(model, tmp_path / "compact", compact=True)
+        repack(model, tmp_path / "compact", compact=True)
     assert not (tmp_path / "compact").exists()
 
 
@@ -185,13 +185,13 @@ def test_a_card_that_people_wrote_goes_along(full: Path, compact: Path, tmp_path
     assert (full / "README.md").read_text() != (compact / "README.md").read_text()  # it tells of the size
     own = saved(tmp_path / "own", load_arrays(full).tokenizer)
     (own / "README.md").write_text("# Mine\n")
-    export_own(own, tmp_path / "small", compact=True)
+    repack(own, tmp_path / "small", compact=True)
     assert (tmp_path / "small/README.md").read_text() == "# Mine\n"
     verify(tmp_path / "small")
 
 
 def test_damage_is_seen(compact: Path, tmp_path: Path) -> None:
-    export_own(compact, tmp_path / "damaged", compact=True)
+    repack(compact, tmp_path / "damaged", compact=True)
     path = tmp_path / "damaged/model.safetensors"
     data = bytearray(path.read_bytes())
     data[-9] ^= 1
@@ -226,13 +226,13 @@ def test_weights_in_shards_are_the_same_model(tmp_path: Path, tokenizer: Tokeniz
 
 
 def test_shards_of_a_compact_model_and_one_file_again(full: Path, compact: Path, tmp_path: Path) -> None:
-    large = export_own(full, tmp_path / "parts", compact=True, shard_mb=0.01)
+    large = repack(full, tmp_path / "parts", compact=True, shard_mb=0.01)
     assert large == ["source_embedding.weight"]  # 300 × 48 bytes: no file can be smaller
     sizes = [path.stat().st_size for path in (tmp_path / "parts").glob("model-*")]
     assert sorted(sizes)[-2] < 0.01e6 + 4000 < sorted(sizes)[-1]  # what is more than asked for are the headers
-    export_own(tmp_path / "parts", tmp_path / "parts-as-one", compact=False, shard_mb=100)
+    repack(tmp_path / "parts", tmp_path / "parts-as-one", compact=False, shard_mb=100)
     assert (tmp_path / "parts-as-one/model.safetensors").read_bytes() == (compact / "model.safetensors").read_bytes()
-    export_own(full, tmp_path / "parts", compact=False, overwrite=True)  # no shard of the old model stays behind
+    repack(full, tmp_path / "parts", compact=False, overwrite=True)  # no shard of the old model stays behind
     assert sorted(verify(tmp_path / "parts")) == sorted(verify(full))
     assert not [name for name in os.listdir(tmp_path / "parts") if name.startswith("model-")]
 

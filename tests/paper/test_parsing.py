@@ -16,8 +16,8 @@ from heedful.config import TokenizerConfig
 from heedful.config_loading import settle
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.evaluation.evalb import score_trees, summarise
-from heedful.evaluation.parse_trees import Span, Tree, plain, read_guesses, read_tree, read_trees
+from heedful.evaluation.evalb import aggregate, score_trees
+from heedful.evaluation.parse_trees import Span, Tree, normalize_tree, read_predicted_trees, read_tree, read_trees
 from heedful.paper.parsing import (
     KINDS,
     XX_SYMBOLS,
@@ -141,7 +141,7 @@ def test_rebuild_reports_invalid_trees(symbols: str, problem: str):
 
 
 def pairs_of(trees: list[str]) -> list[tuple[str, str]]:
-    read = [plain(read_tree(text)) for text in trees]
+    read = [normalize_tree(read_tree(text)) for text in trees]
     return [(XX_SYMBOLS.source_text(tree.words), " ".join(linearize(tree))) for tree in read]
 
 
@@ -166,7 +166,7 @@ def test_target_has_one_token_per_symbol(tmp_path: Path):
 
 
 def test_word_index_is_one_token():
-    trees = [plain(read_tree(text)) for text in toy_trees(60, 1)]
+    trees = [normalize_tree(read_tree(text)) for text in toy_trees(60, 1)]
     word_symbols = WordSymbols("index")
     pairs = [(word_symbols.source_text(tree.words), " ".join(linearize(tree, word_symbols))) for tree in trees]
     settings = TokenizerConfig(joint=False, target_kind="word", user_defined_symbols=tuple(word_symbols.markers))
@@ -262,8 +262,8 @@ def test_f1_of_tree_files_equals_results(
     gold = read_trees(files["test"])
     for way in ("forced", "free"):
         path = output / f"{test['name']}.{way}.trees"
-        guesses = read_guesses(path)
-        assert summarise(score_trees(gold, guesses)).to_dict() == test[way]["all"]
+        guesses = read_predicted_trees(path)
+        assert aggregate(score_trees(gold, guesses)).to_dict() == test[way]["all"]
         assert all(tree.tags == right.tags for tree, right in zip(guesses, gold, strict=True) if tree is not None)
         assert cli.run(["paper", "f1", "--json", str(files["test"]), str(path)]) == 0
         assert json.loads(capsys.readouterr().out)["all"] == test[way]["all"]

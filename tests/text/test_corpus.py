@@ -30,7 +30,7 @@ def one_file(folder: Path, name: str, content: bytes, **settings: Any) -> Corpus
     return CorpusConfig(path=str(folder / name), **settings)
 
 
-def test_plain_files_are_read_in_step_and_stripped(tmp_path: Path) -> None:
+def test_plain_files_are_aligned_and_stripped(tmp_path: Path) -> None:
     corpus = two_files(tmp_path, b"one\n  two \nthree", "eins\nzwei\tx\n\u00a0drei\n".encode())
     assert list(read_pairs(corpus)) == [("one", "eins"), ("two", "zwei\tx"), ("three", "drei")]
 
@@ -54,7 +54,7 @@ def test_columns_and_fields_can_be_chosen(tmp_path: Path) -> None:
     assert list(read_pairs(tsv)) == list(read_pairs(jsonl)) == [("one", "eins")]
 
 
-def test_byte_order_mark_and_carriage_returns_are_no_text(tmp_path: Path) -> None:
+def test_byte_order_mark_and_carriage_returns_are_removed(tmp_path: Path) -> None:
     corpus = two_files(tmp_path, b"\xef\xbb\xbfone\r\ntwo\r\n", b"\xef\xbb\xbfeins\nzwei\n")
     assert list(read_pairs(corpus)) == [("one", "eins"), ("two", "zwei")]
 
@@ -65,7 +65,7 @@ def test_only_line_feed_ends_a_line(tmp_path: Path, separator: str) -> None:
     assert list(read_pairs(corpus)) == [(f"a{separator}b", "x"), ("c", "y")]
 
 
-def test_of_a_line_of_ten_megabytes_the_beginning_is_kept(tmp_path: Path) -> None:
+def test_very_long_line_is_truncated(tmp_path: Path) -> None:
     long = b"word " * 2_000_000
     corpus = two_files(tmp_path, b"one\n" + long + b"\nthree\n", b"eins\nzwei\ndrei\n")
     first, middle, last = read_pairs(corpus)
@@ -74,7 +74,7 @@ def test_of_a_line_of_ten_megabytes_the_beginning_is_kept(tmp_path: Path) -> Non
     assert long.decode().startswith(middle.source) and len(middle.source) > MAX_LINE_BYTES - 10
 
 
-def test_a_bad_line_keeps_its_place(tmp_path: Path) -> None:
+def test_bad_line_keeps_its_position(tmp_path: Path) -> None:
     corpus = two_files(tmp_path, b"one\ncaf\xe9\nthree\nfour\nfive\n", b"eins\nzwei\nd\0rei\nvier\nf\n")
     items = list(read_pairs(corpus))
     assert items[0] == ("one", "eins")
@@ -83,7 +83,7 @@ def test_a_bad_line_keeps_its_place(tmp_path: Path) -> None:
     assert items[3:] == [("four", "vier"), ("five", "f")]
 
 
-def test_json_escapes_cannot_smuggle_what_text_cannot_hold(tmp_path: Path) -> None:
+def test_json_escapes_of_invalid_text_are_bad_lines(tmp_path: Path) -> None:
     lines = [rb'{"source": "a", "target": "b"}'] * 3
     lines += [rb'{"source": "\ud800", "target": "b"}', rb'{"source": "x\u0000", "target": "b"}']
     lines += [rb'{"source": "two\r\nlines", "target": "b"}']
@@ -92,13 +92,13 @@ def test_json_escapes_cannot_smuggle_what_text_cannot_hold(tmp_path: Path) -> No
     assert items[5] == ("two lines", "b")
 
 
-def test_blank_lines_of_tables_are_empty_pairs(tmp_path: Path) -> None:
+def test_blank_table_lines_are_empty_pairs(tmp_path: Path) -> None:
     assert list(read_pairs(one_file(tmp_path, "a.tsv", b"a\tb\n\nc\td\n")))[1] == ("", "")
     assert next(read_pairs(one_file(tmp_path, "a.jsonl", b'\n{"source":"a","target":"b"}\n'))) == ("", "")
 
 
 @pytest.mark.parametrize(("source", "target"), [(b"a\n" * 7, b"b\n" * 5), (b"a\n" * 5, b"b\n" * 7)])
-def test_unequal_files_are_refused_with_both_counts(tmp_path: Path, source: bytes, target: bytes) -> None:
+def test_unequal_line_counts_are_refused(tmp_path: Path, source: bytes, target: bytes) -> None:
     corpus = two_files(tmp_path, source, target)
     with pytest.raises(CorpusError) as caught:
         list(read_pairs(corpus))
@@ -131,7 +131,7 @@ LINES = b"".join(b"line %d of some text\n" % n for n in range(5000))
         ("a.txt", "text\n".encode("utf-16"), "UTF-16"),
     ],
 )
-def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CorpusError, match=name) as caught:
         list(read_lines(tmp_path / name))
@@ -146,7 +146,7 @@ def test_missing_files_and_directories_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_lines", [3, 1500])
-def test_a_file_in_another_encoding_is_refused_with_the_remedy(tmp_path: Path, num_lines: int) -> None:
+def test_other_encodings_are_refused_with_a_remedy(tmp_path: Path, num_lines: int) -> None:
     corpus = two_files(tmp_path, b"coffee\n" * num_lines, "Käse\n".encode("latin-1") * num_lines)
     with pytest.raises(CorpusError, match=r"a\.de.*iconv"):
         list(read_pairs(corpus))
@@ -162,13 +162,13 @@ def test_a_file_in_another_encoding_is_refused_with_the_remedy(tmp_path: Path, n
         (b'{"source": null, "target": "b"}', "'source' must be text"),
     ],
 )
-def test_wrong_json_lines_are_named(tmp_path: Path, line: bytes, said: str) -> None:
+def test_invalid_json_lines_are_named(tmp_path: Path, line: bytes, said: str) -> None:
     corpus = one_file(tmp_path, "a.jsonl", b'{"source": "a", "target": "b"}\n' + line + b"\n")
     with pytest.raises(CorpusError, match=r"a\.jsonl:2: .*" + said):
         list(read_pairs(corpus))
 
 
-def test_a_tsv_line_with_too_few_columns_is_named(tmp_path: Path) -> None:
+def test_tsv_line_with_too_few_columns_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"a\.tsv:2: 1 column, "):
         list(read_pairs(one_file(tmp_path, "a.tsv", b"a\tb\nc\n")))
 
@@ -184,19 +184,19 @@ def test_a_tsv_line_with_too_few_columns_is_named(tmp_path: Path) -> None:
         {"path": "a.txt"},
     ],
 )
-def test_descriptions_that_cannot_be_meant_are_refused(settings: dict[str, Any]) -> None:
+def test_contradictory_corpus_descriptions_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         list(read_pairs(CorpusConfig(**settings)))
 
 
-def test_names_and_languages() -> None:
+def test_corpus_names_and_languages() -> None:
     corpus = CorpusConfig(source="x/y/a.en", target="x/y/a.de", target_language="de-AT")
     assert corpus_name(corpus) == "y/a.en + a.de"
     assert direction(corpus, DataConfig(source_language="en", target_language="de")) == ("en", "de-AT")
 
 
 @given(lines=st.lists(st.text(alphabet=st.characters(exclude_characters="\n\0", codec="utf-8")), min_size=1))
-def test_any_lines_come_back_stripped_and_in_step(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+def test_any_lines_are_read_stripped_and_aligned(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
     folder = tmp_path_factory.mktemp("lines")
     lines = ["first", *lines]
     numbers = "".join(f"{n}\n" for n in range(len(lines)))
@@ -205,7 +205,7 @@ def test_any_lines_come_back_stripped_and_in_step(tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_a_file_that_lies_compressed_is_found_by_its_plain_name(tmp_path: Path, suffix: str, compress: Any) -> None:
+def test_compressed_file_is_found_by_its_plain_name(tmp_path: Path, suffix: str, compress: Any) -> None:
     corpus = CorpusConfig(source=str(tmp_path / "a.en"), target=str(tmp_path / "a.de"))
     (tmp_path / f"a.en{suffix}").write_bytes(compress(b"packed\n"))
     (tmp_path / "a.de").write_bytes(b"plain\n")
@@ -235,12 +235,12 @@ def test_a_file_that_lies_compressed_is_found_by_its_plain_name(tmp_path: Path, 
         ("home/text/train.en", "text/train.en", "home/text/train.en"),
     ],
 )
-def test_short_names_tell_of_the_text_and_not_of_the_machine(path: str, one: str, two: str) -> None:
+def test_short_names_omit_home_directories(path: str, one: str, two: str) -> None:
     assert short_name(path, num_folders=0) == "train.en"
     assert (short_name(path), short_name(path, num_folders=2)) == (one, two)
 
 
-def test_a_line_of_any_length_and_a_gzip_bomb_stay_within_bounded_memory(tmp_path: Path) -> None:
+def test_long_lines_and_gzip_bombs_use_bounded_memory(tmp_path: Path) -> None:
     """The rest of a line that is too long is read and dropped, and the lines after it keep their numbers."""
     path = tmp_path / "bomb.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:

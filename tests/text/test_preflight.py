@@ -49,7 +49,7 @@ def many(number: int, *, seed: int = 0, swap: bool = False) -> list[tuple[str, s
     return pairs
 
 
-def test_every_reason_is_counted_and_the_rest_kept_in_order(tmp_path: Path) -> None:
+def test_dropped_pairs_are_counted_by_reason_and_others_kept_in_order(tmp_path: Path) -> None:
     pairs = [("one", "eins"), ("", "leer"), ("leer", "  "), ("x" * 2001, "y"), ("a", "b" * 200), ("Tom", "Tom")]
     pairs += [("one", "eins"), ("two", "zwei"), ("one", "ein"), ("held", "gehalten")]
     pairs += [(f"more {n}", f"mehr {n}") for n in range(10)]
@@ -77,7 +77,7 @@ def test_every_reason_is_counted_and_the_rest_kept_in_order(tmp_path: Path) -> N
     assert result.num_pairs == 13
 
 
-def test_the_switches_switch(tmp_path: Path) -> None:
+def test_filters_can_be_disabled(tmp_path: Path) -> None:
     pairs = [("a", "a"), ("b", "c"), ("b", "c"), ("v", "w"), ("x", "y" * 200)]
     valid = corpus(tmp_path, "valid", [("v", "w")])
     result = preflight(
@@ -94,7 +94,7 @@ def test_the_switches_switch(tmp_path: Path) -> None:
     assert result.report.overlap == {"valid": 1}
 
 
-def test_duplicates_are_found_across_corpora_and_pairs_know_theirs(tmp_path: Path) -> None:
+def test_duplicates_are_found_across_corpora(tmp_path: Path) -> None:
     first = corpus(tmp_path, "first", [("a", "x"), ("b", "y")])
     second = corpus(tmp_path, "second", [("b", "y"), ("c", "z"), ("a", "y")])
     result = preflight(DataConfig(train=(first, second), **NO_VALID))
@@ -107,7 +107,7 @@ def test_duplicates_are_found_across_corpora_and_pairs_know_theirs(tmp_path: Pat
     assert [report.dropped for report in result.report.corpora] == [{}, {"duplicate": 1}]
 
 
-def test_overlap_is_told_apart_from_shared_sources(tmp_path: Path) -> None:
+def test_overlap_and_shared_sources_are_counted_separately(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", [("a", "x"), ("b", "y"), ("b", "yy"), ("c", "z")])
     valid = corpus(tmp_path, "valid", [("a", "x")])
     test = corpus(tmp_path, "test", [("b", "y")])
@@ -117,7 +117,7 @@ def test_overlap_is_told_apart_from_shared_sources(tmp_path: Path) -> None:
     assert texts(result) == [("b", "yy"), ("c", "z")]
 
 
-def test_test_keeps_every_line_and_refuses_a_bad_one(tmp_path: Path) -> None:
+def test_test_corpus_keeps_every_line_and_refuses_bad_lines(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", [("a", "x"), ("b", "y")])
     test = corpus(tmp_path, "test", [("", "leer"), ("same", "same"), ("same", "same"), ("q" * 3000, "r")])
     result = preflight(DataConfig(train=(train,), test=(test,), **NO_VALID))
@@ -136,12 +136,14 @@ def test_test_keeps_every_line_and_refuses_a_bad_one(tmp_path: Path) -> None:
         ([("a" * 3000, "b")], "1 too long.*max_characters"),
     ],
 )
-def test_zero_usable_pairs_say_where_they_went(tmp_path: Path, pairs: list[tuple[str, str]], hint: str) -> None:
+def test_error_without_usable_pairs_names_the_main_reason(
+    tmp_path: Path, pairs: list[tuple[str, str]], hint: str
+) -> None:
     with pytest.raises(CorpusError, match=hint):
         preflight(DataConfig(train=(corpus(tmp_path, "train", pairs),)))
 
 
-def test_broken_descriptions_and_files_are_refused(tmp_path: Path) -> None:
+def test_missing_files_and_invalid_settings_are_refused(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", [("a", "x"), ("b", "y")])
     missing = CorpusConfig(source=str(tmp_path / "nowhere"), target=train.target)
     folder = CorpusConfig(source=str(tmp_path), target=train.target)
@@ -156,7 +158,7 @@ def test_broken_descriptions_and_files_are_refused(tmp_path: Path) -> None:
             preflight(data)
 
 
-def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
+def test_changed_file_is_detected(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", [("a", "x"), ("b", "y")])
     result = preflight(DataConfig(train=(train,), **NO_VALID))
     corpus(tmp_path, "train", [("a", "x"), ("b", "y"), ("c", "z")])
@@ -164,7 +166,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
         list(result.pairs())
 
 
-def test_the_report_is_plain_data_with_checksums(tmp_path: Path) -> None:
+def test_report_is_plain_data_with_checksums(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", many(60), weight=2.0)
     seen: list[int] = []
     result = preflight(DataConfig(train=(train,)), progress=seen.append)
@@ -176,7 +178,7 @@ def test_the_report_is_plain_data_with_checksums(tmp_path: Path) -> None:
     assert sum(seen) == 60
 
 
-def test_the_table_shows_all_numbers_and_warnings(tmp_path: Path) -> None:
+def test_table_shows_counts_and_warnings(tmp_path: Path) -> None:
     from rich.console import Console
 
     train = corpus(tmp_path, "train", [*many(1100), ("same", "same")])
@@ -190,7 +192,7 @@ def test_the_table_shows_all_numbers_and_warnings(tmp_path: Path) -> None:
             assert part in rendered
 
 
-def test_sides_the_wrong_way_round_are_noticed(tmp_path: Path) -> None:
+def test_warning_about_swapped_sides(tmp_path: Path) -> None:
     straight = corpus(tmp_path, "straight", many(300, seed=1))
     swapped = corpus(tmp_path, "swapped", many(300, seed=2, swap=True))
     unnamed = preflight(DataConfig(train=(straight, swapped))).report.warnings
@@ -206,7 +208,7 @@ def test_sides_the_wrong_way_round_are_noticed(tmp_path: Path) -> None:
     assert preflight(data).report.warnings == []
 
 
-def test_a_script_that_does_not_fit_its_language_is_noticed(tmp_path: Path) -> None:
+def test_warning_about_wrong_script(tmp_path: Path) -> None:
     chinese = [(f"the old house number {n} is here", f"第{n}号旧房子在这里呢") for n in range(100)]
     train = corpus(tmp_path, "train", chinese)
     right = preflight(DataConfig(train=(train,), source_language="en", target_language="zh-CN"))
@@ -217,7 +219,7 @@ def test_a_script_that_does_not_fit_its_language_is_noticed(tmp_path: Path) -> N
     assert "little of the target is in the script of 'ru'" in wrong.report.warnings[0]
 
 
-def test_lines_out_of_step_are_noticed(tmp_path: Path) -> None:
+def test_warning_about_misaligned_lines(tmp_path: Path) -> None:
     pairs = many(500)
     shifted = [(a[0], b[1]) for a, b in pairwise(pairs)]
     data = DataConfig(train=(corpus(tmp_path, "train", shifted),))
@@ -231,7 +233,7 @@ def test_lines_out_of_step_are_noticed(tmp_path: Path) -> None:
     seed=st.integers(0, 5),
     wanted=st.none() | st.integers(1, 10),
 )
-def test_held_out_sources_never_stand_on_both_sides(
+def test_held_out_sources_are_never_in_training(
     tmp_path_factory: pytest.TempPathFactory, sources: list[int], seed: int, wanted: int | None
 ) -> None:
     pairs = [(f"source {number}", f"target {index}") for index, number in enumerate(sources)]
@@ -247,7 +249,7 @@ def test_held_out_sources_never_stand_on_both_sides(
     assert result.report.corpora[0].num_held_out == len(held)
 
 
-def test_how_many_are_held_out(tmp_path: Path) -> None:
+def test_number_of_held_out_pairs(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", many(1000))
     sizes = {
         wanted: len(preflight(DataConfig(train=(train,), num_valid_pairs=wanted)).valid_pairs)
@@ -258,14 +260,14 @@ def test_how_many_are_held_out(tmp_path: Path) -> None:
     assert len(choices) == 3
 
 
-def test_the_choice_does_not_depend_on_the_order(tmp_path: Path) -> None:
+def test_held_out_pairs_do_not_depend_on_corpus_order(tmp_path: Path) -> None:
     pairs = many(500)
     forward = preflight(DataConfig(train=(corpus(tmp_path, "one", pairs),)))
     backward = preflight(DataConfig(train=(corpus(tmp_path, "two", pairs[::-1]),)))
     assert {p.source for p in forward.valid_pairs} == {p.source for p in backward.valid_pairs}
 
 
-def test_both_directions_double_the_corpus_with_tags(tmp_path: Path) -> None:
+def test_both_directions_double_the_corpus(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", [("a", "x"), ("b", "y")], both_directions=True)
     data = DataConfig(train=(train,), source_language="en", target_language="de", **NO_VALID)
     result = preflight(data)
@@ -281,7 +283,7 @@ def test_both_directions_double_the_corpus_with_tags(tmp_path: Path) -> None:
         preflight(DataConfig(train=(train,)))
 
 
-def test_held_out_pairs_of_both_directions_leave_training_both_ways(tmp_path: Path) -> None:
+def test_held_out_pairs_are_removed_in_both_directions(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", many(300), both_directions=True)
     data = DataConfig(train=(train,), source_language="en", target_language="de", num_valid_pairs=30)
     result = preflight(data)
@@ -290,7 +292,7 @@ def test_held_out_pairs_of_both_directions_leave_training_both_ways(tmp_path: Pa
     assert not held & {frozenset((pair.source, pair.target)) for pair in result.pairs()}
 
 
-def test_a_scored_pair_is_not_learnt_turned_round(tmp_path: Path) -> None:
+def test_reversed_test_pairs_are_not_trained_on(tmp_path: Path) -> None:
     train = corpus(tmp_path, "train", [("x", "a"), ("y", "b")], source_language="de", target_language="en")
     other = corpus(tmp_path, "other", [("c", "z")])
     test = corpus(tmp_path, "test", [("a", "x")])
@@ -298,7 +300,7 @@ def test_a_scored_pair_is_not_learnt_turned_round(tmp_path: Path) -> None:
     assert texts(preflight(data)) == [("y", "b"), ("c", "z")]
 
 
-def test_tags_only_where_needed_or_wanted(tmp_path: Path) -> None:
+def test_target_languages(tmp_path: Path) -> None:
     german = corpus(tmp_path, "german", [("a", "x")], target_language="de")
     french = corpus(tmp_path, "french", [("a", "x")], target_language="fr")
     unnamed = corpus(tmp_path, "unnamed", [("a", "z")])
@@ -324,12 +326,12 @@ def test_tags_only_where_needed_or_wanted(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 70))
-def test_first_occurrences_in_parts(numbers: list[int], at_once: int) -> None:
+def test_first_occurrences(numbers: list[int], at_once: int) -> None:
     first = first_occurrences(np.array(numbers, dtype=np.uint64), at_once)
     assert first.tolist() == [number not in numbers[:place] for place, number in enumerate(numbers)]
 
 
-def test_chosen_pairs_are_those_of_all(tmp_path: Path) -> None:
+def test_select_pairs_equals_indexing_all_pairs(tmp_path: Path) -> None:
     both = {"source_language": "en", "target_language": "de"}
     one = corpus(tmp_path, "one", [*many(1300), ("", "x"), *many(40, seed=3)], **both, both_directions=True)
     other = corpus(tmp_path, "other", many(30, seed=9), **both)

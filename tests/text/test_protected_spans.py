@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.text.protected_spans import find_spans, split_blocks, without_spans
+from heedful.text.protected_spans import find_spans, remove_spans, split_blocks
 
 KINDS = {
     "URL": r"""https://example.com/a?b=c&d=e#f http://localhost:3000/
@@ -44,19 +44,19 @@ def spans_of(text):
 
 @pytest.mark.parametrize(("kind", "span"), [(kind, span) for kind, spans in KINDS.items() for span in spans.split()])
 @pytest.mark.parametrize("around", ["Bitte {} öffnen.", "打开{}。", "({})", "“{}” and", "{}, {}!", "{}"])
-def test_a_span_is_found_whole_in_every_surrounding(kind, span, around):
+def test_span_is_found_in_any_context(kind, span, around):
     text = around.replace("{}", span)
     assert spans_of(text) == [span] * around.count("{}")
     assert find_spans(text)[0].kind == kind
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_text_has_no_span(text):
+def test_ordinary_text_has_no_spans(text):
     assert spans_of(text) == []
-    assert without_spans(text) == text
+    assert remove_spans(text) == text
 
 
-def test_spans_that_hold_spaces_and_spans_that_touch():
+def test_spans_with_spaces_and_adjacent_spans():
     assert spans_of("Go <a href=\"x\" class='y z'>there</a> & <br /><hr>!") == [
         "<a href=\"x\" class='y z'>",
         "</a>",
@@ -75,14 +75,14 @@ def test_spans_that_hold_spaces_and_spans_that_touch():
     assert spans_of("🇩🇪🎉") == ["🇩🇪🎉"]
 
 
-def test_a_sentence_keeps_its_punctuation_to_itself():
+def test_trailing_punctuation_is_not_part_of_a_span():
     assert spans_of("See https://a.de/b, https://a.de/c; or (https://a.de/d).") == [
         f"https://a.de/{name}" for name in "bcd"
     ]
     assert spans_of("请访问https://a.de/b。") == spans_of("请访问https://a.de/b了解") == ["https://a.de/b"]
 
 
-def test_blocks_of_several_lines_are_found():
+def test_split_blocks():
     text = "Run this:\n```bash\nls -l\n```\nThen <!-- a\nb --> go."
     blocks = split_blocks(text)
     assert "".join(piece for piece, _ in blocks) == text

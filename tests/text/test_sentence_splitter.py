@@ -12,14 +12,14 @@ TEXTS = st.text() | st.text(alphabet="aB .!?,;。！？…；「」“”\"')3\u
 
 
 @given(text=TEXTS)
-def test_sentences_join_to_the_text(text: str) -> None:
+def test_sentences_concatenate_to_the_text(text: str) -> None:
     sentences = split_sentences(text)
     assert "".join(sentences) == text
     assert all(sentences)
 
 
 @given(text=TEXTS, size=st.integers(min_value=1, max_value=20))
-def test_long_pieces_join_to_the_text_and_fit(text: str, size: int) -> None:
+def test_pieces_concatenate_to_the_text_and_fit(text: str, size: int) -> None:
     pieces = split_long(text, lambda piece: len(piece.encode()) <= 4 * size)
     assert "".join(pieces) == text
     for piece in pieces:  # only one character with all its marks may be too long
@@ -41,11 +41,11 @@ def test_long_pieces_join_to_the_text_and_fit(text: str, size: int) -> None:
         ["   "],
     ],
 )
-def test_sentences_end_where_a_reader_says(sentences: list[str]) -> None:
+def test_sentence_boundaries(sentences: list[str]) -> None:
     assert split_sentences("".join(sentences)) == sentences
 
 
-def test_a_long_sentence_is_cut_at_clauses_then_spaces_then_anywhere() -> None:
+def test_long_sentence_is_cut_at_clauses_then_spaces_then_anywhere() -> None:
     def fits(piece: str) -> bool:
         return len(piece) <= 12
 
@@ -54,19 +54,19 @@ def test_a_long_sentence_is_cut_at_clauses_then_spaces_then_anywhere() -> None:
     assert split_long("abcdefghijklmnopqrstuvwxyz", fits) == ["abcdefghijkl", "mnopqrstuvwx", "yz"]
 
 
-def test_what_fits_stays_whole_and_nothing_gives_nothing() -> None:
+def test_fitting_text_stays_whole_and_empty_text_gives_no_pieces() -> None:
     assert split_long("One. Two.", lambda piece: True) == ["One. Two."]
     assert split_long("", lambda piece: False) == []
     assert split_sentences("") == []
 
 
-def test_a_character_keeps_its_marks() -> None:
+def test_grapheme_clusters_are_not_cut() -> None:
     text = "e\u0301" * 3 + "👩\u200d🚀" + "🇩🇪🇫🇷"
     pieces = split_long(text, lambda piece: len(piece) <= 3)
     assert pieces == ["e\u0301", "e\u0301", "e\u0301", "👩\u200d🚀", "🇩🇪", "🇫🇷"]
 
 
-def test_a_cluster_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
+def test_cluster_that_does_not_fit_is_cut_without_loss() -> None:
     text = "Good morning, a" + "\u0301" * 260 + " and more."
     pieces = split_long(text, lambda piece: len(piece.encode()) <= 100)
     assert "".join(pieces) == text

@@ -25,7 +25,7 @@ def corpus(folder: Path, name: str, text: str, **columns: str) -> CorpusConfig:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "A.CSV"])
-def test_columns_of_a_csv_file_by_name(tmp_path: Path, name: str) -> None:
+def test_csv_columns_by_name(tmp_path: Path, name: str) -> None:
     found = corpus(tmp_path, name, CSV, **NAMED)
     assert list(read_pairs(found)) == PAIRS
     chunks = list(read_chunks(found))
@@ -34,7 +34,7 @@ def test_columns_of_a_csv_file_by_name(tmp_path: Path, name: str) -> None:
     assert list(read_pairs(corpus(tmp_path, name, "\ufeff" + CSV.replace("\n", "\r\n"), **NAMED))) == PAIRS
 
 
-def test_separators_and_usual_names(tmp_path: Path) -> None:
+def test_separators_and_default_column_names(tmp_path: Path) -> None:
     expected = [("", ""), ("a, b", "c")]
     assert list(read_pairs(corpus(tmp_path, "a.csv", "Source;Target\na, b;c\n"))) == expected
     assert list(read_pairs(corpus(tmp_path, "a.tsv", "target\tsource\nc\ta, b\n"))) == expected
@@ -59,7 +59,7 @@ def test_separators_and_usual_names(tmp_path: Path) -> None:
         (CSV + "3,one\n", NAMED, CorpusError, r"a\.csv:5: 2 columns, but column 3 is needed; .*','"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_the_reason(
+def test_invalid_tables_are_refused(
     tmp_path: Path, text: str, columns: dict[str, str], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):

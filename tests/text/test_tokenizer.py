@@ -42,12 +42,12 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 @example(text="\u3000全角\u00a0\ufeff\t\r\n\v\u2028")
 @example(text="<2de></s><unk><pad><0x41>")
 @example(text="e\u0301 é 👩\u200d🚀")
-def test_any_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+def test_decoding_restores_any_text(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode_target(text)) == text
     assert tokenizer.decode_source(tokenizer.encode_source(text, "de")) == text
 
 
-def test_specials_stand_where_they_should(tokenizer: Tokenizer) -> None:
+def test_special_tokens_are_added_once(tokenizer: Tokenizer) -> None:
     tag = tokenizer.encode_source("", "de")[0]
     source, target = tokenizer.encode_source("The house", "de"), tokenizer.encode_target("Das Haus")
     assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2, 3)
@@ -59,7 +59,7 @@ def test_specials_stand_where_they_should(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("text", ["<2de>", "<2en> The house", "a</s>b", "<s>", "<pad>", "<unk>"])
-def test_typed_specials_are_ordinary_text(tokenizer: Tokenizer, text: str) -> None:
+def test_special_tokens_in_text_are_ordinary_characters(tokenizer: Tokenizer, text: str) -> None:
     specials = {0, 1, 2, 3, tokenizer.encode_source("", "de")[0], tokenizer.encode_source("", "en")[0]}
     assert not specials & set(tokenizer.encode_source(text, "de")[1:-1])
 
@@ -70,7 +70,7 @@ def test_batches_equal_single_sentences(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_targets(texts, num_threads=2) == [tokenizer.encode_target(t) for t in texts]
 
 
-def test_saved_and_loaded_it_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_save_and_load_round_trip(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
     names = {"tokenizer.model"} if tokenizer.joint else {"source.model", "target.model"}
@@ -81,21 +81,21 @@ def test_saved_and_loaded_it_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("kind", "joint"), KINDS)
-def test_the_same_corpus_gives_the_same_bytes(kind: str, joint: bool, tmp_path: Path) -> None:
+def test_training_is_deterministic(kind: str, joint: bool, tmp_path: Path) -> None:
     for name in ("first", "second"):
         train(kind, joint=joint, vocab_size=330).save(tmp_path / name)
     for path in (tmp_path / "first").iterdir():
         assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes()
 
 
-def test_pieces_show_bytes_and_specials() -> None:
+def test_pieces_show_bytes_and_special_tokens() -> None:
     tokenizer = train()
     pieces = tokenizer.pieces(tokenizer.encode_target("Haus é"))
     assert pieces[0].startswith("▁")
     assert pieces[-3:] == ["<0xC3>", "<0xA9>", "</s>"]
 
 
-def test_decoding_is_silent_about_specials_and_refuses_unknown_ids() -> None:
+def test_decoding_omits_special_tokens_and_refuses_unknown_ids() -> None:
     tokenizer = train(tags=("de",))
     ids = [tokenizer.bos_id, *tokenizer.encode_source("The tree", "de"), tokenizer.pad_id]
     assert tokenizer.decode(ids) == "The tree"
@@ -104,12 +104,12 @@ def test_decoding_is_silent_about_specials_and_refuses_unknown_ids() -> None:
             tokenizer.decode([wrong])
 
 
-def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
+def test_lone_surrogate_becomes_replacement_character() -> None:
     tokenizer = train()
     assert tokenizer.decode(tokenizer.encode_target("a\ud800b")) == "a\ufffdb"
 
 
-def test_tags_are_asked_for_and_checked() -> None:
+def test_target_tags_are_required_and_checked() -> None:
     many, one, none = train(tags=("de", "fr")), train(tags=("de",)), train()
     with pytest.raises(DecodingError, match="de, fr"):
         many.encode_source("a")
@@ -119,7 +119,7 @@ def test_tags_are_asked_for_and_checked() -> None:
     assert none.encode_source("a", "de") == none.encode_source("a")
 
 
-def test_vocabulary_sizes_are_chosen_for_the_corpus() -> None:
+def test_vocabulary_size_follows_corpus_size() -> None:
     sizes = [choose_vocab_size(n) for n in (1, 1000, 5000, 30_000, 170_000, 1_000_000, 100_000_000)]
     assert sizes == sorted(sizes)
     assert (sizes[0], sizes[-2], sizes[-1]) == (1000, 32_000, 32_000)
@@ -129,12 +129,12 @@ def test_vocabulary_sizes_are_chosen_for_the_corpus() -> None:
 
 
 @pytest.mark.parametrize(("kind", "joint"), KINDS)
-def test_a_size_the_corpus_cannot_fill_is_lowered(kind: str, joint: bool) -> None:
+def test_too_large_vocabulary_size_is_lowered(kind: str, joint: bool) -> None:
     assert 260 < train(kind, joint=joint, vocab_size=30_000).target_vocab_size < 1000
     assert 260 < train(kind, joint=joint, vocab_size=None).target_vocab_size < 1000
 
 
-def test_a_size_too_small_is_raised_when_chosen_and_refused_when_given() -> None:
+def test_too_small_vocabulary_size_is_raised_or_refused() -> None:
     letters = "".join(map(chr, range(0x4E00, 0x4E00 + 3000)))
     pairs = [(letters[i : i + 30], letters[i + 10 : i + 40]) for i in range(0, 3000, 5)]
     config = TokenizerConfig(character_coverage=1.0)
@@ -143,21 +143,21 @@ def test_a_size_too_small_is_raised_when_chosen_and_refused_when_given() -> None
         train_tokenizer(pairs, config, vocab_size=300)
 
 
-def test_long_sentences_are_learnt_from_too() -> None:
+def test_long_sentences_are_used_for_training() -> None:
     pairs = [("日本語" * 5000, "x")]
     tokenizer = train_tokenizer(pairs, TokenizerConfig(character_coverage=1.0))
     assert not any(piece.startswith("<0x") for piece in tokenizer.pieces(tokenizer.encode_target("日本語")))
 
 
 @pytest.mark.parametrize("odd", ["\0", "\t", "▅", "▁", "\n"])
-def test_odd_characters_do_not_hide_their_sentence(odd: str) -> None:
+def test_reserved_characters_do_not_exclude_a_sentence(odd: str) -> None:
     pairs = [(f"日本{odd}語", f"日本{odd}語")] * 20
     tokenizer = train_tokenizer(pairs, TokenizerConfig(character_coverage=1.0))
     assert not any(piece.startswith("<0x") for piece in tokenizer.pieces(tokenizer.encode_target("日本語")))
 
 
 @pytest.mark.parametrize(("num_pairs", "limit"), [(5, 10), (10, 10), (11, 10), (5000, 37)])
-def test_the_sample_is_a_reservoir(num_pairs: int, limit: int) -> None:
+def test_sample_is_a_reservoir(num_pairs: int, limit: int) -> None:
     chance, sample = random.Random(3), list(range(min(num_pairs, limit)))
     for count in range(limit + 1, num_pairs + 1):
         if (place := int(chance.random() * count)) < limit:
@@ -165,24 +165,24 @@ def test_the_sample_is_a_reservoir(num_pairs: int, limit: int) -> None:
     assert sample_indices(num_pairs, TokenizerConfig(max_sentences=2 * limit), seed=3).tolist() == sample
 
 
-def test_at_most_max_sentences_are_used_from_the_whole_corpus() -> None:
+def test_max_sentences_are_sampled_from_the_whole_corpus() -> None:
     pairs = ((f"a{n}", f"b{n}") for n in range(3000))
     few = train_tokenizer(pairs, TokenizerConfig(max_sentences=20, vocab_size=30_000))
     assert few.source_vocab_size < 500
 
 
-def test_without_byte_fallback_unknown_characters_are_unknown() -> None:
+def test_unknown_characters_without_byte_fallback() -> None:
     tokenizer = train_tokenizer(PAIRS, TokenizerConfig(byte_fallback=False, vocab_size=100))
     assert tokenizer.unk_id in tokenizer.encode_target("你")
     assert tokenizer.decode(tokenizer.encode_target("Das Haus")) == "Das Haus"
 
 
-def test_nothing_to_learn_from_is_an_error() -> None:
+def test_empty_corpus_is_refused() -> None:
     with pytest.raises(CorpusError, match="no sentence"):
         train_tokenizer([], TokenizerConfig())
 
 
-def test_training_is_silent_and_leaves_no_file(
+def test_training_prints_nothing_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -29,13 +29,13 @@ def unpacked(packed: list[bytes]) -> list[list[int]]:
 
 
 @given(st.lists(st.text(alphabet=st.sampled_from("the catRÉD né\u2581\u3000\t\x00😀ﬁ中\ud800  "), max_size=30)))
-def test_packed_ids_are_the_ids(tokenizer: Tokenizer, texts: list[str]) -> None:
+def test_packed_ids_equal_encoded_ids(tokenizer: Tokenizer, texts: list[str]) -> None:
     assert tokenizer._target._word_cache is not None
     assert unpacked(tokenizer.pack_targets(texts)) == tokenizer.encode_targets(texts)
     assert unpacked(tokenizer.pack_sources(texts, "fr")) == tokenizer.encode_sources(texts, "fr")
 
 
-def test_forgetting_changes_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clearing_the_cache_changes_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heedful.text.tokenizer._MAX_CACHED_WORDS", 3)
     for sentence in SENTENCES[:10]:
         assert unpacked(tokenizer.pack_targets([sentence])) == [tokenizer.encode_target(sentence)]
@@ -44,7 +44,7 @@ def test_forgetting_changes_nothing(tokenizer: Tokenizer, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "settings", [{"kind": "unigram", "vocab_size": 330}, {"byte_fallback": False, "vocab_size": 99}]
 )
-def test_other_models_encode_whole_sentences(settings: dict[str, Any]) -> None:
+def test_unsupported_models_encode_whole_sentences(settings: dict[str, Any]) -> None:
     other = train_tokenizer(PAIRS, TokenizerConfig(**settings))
     assert other._target._word_cache is None
     assert unpacked(other.pack_targets(SENTENCES)) == other.encode_targets(SENTENCES)
@@ -64,12 +64,12 @@ def sentence_model(**options: Any) -> Any:
     "options",
     [{"split_by_whitespace": False}, {"normalization_rule_name": "nfkc"}, {"remove_extra_whitespaces": True}],
 )
-def test_models_that_see_more_than_words_do_not_suit(options: dict[str, Any]) -> None:
+def test_models_with_pieces_across_spaces_are_not_supported(options: dict[str, Any]) -> None:
     assert WordCache.supports(sentence_model())
     assert not WordCache.supports(sentence_model(**options))
 
 
-def test_count_words_give_the_pieces_of_the_sentences() -> None:
+def test_training_on_word_counts_equals_training_on_sentences() -> None:
     config = TokenizerConfig(vocab_size=400)
     counted = sentencepiece.SentencePieceProcessor(
         model_proto=tokenizer_training.train_subwords(

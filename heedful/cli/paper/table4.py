@@ -122,12 +122,12 @@ def f1(gold: TreeFile, predicted: TreeFile, as_json: options.AsJson = False) -> 
 
     An empty line in PREDICTED is a sentence without a tree; its gold brackets count as missed.
     """
-    from heedful.evaluation.evalb import SHORT, same_sentences, score_trees, summarise
-    from heedful.evaluation.parse_trees import read_guesses, read_tree_lines
+    from heedful.evaluation.evalb import MAX_SHORT_WORDS, aggregate, align_sentences, score_trees
+    from heedful.evaluation.parse_trees import read_aligned_trees, read_predicted_trees
 
-    lines, gold_trees, predicted_trees = same_sentences(read_tree_lines(gold), read_guesses(predicted))
+    lines, gold_trees, predicted_trees = align_sentences(read_aligned_trees(gold), read_predicted_trees(predicted))
     counts = score_trees(gold_trees, predicted_trees)
-    scores = {"all": summarise(counts), "short": summarise(counts, max_words=SHORT)}
+    scores = {"all": aggregate(counts), "short": aggregate(counts, max_words=MAX_SHORT_WORDS)}
     failed = [{"line": line, "why": count.failure} for line, count in zip(lines, counts, strict=True) if count.failure]
     if as_json:
         print(json.dumps({**{name: score.to_dict() for name, score in scores.items()}, "failed": failed}, indent=1))
@@ -135,7 +135,7 @@ def f1(gold: TreeFile, predicted: TreeFile, as_json: options.AsJson = False) -> 
     rows = [
         [name, *(f"{getattr(score, metric):.2f}" for metric in METRICS),
          f"{score.num_sentences:,}", f"{score.num_failed:,}"]
-        for name, score in (("all sentences", scores["all"]), (f"up to {SHORT} words", scores["short"]))
+        for name, score in (("all sentences", scores["all"]), (f"up to {MAX_SHORT_WORDS} words", scores["short"]))
     ]  # fmt: skip
     print_table(
         ["", "F1", "precision", "recall", "exact", "crossing", "no crossing", "sentences", "failed"],

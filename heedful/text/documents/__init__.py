@@ -1,8 +1,8 @@
-"""Documents in, documents out: the prose of a file is translated, its markup, code and layout stay.
+"""Document translation: translate the prose of a file and keep its markup, code and layout.
 
     translate_document(b"<p>Hello <b>world</b></p>", "html", translate) == b"<p>Hallo <b>Welt</b></p>"
 
-One module reads one format into a `Document`. A new format is such a reader and a line in `FORMATS`.
+Each format has a module that reads it into a `Document`. To add a format, write such a reader and list it in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from heedful.text.documents.gettext_format import Catalogue
 
 Translate = Callable[["Sequence[MarkedText]"], "tuple[Sequence[MarkedText], str | None]"]
-"""Translates all texts of a document; the translations have the marks of their texts. With the target language."""
+"""Translates all texts of a document, with their marks; also returns the target language, if known."""
 
 
 FORMATS = {
     "text": "document.read_text",
     "html": "html_format.read_html",
     "markdown": "markdown_format.read_markdown",
-    "srt": "subtitle_format.read_subtitles",
+    "srt": "subtitle_format.read_srt",
     "vtt": "subtitle_format.read_vtt",
     "po": "gettext_format.read_catalogue",
     "json": "json_format.read_json",
 }
-"""Each format, and the module here with the function that reads it; a module is imported when it is needed."""
+"""For each format, the module in this package and the function that reads it; modules are imported when needed."""
 ENDINGS = {
     ".html": "html",
     ".htm": "html",
@@ -57,7 +57,7 @@ _CHARSET = re.compile(
 
 
 def format_of(name: str | None, wanted: str = "auto") -> str:
-    """The format of a file: the one that is named, or by its ending; "text" for standard input and unknown endings."""
+    """The format `wanted`, or for "auto" that of the file's ending; "text" for standard input and unknown endings."""
     if wanted != "auto":
         if wanted not in FORMATS:
             choices = ", ".join(("auto", *FORMATS))
@@ -74,43 +74,43 @@ def format_of(name: str | None, wanted: str = "auto") -> str:
 def translate_document(
     document: str | bytes, format: str, translate: Translate, *, catalogue: Catalogue | None = None
 ) -> str | bytes:
-    """A document in another language, of the type that was given: bytes keep their encoding.
+    """Translate a document given as text or bytes, and return the same type; bytes keep their encoding.
 
-    `translate` is called once, with all texts. `catalogue` says how a catalogue of the format po is filled.
+    `translate` is called once, with all texts. `catalogue` has options for the format po.
     """
     if isinstance(document, bytes):
-        text, encoding, bom = _decoded(document, format)
-        written = _translated(text, format, translate, catalogue)
+        text, encoding, bom = _decode_document(document, format)
+        written = _translate_text(text, format, translate, catalogue)
         errors = "xmlcharrefreplace" if format == "html" else "strict"
         return bom + written.encode("utf-8" if format == "po" and not bom else encoding, errors)
     bom_character = "\ufeff" * document.startswith("\ufeff")
-    return bom_character + _translated(document.removeprefix("\ufeff"), format, translate, catalogue)
+    return bom_character + _translate_text(document.removeprefix("\ufeff"), format, translate, catalogue)
 
 
 def read_document(source: str, format: str, catalogue: Catalogue | None = None) -> Document:
-    """The prose of a document."""
+    """Read a document that is given as text."""
     module, function = FORMATS[format_of(None, format)].split(".")
     read = getattr(import_module(f"{__name__}.{module}"), function)
     return read(source, catalogue) if format == "po" and catalogue else read(source)
 
 
-def _translated(source: str, format: str, translate: Translate, catalogue: Catalogue | None) -> str:
+def _translate_text(source: str, format: str, translate: Translate, catalogue: Catalogue | None) -> str:
     document = read_document(source, format, catalogue)
     texts = document.texts
     translations, language = translate(texts)
     if len(translations) != len(texts):
-        raise ValueError(f"{len(texts)} texts have {len(translations)} translations")
+        raise ValueError(f"{len(texts)} texts, but {len(translations)} translations")
     return document.write(iter(translations), language)
 
 
-def _decoded(raw: bytes, format: str) -> tuple[str, str, bytes]:
-    """The text of a file, its encoding, and the mark at its beginning that tells the encoding."""
+def _decode_document(raw: bytes, format: str) -> tuple[str, str, bytes]:
+    """The text of a file, its encoding, and its byte order mark."""
     for bom, encoding in _BOMS.items():
         if raw.startswith(bom):
             return _decode(raw[len(bom) :], encoding), encoding, bom
     encoding = "utf-8"
-    if format == "html" and (found := _CHARSET.search(raw, 0, 4096)):
-        encoding = (found[1] or found[2]).decode()
+    if format == "html" and (declared := _CHARSET.search(raw, 0, 4096)):
+        encoding = (declared[1] or declared[2]).decode()
     elif format == "po":
         from heedful.text.documents.gettext_format import declared_charset
 
@@ -118,7 +118,7 @@ def _decoded(raw: bytes, format: str) -> tuple[str, str, bytes]:
     try:
         codecs.lookup(encoding)
     except LookupError:
-        raise DocumentError(f"its declared encoding {encoding!r} is not known; save it as UTF-8") from None
+        raise DocumentError(f"the declared encoding {encoding!r} is not supported; save the file as UTF-8") from None
     return _decode(raw, encoding), encoding, b""
 
 

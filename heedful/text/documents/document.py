@@ -1,7 +1,7 @@
-"""A document as its source and the parts of it that hold prose; everything between them is never touched.
+"""A document: its source, and the parts of the source that contain text to translate.
 
-A reader finds the parts, `Document.texts` lists what is to translate, and `Document.write` puts the translations in
-their places. A part whose translation equals its text comes out byte for byte.
+A reader finds the parts. `Document.texts` lists the texts to translate, and `Document.write` inserts the translations.
+Everything outside the parts is copied, and so is a part whose translation equals its text.
 """
 
 from __future__ import annotations
@@ -11,81 +11,81 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from heedful.text.protected_spans import without_spans
+from heedful.text.protected_spans import remove_spans
 
 Kind = Literal["pair", "point", "kept"]
 
 _LETTERS = re.compile(r"[^\W\d_]")
 _NAME = re.compile(r"[A-Za-z0-9]*_\w*|[a-z0-9]+[A-Z]\w*|\w+(?:[.:]\w+)+|[A-Za-z]*\d\w*")
-"""Names that programs use and that are no protected spans: snake_case, camelCase, dotted.keys, versions."""
+"""Identifiers that are not protected spans: snake_case, camelCase, dotted.keys, versions."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A tag inside a text, which is not part of the text that is translated."""
+    """A tag inside a text; it is not part of the text that is translated."""
 
     start: int
     end: int
-    """The characters of the text that stand in it; `start` equals `end` for a point between characters."""
+    """The characters `text[start:end]` are inside the tag; `start` equals `end` for a point between characters."""
     opening: str | Document
-    """What is written before the characters: a tag, or one with attributes to translate."""
+    """Written before the characters: a tag, or a document for a tag with attributes to translate."""
     closing: str = ""
-    """What is written after them."""
+    """Written after the characters."""
     kind: Kind = "pair"
-    """A pair stands around words, a point between words; of what is kept, `opening` replaces the characters."""
+    """A "pair" encloses words and a "point" stands between words; for "kept", `opening` replaces the characters."""
     parent: int = -1
-    """The number of the mark that this one stands in, -1 for none."""
+    """Index of the mark that encloses this one, or -1."""
     before: str = ""
     after: str = ""
-    """White space on either side of a point."""
+    """Whitespace around a point."""
 
     @property
     def texts(self) -> list[MarkedText]:
-        """What is to translate in the tag itself, such as the text that stands for an image."""
+        """The texts in the tag itself, such as the alternative text of an image."""
         return self.opening.texts if isinstance(self.opening, Document) else []
 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text to translate and the tags in it: a mark comes after the one that it stands in."""
+    """A text to translate and the tags in it; a mark follows the mark that encloses it."""
 
     text: str
     marks: tuple[Mark, ...] = ()
 
 
 class Part(Protocol):
-    """A stretch of a document's source that may change."""
+    """A part of the source that translation may change."""
 
     @property
     def start(self) -> int:
-        """Its first character."""
+        """Index of the first character."""
 
     @property
     def end(self) -> int:
-        """The character after its last."""
+        """Index after the last character."""
 
     @property
     def texts(self) -> list[MarkedText]:
-        """What is to translate in it."""
+        """The texts to translate in this part."""
 
     def write(self, source: str, translations: Iterator[MarkedText], language: str | None) -> str:
-        """What replaces `source`, its own stretch, given the translations of its texts."""
+        """What replaces `source` (the text of this part), given the translations of `texts`."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """The source of a document and its parts, in order and apart from each other."""
+    """The source of a document and its parts, in order and without overlap."""
 
     source: str
     parts: Sequence[Part] = ()
 
     @property
     def texts(self) -> list[MarkedText]:
-        """All that is to translate."""
+        """All texts to translate."""
         return [text for part in self.parts for text in part.texts]
 
     def write(self, translations: Iterator[MarkedText], language: str | None) -> str:
-        """The document in another language, given the translations of its texts in their order."""
+        """The translated document, given the translations of `texts` in the same order."""
         pieces: list[str] = []
         position = 0
         for part in self.parts:
@@ -96,7 +96,7 @@ class Document:
 
 
 def escape_nothing(text: str) -> str:
-    """The text itself, where a format gives no character another meaning."""
+    """For formats without special characters: the text itself."""
     return text
 
 
@@ -108,26 +108,26 @@ class Prose:
     end: int
     content: MarkedText
     compose: Callable[[MarkedText], str] = field(default=lambda marked: compose(marked, escape_nothing))
-    """The source of a text in the document's format."""
+    """Writes a text in the document's format."""
 
     @property
     def texts(self) -> list[MarkedText]:
-        """The text, and what is to translate in its tags."""
-        within = [text for mark in self.content.marks for text in mark.texts]
-        return [*within, self.content] if is_prose(self.content) else within
+        """The texts in the tags, then the text itself."""
+        in_tags = [text for mark in self.content.marks for text in mark.texts]
+        return [*in_tags, self.content] if is_prose(self.content) else in_tags
 
     def write(self, source: str, translations: Iterator[MarkedText], language: str | None) -> str:
-        """The translation as source; `source` itself if nothing has changed."""
+        """The translation in the document's format; `source` if nothing has changed."""
         tags = [
             mark.opening.write(translations, language) if isinstance(mark.opening, Document) else mark.opening
             for mark in self.content.marks
         ]
         before = [m.opening.source if isinstance(m.opening, Document) else m.opening for m in self.content.marks]
-        found = next(translations) if is_prose(self.content) else self.content
-        if found == self.content and tags == before:
+        translation = next(translations) if is_prose(self.content) else self.content
+        if translation == self.content and tags == before:
             return source
-        marks = tuple(replace(mark, opening=tag) for mark, tag in zip(found.marks, tags, strict=True))
-        return self.compose(MarkedText(found.text, marks))
+        marks = tuple(replace(mark, opening=tag) for mark, tag in zip(translation.marks, tags, strict=True))
+        return self.compose(MarkedText(translation.text, marks))
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Nested:
     end: int
     document: Document
     encode: Callable[[str], str] = escape_nothing
-    """The inner document as source of the outer."""
+    """Writes the inner document in the format of the outer one."""
 
     @property
     def texts(self) -> list[MarkedText]:
@@ -146,50 +146,50 @@ class Nested:
         return self.document.texts
 
     def write(self, source: str, translations: Iterator[MarkedText], language: str | None) -> str:
-        """The inner document in its place; `source` itself if nothing has changed."""
+        """The translated inner document; `source` if nothing has changed."""
         written = self.document.write(translations, language)
         return source if written == self.document.source else self.encode(written)
 
 
 @dataclass(frozen=True)
 class LanguageCode:
-    """The place where a document names its language."""
+    """Where a document declares its language."""
 
     start: int
     end: int
     around: tuple[str, str] = ("", "")
-    """What stands before and after the code."""
+    """Written before and after the code, such as quotes."""
 
     @property
     def texts(self) -> list[MarkedText]:
-        """Nothing is to translate."""
+        """None."""
         return []
 
     def write(self, source: str, translations: Iterator[MarkedText], language: str | None) -> str:
-        """The target language, if it is known."""
+        """The target language, if known."""
         return source if language is None else self.around[0] + language + self.around[1]
 
 
 def is_prose(content: MarkedText) -> bool:
-    """Whether a text is worth translating: it has words outside protected spans, and is no name of a program."""
+    """Whether a text has something to translate: words outside protected spans that are not a single identifier."""
     text = content.text
     for mark in reversed(content.marks):
         if mark.kind == "kept":
             text = text[: mark.start] + " " * (mark.end - mark.start) + text[mark.end :]
-    rest = without_spans(text).strip()
+    rest = remove_spans(text).strip()
     if not _LETTERS.search(rest) or _NAME.fullmatch(rest):
         return False
     return len(rest) > 1 or not rest.isascii()
 
 
 def as_code(text: str) -> str:
-    """What is kept as the translator sees it: between backquotes, which protect it."""
+    """Kept text as the translator gets it: in backquotes, which protect it."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{text}{fence}" if text else ""
 
 
 def compose(marked: MarkedText, escape: Callable[[str], str]) -> str:
-    """The source of a text: its characters escaped, its tags around and between them, one inside the other."""
+    """Write a text: escape its characters and insert its nested tags."""
     children: dict[int, list[int]] = {}
     for number, mark in enumerate(marked.marks):
         children.setdefault(mark.parent, []).append(number)
@@ -216,6 +216,6 @@ def compose(marked: MarkedText, escape: Callable[[str], str]) -> str:
 
 
 def read_text(source: str) -> Document:
-    """Plain text: each line is a text."""
+    """Read plain text: each line is a text to translate."""
     lines = re.finditer(r"[^\s](?:[^\r\n]*[^\s])?", source)
     return Document(source, [Prose(line.start(), line.end(), MarkedText(line.group())) for line in lines])

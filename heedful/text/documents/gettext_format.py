@@ -1,7 +1,7 @@
-"""gettext catalogues (.po, .pot): what has no translation yet gets one, marked fuzzy until somebody has looked at it.
+"""gettext catalogues (.po, .pot): entries without a translation get one, marked as fuzzy until it is reviewed.
 
-polib reads the catalogue; its lines are changed in place, so that comments, references and line breaks of all other
-entries stay as they are.
+polib parses the catalogue. Changes are made in the source, so comments, references and line breaks of all other entries
+are preserved.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _NPLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 
 @dataclass(frozen=True)
 class Catalogue:
-    """How a catalogue is to be filled."""
+    """Options for translating a catalogue."""
 
     retranslate: bool = False
-    """Also translate what has a translation already."""
+    """Also translate entries that have a translation."""
     mark_fuzzy: bool = True
-    """Mark new translations as fuzzy: to be looked at before they are used."""
+    """Mark new translations as fuzzy, that is, in need of review."""
 
 
-UNREVIEWED = Catalogue()
+DEFAULT_OPTIONS = Catalogue()
 
 
-def read_catalogue(source: str, wanted: Catalogue = UNREVIEWED) -> Document:
-    """The entries of a catalogue that are to be translated, and its header."""
+def read_catalogue(source: str, options: Catalogue = DEFAULT_OPTIONS) -> Document:
+    """The entries to translate, and the header."""
     try:
         import polib
     except ImportError:
@@ -73,14 +73,14 @@ def read_catalogue(source: str, wanted: Catalogue = UNREVIEWED) -> Document:
         if not block["msgid"] and "msgctxt" not in block:
             parts.append(_Header(start, end))
         elif entry := known.get(identity):
-            if not entry.msgid or (entry.translated() and "fuzzy" not in entry.flags and not wanted.retranslate):
+            if not entry.msgid or (entry.translated() and "fuzzy" not in entry.flags and not options.retranslate):
                 continue
-            parts.append(_Entry(start, end, entry, wanted, int(nplurals[1]) if nplurals else None))
+            parts.append(_Entry(start, end, entry, options, int(nplurals[1]) if nplurals else None))
     return Document(source, parts)
 
 
 def _blocks(source: str) -> Iterator[tuple[int, int, dict[str, str]]]:
-    """The entries of a catalogue: their place with the comments before them, and their strings."""
+    """The start (with comments), end and strings of each entry."""
     start = 0
     block: dict[str, str] = {}
     end = 0
@@ -92,14 +92,14 @@ def _blocks(source: str) -> Iterator[tuple[int, int, dict[str, str]]]:
                 yield start, end, block
                 block = {}
             start = _first_comment(source, end, match.start())
-        block[keyword] = _unquoted(match["strings"])
+        block[keyword] = _unquote(match["strings"])
         end = match.end()
     if block:
         yield start, end, block
 
 
 def _first_comment(source: str, end: int, start: int) -> int:
-    """Where the comments of an entry begin: after the last blank line, or after the entry before."""
+    """Where the comments of an entry start: after the last blank line or the previous entry."""
     between = source[end:start]
     offset = 0
     for match in re.finditer(r"[^\r\n]*(?:\r\n?|\n)", between):
@@ -108,14 +108,14 @@ def _first_comment(source: str, end: int, start: int) -> int:
     return end + offset
 
 
-def _unquoted(strings: str) -> str:
+def _unquote(strings: str) -> str:
     import polib
 
     return "".join(polib.unescape(line.strip()[1:-1]) for line in re.split(r"\r\n?|\n", strings))
 
 
-def _quoted(text: str, newline: str) -> str:
-    """A string of a catalogue: one line, or one for each line of the text."""
+def _quote(text: str, newline: str) -> str:
+    """A text as a string of a catalogue, with one quoted line for each line of the text."""
     import polib
 
     lines = text.splitlines(keepends=True)
@@ -138,7 +138,7 @@ class _Header:
         found = next((match for match in _MESSAGE.finditer(source) if match["keyword"] == "msgstr"), None)
         if language is None or found is None:
             return source
-        text = _unquoted(found["strings"])
+        text = _unquote(found["strings"])
         plain = language.lower().replace("_", "-").split("-")[0]
         values = {"Language": language.replace("-", "_"), "Content-Type": "text/plain; charset=UTF-8"}
         forms = next((forms for forms, codes in PLURAL_FORMS.items() if plain in codes), None)
@@ -156,7 +156,7 @@ class _Header:
             return source
         newline = "\r\n" if "\r\n" in source else "\n"
         start, end = found.span("strings")
-        return source[:start] + _quoted(written, newline) + source[end:]
+        return source[:start] + _quote(written, newline) + source[end:]
 
 
 def _nplurals(forms: str) -> int | None:
@@ -169,9 +169,9 @@ class _Entry:
     start: int
     end: int
     entry: Any
-    wanted: Catalogue
+    options: Catalogue
     nplurals: int | None
-    """Number of plural forms that the header names."""
+    """The number of plural forms according to the header."""
     messages: list[Document] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,28 +187,28 @@ class _Entry:
         written = [message.write(translations, language) for message in self.messages]
         newline = "\r\n" if "\r\n" in source else "\n"
         found = [match for match in _MESSAGE.finditer(source) if match["keyword"].startswith("msgstr")]
-        strings = [_like(self.entry.msgid, text) for text in written]
+        strings = [_match_newlines(self.entry.msgid, text) for text in written]
         if self.entry.msgid_plural:
             count = self._num_forms(language)
             forms = strings[1:] if count == 1 else [strings[0], *strings[1:] * (count - 1)]
-            lines = [f"msgstr[{n}] {_quoted(form, newline)}" for n, form in enumerate(forms)]
+            lines = [f"msgstr[{n}] {_quote(form, newline)}" for n, form in enumerate(forms)]
         else:
-            lines = [f"msgstr {_quoted(strings[0], newline)}"]
+            lines = [f"msgstr {_quote(strings[0], newline)}"]
         source = source[: found[0].start()] + newline.join(lines) + source[found[-1].end() :]
-        return self._flagged(_PREVIOUS.sub("", source), newline)
+        return self._set_fuzzy(_PREVIOUS.sub("", source), newline)
 
     def _num_forms(self, language: str | None) -> int:
         plain = (language or "").lower().replace("_", "-").split("-")[0]
         forms = next((forms for forms, codes in PLURAL_FORMS.items() if plain in codes), "")
         return _nplurals(forms) or self.nplurals or max(1, len(self.entry.msgstr_plural))
 
-    def _flagged(self, source: str, newline: str) -> str:
-        """With the flag fuzzy, or without it."""
+    def _set_fuzzy(self, source: str, newline: str) -> str:
+        """Set or remove the flag "fuzzy"."""
         match = _FLAGS.search(source)
         flags = [flag.strip() for flag in match["flags"].split(",") if flag.strip()] if match else []
-        if ("fuzzy" in flags) == self.wanted.mark_fuzzy:
+        if ("fuzzy" in flags) == self.options.mark_fuzzy:
             return source
-        flags = ["fuzzy", *flags] if self.wanted.mark_fuzzy else [flag for flag in flags if flag != "fuzzy"]
+        flags = ["fuzzy", *flags] if self.options.mark_fuzzy else [flag for flag in flags if flag != "fuzzy"]
         line = f"#, {', '.join(flags)}{newline}" if flags else ""
         if match:
             return source[: match.start()] + line + source[match.end() :]
@@ -216,14 +216,14 @@ class _Entry:
         return source[:first] + line + source[first:]
 
 
-def _like(text: str, translation: str) -> str:
-    """msgfmt demands that a translation begins and ends with a line break where its source does."""
+def _match_newlines(text: str, translation: str) -> str:
+    """A translation that starts and ends with a line break where its source does, as msgfmt requires."""
     inner = translation.strip("\n")
     return "\n" * text.startswith("\n") + inner + "\n" * text.endswith("\n")
 
 
 def declared_charset(raw: bytes) -> str | None:
-    """The encoding that the header of a catalogue names."""
+    """The encoding that the header declares."""
     found = re.search(rb"charset=([\w-]+)", raw[:4000])
     name = found[1].decode() if found else None
     return None if name == "CHARSET" else name

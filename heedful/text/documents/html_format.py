@@ -1,7 +1,7 @@
-"""HTML: the tree of an HTML5 parser says what is prose, and its source is changed in place.
+"""HTML: an HTML5 parser finds the prose, and translations are inserted in the source.
 
-`justhtml` builds the tree that browsers build, with the offset of every element and text in the source. A scanner
-splits the same source into tags and text. Between two tags of blocks stands one text; inline tags in it become marks.
+`justhtml` builds the same tree as browsers, with the offset of every element and text in the source. A scanner splits
+the source into tags and text. The text between two block-level tags is one text, and the inline tags in it are marks.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ INLINE = frozenset(
     """.split()
 )
 VOID = frozenset("area base basefont bgsound br col embed hr img input link meta param source track wbr".split())
-WHOLE = frozenset("iframe math noembed noframes plaintext script style svg xmp".split())
-"""Elements that are taken as one, with everything in them."""
-KEPT = frozenset("code kbd pre samp textarea tt var".split()) | WHOLE
-"""Elements whose text is no prose."""
+OPAQUE = frozenset("iframe math noembed noframes plaintext script style svg xmp".split())
+"""Elements that are copied with their contents."""
+KEPT = frozenset("code kbd pre samp textarea tt var".split()) | OPAQUE
+"""Elements whose text is not translated."""
 ATTRIBUTES = frozenset("alt title placeholder aria-label aria-description".split())
 DESCRIPTIONS = frozenset("description og:title og:description twitter:title twitter:description".split())
 
-LINES_OF_A_LIST = 4
-"""So many line breaks in a row of texts separate lines, whatever they begin with."""
-MOST_TOKENS = 150
-"""A text with more tags and pieces of text is cut."""
+MIN_LIST_BREAKS = 4
+"""From this number of line breaks in a text, every line is a separate text."""
+MAX_TOKENS = 150
+"""A text with more tags and pieces of text is split."""
 
 _ATTRIBUTE = r"""[\s/]*+=?[^\s/>=]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?)?"""
 _TOKEN = re.compile(
@@ -68,23 +68,23 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--")
 
 @dataclass(frozen=True)
 class Token:
-    """A tag, a comment, a whole element or a stretch of text, by its place in the source."""
+    """A tag, a comment, an element or a piece of text, by its position in the source."""
 
     kind: str
-    """start, end, point, text or block; point: a tag or comment that surrounds nothing; block: ends a text."""
+    """start, end, point, text or block. A point is an empty tag or a comment; a block ends a text."""
     start: int
     end: int
     name: str = ""
     is_kept: bool = False
-    """Text that is no prose, or the tag of an element of it."""
+    """Text that is not translated, or a tag of such an element."""
 
 
 class Tag(Protocol):
-    """What pairs of tags are found by."""
+    """What `match_tags` needs to know of a tag."""
 
     @property
     def kind(self) -> str:
-        """start or end, or anything else for what is no tag."""
+        """start or end; anything else is ignored."""
 
     @property
     def name(self) -> str:
@@ -92,18 +92,18 @@ class Tag(Protocol):
 
 
 def looks_like_html(text: str) -> bool:
-    """Whether a string holds tags."""
+    """Whether a string contains tags."""
     return bool(_TAG.search(text))
 
 
 def read_html(source: str) -> Document:
-    """The prose of an HTML document or of a piece of one."""
+    """Read an HTML document or fragment."""
     try:
         from justhtml import JustHTML
     except ImportError:
         raise DocumentError.missing("justhtml") from None
-    is_piece = not _WHOLE_DOCUMENT.search(source)
-    parsed = JustHTML(source, sanitize=False, track_node_locations=True, scripting_enabled=False, fragment=is_piece)
+    is_fragment = not _WHOLE_DOCUMENT.search(source)
+    parsed = JustHTML(source, sanitize=False, track_node_locations=True, scripting_enabled=False, fragment=is_fragment)
     return _Reader(source, parsed).document()
 
 
@@ -112,20 +112,20 @@ class _Reader:
         self.source = source
         self.elements: dict[int, Any] = {}
         self.kept_tags: set[int] = set()
-        """Where the tags stand whose attributes are not to be translated."""
+        """Offsets of tags whose attributes are not translated."""
         places: list[tuple[int, bool]] = []
-        waiting: list[tuple[Any, bool]] = [(parsed.root, False)]
-        while waiting:
-            node, is_kept = waiting.pop()
+        pending: list[tuple[Any, bool]] = [(parsed.root, False)]
+        while pending:
+            node, is_kept = pending.pop()
             if node.origin_offset is not None and node.name == "#text":
                 places.append((node.origin_offset, is_kept))
-            around, is_kept = is_kept, _is_kept(node, is_kept=is_kept)
+            is_parent_kept, is_kept = is_kept, _is_kept(node, is_kept=is_kept)
             if node.origin_offset is not None and node.name != "#text":
                 self.elements.setdefault(node.origin_offset, node)
-                if around if node.name == "textarea" else is_kept:
+                if is_parent_kept if node.name == "textarea" else is_kept:
                     self.kept_tags.add(node.origin_offset)
             content = getattr(node, "template_content", None)
-            waiting += [(child, is_kept) for child in (*(node.children or ()), *([content] if content else ()))]
+            pending += [(child, is_kept) for child in (*(node.children or ()), *([content] if content else ()))]
         places.sort()
         self.offsets, self.kept = [place for place, _ in places], [is_kept for _, is_kept in places]
 
@@ -155,7 +155,7 @@ class _Reader:
             if not match["last"]:
                 kind = "point" if source.startswith("<!--", match.start()) else "block"
                 yield Token(kind, match.start(), match.end())
-            elif name in WHOLE and not match["slash"]:
+            elif name in OPAQUE and not match["slash"]:
                 position = self._end_of(name, match.end())
                 yield Token("point" if name in INLINE else "block", match.start(), position)
             elif name in ("title", "textarea") and not match["slash"]:
@@ -184,7 +184,7 @@ class _Reader:
         return Token("text", start, end, is_kept=self.kept[place] if place >= 0 else False)
 
     def _end_of(self, name: str, position: int, *, inside: bool = False) -> int:
-        """Where an element ends; `inside`: where its text does."""
+        """Where an element ends; with `inside`, where its contents end."""
         depth = 1
         for match in re.compile(rf"<(/?){name}(?=[\s/>])[^>]*>", re.IGNORECASE).finditer(self.source, position):
             nests = name in ("svg", "math") and not match[0].endswith("/>")
@@ -196,30 +196,30 @@ class _Reader:
     # ---- texts -------------------------------------------------------------------------------------------------------
 
     def _sentences(self, run: list[Token]) -> Iterator[list[Token]]:
-        """A run of inline tokens, cut at line breaks that end a text, and where it has too many tags."""
+        """Split inline tokens at line breaks that end a text, and where there are too many."""
         piece: list[Token] = []
-        said, breaks, depth = "", 0, 0
+        previous, breaks, depth = "", 0, 0
         cut: int | None = None
-        in_list = sum(token.name == "br" for token in run) >= LINES_OF_A_LIST
+        in_list = sum(token.name == "br" for token in run) >= MIN_LIST_BREAKS
         for token in run:
             text = self.source[token.start : token.end].strip(SPACES) if token.kind == "text" else ""
             if text:
-                if cut is not None and (breaks > 1 or in_list or SENTENCE_END.search(said) or _begins_line(text)):
+                if cut is not None and (breaks > 1 or in_list or SENTENCE_END.search(previous) or _begins_line(text)):
                     yield piece[:cut]
                     piece = piece[cut:]
-                said, breaks, cut = text, 0, None
+                previous, breaks, cut = text, 0, None
             piece.append(token)
             depth = max(0, depth + (token.kind == "start") - (token.kind == "end"))
             if token.name == "br":
                 breaks, cut = breaks + 1, len(piece) if depth == 0 else None
-            elif len(piece) >= MOST_TOKENS and (depth == 0 or len(piece) >= 3 * MOST_TOKENS):
+            elif len(piece) >= MAX_TOKENS and (depth == 0 or len(piece) >= 3 * MAX_TOKENS):
                 yield piece
                 piece, cut = [], None
         yield piece
 
     def _text_parts(self, tokens: list[Token]) -> list[Part]:
-        """A text and, around it, the attributes of tags that need not be in it."""
-        partner = partners(tokens)
+        """The parts of a text, and of the tags at its ends, which do not become marks."""
+        partner = match_tags(tokens)
         first, last = 0, len(tokens)
         while first < last:
             if self._is_edge(tokens[first]) or (tokens[first].kind in ("start", "end") and first not in partner):
@@ -232,13 +232,13 @@ class _Reader:
                 first, last = first + 1, last - 1
             else:
                 break
-        outside = [part for token in tokens[:first] for part in self._tag_parts(token)]
-        behind = [part for token in tokens[last:] for part in self._tag_parts(token)]
+        leading = [part for token in tokens[:first] for part in self._tag_parts(token)]
+        trailing = [part for token in tokens[last:] for part in self._tag_parts(token)]
         inner = tokens[first:last]
-        return [*outside, *self._prose(inner), *behind]
+        return [*leading, *self._prose(inner), *trailing]
 
     def _is_edge(self, token: Token) -> bool:
-        """Whether a token may stay outside of a text that it stands at the end of."""
+        """Whether a token at the end of a text need not be part of it."""
         return token.kind == "point" or (
             token.kind == "text" and not self.source[token.start : token.end].strip(SPACES)
         )
@@ -256,21 +256,21 @@ class _Reader:
         return [Prose(start, end, content, _compose)]
 
     def tag(self, token: Token) -> str | Document:
-        """A tag, with the attributes to translate."""
+        """The source of a tag; a document if it has attributes to translate."""
         parts = self._tag_parts(token)
         source = self.source[token.start : token.end]
         if not parts:
             return source
-        return Document(source, [_moved(part, -token.start) for part in parts])
+        return Document(source, [_shift(part, -token.start) for part in parts])
 
     def _tag_parts(self, token: Token) -> list[Part]:
-        """The attributes of a tag that hold prose, and the language of the document."""
+        """The attributes of a tag to translate, and the language attribute of the document."""
         element = self.elements.get(token.start) if token.name and token.kind != "end" else None
         if element is None or token.start in self.kept_tags:
             return []
         attributes = {name.lower(): value or "" for name, value in (element.attrs or {}).items()}
         wanted = set(ATTRIBUTES & set(attributes))
-        if token.name == "meta" and _named(attributes) in DESCRIPTIONS:
+        if token.name == "meta" and _meta_name(attributes) in DESCRIPTIONS:
             wanted.add("content")
         if token.name in ("input", "button") and attributes.get("type", "").lower() in ("submit", "reset", "button"):
             wanted.add("value")
@@ -278,7 +278,7 @@ class _Reader:
         return [self._attribute(name, span) for name, span in self._values(token) if name in wanted]
 
     def _values(self, token: Token) -> Iterator[tuple[str, tuple[int, int]]]:
-        """The attributes of a tag and where their values stand, with the quotes."""
+        """The attributes of a tag, with start and end of their values including quotes."""
         position, seen = token.start + 1 + len(token.name), set()
         while match := _NAMED.match(self.source, position, token.end - 1):
             name = match["name"].lower()
@@ -297,23 +297,23 @@ class _Reader:
             return LanguageCode(start, end, (quote, quote))
         text = unescape(raw[1:-1] if quote else raw)
 
-        def written(marked: MarkedText) -> str:
+        def write(marked: MarkedText) -> str:
             return f'"{_escape(marked.text).replace(chr(34), "&quot;")}"'
 
-        return Prose(start, end, MarkedText(_SPACE.sub(" ", text).strip(SPACES)), written)
+        return Prose(start, end, MarkedText(_SPACE.sub(" ", text).strip(SPACES)), write)
 
 
 class _MarkedTextBuilder:
-    """Collects the characters of a text and the marks of its tags."""
+    """Builds a `MarkedText` from tokens."""
 
     def __init__(self, reader: _Reader, tokens: Sequence[Token]) -> None:
         self.reader, self.tokens = reader, tokens
-        self.partner = partners(tokens)
+        self.partner = match_tags(tokens)
         self.text = ""
         self.marks: list[Mark] = []
         self.open: list[int] = []
         self.is_spaced = False
-        """Whether white space was read that is not in the text yet."""
+        """Whether whitespace is pending."""
 
     def build(self) -> MarkedText:
         position = 0
@@ -365,7 +365,7 @@ class _MarkedTextBuilder:
             self.is_spaced = text.endswith(" ")
 
     def _keep(self, first: int, last: int) -> None:
-        """Code, or what must not be translated, with its tags; the translator sees its text."""
+        """Add an element that is not translated; its text is shown to the translator in backquotes."""
         self._space()
         source = self.reader.source
         text = "".join(source[t.start : t.end] for t in self.tokens[first : last + 1] if t.kind == "text")
@@ -380,7 +380,7 @@ class _MarkedTextBuilder:
         self.marks.append(Mark(start, len(self.text), raw, kind=kind, parent=self._parent))
 
     def _point(self, token: Token, position: int) -> None:
-        """A tag between words, with the white space of the source on either side."""
+        """Add a tag between words, with the whitespace around it."""
         source = self.reader.source
         left = source[self.tokens[position - 1].start : token.start] if self._follows_text(position) else ""
         right = source[token.end : self._limit(position)]
@@ -398,20 +398,20 @@ class _MarkedTextBuilder:
         self.marks.append(mark)
 
     def _limit(self, position: int) -> int:
-        """Where the text after a token ends."""
+        """The end of the text after a token."""
         following = self.tokens[position + 1 : position + 2]
         return following[0].end if following and following[0].kind == "text" else self.tokens[position].end
 
     def _follows_text(self, position: int) -> bool:
-        """Whether the token before is text, whose last white space no earlier point has taken."""
+        """Whether the previous token is text that is not only whitespace."""
         if position == 0 or self.tokens[position - 1].kind != "text":
             return False
         token = self.tokens[position - 1]
         return bool(self.reader.source[token.start : token.end].strip(SPACES))
 
 
-def partners(tokens: Sequence[Tag]) -> dict[int, int]:
-    """Of each start tag its end tag and the other way round, properly nested; the others have none."""
+def match_tags(tokens: Sequence[Tag]) -> dict[int, int]:
+    """The index of the matching tag for each properly nested start and end tag."""
     partner: dict[int, int] = {}
     stack: list[int] = []
     for place, token in enumerate(tokens):
@@ -426,26 +426,26 @@ def partners(tokens: Sequence[Tag]) -> dict[int, int]:
 
 
 def _is_kept(node: Any, *, is_kept: bool) -> bool:
-    """Whether the text of an element is to stay, given whether that around it is."""
+    """Whether the text of an element is not translated; `is_kept`: that of its parent."""
     attributes = getattr(node, "attrs", None) or {}
-    said = {name.lower(): (value or "").lower() for name, value in attributes.items()}
-    if said.get("translate") == "no" or "notranslate" in said.get("class", "").split():
+    values = {name.lower(): (value or "").lower() for name, value in attributes.items()}
+    if values.get("translate") == "no" or "notranslate" in values.get("class", "").split():
         return True
-    if said.get("translate") in ("yes", "") and "translate" in said:
+    if values.get("translate") in ("yes", "") and "translate" in values:
         return False
     return is_kept or node.name in KEPT
 
 
 def _begins_line(text: str) -> bool:
-    """Whether a text behind a line break looks like a new one rather than the same sentence."""
+    """Whether a text after a line break looks like a new sentence or item."""
     return text[0].isupper() or text[0].isdigit() or text[0] in "-–—•*"
 
 
-def _named(attributes: dict[str, str]) -> str:
+def _meta_name(attributes: dict[str, str]) -> str:
     return (attributes.get("name") or attributes.get("property") or "").lower()
 
 
-def _moved(part: Part, by: int) -> Part:
+def _shift(part: Part, by: int) -> Part:
     assert isinstance(part, (Prose, LanguageCode, Nested))
     return replace(part, start=part.start + by, end=part.end + by)
 

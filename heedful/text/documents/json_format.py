@@ -1,7 +1,7 @@
-"""JSON files of translations: string values are translated; keys, numbers, order and layout stay as they are.
+"""JSON localisation files: string values are translated; keys, numbers, order and layout are preserved.
 
-The standard library checks the file. Its strings are then found in the source and changed in place. Values with HTML
-tags are read as HTML; of messages with plural or select forms each form is a text.
+The standard library validates the file, and changes are made in the source. Values with HTML tags are read as HTML. In
+ICU messages with plural or select forms, each form is a text.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from heedful.text.documents.html_format import looks_like_html, read_html
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]')
 _COLON = re.compile(r"\s*:")
-_COMPLEX = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|selectordinal|select)\s*,\s*(?:offset:\d+\s*)?")
+_ICU_FORMS = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|selectordinal|select)\s*,\s*(?:offset:\d+\s*)?")
 _SELECTOR = re.compile(r"\s*(?:=\d+|[\w-]+)\s*\{")
-_ABOUT = ("@", "$", "_comment", "//")
-"""Keys of what is said about the texts, such as "@title" in ARB files or "$schema"."""
+_METADATA_PREFIXES = ("@", "$", "_comment", "//")
+"""Prefixes of keys with metadata, such as "@title" in ARB files or "$schema"."""
 
 
 def read_json(source: str) -> Document:
@@ -29,28 +29,28 @@ def read_json(source: str) -> Document:
     except json.JSONDecodeError as error:
         raise DocumentError(f"not valid JSON: {error.msg} (column {error.colno})", error.lineno) from None
     except RecursionError:
-        raise DocumentError("not usable JSON: it is nested too deeply") from None
+        raise DocumentError("the JSON is nested too deeply") from None
     return Document(source, list(_values(source)))
 
 
 def _values(source: str) -> Iterator[Part]:
-    """All strings that are values, except of keys that say something about the texts."""
-    depth, skipped = 0, -1  # skipped: the depth at which a key's value is left alone
-    is_about = False
+    """All string values, except those of metadata keys."""
+    depth, skipped = 0, -1  # skipped: the depth of the metadata value that is being skipped
+    is_metadata = False
     for match in _TOKEN.finditer(source):
         token = match.group()
         if token in "{[":
-            skipped = depth if is_about and skipped < 0 else skipped
-            is_about = False
+            skipped = depth if is_metadata and skipped < 0 else skipped
+            is_metadata = False
             depth += 1
         elif token in "}]":
             depth -= 1
             skipped = -1 if depth <= skipped else skipped
         elif token == ",":
-            is_about = False
+            is_metadata = False
         elif _COLON.match(source, match.end()):
-            is_about = json.loads(token).startswith(_ABOUT)
-        elif skipped < 0 and not is_about:
+            is_metadata = json.loads(token).startswith(_METADATA_PREFIXES)
+        elif skipped < 0 and not is_metadata:
             yield from _value(token, match.start())
 
 
@@ -67,8 +67,8 @@ def _value(token: str, start: int) -> Iterator[Part]:
 
 
 def read_message(text: str) -> Document:
-    """The prose of a message: HTML where it has tags, and each form of plural and select as a text."""
-    if _COMPLEX.search(text) and (parts := _forms(text, 0, len(text))) is not None:
+    """Read a message: HTML if it has tags, and each plural or select form as a text."""
+    if _ICU_FORMS.search(text) and (parts := _forms(text, 0, len(text))) is not None:
         return Document(text, parts)
     return _plain(text, 0, len(text))
 
@@ -89,10 +89,10 @@ def _part(text: str, start: int, end: int) -> Part | None:
 
 
 def _forms(text: str, start: int, end: int) -> list[Part] | None:
-    """The texts between and in the forms of {n, plural, one {…} other {…}}; None where braces do not match."""
+    """The texts around and in the forms of `{n, plural, one {…} other {…}}`; None if braces do not match."""
     parts: list[Part | None] = []
     position = start
-    while match := _COMPLEX.search(text, position, end):
+    while match := _ICU_FORMS.search(text, position, end):
         parts.append(_part(text, position, match.start()))
         position = match.end()
         while selector := _SELECTOR.match(text, position, end):
@@ -110,7 +110,7 @@ def _forms(text: str, start: int, end: int) -> list[Part] | None:
 
 
 def _closing(text: str, position: int, end: int) -> int | None:
-    """The brace that closes what is open at a place."""
+    """The position of the brace that closes the one before `position`."""
     depth = 1
     for place in range(position, end):
         depth += (text[place] == "{") - (text[place] == "}")

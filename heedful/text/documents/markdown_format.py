@@ -1,7 +1,7 @@
-"""Markdown: CommonMark with tables, strikethrough, footnotes and front matter, its source changed in place.
+"""Markdown: CommonMark with tables, strikethrough, footnotes and front matter; translations replace text in the source.
 
-markdown-it-py finds the blocks and their lines. The text of each is tokenised by its inline rules, which are wrapped to
-record where every token stands. A written text is parsed again: it is escaped only where it would mean something else.
+markdown-it-py finds the blocks and their lines. Its inline rules, wrapped to record the position of every token, split
+the text of each block. A translation is parsed again and escaped only if it would be read differently.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 
 from heedful.errors import DocumentError
 from heedful.text.documents.document import Document, Kind, Mark, MarkedText, Nested, Part, Prose, as_code, compose
-from heedful.text.documents.html_format import KEPT, NO_SPACE_BEFORE, SENTENCE_END, VOID, partners, read_html
+from heedful.text.documents.html_format import KEPT, NO_SPACE_BEFORE, SENTENCE_END, VOID, match_tags, read_html
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _CLOSING_SEQUENCE = re.compile(r"(?:^|[ \t]+)#+[ \t]*\Z")
-_LABEL = re.compile(r"\[[ xX]\]\s+|\[![A-Za-z]+\][ \t]*\n")  # a task's box, a note's kind
+_LABEL = re.compile(r"\[[ xX]\]\s+|\[![A-Za-z]+\][ \t]*\n")  # the box of a task, the type of a note
 _BLOCK_START = re.compile(
     r"(?:#{1,6}|[-+*]|(?P<number>\d{1,9})[.)])(?:\s|\Z)|>|```|~~~|(?:=+|-+|\*{3,})\s*\Z|\[[^\]]+\]:|<[a-zA-Z!/?]"
 )
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>&~]")
 _HTML_NAME = re.compile(r"<(/?)([a-zA-Z][\w-]*)")
-MOST_TAGS = 400
-"""A text with more tags stays as it is."""
-_INLINE_RULES = ("emphasis", "strikethrough")
+MAX_TAGS = 400
+"""A text with more tags is copied."""
+_DELIMITER_RULES = ("emphasis", "strikethrough")
 
 
 @dataclass(frozen=True)
 class _Event:
-    """What an inline token is for the text: characters, a tag, or something kept as it is."""
+    """An inline token: characters, a tag, or something that is not translated."""
 
     kind: str
     """text, start, end, point or kept"""
@@ -42,7 +42,7 @@ class _Event:
 
 
 def read_markdown(source: str) -> Document:
-    """The prose of a Markdown document."""
+    """Read a Markdown document."""
     return _Reader(source).document()
 
 
@@ -78,13 +78,13 @@ class _Reader:
         start, end = self.lines[first][0], self.lines[last - 1][1]
         raw = self.source[start:end]
         if raw.replace("\r\n", "\n").strip() != token.content.strip():
-            return []  # in a list or quotation, whose prefixes the parser has taken away
+            return []  # in a list or quotation, whose prefixes the parser has removed
         return [Nested(start, end, read_html(raw))]
 
     def _block(self, token: Any, kind: str) -> Part | None:
-        """A paragraph, heading or cell; None if its text is not found in the source as it was read."""
+        """A paragraph, heading or table cell; None if its text cannot be located in the source."""
         is_cell = kind in ("th_open", "td_open")
-        places = self._cell(token) if is_cell else self._places(token, kind)
+        places = self._locate_cell(token) if is_cell else self._locate_lines(token, kind)
         if places is None or not token.content:
             return None
         start, end = places[0][0], places[-1][1]
@@ -92,14 +92,14 @@ class _Reader:
         begin = label.end() if label else 0
         pieces: list[Part] = []
 
-        def written(marked: MarkedText) -> str:
-            return _written(self.parser, marked, self.environment, is_cell=is_cell)
+        def write(marked: MarkedText) -> str:
+            return _write(self.parser, marked, self.environment, is_cell=is_cell)
 
         for piece_start, piece_end in _pieces(self.parser, token.content, begin, self.environment):
             content = _inline(self.parser, token.content[piece_start:piece_end], self.environment)
             if content is None:
                 return None
-            pieces.append(Prose(piece_start, piece_end, content, written))
+            pieces.append(Prose(piece_start, piece_end, content, write))
         events = _read_events(self.parser, token.content[begin:], self.environment)
         is_wrapped = any(event.name == "softbreak" for event in events)
         width = max(20, *(last - first for first, last in places)) if is_wrapped else 0
@@ -109,12 +109,12 @@ class _Reader:
         def encode(text: str) -> str:
             if is_cell:
                 return text.replace("|", "\\|")
-            return _wrapped(text, prefix, width, newline)
+            return _wrap(text, prefix, width, newline)
 
         return Nested(start, end, Document(token.content, pieces), encode)
 
-    def _places(self, token: Any, kind: str) -> list[tuple[int, int]] | None:
-        """Where each line of a block's text stands."""
+    def _locate_lines(self, token: Any, kind: str) -> list[tuple[int, int]] | None:
+        """Start and end of each line of a block's text."""
         places = []
         texts = token.content.split("\n")
         first, last = token.map
@@ -134,8 +134,8 @@ class _Reader:
                 return None
         return places
 
-    def _cell(self, token: Any) -> list[tuple[int, int]] | None:
-        """Where a cell stands in its row: cells are found one after the other."""
+    def _locate_cell(self, token: Any) -> list[tuple[int, int]] | None:
+        """Start and end of a table cell; the cells of a row are located from left to right."""
         number = token.map[0]
         line = self._line(number)
         offset = self.lines[number][0]
@@ -147,7 +147,7 @@ class _Reader:
         self.cursors[number] = end + 1
         raw = line[begin:end]
         if raw.strip().replace("\\|", "|") != token.content:
-            found = raw.find(token.content.replace("|", "\\|"))  # behind the prefix of a list or quotation
+            found = raw.find(token.content.replace("|", "\\|"))  # after the prefix of a list or quotation
             if found < 0:
                 return None
             return [(offset + begin + found, offset + begin + found + len(token.content.replace("|", "\\|")))]
@@ -156,7 +156,7 @@ class _Reader:
 
 
 def make_parser() -> Any:
-    """A parser whose inline tokens know where they stand: `token.meta["span"]`."""
+    """A parser that records the position of inline tokens in `token.meta["span"]`."""
     from markdown_it import MarkdownIt
     from mdit_py_plugins.footnote import footnote_plugin
     from mdit_py_plugins.front_matter import front_matter_plugin
@@ -171,7 +171,7 @@ def make_parser() -> Any:
 
 
 def _recording(name: str, rule: Callable[[Any, bool], bool]) -> Callable[[Any, bool], bool]:
-    """An inline rule that tells its tokens where they stand."""
+    """An inline rule that records the position of its tokens."""
 
     def recorded(state: Any, silent: bool) -> bool:  # noqa: FBT001  the parser calls it
         first, start = len(state.tokens), state.pos
@@ -179,7 +179,7 @@ def _recording(name: str, rule: Callable[[Any, bool], bool]) -> Callable[[Any, b
         if not rule(state, silent):
             return False
         new = [] if silent else state.tokens[first:]
-        if name in _INLINE_RULES:
+        if name in _DELIMITER_RULES:
             position = state.pos
             for token in reversed(new):
                 if position > start:
@@ -199,7 +199,7 @@ def _recording(name: str, rule: Callable[[Any, bool], bool]) -> Callable[[Any, b
 
 
 def _pieces(parser: Any, content: str, begin: int, environment: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """A block, cut at line breaks behind the end of a sentence: they are parts of no text."""
+    """Split a block at hard line breaks after sentences; the breaks belong to no piece."""
     depth, start = 0, begin
     for event in _read_events(parser, content[begin:], environment):
         depth += (event.kind == "start") - (event.kind == "end")
@@ -217,10 +217,10 @@ def _read_events(parser: Any, content: str, environment: dict[str, Any]) -> list
 
 
 def _inline(parser: Any, content: str, environment: dict[str, Any]) -> MarkedText | None:
-    """The text of a block and its marks; None if some token's place is not clear."""
+    """The text of a block with its marks; None if the position of a token is unclear."""
     events = _read_events(parser, content, environment)
     position = 0
-    if sum(event.kind != "text" for event in events) > MOST_TAGS:
+    if sum(event.kind != "text" for event in events) > MAX_TAGS:
         return None
     for event in events:
         if event.start < position or (event.kind == "start" and event.end <= event.start):
@@ -236,7 +236,7 @@ def _events(tokens: Sequence[Any], content: str) -> Iterator[_Event]:
         if skip:
             skip -= 1
         elif token.type == "text" and "span" in token.meta and not token.content:
-            position = end  # half of the asterisks of a neighbour
+            position = end  # half of the asterisks of an adjacent token
         elif token.type in ("text", "text_special"):
             end = end if "span" in token.meta else position + len(token.content)
             yield _Event("text", max(start, position), end, token.content)
@@ -252,7 +252,7 @@ def _events(tokens: Sequence[Any], content: str) -> Iterator[_Event]:
         elif token.type == "html_inline":
             yield _html_event(token.content, start, end)
         elif token.nesting:
-            start, end = _with_neighbours(tokens, index, start, end)
+            start, end = _with_both_asterisks(tokens, index, start, end)
             kind = "start" if token.nesting > 0 else "end"
             yield _Event(kind, start, end, name=token.type.rsplit("_", 1)[0])
         else:
@@ -260,8 +260,8 @@ def _events(tokens: Sequence[Any], content: str) -> Iterator[_Event]:
         position = max(position, end)
 
 
-def _with_neighbours(tokens: Sequence[Any], index: int, start: int, end: int) -> tuple[int, int]:
-    """The asterisks of a strong text stand in two tokens, one of which is empty."""
+def _with_both_asterisks(tokens: Sequence[Any], index: int, start: int, end: int) -> tuple[int, int]:
+    """The asterisks of strong text are in two tokens, one of which is empty."""
     if tokens[index].type == "strong_open":
         return start - 1, end
     if tokens[index].type == "strong_close":
@@ -281,7 +281,7 @@ class _Builder:
     def __init__(self, content: str, events: Sequence[_Event]) -> None:
         self.content = content
         self.events = events
-        self.partner = partners(events)
+        self.partner = match_tags(events)
         self.text = ""
         self.marks: list[Mark] = []
         self.open: list[int] = []
@@ -321,7 +321,7 @@ class _Builder:
         return self.content[event.start : event.end]
 
     def _closing(self, event: _Event, opening: int) -> str:
-        """The end of a tag; a link that has its text for a label gets the label it needs once the text changes."""
+        """The end of a tag; a link whose text is its label gets an explicit label, since the text changes."""
         raw = self._source(event)
         if event.name == "link" and raw in ("]", "][]"):
             return f"][{self.content[self.events[opening].end : event.start]}]"
@@ -354,19 +354,19 @@ class _Builder:
 
 
 def _image(raw: str) -> str | Document:
-    """An image, with the text that stands for it."""
+    """An image; a document if its alternative text can be translated."""
     found = re.match(r"!\[([^\[\]\\`*_<]+)\]\(", raw)
     if not found:
         return raw
-    return Document(raw, [Prose(2, 2 + len(found[1]), MarkedText(found[1]), _alternative)])
+    return Document(raw, [Prose(2, 2 + len(found[1]), MarkedText(found[1]), _escape_alternative)])
 
 
-def _alternative(marked: MarkedText) -> str:
+def _escape_alternative(marked: MarkedText) -> str:
     return re.sub(r"([\[\]\\])", r"\\\1", marked.text)
 
 
-def _written(parser: Any, marked: MarkedText, environment: dict[str, Any], *, is_cell: bool) -> str:
-    """The source of a text: as few characters escaped as keep its meaning."""
+def _write(parser: Any, marked: MarkedText, environment: dict[str, Any], *, is_cell: bool) -> str:
+    """Write a text with as few escaped characters as possible."""
     apart = replace(
         marked,
         marks=tuple(
@@ -376,8 +376,8 @@ def _written(parser: Any, marked: MarkedText, environment: dict[str, Any], *, is
             for mark in marked.marks
         ),
     )
-    tries = [compose(marked, str), compose(marked, _escape), compose(apart, _escape)]
-    chosen = next((text for text in tries if _means(parser, text, marked, environment)), tries[1])
+    candidates = [compose(marked, str), compose(marked, _escape), compose(apart, _escape)]
+    chosen = next((text for text in candidates if _reads_as(parser, text, marked, environment)), candidates[1])
     start = _BLOCK_START.match(chosen)
     if is_cell or start is None or (marked.marks and marked.marks[0].start == 0):
         return chosen
@@ -386,8 +386,8 @@ def _written(parser: Any, marked: MarkedText, environment: dict[str, Any], *, is
     return "\\" + chosen
 
 
-def _means(parser: Any, text: str, marked: MarkedText, environment: dict[str, Any]) -> bool:
-    """Whether a source is read as this text with these tags."""
+def _reads_as(parser: Any, text: str, marked: MarkedText, environment: dict[str, Any]) -> bool:
+    """Whether Markdown is parsed as this text with these tags."""
     found = _inline(parser, text, environment)
     if found is None:
         return False
@@ -399,7 +399,7 @@ def _means(parser: Any, text: str, marked: MarkedText, environment: dict[str, An
 
 
 def _words(marked: MarkedText) -> list[str]:
-    """The text without what is kept, in words."""
+    """The words of a text, without kept parts."""
     text = marked.text
     for mark in sorted(marked.marks, key=lambda one: -one.start):
         if mark.kind == "kept":
@@ -411,8 +411,8 @@ def _escape(text: str) -> str:
     return _SPECIAL.sub(lambda match: "\\" + match.group(), text)
 
 
-def _wrapped(text: str, prefix: str, width: int, newline: str) -> str:
-    """A text in lines of this width, 0 for any; in one line where a line could begin something else."""
+def _wrap(text: str, prefix: str, width: int, newline: str) -> str:
+    """Wrap a text to a width (0: do not), unless a line would start a block."""
     lines: list[str] = []
     for piece in text.split("\n"):
         spaces = piece[len(piece.rstrip(" ")) :]

@@ -1,7 +1,7 @@
-"""Subtitles, SubRip (.srt) and WebVTT (.vtt): numbers, time codes and styles stay, each subtitle is one text.
+"""Subtitles, SubRip (.srt) and WebVTT (.vtt): numbers, time codes and styles are preserved.
 
-A subtitle begins at its time code. Its lines are joined, translated, and broken again into as many lines of about one
-length. Speakers' lines, each behind a dash, are texts of their own.
+The lines of a subtitle are joined into one text, and its translation is broken into the same number of lines of similar
+width. Lines of different speakers, which start with a dash, are separate texts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from heedful.errors import DocumentError
 from heedful.text.documents.document import Document, Mark, MarkedText, Part, Prose, compose
-from heedful.text.documents.html_format import partners
+from heedful.text.documents.html_format import match_tags
 
-MOST_TAGS = 400
-"""A subtitle with more tags stays as it is."""
+MAX_TAGS = 400
+"""A subtitle with more tags is copied."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _NUMBER = re.compile(r"\s*\d+\s*\Z")
 _TAG = re.compile(r"</?(?P<name>[a-zA-Z]+)[^<>]*>|<\d[^<>]*>|\{\\[^{}]*\}")
@@ -34,12 +34,12 @@ class _Token:
 
 @dataclass(frozen=True)
 class _Syntax:
-    """What tells the two formats apart."""
+    """The differences between the two formats."""
 
     time: re.Pattern[str]
     example: str
     has_number: bool
-    """A number stands before each time code, and empty lines may stand inside a subtitle; else they end it."""
+    """A number precedes each time code, and a subtitle may contain empty lines; otherwise they end it."""
 
 
 _SUBRIP = _Syntax(
@@ -54,15 +54,15 @@ _WEBVTT = _Syntax(
 )
 
 
-def read_subtitles(source: str) -> Document:
-    """The texts of all subtitles of a SubRip file."""
+def read_srt(source: str) -> Document:
+    """Read the subtitles of a SubRip file."""
     return Document(source, list(_subtitles(source, _SUBRIP)))
 
 
 def read_vtt(source: str) -> Document:
-    """The texts of all subtitles of a WebVTT file; its notes, styles and regions stay."""
+    """Read the subtitles of a WebVTT file; notes, styles and regions are copied."""
     if source.strip() and not source.startswith("WEBVTT"):
-        raise DocumentError("a WebVTT file begins with WEBVTT", 1)
+        raise DocumentError("a WebVTT file must start with WEBVTT", 1)
     return Document(source, list(_subtitles(source, _WEBVTT)))
 
 
@@ -72,9 +72,9 @@ def _subtitles(source: str, syntax: _Syntax) -> Iterator[Part]:
     for number, line in enumerate(lines):
         is_time = "-->" in line.group() and (not syntax.has_number or _NUMBER.match(lines[max(0, number - 1)].group()))
         if is_time and not syntax.time.match(line.group()):
-            raise DocumentError(f"{line.group().strip()!r} is not a time code like {syntax.example}", number + 1)
+            raise DocumentError(f"{line.group().strip()!r} is not a time code such as {syntax.example}", number + 1)
     if not times and source.strip() and syntax.has_number:
-        raise DocumentError(f"there is no time code like {syntax.example}; this is no SubRip file", 1)
+        raise DocumentError(f"no time code such as {syntax.example} found; this is not a SubRip file", 1)
     for time, following in zip(times, [*times[1:], len(lines)], strict=False):
         last = following
         if not syntax.has_number:
@@ -85,15 +85,15 @@ def _subtitles(source: str, syntax: _Syntax) -> Iterator[Part]:
 
 
 def _subtitle(source: str, lines: Sequence[re.Match[str]]) -> Iterator[Part]:
-    """The texts of one subtitle: all its lines, or those of each speaker."""
-    spoken: list[list[re.Match[str]]] = []
+    """The texts of one subtitle: one for all lines, or one for each speaker."""
+    groups: list[list[re.Match[str]]] = []
     for line in lines:
         if not line.group().strip():
             continue
-        if not spoken or _SPEAKER.match(_TAG.sub("", line.group())):
-            spoken.append([])
-        spoken[-1].append(line)
-    for group in spoken:
+        if not groups or _SPEAKER.match(_TAG.sub("", line.group())):
+            groups.append([])
+        groups[-1].append(line)
+    for group in groups:
         start = group[0].start()
         stretch = source[start : group[-1].end()]
         speaker = _SPEAKER.match(stretch)
@@ -105,9 +105,9 @@ def _subtitle(source: str, lines: Sequence[re.Match[str]]) -> Iterator[Part]:
 
 def _text(source: str, start: int, end: int, num_lines: int) -> Iterator[Part]:
     tokens = _tokens(source[start:end])
-    partner = partners(tokens)
+    partner = match_tags(tokens)
     first, last = 0, len(tokens)
-    while first < last:  # tags around the whole stay where they are
+    while first < last:  # tags around the whole text are not part of it
         at_start, at_end = tokens[first], tokens[last - 1]
         if at_start.kind == "point" or (at_start.kind != "text" and first not in partner):
             start += len(at_start.text)
@@ -123,12 +123,12 @@ def _text(source: str, start: int, end: int, num_lines: int) -> Iterator[Part]:
     raw = source[start:end]
     newline = "\r\n" if "\r\n" in raw else "\r" if "\r" in raw else "\n"
     content = _marked(tokens[first:last])
-    if content.text and len(content.marks) <= MOST_TAGS and not _ONLY_NOTES.match(content.text):
+    if content.text and len(content.marks) <= MAX_TAGS and not _ONLY_NOTES.match(content.text):
 
-        def written(marked: MarkedText) -> str:
-            return newline.join(broken(marked, num_lines))
+        def write(marked: MarkedText) -> str:
+            return newline.join(break_lines(marked, num_lines))
 
-        yield Prose(start, end, content, written)
+        yield Prose(start, end, content, write)
 
 
 def _tokens(raw: str) -> list[_Token]:
@@ -145,8 +145,8 @@ def _tokens(raw: str) -> list[_Token]:
 
 
 def _marked(tokens: Sequence[_Token]) -> MarkedText:
-    """The lines as one text."""
-    partner = partners(tokens)
+    """The lines joined into one text."""
+    partner = match_tags(tokens)
     text, marks, open_marks = "", list[Mark](), list[int]()
     for place, token in enumerate(tokens):
         parent = open_marks[-1] if open_marks else -1
@@ -167,13 +167,13 @@ def _marked(tokens: Sequence[_Token]) -> MarkedText:
     )
 
 
-def broken(marked: MarkedText, num_lines: int) -> list[str]:
-    """A text in so many lines, or fewer where it has too few words, as equal in width as its words allow."""
+def break_lines(marked: MarkedText, num_lines: int) -> list[str]:
+    """Break a text into at most `num_lines` lines of similar width."""
     text = marked.text
     places = [
         place
         for place in range(1, len(text))
-        if text[place - 1] == " " or (_is_wide(text[place - 1]) and _is_wide(text[place]) and not _joins(text, place))
+        if text[place - 1] == " " or _is_break_between_wide_characters(text, place)
     ]
     cuts: list[int] = []
     for line in range(1, num_lines):
@@ -189,16 +189,16 @@ def broken(marked: MarkedText, num_lines: int) -> list[str]:
     return [line.strip() for line in written.split("\n")]
 
 
-def _joins(text: str, place: int) -> bool:
-    """Whether a line may not begin with this character: a closing mark or punctuation."""
-    return unicodedata.category(text[place]) in ("Po", "Pe", "Pf") or unicodedata.category(text[place - 1]) in (
-        "Ps",
-        "Pi",
-    )
+def _is_break_between_wide_characters(text: str, place: int) -> bool:
+    """Whether a line may end between two wide characters: not before punctuation nor after an opening bracket."""
+    before, after = text[place - 1], text[place]
+    if unicodedata.category(after) in ("Po", "Pe", "Pf") or unicodedata.category(before) in ("Ps", "Pi"):
+        return False
+    return _is_wide(before) and _is_wide(after)
 
 
 def _bonus(text: str, place: int) -> float:
-    """A line that ends with a sentence or clause may be a little longer or shorter than the others."""
+    """How much a line that ends with a sentence or clause may deviate in width."""
     return 0.14 * _width(text) if _BREAK_AFTER.match(text[:place].rstrip()[-1:]) else 0.0
 
 

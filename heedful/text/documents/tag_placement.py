@@ -1,8 +1,8 @@
-"""Puts the tags of a text around and between the words of its translation that translate the words in or beside them.
+"""Place the tags of a text in its translation by word alignment.
 
-Each word of the translation votes by the words that it comes from. A pair of tags takes the run of words with the most
-votes for it less those against it, so that one wrong link moves nothing; a point (a line break, an image) goes where it
-parts the fewest words from those on their side of it. Tags stay nested as they were, and none is lost or doubled.
+Each translated word votes by the source words it is aligned to. A pair of tags encloses the run of words with the most
+votes for it minus votes against it, so that a single wrong link does not move it. A point (a line break, an image) is
+placed where the fewest words end up on the wrong side. Nesting is preserved, and no tag is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heedful.text.protected_spans import find_spans
 
 Span = tuple[int, int]
 Link = tuple[Span, Span]
-"""A word of the source and the word of the translation that comes from it, as spans of characters."""
+"""A source word and the target word aligned to it, as character spans."""
 
 _WORDS = re.compile(
     r"[\u2e80-\u2fff\u3040-\ua4cf\uf900-\ufaff\U00016fe0-\U0003ffff]|[^\W_\u2e80-\ua4cf]+(?:['’\-][^\W_]+)*|[^\s]"
@@ -30,9 +30,9 @@ SMALL_WORDS = frozenset(
     oder 的 了 在 和
     """.split()
 )
-"""Articles, prepositions and the like, which alignments often link to the noun beside them."""
-_UNLINKED = 0.05
-"""What a word without links costs inside a pair: no more than needed of them."""
+"""Articles, prepositions and conjunctions, which alignments often link to the adjacent noun."""
+_UNLINKED_COST = 0.05
+"""Vote of an unaligned word against being inside a pair."""
 
 
 @dataclass(frozen=True)
@@ -40,45 +40,45 @@ class _Word:
     start: int
     end: int
     sources: tuple[Span, ...]
-    is_mark: bool
+    is_punctuation: bool
     is_small: bool
 
     @property
     def weight(self) -> float:
-        """How much its links say: punctuation and small words are often linked to a neighbour."""
-        return 0.3 if self.is_mark or self.is_small else 1.0
+        """Weight of its links: punctuation and small words are often aligned to an adjacent word."""
+        return 0.3 if self.is_punctuation or self.is_small else 1.0
 
     def share_in(self, mark: Mark) -> float:
-        """How many of the words that it comes from stand in a tag, as a share of them."""
+        """The share of its source words that are inside a tag."""
         return sum(mark.start < end and start < mark.end for start, end in self.sources) / len(self.sources)
 
 
-def place(content: MarkedText, translation: str, links: Sequence[Link] | None) -> MarkedText:
-    """The translation with all tags of its source."""
+def place_tags(content: MarkedText, translation: str, links: Sequence[Link] | None) -> MarkedText:
+    """The translation with all tags of the source; `links` is the word alignment, if known."""
     if not content.marks:
         return MarkedText(translation)
     if translation == content.text:
         return content
-    return _Placing(content, translation, links or ()).placed()
+    return _TagPlacement(content, translation, links or ()).result()
 
 
-def _kept_words(source: str, translation: str) -> list[_Word]:
-    """URLs, addresses, placeholders and the like: one word each, which comes from its own like in the source."""
+def _protected_words(source: str, translation: str) -> list[_Word]:
+    """Protected spans of the translation: one word each, aligned to the same span of the source."""
     places: dict[str, list[Span]] = {}
     for span in find_spans(source):
         places.setdefault(source[span.start : span.end], []).append((span.start, span.end))
     words = []
     for span in find_spans(translation):
-        own = places.get(translation[span.start : span.end])
-        if own:
-            words.append(_Word(span.start, span.end, (own.pop(0),), is_mark=False, is_small=False))
+        source_spans = places.get(translation[span.start : span.end])
+        if source_spans:
+            words.append(_Word(span.start, span.end, (source_spans.pop(0),), is_punctuation=False, is_small=False))
     return words
 
 
-class _Placing:
+class _TagPlacement:
     def __init__(self, content: MarkedText, translation: str, links: Sequence[Link]) -> None:
         self.content, self.text = content, translation
-        kept = _kept_words(content.text, translation)
+        kept = _protected_words(content.text, translation)
         taken = [word.sources[0] for word in kept]
         links = [link for link in links if not any(s < link[0][1] and link[0][0] < e for s, e in taken)]
         self.words = sorted(
@@ -100,8 +100,8 @@ class _Placing:
         )
         self.spans: list[Span | None] = [None] * len(content.marks)
 
-    def placed(self) -> MarkedText:
-        """Outer tags first; of those inside one tag what is kept first, then pairs, the longest first, then points."""
+    def result(self) -> MarkedText:
+        """Place outer tags first; inside a tag kept text, then pairs (longest first), then points."""
         marks = self.content.marks
         order = {"kept": 0, "pair": 1, "point": 2}
         levels: dict[int, int] = {-1: 0}
@@ -124,7 +124,7 @@ class _Placing:
         return MarkedText(self.text, tuple(moved))
 
     def _free(self, parent: int) -> list[Span]:
-        """The stretches inside a tag that no other tag in it has taken."""
+        """The parts of a tag that no inner tag encloses yet."""
         start, end = (0, len(self.text)) if parent < 0 else (self.spans[parent] or (0, 0))
         free = []
         taken = sorted(
@@ -138,7 +138,7 @@ class _Placing:
         return [*free, (start, end)]
 
     def _kept(self, mark: Mark) -> Span:
-        """The characters that were kept, where the translation has them."""
+        """The position of kept characters in the translation."""
         wanted = self.content.text[mark.start : mark.end]
         free = self._free(mark.parent)
         for searched in (wanted, wanted.strip("`")):
@@ -162,7 +162,7 @@ class _Placing:
         return self._best(mark, free) or self._guess(mark, free)
 
     def _visible(self, mark: Mark) -> Span:
-        """The stretch of the source without the white space at its ends; an empty one is (0, 0)."""
+        """The span of a tag in the source without surrounding whitespace; (0, 0) if empty."""
         inner = self.content.text[mark.start : mark.end]
         if not inner.strip():
             return 0, 0
@@ -170,7 +170,7 @@ class _Placing:
         return start, start + len(inner.strip())
 
     def _best(self, mark: Mark, free: Sequence[Span]) -> Span | None:
-        """The run of free words with the most votes for the tag less those against it."""
+        """The run of free words with the most votes for the tag minus votes against it."""
         best: tuple[float, Span] | None = None
         for start, end in free:
             words = [word for word in self.words if start <= word.start and word.end <= end]
@@ -181,27 +181,27 @@ class _Placing:
                 total += self._vote(word, mark)
                 if total > 0 and (best is None or total > best[0] + 1e-9):
                     best = total, (words[first].start, word.end)
-        if best is None:  # a compound that comes from words inside and outside
+        if best is None:  # a compound aligned to words inside and outside
             inside = [w for w in self.words if w.sources and any(s <= w.start and w.end <= e for s, e in free)]
             nearest = max(inside, key=lambda word: word.share_in(mark), default=None)
             if nearest is None or not nearest.share_in(mark):
                 return None
             return nearest.start, nearest.end
-        return self._without_edges(best[1], mark)
+        return self._trim(best[1], mark)
 
     def _vote(self, word: _Word, mark: Mark) -> float:
         if not word.sources:
-            return -_UNLINKED
+            return -_UNLINKED_COST
         return (2 * word.share_in(mark) - 1) * word.weight
 
-    def _without_edges(self, span: Span, mark: Mark) -> Span:
-        """No punctuation at an end that had none in the source, no article or the like where the source has none."""
+    def _trim(self, span: Span, mark: Mark) -> Span:
+        """Remove punctuation and small words from the ends unless the source has them there."""
         words = [word for word in self.words if span[0] <= word.start and word.end <= span[1]]
         source = [word.lower() for word in _WORDS.findall(self.content.text, mark.start, mark.end)]
         may_trim = SMALL_WORDS.isdisjoint(source)
 
         def is_extra(word: _Word, source_word: str) -> bool:
-            if word.is_mark:
+            if word.is_punctuation:
                 return not _EDGES.fullmatch(source_word)
             return may_trim and word.is_small
 
@@ -212,13 +212,13 @@ class _Placing:
         return words[0].start, words[-1].end
 
     def _middle(self, mark: Mark) -> float:
-        """Where a tag stands, as a share of the text."""
+        """The relative position of a tag in the source."""
         return (mark.start + mark.end) / 2 / max(1, len(self.content.text))
 
     def _guess(self, mark: Mark, free: Sequence[Span]) -> Span:
-        """Without a link: the free word at the same share of the text; without a free word, between two."""
+        """Without alignment: the free word at the same relative position, or between words if none is free."""
         place = self._middle(mark) * len(self.text)
-        words = [w for w in self.words if any(s <= w.start and w.end <= e for s, e in free) and not w.is_mark]
+        words = [w for w in self.words if any(s <= w.start and w.end <= e for s, e in free) and not w.is_punctuation]
         words = [word for word in words if not word.sources] or words
         if not words:
             return self._between(self._middle(mark), free)
@@ -226,7 +226,7 @@ class _Placing:
         return nearest.start, nearest.end
 
     def _between(self, share: float, free: Sequence[Span]) -> Span:
-        """The nearest boundary of words that is free."""
+        """The nearest free word boundary."""
         place = min(self._boundaries(free), key=lambda one: abs(one - share * len(self.text)))
         return place, place
 
@@ -236,10 +236,10 @@ class _Placing:
         return sorted(set(found))
 
     def _point(self, number: int, mark: Mark) -> Span:
-        """The boundary of words with the fewest words on the wrong side of it."""
+        """The word boundary with the fewest words on the wrong side."""
         free = self._free(mark.parent)
         lowest = max(
-            (span[0] for n, span in enumerate(self.spans) if span is not None and self._same_point(n, number)),
+            (span[0] for n, span in enumerate(self.spans) if span is not None and self._is_earlier_point(n, number)),
             default=0,
         )
         best: tuple[float, float, int] | None = None
@@ -247,13 +247,13 @@ class _Placing:
             if place < lowest:
                 continue
             wrong = sum(self._is_wrong(word, place, mark.start) for word in self.words)
-            rank = wrong, self._neighbour(place, mark), place
+            rank = wrong, self._adjacency_rank(place, mark), place
             best = rank if best is None or rank < best else best
         place = best[2] if best is not None else free[-1][1]
         return place, place
 
-    def _same_point(self, earlier: int, number: int) -> bool:
-        """Whether two points stand in one tag, the first of them before the second."""
+    def _is_earlier_point(self, earlier: int, number: int) -> bool:
+        """Whether both are points in the same tag, the first before the second."""
         one, other = self.content.marks[earlier], self.content.marks[number]
         return earlier < number and one.parent == other.parent and one.kind == "point"
 
@@ -262,10 +262,10 @@ class _Placing:
             return 0.0
         before = sum(end <= source_place for _, end in word.sources) / len(word.sources)
         wrong = 1 - before if word.end <= place else before
-        return wrong * (0.3 if word.is_mark else 1.0)
+        return wrong * (0.3 if word.is_punctuation else 1.0)
 
-    def _neighbour(self, place: int, mark: Mark) -> float:
-        """Of equally good places: after the word that comes from the one before the point, else in proportion."""
+    def _adjacency_rank(self, place: int, mark: Mark) -> float:
+        """Rank of equally good places: next to the words aligned to the adjacent source words, else by position."""
         for word in self.words:
             if word.end == place and any(end <= mark.start <= end + 1 for _, end in word.sources):
                 return 0.0

@@ -10,7 +10,7 @@ from dataclasses import replace
 from heedful.text.documents import translate_document
 from heedful.text.documents.document import MarkedText
 from heedful.text.documents.gettext_format import Catalogue
-from heedful.text.documents.tag_placement import Link, place
+from heedful.text.documents.tag_placement import Link, place_tags
 
 Change = Callable[[MarkedText], MarkedText]
 
@@ -55,7 +55,7 @@ def rearranged(text: MarkedText, order: Sequence[tuple[int, int]], draws: random
             links.append(((start, end), place_of_word))
         elif draws.random() < 0.3:
             links.append((draws.choice(order), place_of_word))
-    return place(text, written, links)
+    return place_tags(text, written, links)
 
 
 def translated(

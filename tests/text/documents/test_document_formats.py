@@ -33,12 +33,12 @@ from tests.text.documents.documents import capitals, copied, texts_of, translate
         ("-", "text"),
     ],
 )
-def test_the_ending_tells_the_format(name: str | None, expected: str) -> None:
+def test_format_of_file_name(name: str | None, expected: str) -> None:
     assert format_of(name) == expected
     assert format_of(name, "po") == "po"
 
 
-def test_an_unknown_format_is_refused() -> None:
+def test_unknown_format_is_refused() -> None:
     with pytest.raises(ConfigError, match="no format 'markdwn' \\(did you mean 'markdown'\\?\\)"):
         format_of("x", "markdwn")
 
@@ -70,12 +70,12 @@ def test_utf_16_and_byte_order_marks_are_kept() -> None:
     ("raw", "format", "words", "line"),
     [
         (b"one\ntwo \xff\n", "markdown", "this line is not UTF-8", 2),
-        (b'<meta charset="klingon"><p>x</p>', "html", "'klingon' is not known", None),
+        (b'<meta charset="klingon"><p>x</p>', "html", "'klingon' is not supported", None),
         (b'<meta charset="shift_jis">\n\n<p>\x81\x20</p>', "html", "not SHIFT_JIS", 3),
         (b'{"a": "\xe4"}', "json", "not UTF-8", 1),
     ],
 )
-def test_bytes_that_are_no_text_are_refused(raw: bytes, format: str, words: str, line: int | None) -> None:
+def test_undecodable_bytes_are_refused(raw: bytes, format: str, words: str, line: int | None) -> None:
     with pytest.raises(DocumentError, match=words) as raised:
         translated(raw, format, copied)
     assert raised.value.line == line
@@ -86,7 +86,7 @@ def test_bytes_that_are_no_text_are_refused(raw: bytes, format: str, words: str,
     ("format", "module"),
     [("html", "justhtml"), ("markdown", "markdown_it"), ("po", "polib"), ("markdown", "mdit_py_plugins")],
 )
-def test_a_missing_package_names_the_extra(format: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_the_extra(format: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
@@ -94,7 +94,7 @@ def test_a_missing_package_names_the_extra(format: str, module: str, monkeypatch
         translated("words", format, copied)
 
 
-def test_every_format_copes_with_nothing() -> None:
+def test_empty_documents() -> None:
     for format in FORMATS:
         for source in ("", "\n") if format != "json" else ("{}", "[]\n"):
             assert translated(source, format, copied) == source
@@ -123,11 +123,11 @@ def test_every_format_copes_with_nothing() -> None:
         ("– 1 –", False),
     ],
 )
-def test_what_is_prose(text: str, expected: bool) -> None:
+def test_is_prose(text: str, expected: bool) -> None:
     assert is_prose(MarkedText(text)) is expected
 
 
-def test_what_is_kept_is_no_prose() -> None:
+def test_kept_text_is_not_prose() -> None:
     kept = Mark(4, 11, "<code>install</code>", kind="kept")
     assert is_prose(MarkedText("Run install now", (kept,)))
     assert not is_prose(MarkedText("--- install", (kept,)))

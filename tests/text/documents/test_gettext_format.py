@@ -61,7 +61,7 @@ def entries(source: str) -> dict[str, polib.POEntry]:
     return {entry.msgid: entry for entry in polib.pofile(source) if not entry.obsolete}
 
 
-def test_what_is_translated() -> None:
+def test_translatable_entries() -> None:
     seen: list[str] = []
 
     def look(text: MarkedText) -> MarkedText:
@@ -82,7 +82,7 @@ def test_what_is_translated() -> None:
     assert "Already there" in seen
 
 
-def test_entries_are_filled_and_all_else_stays() -> None:
+def test_only_entries_change() -> None:
     for source in (FILE, FILE.replace("\n", "\r\n")):
         found = translated(source, "po", capitals, "de")
         filled = entries(found.replace("\r\n", "\n"))
@@ -106,7 +106,7 @@ def test_entries_are_filled_and_all_else_stays() -> None:
         assert "#|" not in found  # the text that the old translation was made from
 
 
-def test_a_finished_catalogue_stays_as_it_is() -> None:
+def test_complete_catalogue_is_unchanged() -> None:
     done = translated(FILE, "po", capitals, "de", Catalogue(mark_fuzzy=False))
     assert "fuzzy" not in done
     assert texts_of(done, "po") == []
@@ -114,7 +114,7 @@ def test_a_finished_catalogue_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("language", "count"), [("de", 2), ("zh", 1), ("zh_TW", 1), ("pl", 3), ("xx", 2)])
-def test_plural_forms_of_the_target(language: str, count: int) -> None:
+def test_plural_forms_of_target_language(language: str, count: int) -> None:
     found = translated(FILE, "po", capitals, language)
     entry = entries(found)["One file"]
     assert len(entry.msgstr_plural) == count
@@ -123,7 +123,7 @@ def test_plural_forms_of_the_target(language: str, count: int) -> None:
     assert f"nplurals={count};" in polib.pofile(found).metadata["Plural-Forms"]
 
 
-def test_a_template_and_an_old_encoding() -> None:
+def test_template_and_other_encoding() -> None:
     template = FILE.replace("charset=UTF-8", "charset=CHARSET").replace('"Language: \\n"\n', "")
     found = translated(template, "po", capitals, "de")
     assert polib.pofile(found).metadata["Language"] == "de"
@@ -133,7 +133,7 @@ def test_a_template_and_an_old_encoding() -> None:
     assert entries(found)["Already there"].msgstr == "Schön da" and "charset=UTF-8" in found
 
 
-def test_a_broken_file_names_its_line() -> None:
+def test_error_names_the_line() -> None:
     with pytest.raises(DocumentError, match="unescaped double quote") as raised:
         translated('msgid ""\nmsgstr ""\n\nmsgid "a "b" c"\nmsgstr ""\n', "po", copied)
     assert raised.value.line == 4

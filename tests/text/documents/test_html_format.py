@@ -39,13 +39,13 @@ or call <img src=phone.png alt="a phone"> us.
 """
 
 
-def test_a_copying_translator_changes_no_byte() -> None:
+def test_copying_translator_changes_no_byte() -> None:
     assert translated(PAGE, "html", copied) == PAGE
     windows = PAGE.replace("\n", "\r\n").encode()
     assert translated(b"\xef\xbb\xbf" + windows, "html", copied).encode() == b"\xef\xbb\xbf" + windows
 
 
-def test_what_is_prose() -> None:
+def test_translatable_texts() -> None:
     assert texts_of(PAGE, "html") == [
         "Café & bar",
         "The best coffee in town",
@@ -69,7 +69,7 @@ def test_what_is_prose() -> None:
     ]
 
 
-def test_prose_changes_and_nothing_else() -> None:
+def test_only_prose_changes() -> None:
     found = translated(PAGE, "html", capitals, "de")
     assert '<html lang="de" class=no-js>' in found
     assert "<title>CAFÉ &amp; BAR</title>" in found
@@ -87,7 +87,7 @@ def test_prose_changes_and_nothing_else() -> None:
         assert kept in found
 
 
-def test_tags_go_with_their_words() -> None:
+def test_tags_follow_their_words() -> None:
     source = "<p>alpha <b>beta gamma</b> <i>delta</i> <a href=x><em>epsilon</em> zeta</a></p>"
     found = translated(source, "html", turned_round)
     assert found == "<p><a href=x>ZETA <em>EPSILON</em></a> <i>DELTA</i> <b>GAMMA BETA</b> ALPHA</p>"
@@ -115,7 +115,7 @@ def test_tags_go_with_their_words() -> None:
         ("<p>half a <script>var s = '</p>';</script> sentence</p>", ["half a sentence"]),
     ],
 )
-def test_pieces(source: str, texts: list[str]) -> None:
+def test_fragments(source: str, texts: list[str]) -> None:
     assert texts_of(source, "html") == texts
     assert tags_of(translated(source, "html", turned_round)) == tags_of(source)
 

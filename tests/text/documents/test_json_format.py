@@ -26,12 +26,12 @@ FILE = """{
 """
 
 
-def test_a_copying_translator_changes_no_byte() -> None:
+def test_copying_translator_changes_no_byte() -> None:
     for source in (FILE, FILE.replace("\n", "\r\n"), FILE.rstrip(), '"just text"', "[]", " 12 "):
         assert translated(source, "json", copied) == source
 
 
-def test_what_is_prose() -> None:
+def test_translatable_texts() -> None:
     assert texts_of(FILE, "json") == [
         "Welcome, {name}!",
         "First thing",
@@ -48,7 +48,7 @@ def test_what_is_prose() -> None:
     ]
 
 
-def test_values_change_and_nothing_else() -> None:
+def test_only_values_change() -> None:
     found = translated(FILE, "json", capitals)
     expected = FILE
     for before, after in (
@@ -66,7 +66,7 @@ def test_values_change_and_nothing_else() -> None:
     assert found == expected
 
 
-def test_tags_go_with_their_words() -> None:
+def test_tags_follow_their_words() -> None:
     found = json.loads(translated('{"a": "alpha <b>beta</b> gamma"}', "json", turned_round))
     assert found == {"a": "GAMMA <b>BETA</b> ALPHA"}
 
@@ -79,7 +79,7 @@ values = st.recursive(
 
 
 @given(values, st.sampled_from([None, 2, "\t"]), st.booleans())
-def test_any_json_is_kept(value: Any, indent: Any, ascii_only: bool) -> None:
+def test_any_json_keeps_its_structure(value: Any, indent: Any, ascii_only: bool) -> None:
     source = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     assert translated(source, "json", copied) == source
     found = json.loads(translated(source, "json", turned_round))
@@ -96,7 +96,7 @@ def shape(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("source", "line"), [('{"a": 1,\n "b" 2}', 2), ("", 1), ('{"a": "b"}\n{"c": "d"}', 2)])
-def test_a_broken_file_names_its_line(source: str, line: int) -> None:
+def test_error_names_the_line(source: str, line: int) -> None:
     with pytest.raises(DocumentError, match="not valid JSON") as raised:
         translated(source, "json", copied)
     assert raised.value.line == line

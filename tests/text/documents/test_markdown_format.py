@@ -69,7 +69,7 @@ Text with <kbd>Ctrl</kbd> and an <em>inline</em> tag, 2 \\* 3, a&nbsp;b and ~~go
 """.replace("@", " ")
 
 
-def test_a_copying_translator_changes_no_byte() -> None:
+def test_copying_translator_changes_no_byte() -> None:
     for page in (PAGE, PAGE.replace("\n", "\r\n"), PAGE.replace("\n", "\r"), PAGE.rstrip("\n")):
         assert translated(page, "markdown", copied) == page
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")):
@@ -77,7 +77,7 @@ def test_a_copying_translator_changes_no_byte() -> None:
         assert translated(page, "markdown", copied).encode() == page, path
 
 
-def test_what_is_prose() -> None:
+def test_translatable_texts() -> None:
     assert texts_of(PAGE, "markdown") == [
         "A short title",
         "Plain text that is wrapped over two lines, with `code here` and bold words.",
@@ -101,7 +101,7 @@ def test_what_is_prose() -> None:
     ]
 
 
-def test_prose_changes_and_nothing_else() -> None:
+def test_only_prose_changes() -> None:
     found = translated(PAGE, "markdown", capitals)
     for kept in (
         "---\ntitle: Not touched\n---\n\n# A *SHORT* TITLE #\n",
@@ -122,7 +122,7 @@ def test_prose_changes_and_nothing_else() -> None:
         assert kept in found, kept
 
 
-def test_tags_go_with_their_words() -> None:
+def test_tags_follow_their_words() -> None:
     assert translated("alpha **beta _gamma_** [delta](x)\n", "markdown", turned_round) == (
         "[DELTA](x) **_GAMMA_ BETA** ALPHA\n"
     )
@@ -141,11 +141,11 @@ def test_tags_go_with_their_words() -> None:
         ("A `code` word", "Ein `code` Wort", "Ein `code` Wort"),
     ],
 )
-def test_what_is_written_means_what_was_translated(source: str, translation: str, expected: str) -> None:
+def test_written_markdown_reads_as_the_translation(source: str, translation: str, expected: str) -> None:
     def change(text: MarkedText) -> MarkedText:
-        from heedful.text.documents.tag_placement import place
+        from heedful.text.documents.tag_placement import place_tags
 
-        return place(text, translation, [])
+        return place_tags(text, translation, [])
 
     found = translated(source, "markdown", change)
     assert found == expected
@@ -162,7 +162,7 @@ def kinds(texts: Sequence[MarkedText]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
-def test_real_pages_keep_their_blocks_and_tags(path: Path) -> None:
+def test_real_pages_keep_blocks_and_tags(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
     found = translated(page, "markdown", capitals)
     assert structure(found) == structure(page)

@@ -9,7 +9,7 @@ import pytest
 
 from heedful.errors import DocumentError
 from heedful.text.documents.document import MarkedText
-from heedful.text.documents.subtitle_format import broken
+from heedful.text.documents.subtitle_format import break_lines
 from tests.text.documents.documents import capitals, copied, shuffled, texts_of, translated, turned_round
 
 FILE = """\
@@ -43,14 +43,14 @@ was a good year
 """
 
 
-def test_a_copying_translator_changes_no_byte() -> None:
+def test_copying_translator_changes_no_byte() -> None:
     for page in (FILE, FILE.replace("\n", "\r\n"), "\n\n" + FILE.rstrip("\n"), FILE + "\n\n", ""):
         assert translated(page, "srt", copied) == page
         raw = b"\xef\xbb\xbf" + page.encode()
         assert translated(raw, "srt", copied).encode() == raw
 
 
-def test_a_subtitle_is_one_text_and_each_speaker_another() -> None:
+def test_subtitles_and_speakers_are_separate_texts() -> None:
     assert texts_of(FILE, "srt") == [
         "I never said that I would come to the party.",
         "Where is the station?",
@@ -60,7 +60,7 @@ def test_a_subtitle_is_one_text_and_each_speaker_another() -> None:
     ]
 
 
-def test_times_numbers_and_line_counts_stay() -> None:
+def test_times_numbers_and_line_counts_are_preserved() -> None:
     for page in (FILE, FILE.replace("\n", "\r\n")):
         found = translated(page, "srt", capitals)
         other = re.compile(r"(?m)^(?:\d+\r?\n(?=\d+:)|[\d:,.]+ --> .*\r?\n)")
@@ -71,7 +71,7 @@ def test_times_numbers_and_line_counts_stay() -> None:
         assert '<font color="#ffff00">A COLOUR</font>' in found
 
 
-def test_styles_go_with_their_words() -> None:
+def test_styles_follow_their_words() -> None:
     source = "1\n00:00:01,000 --> 00:00:02,000\nalpha <i>beta</i>\ngamma {\\i1}delta\n"
     found = translated(source, "srt", turned_round)
     assert found.startswith("1\n00:00:01,000 --> 00:00:02,000\n")
@@ -93,13 +93,13 @@ def test_random_subtitles_keep_tags_and_lines(seed: int) -> None:
     assert sorted(tag.findall(found)) == sorted(tag.findall(source))
 
 
-def test_lines_are_of_about_one_length() -> None:
-    assert broken(MarkedText("Ich weiß nicht, wovon du sprichst, mein Freund."), 2) == [
+def test_lines_have_similar_width() -> None:
+    assert break_lines(MarkedText("Ich weiß nicht, wovon du sprichst, mein Freund."), 2) == [
         "Ich weiß nicht,",
         "wovon du sprichst, mein Freund.",
     ]
-    assert broken(MarkedText("我不知道你在说什么，我的朋友。"), 2) == ["我不知道你在说什么，", "我的朋友。"]
-    assert broken(MarkedText("Ja."), 2) == ["Ja."]
+    assert break_lines(MarkedText("我不知道你在说什么，我的朋友。"), 2) == ["我不知道你在说什么，", "我的朋友。"]
+    assert break_lines(MarkedText("Ja."), 2) == ["Ja."]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_lines_are_of_about_one_length() -> None:
         ("1\n00:00:01,000 --> 00:00:02,000\nA\n\n2\nnow --> then\nB\n", 6, "is not a time code"),
     ],
 )
-def test_a_broken_file_names_its_line(source: str, line: int, words: str) -> None:
+def test_error_names_the_line(source: str, line: int, words: str) -> None:
     with pytest.raises(DocumentError, match=words) as raised:
         translated(source, "srt", copied)
     assert raised.value.line == line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heedful.text.documents.document import Mark, MarkedText, compose
-from heedful.text.documents.tag_placement import Link, place
+from heedful.text.documents.tag_placement import Link, place_tags
 
 
 def linked(source: str, target: str, pairs: str) -> list[Link]:
@@ -46,30 +46,30 @@ LINKS = "I-ich bought-gekauft a-ein red-rotes car-Auto yesterday-Gestern .-."
         (["bought a red car"], "a-ein car-Auto", "Gestern habe ich <0>ein rotes Auto</0> gekauft."),  # links missing
     ],
 )
-def test_pairs(words: list[str], links: str, expected: str) -> None:
+def test_pairs_enclose_aligned_words(words: list[str], links: str, expected: str) -> None:
     content = marked(ENGLISH, *words)
-    found = place(content, GERMAN, linked(ENGLISH, GERMAN, links))
+    found = place_tags(content, GERMAN, linked(ENGLISH, GERMAN, links))
     assert compose(found, str) == expected
 
 
-def test_a_compound_comes_from_words_inside_and_outside() -> None:
+def test_compound_of_words_inside_and_outside() -> None:
     source, target = "the price of bread rises", "der Brotpreis steigt"
     links = linked(source, target, "the-der price-Brotpreis of-Brotpreis bread-Brotpreis rises-steigt")
-    assert compose(place(marked(source, "bread"), target, links), str) == "der <0>Brotpreis</0> steigt"
+    assert compose(place_tags(marked(source, "bread"), target, links), str) == "der <0>Brotpreis</0> steigt"
 
 
-def test_without_links_nothing_is_lost() -> None:
+def test_no_tag_is_lost_without_alignment() -> None:
     content = marked(ENGLISH, "red car", "car", "yesterday")
-    found = compose(place(content, GERMAN, None), str)
+    found = compose(place_tags(content, GERMAN, None), str)
     assert all(tag in found for tag in ("<0>", "</0>", "<1>", "</1>", "<2>", "</2>"))
     assert found.index("<0>") < found.index("<1>") < found.index("</1>") < found.index("</0>")
-    assert compose(place(content, "", None), str).count("<") == 6
+    assert compose(place_tags(content, "", None), str).count("<") == 6
 
 
 def test_words_without_spaces() -> None:
     source, target = "I bought a red car yesterday.", "我昨天买了一辆红车。"
     links = linked(source, target, "I-我 bought-买了 a-一辆 red-红 car-车 yesterday-昨天")
-    assert compose(place(marked(source, "red car", "yesterday"), target, links), str) == (
+    assert compose(place_tags(marked(source, "red car", "yesterday"), target, links), str) == (
         "我<1>昨天</1>买了一辆<0>红车</0>。"
     )
 
@@ -78,24 +78,24 @@ def test_points_stay_between_the_same_words() -> None:
     source, target = "Press the button now", "Drücke jetzt den Knopf"
     links = linked(source, target, "Press-Drücke the-den button-Knopf now-jetzt")
     point = Mark(9, 9, "<br>", kind="point", before=" ", after="\n")
-    assert compose(place(MarkedText(source, (point,)), target, links), str) == "Drücke jetzt den <br>\nKnopf"
+    assert compose(place_tags(MarkedText(source, (point,)), target, links), str) == "Drücke jetzt den <br>\nKnopf"
     two = (point, Mark(9, 9, "<img>", kind="point"))
-    assert compose(place(MarkedText(source, two), target, links), str) == "Drücke jetzt den <br>\n<img>Knopf"
+    assert compose(place_tags(MarkedText(source, two), target, links), str) == "Drücke jetzt den <br>\n<img>Knopf"
 
 
-def test_what_is_kept_replaces_what_stands_for_it() -> None:
+def test_kept_text_replaces_its_placeholder() -> None:
     source = "Run `a < b` first."
     kept = MarkedText(source, (Mark(4, 11, "<code>a &lt; b</code>", kind="kept"),))
     for target in ("Zuerst `a < b` ausführen.", "Zuerst a < b ausführen."):
-        assert compose(place(kept, target, []), str) == "Zuerst <code>a &lt; b</code> ausführen."
-    lost = compose(place(kept, "Zuerst ausführen.", linked(source, "Zuerst ausführen.", "first-Zuerst")), str)
+        assert compose(place_tags(kept, target, []), str) == "Zuerst <code>a &lt; b</code> ausführen."
+    lost = compose(place_tags(kept, "Zuerst ausführen.", linked(source, "Zuerst ausführen.", "first-Zuerst")), str)
     assert lost.count("<code>a &lt; b</code>") == 1 and "Zuerst" in lost and "ausführen" in lost
 
 
 @pytest.mark.parametrize("links", [[], [((9, 13), (9, 13)), ((14, 21), (27, 30))]])
-def test_a_tag_around_an_address_stays_around_the_whole_address(links: list[Link]) -> None:
+def test_tag_around_protected_span_encloses_the_whole_span(links: list[Link]) -> None:
     """Subwords link only parts of it."""
     source = "Write to info@example.com."
     content = MarkedText(source, (Mark(9, 25, "<a>", "</a>"),))
-    placed = place(content, "Bitte an info@example.com schreiben.", links)
+    placed = place_tags(content, "Bitte an info@example.com schreiben.", links)
     assert [(mark.start, mark.end) for mark in placed.marks] == [(9, 25)]
