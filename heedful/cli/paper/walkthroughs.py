@@ -1,4 +1,4 @@
-"""`heedful paper worked-example` and `teacher-forcing`: computations of the paper, shown number by number."""
+"""`heedful paper worked-example`, `teacher-forcing` and `mixing`: single computations, shown with their numbers."""
 
 from __future__ import annotations
 
@@ -81,3 +81,25 @@ def teacher_forcing(
     else:
         pair = trained_pair(model_directory(model), source, target, target_language=target_language)
     print(teacher_forcing_table(compute_teacher_forcing(pair), lang).render(form, language=lang), end="")
+
+
+def mixing(
+    length: Annotated[int, typer.Option(metavar="N", help="Positions.")] = 64,
+    width: Annotated[int, typer.Option(metavar="D", help="Channels: d_model.")] = 512,
+    kernel_size: Annotated[int, typer.Option(metavar="K", help="Width of the depthwise convolution, odd.")] = 9,
+    form: TableFormat = "text",
+    lang: options.LabelLanguage = "en",
+) -> None:
+    """Compare self-attention and feed-forward with depthwise and pointwise convolution: cost and reach.
+
+    \b
+    heedful paper mixing
+    heedful paper mixing --length 256 --width 512 --format markdown --lang zh
+    """
+    from heedful.paper.experiment_io import check_choice
+    from heedful.paper.mixing import MixingSizes, mixing_table
+    from heedful.paper.text_tables import TABLE_FORMATS
+
+    check_choice("--format", form, TABLE_FORMATS)
+    table = mixing_table(MixingSizes(length=length, width=width, kernel_size=kernel_size), lang)
+    print(table.render(form, language=lang), end="")
