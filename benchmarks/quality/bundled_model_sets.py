@@ -6,9 +6,9 @@
 The list is recipes/bundled-model/corpora.sha256.
 
 Checksums are of the text, so that a compressed file has that of the plain one; `sha256sum -c` understands the list.
-What the teachers wrote lies beside that folder, in distilled/, and what was made of that and of the corpora in text/
-(see recipes/bundled-model/stage4.yaml). These may be missing: a comparison reports them; with --write the list keeps
-the checksum that it has for such a file. A corpus may not be missing.
+The translations of the teachers are in distilled/ beside the corpora, and the text derived from both in text/ (see
+recipes/bundled-model/run.sh). These files may be missing: a comparison reports them, and --write keeps their listed
+checksums. A missing corpus is an error.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def main() -> None:
     others = 0
     for checksum, name in stated():
         if is_left_out(arguments.data, name):
-            print(f"{name}: not there; recipes/bundled-model/stage4.yaml says which step makes it", flush=True)
+            print(f"{name}: missing; recipes/bundled-model/run.sh generates it", flush=True)
             continue
         same = text_sha256(found(*place_of(arguments.data, name))) == checksum
         others += not same

@@ -1,43 +1,42 @@
 #!/usr/bin/env bash
-# What the small model in the box learns from its teachers: translations of the training text.
+# Translations of the training text by the teachers, for sequence-level distillation.
 #
-#   bash recipes/bundled-model/distill.sh first data box-teacher distilled         (corpora, plain or .xz; teacher; folder for the result)
-#   bash recipes/bundled-model/distill.sh second data box-german distilled text    (text: made by training_text.py)
-#   bash recipes/bundled-model/distill.sh third data box-third-int8 distilled text
-#   bash recipes/bundled-model/distill.sh fourth data box-english-german distilled text
+#   bash recipes/bundled-model/distill.sh first data bundled-teacher1 distilled         (corpora, plain or .xz; teacher; output folder)
+#   bash recipes/bundled-model/distill.sh second data bundled-teacher2 distilled text    (text: written by training_text.py)
+#   bash recipes/bundled-model/distill.sh third data bundled-stage3-int8 distilled text
+#   bash recipes/bundled-model/distill.sh fourth data bundled-teacher3 distilled text
 #
-# The first teacher, for the second model:
-#   en-de.en    of parliament's English                         -> en-de.de
-#   de-en.de    of parliament's German                          -> de-en.en
-#   more-de.en  of the English beside Chinese                   -> more-de.de
-#   more-zh.en  everyday English, and some of parliament's      -> more-zh.zh
-# The second teacher, which knows German best, for the third model:
-#   en-de-{1,2,3}.en  parliament's English in two parts, everyday English   -> en-de-{1,2,3}.de
-#   de-en-{1,2,3}.de  parliament's German in two parts, everyday German     -> de-en-{1,2,3}.en
-# The third model itself, for the last one; of four translations of a line training_text.py takes that nearest to a person's:
-#   own-{1,2,3}.de    parliament's German in two parts, everyday German     -> own-{1,2,3}.json, four of each line
-#   own-{4,5}.en      everyday English, some of parliament's                -> own-{4,5}.zh
-# The last teacher, which knows nothing but English to German:
-#   late-{1,2,3}.en   parliament's English in three parts                   -> late-{1,2,3}.de
+# Teacher 1, for stage 2:
+#   en-de.en    English of Europarl                             -> en-de.de
+#   de-en.de    German of Europarl                              -> de-en.en
+#   more-de.en  English of the Chinese corpora                  -> more-de.de
+#   more-zh.en  everyday English, and some of Europarl          -> more-zh.zh
+# Teacher 2, for stage 3:
+#   en-de-{1,2,3}.en  Europarl's English in two parts, everyday English     -> en-de-{1,2,3}.de
+#   de-en-{1,2,3}.de  Europarl's German in two parts, everyday German       -> de-en-{1,2,3}.en
+# Stage 3 itself, for stage 4; training_text.py selects the one of four translations closest to the reference:
+#   own-{1,2,3}.de    Europarl's German in two parts, everyday German       -> own-{1,2,3}.json, four of each line
+#   own-{4,5}.en      everyday English, some of Europarl                    -> own-{4,5}.zh
+# Teacher 3, for stage 4:
+#   late-{1,2,3}.en   Europarl's English in three parts                     -> late-{1,2,3}.de
 #   late-4.en         everyday English                                      -> late-4.json, four of each line
-#   late-5.en         everyday English and captions, those beside Chinese   -> late-5.de
+#   late-5.en         English of the Chinese everyday corpora and captions  -> late-5.de
 #
-# Most tell the student what the teacher makes of each line; more-* give a pair text that it does not have, real
-# English beside the teacher's German or Chinese. English lines that stand in a test or valid set are left out of those.
-# A command that was cut off goes on where it was: run the same again. Files that are whole are kept as they are.
+# Most pair a line of the corpora with the teacher's translation; more-* add text that a language pair lacks. English
+# lines of test and validation sets are excluded. Rerun a command after an interruption: finished files are kept.
 set -euo pipefail
 stop() { echo "distill.sh: $*" >&2; exit 2; }
 case "${1:-} $#" in
-first\ 4 | second\ 5 | third\ 5 | fourth\ 5) lesson=$1 data=$2 teacher=$3 out=$4 plain=${5:-} ;;
-*) stop "say first DATA TEACHER OUT, or second, third or fourth DATA TEACHER OUT TEXT, not '$*'." ;;
+first\ 4 | second\ 5 | third\ 5 | fourth\ 5) round=$1 data=$2 teacher=$3 out=$4 plain=${5:-} ;;
+*) stop "give first DATA TEACHER OUT, or second, third or fourth DATA TEACHER OUT TEXT, not '$*'." ;;
 esac
 if [ ! -d "$data" ]; then stop "$data: there is no such folder. Put the corpora there."; fi
-if [ "$lesson" != first ] && [ ! -e "$plain/parliament.en" ]; then
+if [ "$round" != first ] && [ ! -e "$plain/parliament.en" ]; then
   stop "$plain/parliament.en: there is no such file. Run first: python3 recipes/bundled-model/training_text.py corpora $data $plain"
 fi
 mkdir -p "$out"
 
-text() { # the lines of a side of several corpora: text LANGUAGE CORPUS…
+text() { # text LANGUAGE CORPUS…: one side of several corpora
   local language=$1 corpus
   for corpus in "${@:2}"; do
     if [ -e "$data/$corpus/train.$language" ]; then cat "$data/$corpus/train.$language"; else xzcat "$data/$corpus/train.$language.xz"; fi
@@ -51,7 +50,7 @@ write() { # write NAME COMMAND…: the file has its name once the command has en
   mv "$out/$1.new" "$out/$1"
 }
 new() { awk 'NR == FNR { seen[$0]; next } !($0 in seen) { seen[$0]; print }' "$out/held-out.en" -; }
-most() { sed -n "1,${MOST_LINES:-$1}p"; } # MOST_LINES: for a trial
+most() { sed -n "1,${MOST_LINES:-$1}p"; } # MOST_LINES shortens a trial run
 parliament() { text "$1" europarl-en-de | most "$2"; }
 unseen() { text en "${@:2}" | new | most "$1"; }
 everyday() { text "$1" tatoeba-en-de | most '$'; }
@@ -60,15 +59,15 @@ plain_english() { part "$1" "$2" < "$plain/parliament.en"; }
 german() { text de europarl-en-de | part "$1" "$2"; }
 
 jobs=() failed=0
-translate() { # translate FROM TO NAME [SETTING…]: all at once; they share the GPU, and while one reads or writes another computes
-  local made=$out/$3.${ending:-$2}
-  if [ -e "$made" ]; then return; fi
-  python3 -m heedful translate -m "$teacher" -i "$out/$3.$1" -o "$made" --from "$1" --to "$2" \
+translate() { # translate FROM TO NAME [SETTING…]: all in parallel on one GPU
+  local output=$out/$3.${ending:-$2}
+  if [ -e "$output" ]; then return; fi
+  python3 -m heedful translate -m "$teacher" -i "$out/$3.$1" -o "$output" --from "$1" --to "$2" \
     --chunk-lines 20000 --decoding.tokens_per_batch=262144 "${@:4}" ${DEVICE:---device cuda --quantization bfloat16} &
   jobs+=($!)
 }
 four() { ending=json translate "$@" --json --num-best 4; }
-case $lesson in
+case $round in
 first)
   write held-out.en held_out
   write en-de.en parliament en 320000

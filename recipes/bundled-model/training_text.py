@@ -64,7 +64,7 @@ def lines(path: Path) -> Iterator[str]:
             return lines_of(place)
     stop(
         f"{path}: there is no such file, nor one with .xz behind its name. "
-        "Put the corpora there, or run the step that makes it: recipes/bundled-model/stage4.yaml lists all steps."
+        "Put the corpora there, or run the step that writes it; recipes/bundled-model/run.sh lists all steps."
     )
 
 

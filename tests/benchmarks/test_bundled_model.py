@@ -8,6 +8,7 @@ import json
 import lzma
 import re
 import runpy
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -82,7 +83,7 @@ SOME = (
 
 
 @native_only
-def test_all_figures_come_of_one_command_and_stay(measure: Any, place: Path, tmp_path: Path) -> None:
+def test_one_command_measures_everything(measure: Any, place: Path, tmp_path: Path) -> None:
     found = measure(*SOME)
     directions = ["newstest2014 en-de", "newstest2014 de-en", "flores200-devtest en-zh", "flores200-devtest de-zh"]
     assert set(found["scores"]) == {
@@ -106,7 +107,7 @@ def test_all_figures_come_of_one_command_and_stay(measure: Any, place: Path, tmp
 
 
 @native_only
-def test_what_is_known_is_kept_and_what_is_of_another_text_is_not(measure: Any, place: Path, tmp_path: Path) -> None:
+def test_results_of_changed_text_are_dropped(measure: Any, place: Path, tmp_path: Path) -> None:
     flags = ("--parts", "scores", "--precisions", "int8", "--sets", "newstest2014 en-de")
     key, path = "newstest2014 en-de, int8, greedy", tmp_path / "bundled_model_2026-01-01_cpu.json"
     marked = measure(*flags)
@@ -125,7 +126,7 @@ def test_what_is_known_is_kept_and_what_is_of_another_text_is_not(measure: Any, 
 
 
 @native_only
-def test_figures_of_another_machine_are_taken_if_they_are_of_this_model(measure: Any, tmp_path: Path) -> None:
+def test_results_of_same_model_from_other_machine_are_kept(measure: Any, tmp_path: Path) -> None:
     flags = ("--parts", "scores", "--sets", "newstest2014 en-de")
     there = measure(*flags, "--precisions", "float32")
     there["runs"][0]["began"] = there["runs"][0]["machine"] = "elsewhere"
@@ -144,20 +145,20 @@ def test_figures_of_another_machine_are_taken_if_they_are_of_this_model(measure:
     assert [run["machine"] == "elsewhere" for run in both["runs"]] == [True, False]
 
 
-def test_two_models_are_not_taken_for_one(place: Path) -> None:
+def test_results_of_another_model_are_refused(place: Path) -> None:
     full = model_files.locate(place / "full")
     with pytest.raises(SystemExit, match="was not made of the model of float32"):
         importlib.import_module("benchmarks.quality.bundled_model").check_pair(place / "en-de-zh", "another mark")
     importlib.import_module("benchmarks.quality.bundled_model").check_pair(place / "en-de-zh", full.weights_checksum)
 
 
-def test_a_set_that_is_none_is_refused(measure: Any) -> None:
+def test_unknown_test_set_is_refused(measure: Any) -> None:
     with pytest.raises(SystemExit, match="'newstest1914' is none of newstest2014 en-de"):
         measure("--parts", "scores", "--sets", "newstest1914")
 
 
 @native_only
-def test_the_card_is_made_of_the_figures(
+def test_model_card_is_generated_from_results(
     measure: Any, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = measure(*SOME)
@@ -191,14 +192,14 @@ def test_the_card_is_made_of_the_figures(
 # ---- the data, the package -------------------------------------------------------------------------------------------
 
 
-def test_the_list_of_checksums_names_every_file_of_the_recipe() -> None:
+def test_checksum_list_names_every_recipe_file() -> None:
     sets = importlib.import_module("benchmarks.quality.bundled_model_sets")
     listed = list(sets.stated())
     assert [name for _, name in listed] == sets.named_files()
     assert all(re.fullmatch(r"[0-9a-f]{64}", checksum) for checksum, _ in listed)
 
 
-def test_no_recipe_of_the_box_is_left_out_of_the_list() -> None:
+def test_checksum_list_covers_all_recipes() -> None:
     named = importlib.import_module("benchmarks.quality.bundled_model_sets").named_files()
     assert len(named) == len(set(named))
     for recipe in (ROOT / "recipes/bundled-model").glob("*[1-4].yaml"):
@@ -207,11 +208,10 @@ def test_no_recipe_of_the_box_is_left_out_of_the_list() -> None:
         assert own or recipe.name == "teacher1.yaml", "it learns from what stage1.yaml names"
 
 
-def test_the_recipes_come_in_the_order_of_the_steps() -> None:
-    trained = re.findall(
-        r"heedful train recipes/bundled-model/([\w-]+)\.yaml",
-        (ROOT / "recipes/bundled-model/stage4.yaml").read_text(encoding="utf-8"),
-    )
+def test_recipes_are_listed_in_training_order() -> None:
+    command = ["bash", "recipes/bundled-model/run.sh", "--dry-run", "stage4"]
+    commands = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    trained = re.findall(r"^heedful train recipes/bundled-model/([\w-]+)\.yaml", commands, flags=re.MULTILINE)
     trained.remove("teacher1")
     assert [
         recipe.stem for recipe in importlib.import_module("benchmarks.quality.bundled_model_sets").RECIPES
@@ -236,7 +236,7 @@ def list_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_text_that_is_made_may_be_missing_but_not_be_another(
+def test_derived_text_may_be_missing_but_not_changed(
     list_of: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     list_of("--write")
@@ -245,7 +245,7 @@ def test_text_that_is_made_may_be_missing_but_not_be_another(
     assert capsys.readouterr().out.splitlines() == [
         "data/a.en: the same",
         "distilled/a.de: the same",
-        "text/b.en: not there; recipes/bundled-model/stage4.yaml says which step makes it",
+        "text/b.en: missing; recipes/bundled-model/run.sh generates it",
     ]
     (tmp_path / "distilled" / "a.de").write_text("another\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="1 files are not those of the recipe"):
@@ -255,7 +255,7 @@ def test_text_that_is_made_may_be_missing_but_not_be_another(
         list_of()
 
 
-def test_the_list_made_anew_keeps_the_checksum_of_text_that_is_not_there(list_of: Any, tmp_path: Path) -> None:
+def test_rewritten_list_keeps_checksums_of_missing_text(list_of: Any, tmp_path: Path) -> None:
     made, listed = tmp_path / "text" / "b.en", tmp_path / "list"
     list_of("--write")
     before = listed.read_text("utf-8").splitlines()
@@ -269,14 +269,14 @@ def test_the_list_made_anew_keeps_the_checksum_of_text_that_is_not_there(list_of
     assert listed.read_text("utf-8").splitlines()[2] != before[2], "what is there is what counts"
 
 
-def test_without_a_checksum_to_keep_a_file_has_to_be_there(list_of: Any, tmp_path: Path) -> None:
+def test_unlisted_file_must_exist(list_of: Any, tmp_path: Path) -> None:
     (tmp_path / "text" / "b.en").unlink()
     with pytest.raises(SystemExit, match=r"text/b\.en: there is no such file"):
         list_of("--write")
     assert not (tmp_path / "list").exists()
 
 
-def test_a_corpus_that_is_missing_leaves_the_list_as_it_was(list_of: Any, tmp_path: Path) -> None:
+def test_missing_corpus_does_not_change_list(list_of: Any, tmp_path: Path) -> None:
     list_of("--write")
     before = (tmp_path / "list").read_text("utf-8")
     (tmp_path / "data" / "a.en").unlink()
@@ -285,7 +285,7 @@ def test_a_corpus_that_is_missing_leaves_the_list_as_it_was(list_of: Any, tmp_pa
     assert (tmp_path / "list").read_text("utf-8") == before
 
 
-def test_corpora_are_compared_plain_or_compressed(
+def test_checksums_of_plain_and_compressed_corpora(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sets = importlib.import_module("benchmarks.quality.bundled_model_sets")
@@ -303,7 +303,7 @@ def test_corpora_are_compared_plain_or_compressed(
     assert f"{names[0]}: ANOTHER TEXT" in capsys.readouterr().out
 
 
-def test_sentences_of_tests_that_stand_in_training_are_counted(
+def test_count_test_sentences_in_training_data(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sets, data = importlib.import_module("benchmarks.quality.bundled_model_sets"), tmp_path / "data"
@@ -325,7 +325,7 @@ def test_sentences_of_tests_that_stand_in_training_are_counted(
         sets.seen_in_training(data)
 
 
-def test_the_package_takes_a_model_and_nothing_beside_it() -> None:
+def test_package_contains_only_model_files() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = told["tool"]["setuptools"]["package-data"]["heedful"]
 
@@ -337,5 +337,5 @@ def test_the_package_takes_a_model_and_nothing_beside_it() -> None:
     assert not any(map(is_taken, (model_files.SHORTLIST, "native-int8.bin", "native-float32.bin")))
 
 
-def test_the_box_has_no_shortlist() -> None:
+def test_bundled_model_has_no_shortlist() -> None:
     assert not list((ROOT / "heedful" / "bundled").glob(f"*/{model_files.SHORTLIST}"))

@@ -65,7 +65,7 @@ def measure(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 
 
 @native_only
-def test_all_figures_come_of_one_command(measure: Any, place: Path, tmp_path: Path) -> None:
+def test_one_command_measures_everything(measure: Any, place: Path, tmp_path: Path) -> None:
     found = measure()
     assert set(found["scores"]) == {
         f"{name} lzh-zh, {precision}, {search}"
@@ -88,7 +88,7 @@ def test_all_figures_come_of_one_command(measure: Any, place: Path, tmp_path: Pa
 
 
 @native_only
-def test_what_is_known_is_kept_unless_the_text_is_another(measure: Any, place: Path, tmp_path: Path) -> None:
+def test_results_of_changed_text_are_dropped(measure: Any, place: Path, tmp_path: Path) -> None:
     path = tmp_path / "classical_2026-01-01_cpu.json"
     marked = measure("--parts", "copied", "lengths")
     value = marked["copied"]["found"]["test"][0]["value"]
@@ -114,7 +114,7 @@ def test_what_is_known_is_kept_unless_the_text_is_another(measure: Any, place: P
 
 
 @native_only
-def test_twenty_samples_half_by_rule_half_famous(measure: Any) -> None:
+def test_selection_of_twenty_samples(measure: Any) -> None:
     found = measure("--parts", "samples")["samples"]["found"]
     assert [one["line"] for one in found["lines"]] == [1, 2, 3, 4], "all lines, where there are fewer than ten"
     assert [one["reference"] for one in found["lines"]] == LINES["zh"]
@@ -123,13 +123,13 @@ def test_twenty_samples_half_by_rule_half_famous(measure: Any) -> None:
     assert found["clauses"] == {"不亦乐乎": 1}
 
 
-def test_the_rule_takes_the_middle_of_every_tenth() -> None:
+def test_rule_selects_middle_of_each_tenth() -> None:
     classical = importlib.import_module("benchmarks.quality.classical_chinese")
     assert classical.middles(2588) == [129, 388, 647, 905, 1164, 1423, 1682, 1941, 2199, 2458]
     assert classical.middles(10) == list(range(10))
 
 
-def test_a_famous_sentence_of_the_corpus_is_refused(place: Path, tmp_path: Path) -> None:
+def test_famous_sentence_in_corpus_is_refused(place: Path, tmp_path: Path) -> None:
     """Also where another edition punctuates otherwise."""
     folder = tmp_path / "classical-modern"
     folder.mkdir()
@@ -157,7 +157,7 @@ def page_script(monkeypatch: pytest.MonkeyPatch, folder: Path, figures: tuple[Pa
 
 
 @native_only
-def test_the_pages_are_made_of_the_figures(measure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_generated_from_results(measure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = measure()
     page = page_script(monkeypatch, tmp_path, (Path("classical_2026-01-01_cpu.json"), results))
     page["main"]()
@@ -175,7 +175,7 @@ def test_the_pages_are_made_of_the_figures(measure: Any, tmp_path: Path, monkeyp
     assert "不亦乐乎 (1)" in english and "“不亦乐乎”（1 次）" in chinese
 
 
-def test_before_there_are_figures_the_pages_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_without_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = page_script(monkeypatch, tmp_path, None)
     for lang in ("en", "zh"):
         made = dict(re.findall(r"<!-- made: (\w+) -->\n(.*?)<!-- end -->", page["filled"](lang), flags=re.DOTALL))

@@ -157,9 +157,7 @@ def test_escape_sequences_of_a_model_are_not_printed(inside: Inside, model: Path
 
 
 @pytest.mark.parametrize("to_file", [False, True])
-def test_a_gzip_bomb_is_refused_after_the_lines_before_it(
-    inside: Inside, model: Path, tmp_path: Path, to_file: bool
-) -> None:
+def test_gzip_bomb_is_refused(inside: Inside, model: Path, tmp_path: Path, to_file: bool) -> None:
     path = tmp_path / "bomb.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(b"7\n8\n")

@@ -20,7 +20,7 @@ from heedful.model_dir.save_load import save_details
 SIZES = {"num_layers": 2, "num_heads": 6}
 
 
-def test_a_record_is_read_as_it_was_written() -> None:
+def test_alignment_source_round_trip() -> None:
     for chosen in (AlignmentSource(1, 0), AlignmentSource(0, 1, head=5)):
         assert recorded_source({KEY: json.loads(json.dumps(chosen.to_dict()))}, **SIZES) == chosen
     assert recorded_source({KEY: {"layer": 1, "offset": 0}}, **SIZES) == AlignmentSource(1, 0)
@@ -28,7 +28,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("layers", range(1, 9))
-def test_the_default_exists_in_every_decoder(layers: int) -> None:
+def test_default_source_exists_in_every_decoder(layers: int) -> None:
     assert 0 <= default_source(layers).layer < layers
 
 
@@ -44,13 +44,13 @@ def test_the_default_exists_in_every_decoder(layers: int) -> None:
         ({"offset": 0}, r"alignment\.layer: .* not None"),
     ],
 )
-def test_a_record_that_is_none_is_refused_with_the_remedy(record: object, named: str) -> None:
+def test_invalid_alignment_source_is_refused(record: object, named: str) -> None:
     with pytest.raises(ModelDirectoryError, match=named) as found:
         recorded_source({KEY: record}, **SIZES)
     assert "record_alignment" in str(found.value)
 
 
-def test_a_new_record_leaves_the_rest_of_the_model_as_it_is(tmp_path: Path) -> None:
+def test_recording_alignment_keeps_other_files(tmp_path: Path) -> None:
     box = bundled_model()
     assert box is not None
     copy = shutil.copytree(box, tmp_path / "model", ignore=shutil.ignore_patterns("native-*"))

@@ -40,9 +40,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "engine", [pytest.param("native", marks=pytest.mark.skipif(not available(), reason="")), "torch"]
 )
-def test_crafted_folders_are_refused_or_load_as_what_they_stand_for(
-    engine: str, reference: Path, tmp_path: Path
-) -> None:
+def test_crafted_directories_are_refused_or_equivalent(engine: str, reference: Path, tmp_path: Path) -> None:
     folders = craft(reference, tmp_path)
     assert len(folders) >= 200
     program = [sys.executable, str(Path(__file__).with_name("crafted_directories.py")), engine, str(reference)]

@@ -64,7 +64,7 @@ def compact(full: Path) -> Path:
     return full.parent / "compact"
 
 
-def test_rounding_keeps_every_number_within_half_a_step() -> None:
+def test_rounding_error_is_at_most_half_a_step() -> None:
     weight = np.random.default_rng(1).normal(size=(7, 50)).astype(np.float32)
     weight[3] = 0
     rounded = quantize_rows(weight)
@@ -72,7 +72,7 @@ def test_rounding_keeps_every_number_within_half_a_step() -> None:
     assert (np.abs(rounded.dequantize() - weight) <= rounded.scales[:, None] * 0.5001).all()
 
 
-def test_dither_changes_no_int8_number_and_only_rows_that_were_int8() -> None:
+def test_dither_keeps_int8_values() -> None:
     chance = np.random.default_rng(1)
     weight = chance.normal(size=(40, 96)).astype(np.float32)
     weight[7] = 0
@@ -86,7 +86,7 @@ def test_dither_changes_no_int8_number_and_only_rows_that_were_int8() -> None:
     assert steps.min() < -0.48 and steps.max() > 0.48 and abs(steps.mean()) < 0.05
 
 
-def test_after_dither_int8_keeps_changes_of_a_tenth_of_a_step_on_average() -> None:
+def test_dither_keeps_small_changes_on_average() -> None:
     chance = np.random.default_rng(3)
     start = quantize_rows(chance.normal(size=(50, 384)).astype(np.float32)).dequantize()
     scales = quantize_rows(start).scales[:, None]
@@ -98,7 +98,7 @@ def test_after_dither_int8_keeps_changes_of_a_tenth_of_a_step_on_average() -> No
     assert kept[0] == pytest.approx(0, abs=0.001) and kept[1] == pytest.approx(1, abs=0.15)
 
 
-def test_a_compact_model_is_a_quarter_of_the_full_one_and_holds_no_copy(full: Path, compact: Path) -> None:
+def test_compact_model_size(full: Path, compact: Path) -> None:
     sizes = [describe(directory)["weights_size"] for directory in (full, compact)]
     assert sizes[1] < 0.35 * sizes[0]  # a quarter, and in so small a model many names, biases and norms
     assert describe(compact)["dtypes"] == ["F32", "I8"] and describe(compact)["compact"]
@@ -117,7 +117,7 @@ def test_a_compact_model_is_a_quarter_of_the_full_one_and_holds_no_copy(full: Pa
     ],
     ids=["three_way", "target", "none"],
 )
-def test_to_the_native_engine_both_are_the_same_bits(tmp_path: Path, tokenizer: Tokenizer, changes: dict) -> None:
+def test_native_engine_loads_compact_model_bit_equal(tmp_path: Path, tokenizer: Tokenizer, changes: dict) -> None:
     one = saved(tmp_path / "full", tokenizer, **changes)
     repack(one, tmp_path / "compact", compact=True)
     made = []
@@ -135,7 +135,7 @@ def test_to_the_native_engine_both_are_the_same_bits(tmp_path: Path, tokenizer: 
 
 
 @native_only
-def test_the_program_translates_the_same_on_every_kind_of_processor(full: Path, compact: Path) -> None:
+def test_translations_are_equal_on_all_kernels(full: Path, compact: Path) -> None:
     outputs = set()
     for directory in (full, compact):
         for kernels in (kernel_names()[0], "portable"):
@@ -150,7 +150,7 @@ def test_the_program_translates_the_same_on_every_kind_of_processor(full: Path, 
 
 
 @native_only
-def test_torch_computes_what_the_native_engine_does_in_real_numbers(compact: Path) -> None:
+def test_torch_loads_dequantized_weights(compact: Path) -> None:
     source, target = [5, 9, 40, 7, 3], [2, 8, 30]
     with torch.inference_mode():
         theirs = load_model(compact).model(torch.tensor([source]), torch.tensor([target]))[0].numpy()
@@ -162,7 +162,7 @@ def test_torch_computes_what_the_native_engine_does_in_real_numbers(compact: Pat
     assert Translator.load(compact, engine="torch").translate([LINES[0]], align=True)[0].alignment is not None
 
 
-def test_what_is_made_of_a_compact_model(full: Path, compact: Path, tmp_path: Path) -> None:
+def test_operations_on_compact_model(full: Path, compact: Path, tmp_path: Path) -> None:
     repack(compact, tmp_path / "again", compact=True)
     assert (tmp_path / "again/model.safetensors").read_bytes() == (compact / "model.safetensors").read_bytes()
     export_ctranslate2(compact, tmp_path / "ct2", quantization="int8")
@@ -174,14 +174,14 @@ def test_what_is_made_of_a_compact_model(full: Path, compact: Path, tmp_path: Pa
         repack(full, compact, compact=True)
 
 
-def test_what_cannot_be_compact_is_refused_by_name(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_compact_export_refuses_unsupported_model(tmp_path: Path, tokenizer: Tokenizer) -> None:
     model = saved(tmp_path / "model", tokenizer, norm="batch")
     with pytest.raises(ConfigError, match=r"model\.norm=batch"):
         repack(model, tmp_path / "compact", compact=True)
     assert not (tmp_path / "compact").exists()
 
 
-def test_a_card_that_people_wrote_goes_along(full: Path, compact: Path, tmp_path: Path) -> None:
+def test_export_keeps_edited_card(full: Path, compact: Path, tmp_path: Path) -> None:
     assert (full / "README.md").read_text() != (compact / "README.md").read_text()  # it tells of the size
     own = saved(tmp_path / "own", load_arrays(full).tokenizer)
     (own / "README.md").write_text("# Mine\n")
@@ -190,7 +190,7 @@ def test_a_card_that_people_wrote_goes_along(full: Path, compact: Path, tmp_path
     verify(tmp_path / "small")
 
 
-def test_damage_is_seen(compact: Path, tmp_path: Path) -> None:
+def test_damaged_compact_model_is_refused(compact: Path, tmp_path: Path) -> None:
     repack(compact, tmp_path / "damaged", compact=True)
     path = tmp_path / "damaged/model.safetensors"
     data = bytearray(path.read_bytes())
@@ -207,7 +207,7 @@ def test_damage_is_seen(compact: Path, tmp_path: Path) -> None:
     assert isinstance(pair_scales({**stored, "a.weight_scale": np.ones(3, np.float32)}, "here")["a.weight"], Int8Matrix)
 
 
-def test_weights_in_shards_are_the_same_model(tmp_path: Path, tokenizer: Tokenizer, full: Path) -> None:
+def test_sharded_weights_equal_single_file(tmp_path: Path, tokenizer: Tokenizer, full: Path) -> None:
     parts = saved(tmp_path / "parts", tokenizer, shard_mb=0.02)
     names = sorted(name for name in os.listdir(parts) if name.endswith(".safetensors"))
     assert len(names) > 3 and names[0] == f"model-00001-of-{len(names):05d}.safetensors"
@@ -225,7 +225,7 @@ def test_weights_in_shards_are_the_same_model(tmp_path: Path, tokenizer: Tokeniz
         assert native_weights(parts).read_bytes()[96:] == native_weights(full).read_bytes()[96:]
 
 
-def test_shards_of_a_compact_model_and_one_file_again(full: Path, compact: Path, tmp_path: Path) -> None:
+def test_compact_shards_and_back(full: Path, compact: Path, tmp_path: Path) -> None:
     large = repack(full, tmp_path / "parts", compact=True, shard_mb=0.01)
     assert large == ["source_embedding.weight"]  # 300 × 48 bytes: no file can be smaller
     sizes = [path.stat().st_size for path in (tmp_path / "parts").glob("model-*")]
@@ -237,7 +237,7 @@ def test_shards_of_a_compact_model_and_one_file_again(full: Path, compact: Path,
     assert not [name for name in os.listdir(tmp_path / "parts") if name.startswith("model-")]
 
 
-def test_a_set_of_shards_that_is_not_whole_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_incomplete_shards_are_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     parts = saved(tmp_path / "parts", tokenizer, shard_mb=0.05)
     second = sorted(parts.glob("model-00002-*"))[0]
     stray = parts / "model-00009-of-00009.safetensors"

@@ -101,7 +101,7 @@ def saved(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> Path:
 
 @pytest.mark.parametrize("kind", ["joint", "separate"])
 @pytest.mark.parametrize("norm", ["layer", "batch"])
-def test_round_trip(tmp_path: Path, tokenizers: dict[str, Tokenizer], kind: str, norm: str) -> None:
+def test_save_load_round_trip(tmp_path: Path, tokenizers: dict[str, Tokenizer], kind: str, norm: str) -> None:
     tokenizer = tokenizers[kind]
     config = config_for(tokenizer, norm=norm)
     model = build_model(config.model)
@@ -122,7 +122,7 @@ def test_round_trip(tmp_path: Path, tokenizers: dict[str, Tokenizer], kind: str,
     assert len({path.stat().st_mode for path in (tmp_path / "m").iterdir()}) == 1
 
 
-def test_a_state_dict_in_half_precision_is_stored_in_float32(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> None:
+def test_half_precision_is_stored_as_float32(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> None:
     config = config_for(tokenizers["joint"])
     weights = {name: tensor.bfloat16() for name, tensor in build_model(config.model).state_dict().items()}
     save_model(tmp_path, weights=weights, config=config, tokenizer=tokenizers["joint"])
@@ -156,7 +156,7 @@ def test_tied_weights_are_stored_once(
     assert torch.equal(loaded.output.weight, model.output.weight)
 
 
-def test_a_wrapped_model_is_saved_as_itself(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> None:
+def test_wrapped_model_is_unwrapped(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> None:
     config = config_for(tokenizers["joint"])
     model = build_model(config.model)
     wrapper = torch.nn.Module()
@@ -165,7 +165,7 @@ def test_a_wrapped_model_is_saved_as_itself(tmp_path: Path, tokenizers: dict[str
     assert set(load_weights(tmp_path)) == set(model.state_dict())
 
 
-def test_weights_that_do_not_fit_are_never_saved(saved: Path, tokenizers: dict[str, Tokenizer]) -> None:
+def test_mismatched_weights_are_not_saved(saved: Path, tokenizers: dict[str, Tokenizer]) -> None:
     config = config_for(tokenizers["joint"])
     with pytest.raises(ModelDirectoryError, match=r"lacks .*has unknown odd"):
         save_model(saved, weights={"odd": torch.zeros(2)}, config=config, tokenizer=tokenizers["joint"])
@@ -247,7 +247,7 @@ def alter_config(directory: Path, change: Callable[[dict[str, Any]], None]) -> N
         (lambda c: c["config"]["model"].update(source_vocab_size=9, target_vocab_size=9), "ids but the model only 9"),
     ],
 )
-def test_a_config_that_is_not_right_is_refused(saved: Path, change: Callable[[Any], None], message: str) -> None:
+def test_invalid_config_is_refused(saved: Path, change: Callable[[Any], None], message: str) -> None:
     alter_config(saved, change)
     with pytest.raises(ModelDirectoryError, match=message):
         load_model(saved)
@@ -259,7 +259,7 @@ class Harm:
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_a_pickle_is_never_opened(saved: Path, protocol: int) -> None:
+def test_pickle_is_refused(saved: Path, protocol: int) -> None:
     (saved / "model.safetensors").write_bytes(pickle.dumps(Harm(), protocol=protocol))
     seal(saved)
     for read in (load_model, load_weights, describe):
@@ -271,14 +271,14 @@ def test_a_pickle_is_never_opened(saved: Path, protocol: int) -> None:
     "content",
     [b"", b"abc", b"\xff" * 8 + b"{}", b"\x02" + b"\0" * 7 + b"[]", b"\x09" + b"\0" * 7 + b'{"a": 3}X'],
 )
-def test_what_is_no_safetensors_file_is_refused(saved: Path, content: bytes) -> None:
+def test_invalid_safetensors_file_is_refused(saved: Path, content: bytes) -> None:
     (saved / "model.safetensors").write_bytes(content)
     seal(saved)
     with pytest.raises(ModelDirectoryError, match=r"model\.safetensors is not a safetensors file"):
         load_model(saved)
 
 
-def test_a_header_that_lies_about_its_tensors_is_refused(saved: Path) -> None:
+def test_invalid_safetensors_header_is_refused(saved: Path) -> None:
     whole = (saved / "model.safetensors").read_bytes()
     (saved / "model.safetensors").write_bytes(whole[:-8])
     seal(saved)
@@ -306,7 +306,7 @@ def test_symbolic_links_are_refused(saved: Path, tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize(
     "name", ["../config.json", "/etc/passwd", "model.bin", "training/state.json", "checksums.json"]
 )
-def test_names_that_no_model_has_are_refused(saved: Path, name: str) -> None:
+def test_unknown_file_names_are_refused(saved: Path, name: str) -> None:
     plain = json.loads((saved / "checksums.json").read_text("utf-8"))
     plain["files"][name] = plain["files"]["config.json"]
     (saved / "checksums.json").write_text(json.dumps(plain), "utf-8")
@@ -327,7 +327,7 @@ def test_names_that_no_model_has_are_refused(saved: Path, name: str) -> None:
         (lambda c: c["files"].update({"config.json": 3}), r"damaged at 'config\.json'"),
     ],
 )
-def test_checksums_that_are_not_right_are_refused(saved: Path, change: Callable[[Any], None], message: str) -> None:
+def test_invalid_checksums_are_refused(saved: Path, change: Callable[[Any], None], message: str) -> None:
     plain = json.loads((saved / "checksums.json").read_text("utf-8"))
     change(plain)
     (saved / "checksums.json").write_text(json.dumps(plain), "utf-8")
@@ -335,7 +335,7 @@ def test_checksums_that_are_not_right_are_refused(saved: Path, change: Callable[
         load_model(saved)
 
 
-def test_a_stray_file_of_a_model_is_refused_and_other_files_are_not(saved: Path) -> None:
+def test_unlisted_model_file_is_refused(saved: Path) -> None:
     (saved / "notes.txt").write_text("mine")
     (saved / "training").mkdir()
     load_model(saved)
@@ -344,7 +344,7 @@ def test_a_stray_file_of_a_model_is_refused_and_other_files_are_not(saved: Path)
         load_model(saved)
 
 
-def test_a_damaged_tokenizer_is_refused(saved: Path) -> None:
+def test_damaged_tokenizer_is_refused(saved: Path) -> None:
     (saved / "tokenizer.model").write_bytes(b"\x0a\xff\xff\xff\x0f" + b"x" * 50)
     seal(saved)
     with pytest.raises(ModelDirectoryError, match="tokenizer"):
@@ -352,7 +352,7 @@ def test_a_damaged_tokenizer_is_refused(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [load_model, load_weights, verify, describe])
-def test_places_that_are_no_model_directory(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+def test_errors_for_other_directories(tmp_path: Path, read: Callable[[Path], Any]) -> None:
     def refused(path: Path, message: str) -> None:
         with pytest.raises(ModelDirectoryError, match=message):
             read(path)
@@ -408,7 +408,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, moment: int | None) -> list[str]:
 
 
 @pytest.mark.parametrize("kinds", [("joint", "joint"), ("joint", "separate"), ("separate", "joint")])
-def test_a_kill_at_any_moment_leaves_the_old_model_or_the_new(
+def test_killed_save_leaves_old_or_new_model(
     tmp_path: Path, tokenizers: dict[str, Tokenizer], kinds: tuple[str, str]
 ) -> None:
     before, after = (tokenizers[kind] for kind in kinds)
@@ -449,9 +449,7 @@ def check_whole(directory: Path, before: Tokenizer, after: Tokenizer) -> float:
     return fill
 
 
-def test_a_first_save_that_dies_leaves_no_model_and_does_not_hinder_the_next(
-    tmp_path: Path, tokenizers: dict[str, Tokenizer]
-) -> None:
+def test_killed_first_save_leaves_no_model(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         die_at(patch, 3)
         with pytest.raises(Killed):
@@ -462,7 +460,7 @@ def test_a_first_save_that_dies_leaves_no_model_and_does_not_hinder_the_next(
     assert load_model(tmp_path / "m").details["fill"] == 4.0
 
 
-def test_a_full_disk_is_one_message_and_leaves_the_old_model(
+def test_full_disk_keeps_old_model(
     saved: Path, tokenizers: dict[str, Tokenizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Tokenizer, directory: Path) -> None:
@@ -475,7 +473,7 @@ def test_a_full_disk_is_one_message_and_leaves_the_old_model(
     assert ".saving" not in os.listdir(saved)
 
 
-def test_readers_see_whole_models_while_another_saves(saved: Path, tokenizers: dict[str, Tokenizer]) -> None:
+def test_readers_see_complete_models_during_saves(saved: Path, tokenizers: dict[str, Tokenizer]) -> None:
     problems: list[BaseException] = []
 
     def write() -> None:
@@ -512,7 +510,7 @@ def test_foreign_files_are_never_overwritten(tmp_path: Path, tokenizers: dict[st
 # ---------------------------------------------------------------- describing
 
 
-def test_describe_tells_without_torch(saved: Path) -> None:
+def test_describe_needs_no_torch(saved: Path) -> None:
     told = describe(saved)
     assert told["num_parameters"] == sum(tensor.numel() for tensor in load_weights(saved).values())
     assert told["dtypes"] == ["F32"] and told["config"]["data"]["source_language"] == "en"
@@ -526,7 +524,7 @@ def test_describe_tells_without_torch(saved: Path) -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_the_card_tells_everything_but_the_folders_of_this_machine(saved: Path) -> None:
+def test_card_contents_without_local_paths(saved: Path) -> None:
     card = (saved / "README.md").read_text("utf-8")
     front = yaml.safe_load(card.split("---")[1])
     assert front["language"] == ["en", "de"] and front["metrics"] == ["bleu"] and front["license"] == "unknown"
@@ -557,7 +555,7 @@ def test_the_card_tells_everything_but_the_folders_of_this_machine(saved: Path) 
     assert configuration["data"]["train"][0]["source"] == "secret/a.en"
 
 
-def test_corpora_of_one_file_name_are_told_apart() -> None:
+def test_card_distinguishes_equal_file_names() -> None:
     """By one folder, or two where one would not do; never by a path from the root."""
     paths = ["/x/europarl-en-de/train.en", "/x/wikimatrix/train.en", "/x/a/en-de/train.en", "/x/b/en-de/train.en"]
     files = [{"path": path, "sha256": str(number)} for number, path in enumerate(paths)]
@@ -574,21 +572,21 @@ def test_corpora_of_one_file_name_are_told_apart() -> None:
     assert {corpus["target"] for corpus in configuration["data"]["train"]} == {"train.de"}
 
 
-def test_a_card_of_nothing_and_a_card_of_odd_names() -> None:
+def test_card_without_details_and_with_unusual_names() -> None:
     plain = model_card(Config(), {}, [])
     assert "not been scored" in plain and "The data is not stated." in plain and "Not stated." in plain
     odd = model_card(Config(name="a | <b>\n# c: [d", licence="CC-BY-4.0"), {"data": None}, [])
     assert "\n# a \\| &lt;b> # c: [d\n" in odd and yaml.safe_load(odd.split("---")[1])["license"] == "CC-BY-4.0"
 
 
-def test_the_card_of_a_model_with_several_targets_says_how_to_name_one() -> None:
+def test_card_explains_target_language_flag() -> None:
     pairs = [CorpusConfig(source="a", target="b", source_language="en", target_language=code) for code in ("de", "zh")]
     several, one = (model_card(Config(data=DataConfig(train=tuple(train))), {}, []) for train in (pairs, pairs[:1]))
     assert 'translate(["A sentence."], target_language="de")[0]' in several and '--to de "A sentence."' in several
     assert 'translate(["A sentence."])[0]' in one and "--to" not in one
 
 
-def test_an_edited_card_does_not_stop_the_model(saved: Path) -> None:
+def test_edited_card_is_allowed(saved: Path) -> None:
     (saved / "README.md").write_text("# My words")
     load_model(saved)
     describe(saved)
@@ -600,7 +598,7 @@ def test_public_names() -> None:
     assert all(hasattr(model_dir, name) for name in model_dir.__all__)
 
 
-def test_a_shortlist_that_was_interrupted_is_repaired_by_the_next(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_shortlist_is_repaired(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed while its files moved out of `.saved`: the first rerun finishes that save and makes its own."""
     from heedful.model_dir.shortlist import Shortlist, read_shortlist, save_shortlist
 
@@ -615,14 +613,14 @@ def test_a_shortlist_that_was_interrupted_is_repaired_by_the_next(saved: Path, m
     assert not (saved / ".saved").exists() and read_shortlist(saved) is not None
 
 
-def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path: Path) -> None:
+def test_full_disk_error_names_file(tmp_path: Path) -> None:
     from heedful.model_dir.weights import save_tensors
 
     with pytest.raises(OSError, match="nowhere/file"):
         save_tensors(save_file, {"a": torch.zeros(3)}, tmp_path / "nowhere/file")
 
 
-def test_a_read_that_a_save_interrupts_is_repeated(saved: Path, tokenizers: dict[str, Tokenizer]) -> None:
+def test_read_interrupted_by_save_is_repeated(saved: Path, tokenizers: dict[str, Tokenizer]) -> None:
     """What was read partly before and partly after a save belongs to neither model."""
     seen: list[float] = []
 
@@ -637,7 +635,7 @@ def test_a_read_that_a_save_interrupts_is_repeated(saved: Path, tokenizers: dict
     assert seen == [1.0, 2.0]
 
 
-def test_a_header_that_is_too_long_is_refused_before_it_is_parsed(saved: Path) -> None:
+def test_too_long_header_is_refused_before_parsing(saved: Path) -> None:
     contents = (saved / "model.safetensors").read_bytes()
     length = int.from_bytes(contents[:8], "little")
     padded = contents[8 : 8 + length] + b" " * 5_000_000

@@ -19,7 +19,7 @@ BASELINES = {
 
 
 @pytest.mark.parametrize("config", (VARIANTS | BASELINES).values(), ids=(VARIANTS | BASELINES).keys())
-def test_shapes_known_beforehand_are_those_of_the_built_model(config: ModelConfig) -> None:
+def test_computed_shapes_equal_built_model(config: ModelConfig) -> None:
     model = build_model(config)
     stored = set(stored_names(model).values())
     built = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if name in stored}

@@ -17,7 +17,7 @@ import pytest
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "bundled-model"
 FIRST = ("first", "my data", "teacher", "dis tilled")
 SECOND, THIRD, FOURTH = (
-    (lesson, "my data", "teacher", "dis tilled", "plain text") for lesson in ("second", "third", "fourth")
+    (round, "my data", "teacher", "dis tilled", "plain text") for round in ("second", "third", "fourth")
 )
 TEACHER = """#!/usr/bin/env bash
 if [ "$1" != -m ]; then exec "$REAL_PYTHON" "$@"; fi
@@ -96,7 +96,7 @@ def numbers(first: int, last: int) -> list[str]:
     return [str(line) for line in range(first, last + 1)]
 
 
-def test_each_file_of_the_first_lesson_has_the_lines_that_the_script_says(folder: Path) -> None:
+def test_first_round_file_contents(folder: Path) -> None:
     assert distil(folder) == 0
     found = made(folder)
     assert sorted(found.pop("held-out.en")) == ["a test", "a test", "a test", "a valid line", "news"]
@@ -112,7 +112,7 @@ def test_each_file_of_the_first_lesson_has_the_lines_that_the_script_says(folder
     }
 
 
-def test_a_text_that_broke_off_is_not_taken_for_the_whole(folder: Path) -> None:
+def test_unfinished_file_is_written_again(folder: Path) -> None:
     corpus = folder / "my data" / "tatoeba-en-de" / "train.en"
     text = corpus.read_text("utf-8")
     corpus.unlink()
@@ -124,7 +124,7 @@ def test_a_text_that_broke_off_is_not_taken_for_the_whole(folder: Path) -> None:
     assert made(folder)["more-zh.zh"] == ["HELLO", "TWO", "ONE"]
 
 
-def test_what_failed_is_told_and_what_is_whole_is_not_made_again(folder: Path) -> None:
+def test_failed_translation_is_reported_and_finished_files_are_kept(folder: Path) -> None:
     assert distil(folder, UNABLE="more-de.de") == 1
     assert "more-de.de" not in made(folder)
     assert distil(folder, MOST_LINES="1") == 0
@@ -132,7 +132,7 @@ def test_what_failed_is_told_and_what_is_whole_is_not_made_again(folder: Path) -
     assert made(folder)["en-de.de"] == ["ONE", "TWO", "A TEST"]
 
 
-def test_each_file_of_the_second_lesson_has_the_lines_that_the_script_says(folder: Path) -> None:
+def test_second_round_file_contents(folder: Path) -> None:
     assert distil(folder, *SECOND) == 0
     assert made(folder) == {
         "en-de-1.en": ["plain one", "plain two", "a test"],
@@ -150,7 +150,7 @@ def test_each_file_of_the_second_lesson_has_the_lines_that_the_script_says(folde
     }
 
 
-def test_the_second_lesson_takes_parliament_in_parts_that_follow_each_other(folder: Path) -> None:
+def test_second_round_parts_are_consecutive(folder: Path) -> None:
     number_lines(folder, en=450_000, de=310_000)
     assert distil(folder, *SECOND) == 0
     found = made(folder)
@@ -159,14 +159,14 @@ def test_the_second_lesson_takes_parliament_in_parts_that_follow_each_other(fold
             assert found[name.format(part)] == numbers((part - 1) * half + 1, part * half)
 
 
-def test_a_trial_of_the_second_lesson_takes_a_few_lines_of_each(folder: Path) -> None:
+def test_second_round_trial_run(folder: Path) -> None:
     assert distil(folder, *SECOND, MOST_LINES="1") == 0
     found = made(folder)
     assert len(found) == 12 and max(map(len, found.values())) == 1
     assert found["en-de-3.en"] == ["hello"] and found["en-de-1.de"] == ["PLAIN ONE"]
 
 
-# ---- the third and the fourth lesson ---------------------------------------------------------------------------------
+# ---- the third and the fourth round ---------------------------------------------------------------------------------
 
 
 def four_of(lines: list[str], language: str) -> list[dict[str, object]]:
@@ -182,7 +182,7 @@ def four_of(lines: list[str], language: str) -> list[dict[str, object]]:
     ]
 
 
-def test_each_file_of_the_third_lesson_has_the_lines_that_the_script_says(folder: Path) -> None:
+def test_third_round_file_contents(folder: Path) -> None:
     assert distil(folder, *THIRD) == 0
     found = made(folder)
     assert sorted(found.pop("held-out.en")) == ["a test", "a test", "a test", "a valid line", "news"]
@@ -201,7 +201,7 @@ def test_each_file_of_the_third_lesson_has_the_lines_that_the_script_says(folder
     }
 
 
-def test_each_file_of_the_fourth_lesson_has_the_lines_that_the_script_says(folder: Path) -> None:
+def test_fourth_round_file_contents(folder: Path) -> None:
     assert distil(folder, *FOURTH) == 0
     found = made(folder)
     assert sorted(found.pop("held-out.en")) == ["a test", "a test", "a test", "a valid line", "news"]
@@ -221,7 +221,7 @@ def test_each_file_of_the_fourth_lesson_has_the_lines_that_the_script_says(folde
 
 
 @pytest.mark.parametrize(
-    ("lesson", "parts", "translated"),
+    ("round", "parts", "translated"),
     [
         (
             THIRD,
@@ -235,34 +235,32 @@ def test_each_file_of_the_fourth_lesson_has_the_lines_that_the_script_says(folde
         ),
     ],
 )
-def test_the_later_lessons_take_parliament_in_parts_that_follow_each_other(
-    folder: Path, lesson: tuple[str, ...], parts: dict[str, tuple[int, int]], translated: tuple[str, ...]
+def test_later_round_parts_are_consecutive(
+    folder: Path, round: tuple[str, ...], parts: dict[str, tuple[int, int]], translated: tuple[str, ...]
 ) -> None:
     number_lines(folder, en=610_000, de=610_000)
     (folder / "dis tilled").mkdir()
     for name in translated:  # as if it were done, which would only take time
         (folder / "dis tilled" / name).touch()
-    assert distil(folder, *lesson) == 0
+    assert distil(folder, *round) == 0
     found = made(folder)
     assert all(found[name] == numbers(*part) for name, part in parts.items())
 
 
 @pytest.mark.parametrize(
-    ("lesson", "name", "lines"),
+    ("round", "name", "lines"),
     [(THIRD, "own-2.de", ["450001", "450002"]), (FOURTH, "late-3.en", ["500001", "500002"])],
 )
-def test_a_trial_of_the_later_lessons_takes_a_few_lines_of_each(
-    folder: Path, lesson: tuple[str, ...], name: str, lines: list[str]
-) -> None:
+def test_later_round_trial_run(folder: Path, round: tuple[str, ...], name: str, lines: list[str]) -> None:
     number_lines(folder, en=500_005, de=450_005)
-    assert distil(folder, *lesson, MOST_LINES="2") == 0
+    assert distil(folder, *round, MOST_LINES="2") == 0
     found = made(folder)
     assert found[name] == lines
     assert len(found.pop("held-out.en")) == 5, "a trial leaves out the same lines"
     assert len(found) == 10 and {len(text) for text in found.values()} == {2}
 
 
-def test_of_the_later_lessons_what_failed_is_told_and_what_is_whole_is_not_made_again(folder: Path) -> None:
+def test_later_rounds_keep_finished_files_after_failure(folder: Path) -> None:
     assert distil(folder, *THIRD, UNABLE="own-3.json") == 1
     assert "own-3.json" not in made(folder) and "own-4.zh" in made(folder)
     assert distil(folder, *THIRD) == 0
@@ -276,7 +274,7 @@ def box_text(folder: Path, command: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_what_the_third_model_wrote_is_compared_with_what_people_wrote(folder: Path) -> None:
+def test_stage3_translations_are_compared_with_references(folder: Path) -> None:
     number_lines(folder, en=450_003, de=450_003)
     corpus = folder / "my data" / "europarl-en-de" / "train.de"
     corpus.with_name("train.de.xz").write_bytes(lzma.compress(corpus.read_bytes(), preset=0))
@@ -292,7 +290,7 @@ def test_what_the_third_model_wrote_is_compared_with_what_people_wrote(folder: P
     assert found["halls.en"] == found["halls.zh"] == speeches[:3]
 
 
-def test_what_the_last_teacher_wrote_is_compared_with_what_people_wrote(folder: Path) -> None:
+def test_teacher3_translations_are_compared_with_references(folder: Path) -> None:
     (folder / "my data" / "tatoeba-en-de" / "train.de").write_text("hello\nTWO\nHello\nneues\n", encoding="utf-8")
     number_lines(folder, en=500_002)
     assert distil(folder, *FOURTH, MOST_LINES="3") == 0
@@ -310,29 +308,29 @@ def test_what_the_last_teacher_wrote_is_compared_with_what_people_wrote(folder: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "say first DATA TEACHER OUT, or second, third or fourth DATA TEACHER OUT TEXT, not ''"),
-        (("fifth", *SECOND[1:]), "say first"),
+        ((), "give first DATA TEACHER OUT, or second, third or fourth DATA TEACHER OUT TEXT, not ''"),
+        (("fifth", *SECOND[1:]), "give first"),
         (FIRST[1:], "not 'my data teacher dis tilled'"),
-        (SECOND[:-1], "say first"),
-        (THIRD[:-1], "say first"),
-        ((*FOURTH, "more"), "say first"),
-        ((*FIRST, "plain text"), "say first"),
+        (SECOND[:-1], "give first"),
+        (THIRD[:-1], "give first"),
+        ((*FOURTH, "more"), "give first"),
+        ((*FIRST, "plain text"), "give first"),
         (("first", "nowhere", "teacher", "dis tilled"), "nowhere: there is no such folder"),
         (("fourth", "nowhere", *FOURTH[2:]), "nowhere: there is no such folder"),
         *(
-            ((*lesson[:-1], "nowhere"), "python3 recipes/bundled-model/training_text.py corpora my data nowhere")
-            for lesson in (SECOND, THIRD, FOURTH)
+            ((*round[:-1], "nowhere"), "python3 recipes/bundled-model/training_text.py corpora my data nowhere")
+            for round in (SECOND, THIRD, FOURTH)
         ),
     ],
 )
-def test_a_wrong_lesson_or_folder_is_told_in_one_line(folder: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_wrong_round_or_folder_is_one_line(folder: Path, arguments: tuple[str, ...], words: str) -> None:
     done = run(folder, "bash", str(RECIPE / "distill.sh"), *arguments)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
     assert not (folder / "dis tilled").exists()
 
 
-def test_the_steps_of_the_recipe_make_every_text_that_a_recipe_names(folder: Path) -> None:
-    """All steps of the header of stage4.yaml but those of the program, in their order; made-up pairs are few here."""
+def test_pipeline_writes_every_text_that_the_recipes_name(folder: Path) -> None:
+    """All steps of run.sh except those of the program, in order, with few synthetic pairs."""
     shutil.copytree(RECIPE, folder / "recipes/bundled-model")
     for script in (folder / "recipes/bundled-model").glob("synthetic_*.py"):
         few = re.sub(
@@ -340,8 +338,8 @@ def test_the_steps_of_the_recipe_make_every_text_that_a_recipe_names(folder: Pat
         )
         script.write_text(few, encoding="utf-8")
     (folder / "my data").rename(folder / "data")
-    header = (RECIPE / "stage4.yaml").read_text("utf-8")
-    steps = re.findall(r"^#   ((?:bash|python3) .*?)(?:  #.*)?$", header, flags=re.MULTILINE)
+    commands = run(folder, "bash", "recipes/bundled-model/run.sh", "--dry-run", "stage4").stdout.splitlines()
+    steps = [command for command in commands if command.startswith(("bash ", "python3 "))]
     assert len(steps) == 13
     for step in steps:
         done = run(folder, "bash", "-c", step)

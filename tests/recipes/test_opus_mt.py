@@ -90,7 +90,7 @@ def fill(spec: Any, vocabulary: int) -> None:
     spec.decoder.start_from_zero_embedding = True
 
 
-def test_the_imported_teacher_writes_what_ctranslate2_writes(package: Path, tmp_path: Path) -> None:
+def test_imported_teacher_equals_ctranslate2(package: Path, tmp_path: Path) -> None:
     import ctranslate2
 
     teacher = script("opus_mt")
@@ -111,7 +111,7 @@ def test_the_imported_teacher_writes_what_ctranslate2_writes(package: Path, tmp_
     assert (tmp_path / "out.en").read_text(encoding="utf-8").splitlines() == expected
 
 
-def test_only_pieces_that_are_needed_are_kept(package: Path, tmp_path: Path) -> None:
+def test_unneeded_pieces_are_dropped(package: Path, tmp_path: Path) -> None:
     teacher = script("opus_mt")
     (tmp_path / "in.zh").write_text("a dog ran\n", encoding="utf-8")
     teacher.import_teacher(package, tmp_path / "teacher", [tmp_path / "in.zh"])
@@ -121,7 +121,7 @@ def test_only_pieces_that_are_needed_are_kept(package: Path, tmp_path: Path) -> 
         assert len(file["decoder|embeddings|weight"]) == len(file["decoder|projection|bias"]) == len(kept)
 
 
-def test_a_bias_goes_into_the_matrix_after_a_norm() -> None:
+def test_bias_is_folded_into_matrix_after_norm() -> None:
     rng = np.random.default_rng(1)
     gain, shift = rng.uniform(0.5, 2, 32), rng.normal(0.1, 0.5, 32)
     weight, bias = rng.normal(size=(50, 32)), rng.normal(size=50)
@@ -132,7 +132,7 @@ def test_a_bias_goes_into_the_matrix_after_a_norm() -> None:
     np.testing.assert_allclose(found, x @ weight.T + bias, atol=2e-4)
 
 
-def test_the_space_around_apostrophes_is_taken_away() -> None:
+def test_spaces_around_apostrophes_are_removed() -> None:
     joined = script("opus_mt").joined
     assert joined(["▁The", "▁people", "▁'", "▁s", "▁choice", "."]) == "The people's choice."
     assert joined(["▁he", "▁said", ":", "▁'", "hello", "'"]) == "he said: 'hello'"
@@ -147,7 +147,7 @@ def test_new_layers_are_spread_evenly() -> None:
         assert len(places) == new and [place for place in places if place is not None] == list(range(old))
 
 
-def test_a_grown_model_computes_what_the_bundled_model_computes(tmp_path: Path) -> None:
+def test_grown_model_equals_bundled_model(tmp_path: Path) -> None:
     script("grow").grow(BUNDLED, tmp_path / "grown", layers=12, feed_forward=1344)
     small, large = load_model(BUNDLED), load_model(tmp_path / "grown")
     assert (large.config.model.num_encoder_layers, large.config.model.d_ff) == (12, 1344)

@@ -45,7 +45,7 @@ def make_all(folder: Path, out: str, *, hash_seed: int) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / out).iterdir()}
 
 
-def test_the_three_commands_write_the_same_bytes_every_time_from_plain_and_compressed_text(tmp_path: Path) -> None:
+def test_output_is_reproducible_from_plain_and_compressed_text(tmp_path: Path) -> None:
     save(tmp_path / "data", DATA)
     save(tmp_path / "distilled", DISTILLED)
     first = make_all(tmp_path, "text", hash_seed=0)
@@ -68,7 +68,7 @@ def test_the_three_commands_write_the_same_bytes_every_time_from_plain_and_compr
         ("late", "data"),
     ],
 )
-def test_a_wrong_command_line_is_told_the_right_ones(arguments: tuple[str, ...]) -> None:
+def test_invalid_command_lines_show_usage(arguments: tuple[str, ...]) -> None:
     ways = (
         "say corpora DATA OUT or chinese DATA DISTILLED OUT or german DISTILLED OUT or forms DATA OUT"
         " or own DATA DISTILLED OUT or late DATA DISTILLED OUT, not "
@@ -78,26 +78,26 @@ def test_a_wrong_command_line_is_told_the_right_ones(arguments: tuple[str, ...])
 
 @pytest.mark.parametrize("name", ["synthetic_numbers", "synthetic_figures"])
 @pytest.mark.parametrize("arguments", [(), ("a", "b"), ("--write",)])
-def test_numbers_and_figures_want_one_folder(name: str, arguments: tuple[str, ...]) -> None:
+def test_synthetic_scripts_take_one_folder(name: str, arguments: tuple[str, ...]) -> None:
     assert f"{name}.py: say one folder" in told(run(name, *arguments))
 
 
 @pytest.mark.parametrize("name", ["training_text", "synthetic_numbers", "synthetic_figures"])
-def test_help_is_given(name: str) -> None:
+def test_help(name: str) -> None:
     done = run(name, "--help")
     assert done.returncode == 0 and f"{name}.py" in done.stdout
 
 
 @pytest.mark.parametrize("missing", ["europarl-en-de/train.en", "tatoeba-en-de/train.de", "all"])
-def test_a_missing_corpus_is_named(tmp_path: Path, missing: str) -> None:
+def test_missing_corpus_is_named(tmp_path: Path, missing: str) -> None:
     save(tmp_path / "data", {name: lines for name, lines in DATA.items() if missing not in (name, "all")})
     named = next(iter(DATA)) if missing == "all" else missing
     said = told(run("training_text", "corpora", tmp_path / "data", tmp_path / "text"))
-    assert f"{tmp_path / 'data' / named}: there is no such file" in said and "recipes/bundled-model/stage4.yaml" in said
+    assert f"{tmp_path / 'data' / named}: there is no such file" in said and "recipes/bundled-model/run.sh" in said
     assert not (tmp_path / "text" / "capitals.en").exists()
 
 
-def test_what_no_teacher_wrote_yet_is_named(tmp_path: Path) -> None:
+def test_missing_translations_are_named(tmp_path: Path) -> None:
     save(tmp_path / "data", DATA)
     nowhere, out = tmp_path / "distilled", tmp_path / "text"
     assert str(nowhere / "more-zh.en") in told(run("training_text", "chinese", tmp_path / "data", nowhere, out))
@@ -107,7 +107,7 @@ def test_what_no_teacher_wrote_yet_is_named(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_text_that_broke_off_is_refused(tmp_path: Path) -> None:
+def test_truncated_text_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "data", {**DATA, "tatoeba-en-de/train.de": ["größe"]})
     said = told(run("training_text", "corpora", tmp_path / "data", tmp_path / "text"))
     assert "not the same number of lines" in said and "train.de" in said
@@ -122,7 +122,7 @@ def test_text_that_broke_off_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["training_text", "corpora", "data"], ["synthetic_numbers"], ["synthetic_figures"]]
 )
-def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path, command: list[str]) -> None:
+def test_file_instead_of_folder_is_named(tmp_path: Path, command: list[str]) -> None:
     save(tmp_path / "data", DATA)
     (tmp_path / "text").write_text("mine", encoding="utf-8")
     name, *arguments = [part.replace("data", str(tmp_path / "data")) for part in command]

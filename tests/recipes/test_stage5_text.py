@@ -34,14 +34,14 @@ def table(path: Path) -> list[list[str]]:
         ("regions", 5),
     ],
 )
-def test_a_list_has_no_empty_cells_and_no_row_twice(name: str, columns: int) -> None:
+def test_lists_have_no_empty_cells_or_duplicates(name: str, columns: int) -> None:
     rows = table(RECIPE / f"{name}.tsv")
     assert {len(row) for row in rows} == {columns}
     assert all(cell and cell == cell.strip() for row in rows for cell in row)
     assert len({tuple(row) for row in rows}) == len(rows)
 
 
-def test_no_sentence_of_the_test_set_is_in_the_lists() -> None:
+def test_lists_contain_no_test_sentences() -> None:
     rows = table(ROOT / "benchmarks/quality/bundled_model_first_sentences.tsv")
     assert [len(row) for row in rows] == [3] * 200 and {row[0] for row in rows} == {"everyday", "machine learning"}
     assert all(re.search(r"[\u4e00-\u9fff]", chinese) and re.search(r"[a-z]", english) for _, chinese, english in rows)
@@ -54,7 +54,7 @@ def test_no_sentence_of_the_test_set_is_in_the_lists() -> None:
     assert not tested & listed
 
 
-def test_the_generated_pairs_are_not_in_the_test_set_either(tmp_path: Path) -> None:
+def test_generated_pairs_contain_no_test_sentences(tmp_path: Path) -> None:
     done = run("synthetic_domain", tmp_path)
     assert done.returncode == 0, done.stderr
     files = made(tmp_path)
@@ -84,7 +84,7 @@ def test_the_generated_pairs_are_not_in_the_test_set_either(tmp_path: Path) -> N
 # ---- masks -----------------------------------------------------------------------------------------------------------
 
 
-def test_shared_names_and_numbers_become_masks_in_the_order_of_the_source() -> None:
+def test_masks_follow_source_order() -> None:
     masks = script("synthetic_masks")
     source, target = "In 1998 Angela moved from Boston to Berlin.", "Angela zog 1998 von Boston nach Berlin."
     seen = set()
@@ -100,7 +100,7 @@ def test_shared_names_and_numbers_become_masks_in_the_order_of_the_source() -> N
     assert seen >= {-1, 1, 2, 3, 4}, "one to four masks, some crossing"
 
 
-def test_a_number_inside_another_is_no_mask_and_a_mask_is_never_masked() -> None:
+def test_masks_do_not_overlap() -> None:
     masks = script("synthetic_masks")
     assert all(masks.masked(Random(seed), "214 million years", "2.14亿年") is None for seed in range(9))
     assert masks.masked(Random(1), "{name} has 3", "{name} hat 3") is None
@@ -109,13 +109,13 @@ def test_a_number_inside_another_is_no_mask_and_a_mask_is_never_masked() -> None
         assert found is None or sorted(MASK.findall(found[0])) == sorted(MASK.findall(found[1]))
 
 
-def test_every_masked_sentence_keeps_its_masks_in_all_languages() -> None:
+def test_masks_are_equal_in_all_languages() -> None:
     for row in table(RECIPE / "masks.tsv"):
         assert len({tuple(sorted(MASK.findall(cell))) for cell in row}) == 1, row
         assert len(set(MASK.findall(row[0]))) == len(MASK.findall(row[0]))
 
 
-def test_masked_pairs_are_written_for_both_directions(tmp_path: Path) -> None:
+def test_masked_pairs_in_both_directions(tmp_path: Path) -> None:
     save(tmp_path, {"a.en": ["Tom met Anna.", "No names here."], "a.zh": ["Tom遇见了Anna。", "这里没有名字。"]})
     compress(tmp_path)
     done = run("synthetic_masks", tmp_path / "m", "en-zh", "5", f"{tmp_path / 'a.en'}={tmp_path / 'a.zh'}")
@@ -142,7 +142,7 @@ def line_of(source: str, *texts: str) -> str:
     return json.dumps({"source": source, "n_best": [{"text": text} for text in texts]}, ensure_ascii=False)
 
 
-def test_the_translation_that_comes_back_best_is_kept(tmp_path: Path) -> None:
+def test_round_trip_selects_best_translation(tmp_path: Path) -> None:
     sources = ["The old house is empty.", "Nobody came to the party."]
     save(
         tmp_path,
@@ -165,7 +165,7 @@ def test_the_translation_that_comes_back_best_is_kept(tmp_path: Path) -> None:
     assert (made(tmp_path)["kept.en"], made(tmp_path)["kept.zh"]) == ([sources[0]], ["老房子是空的。"])
 
 
-def test_of_the_teachers_translations_the_sound_ones_are_kept(tmp_path: Path) -> None:
+def test_unsound_teacher_translations_are_dropped(tmp_path: Path) -> None:
     pairs = [
         ("他有35本书。", "He has 35 books.", True),
         ("他有35本书。", "He has 53 books.", False),
@@ -182,7 +182,7 @@ def test_of_the_teachers_translations_the_sound_ones_are_kept(tmp_path: Path) ->
     assert list(zip(made(tmp_path)["kept.zh"], made(tmp_path)["kept.en"], strict=True)) == expected
 
 
-def test_a_word_is_learned_towards_chinese_from_its_most_frequent_translation(tmp_path: Path) -> None:
+def test_most_frequent_word_translation_is_kept(tmp_path: Path) -> None:
     save(
         tmp_path,
         {
@@ -202,7 +202,7 @@ def test_a_word_is_learned_towards_chinese_from_its_most_frequent_translation(tm
     assert files["k-back.zh"][0] == "汽车" and "点积" not in files["k-back.zh"]
 
 
-def test_the_nearest_translation_is_kept(tmp_path: Path) -> None:
+def test_translation_closest_to_reference_is_kept(tmp_path: Path) -> None:
     save(
         tmp_path,
         {"m.json": [line_of("我很累。", "I am very tired.", "I'm tired.")], "ref.en": ["I'm very tired, you know."]},
@@ -214,7 +214,7 @@ def test_the_nearest_translation_is_kept(tmp_path: Path) -> None:
     assert made(tmp_path)["k.zh"] == ["我很累。"] and made(tmp_path)["k.en"] == ["I'm tired."]
 
 
-def test_a_wrong_command_is_refused_in_words() -> None:
+def test_invalid_command_is_refused() -> None:
     for name, arguments in (
         ("select_translations", ["nearest", "x"]),
         ("select_translations", []),
@@ -228,7 +228,7 @@ def test_a_wrong_command_is_refused_in_words() -> None:
     assert done.returncode == 2 and "give DATA TEACHER STUDENT DISTILLED TEXT" in done.stderr
 
 
-def test_the_recipe_names_only_text_that_its_steps_make() -> None:
+def test_recipe_names_only_generated_text() -> None:
     recipe = (RECIPE / "stage5.yaml").read_text(encoding="utf-8")
     steps = "".join((RECIPE / name).read_text("utf-8") for name in ("distill_chinese.sh", "synthetic_pairs.sh"))
     steps += "".join(

@@ -36,7 +36,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_same_bytes_under_another_hash_seed(written: Path, tmp_path: Path) -> None:
+def test_output_does_not_depend_on_hash_seed(written: Path, tmp_path: Path) -> None:
     assert run(tmp_path / "new" / "folder", hash_seed=2).returncode == 0
     for folder in (written, tmp_path / "new" / "folder"):
         assert sorted(path.name for path in folder.iterdir()) == list(FILES)
@@ -45,7 +45,7 @@ def test_the_same_bytes_under_another_hash_seed(written: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("prefix", "language", "count"), [("german", "de", 25_000), ("chinese", "zh", 45_000)])
-def test_as_many_different_pairs_as_promised(written: Path, prefix: str, language: str, count: int) -> None:
+def test_number_of_distinct_pairs(written: Path, prefix: str, language: str, count: int) -> None:
     english, other = ((written / f"{prefix}-names.{side}").read_text("utf-8").split("\n") for side in ("en", language))
     assert english.pop() == other.pop() == ""
     assert len(english) == len(other) == len(set(zip(english, other, strict=True))) == count
@@ -54,7 +54,7 @@ def test_as_many_different_pairs_as_promised(written: Path, prefix: str, languag
         assert "  " not in line
 
 
-def test_both_sides_have_the_same_slots_and_every_slot_a_name() -> None:
+def test_templates_have_equal_slots() -> None:
     rng = Random(1)
     for template in (*names.PHRASES, *names.SENTENCES, *names.CHINESE_SENTENCES):
         slots = [sorted(kind + number for kind, number, _ in names.SLOT.findall(text)) for text in template if text]
@@ -64,7 +64,7 @@ def test_both_sides_have_the_same_slots_and_every_slot_a_name() -> None:
     assert len(names.SENTENCES) >= 120
 
 
-def test_both_sides_use_the_same_glossary_entry() -> None:
+def test_glossary_entries_match() -> None:
     entries = defaultdict(set)
     for name in {name for group in names.NAMES.values() for name in group}:
         for english in name.en.split("/"):
@@ -82,7 +82,7 @@ def test_both_sides_use_the_same_glossary_entry() -> None:
                 assert name.de.split()[-1].removesuffix("e") in filled.de, (name, filled)
 
 
-def test_a_made_up_person_is_spelled_as_in_pinyin() -> None:
+def test_invented_names_match_pinyin() -> None:
     assert names.pinyin("晓明") == "Xiaoming"
     surnames = {name.zh: name.en for name in names.NAMES["Chinese surname"]}
     rng = Random(3)
@@ -95,7 +95,7 @@ def test_a_made_up_person_is_spelled_as_in_pinyin() -> None:
 
 
 @pytest.mark.parametrize("glossary", list(names.NAMES))
-def test_a_glossary_is_sound(glossary: str) -> None:
+def test_glossary_is_valid(glossary: str) -> None:
     for name in names.NAMES[glossary]:
         assert all(part and part == part.strip() for part in name), name
         assert not any("\u4e00" <= letter <= "\u9fff" for letter in name.en + name.de), name
@@ -115,12 +115,12 @@ def test_a_glossary_is_sound(glossary: str) -> None:
         ("der IWF", "in den IWF", "dem IWF", "des IWF"),
     ],
 )  # fmt: skip
-def test_a_german_name_is_declined(name: str, to: str, dative: str, of: str) -> None:
+def test_german_names_are_declined(name: str, to: str, dative: str, of: str) -> None:
     entry = names.Name("name", name, "名")
     assert [names.in_german(entry, case) for case in ("to", "dative", "of")] == [to, dative, of]
 
 
-def test_german_words_agree() -> None:
+def test_german_agreement() -> None:
     assert names.decline("Karl der Große", "accusative") == "Karl den Großen"
     assert names.decline("Katharina die Große", "dative") == "Katharina der Großen"
     assert names.decline("Herr Smith", "dative") == "Herrn Smith"
@@ -130,13 +130,13 @@ def test_german_words_agree() -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("a", "b"), ("--fast",)])
-def test_wrong_arguments_end_with_one_line(arguments: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_one_line(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "say one folder to write into" in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_ends_with_one_line(tmp_path: Path) -> None:
+def test_unwritable_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run(tmp_path / "file")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

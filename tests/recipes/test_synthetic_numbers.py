@@ -65,12 +65,12 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     return list(zip(sides["numbers.en"], sides["numbers.zh"], strict=True))
 
 
-def test_there_are_as_many_different_pairs_as_the_script_says(pairs: list[tuple[str, str]]) -> None:
+def test_number_of_distinct_pairs(pairs: list[tuple[str, str]]) -> None:
     assert len(pairs) == len(set(pairs)) == numbers.PAIRS == 40_000
     assert not [pair for pair in pairs if re.search("[{}]", "".join(pair)) or " " in pair[1]]
 
 
-def test_they_are_those_that_the_model_learned_from(pairs: list[tuple[str, str]]) -> None:
+def test_output_equals_training_text(pairs: list[tuple[str, str]]) -> None:
     listed = {
         name: checksum for checksum, name in importlib.import_module("benchmarks.quality.bundled_model_sets").stated()
     }
@@ -79,7 +79,7 @@ def test_they_are_those_that_the_model_learned_from(pairs: list[tuple[str, str]]
         assert hashlib.sha256(written.encode()).hexdigest() == listed[name]
 
 
-def test_both_sides_of_every_pair_have_the_same_numbers(pairs: list[tuple[str, str]]) -> None:
+def test_numbers_match_on_both_sides(pairs: list[tuple[str, str]]) -> None:
     wrong = [pair for pair in pairs if english_values(pair[0]) != chinese_values(pair[1])]
     assert not wrong, wrong[:10]
     powers = {value.adjusted() for english, _ in pairs for value in english_values(english)}
@@ -99,7 +99,7 @@ def test_both_sides_of_every_pair_have_the_same_numbers(pairs: list[tuple[str, s
         ("2 trillion", "两亿", False),
     ],
 )
-def test_the_comparison_finds_what_is_wrong(english: str, chinese: str, *, same: bool) -> None:
+def test_comparison_detects_wrong_numbers(english: str, chinese: str, *, same: bool) -> None:
     assert (english_values(english) == chinese_values(chinese)) is same
 
 
@@ -117,7 +117,7 @@ def test_the_comparison_finds_what_is_wrong(english: str, chinese: str, *, same:
         (3_500_000_000_000, "3.5 trillion", "三万五千亿"),
     ],
 )
-def test_numbers_are_written_the_way_of_each_language(value: int, english: str, chinese: str) -> None:
+def test_number_formats(value: int, english: str, chinese: str) -> None:
     assert (numbers.in_english(value), numbers.in_numerals(value)) == (english, chinese)
     assert [value] == english_values(english) == chinese_values(chinese)
 
@@ -125,7 +125,7 @@ def test_numbers_are_written_the_way_of_each_language(value: int, english: str, 
 @pytest.mark.parametrize(
     ("number", "hedged"), [("3万", "3万多"), ("30万", "30多万"), ("三百万", "三百多万"), ("35000", "35000多")]
 )
-def test_more_than_stands_at_its_place(number: str, hedged: str) -> None:
+def test_position_of_more_than(number: str, hedged: str) -> None:
     assert numbers.hedged_chinese(numbers.LARGER, number) == hedged
 
 
@@ -195,9 +195,7 @@ def figure_pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tup
 
 
 @pytest.mark.parametrize(("language", "count"), [("de", 40_000), ("zh", 25_000)])
-def test_there_are_as_many_figures_as_asked(
-    figure_pairs: dict[str, list[tuple[str, str]]], language: str, count: int
-) -> None:
+def test_number_of_generated_figures(figure_pairs: dict[str, list[tuple[str, str]]], language: str, count: int) -> None:
     pairs = figure_pairs[language]
     assert len(pairs) == len(set(pairs)) == figures.PAIRS[language] == count
     assert sum(map(len, figures.TEMPLATES[language])) >= 120
@@ -207,7 +205,7 @@ def test_there_are_as_many_figures_as_asked(
     assert 0.10 < phrases / count < 0.15
 
 
-def test_german_figures_are_worth_what_the_english_are(figure_pairs: dict[str, list[tuple[str, str]]]) -> None:
+def test_german_values_equal_english(figure_pairs: dict[str, list[tuple[str, str]]]) -> None:
     pairs = figure_pairs["de"]
     wrong = [pair for pair in pairs if english_figures(pair[0], whole_day=True) != german_figures(pair[1])]
     assert not wrong, wrong[:10]
@@ -215,7 +213,7 @@ def test_german_figures_are_worth_what_the_english_are(figure_pairs: dict[str, l
     assert all(" %" in german for _, german in pairs if "%" in german)
 
 
-def test_chinese_figures_are_worth_what_the_english_are(figure_pairs: dict[str, list[tuple[str, str]]]) -> None:
+def test_chinese_values_equal_english(figure_pairs: dict[str, list[tuple[str, str]]]) -> None:
     numerals, words = "[一二两三四五六七八九十百千半刻零]", "(hundred|thousand|half [mb]illion|(?<=[a-z]) [mb]illion)"
     plain = [pair for pair in figure_pairs["zh"] if not re.search(numerals, pair[1].replace("零下", ""))]
     plain = [pair for pair in plain if not re.search(words, pair[0])]
@@ -243,7 +241,7 @@ def words_value(english: str) -> Decimal:
     return total + section
 
 
-def test_chinese_figures_are_worth_what_the_english_words_are(figure_pairs: dict[str, list[tuple[str, str]]]) -> None:
+def test_chinese_values_equal_english_words(figure_pairs: dict[str, list[tuple[str, str]]]) -> None:
     found = [pair for pair in figure_pairs["zh"] if re.fullmatch("[a-z -]+ people", pair[0])]
     assert len(found) > 50
     for english, chinese in found:
@@ -262,7 +260,7 @@ def test_chinese_figures_are_worth_what_the_english_words_are(figure_pairs: dict
         ("March 5, 2019", "5. März 2019", True),
     ],
 )
-def test_the_comparison_of_german_figures_finds_what_is_wrong(english: str, german: str, *, same: bool) -> None:
+def test_comparison_detects_wrong_german_values(english: str, german: str, *, same: bool) -> None:
     assert (english_figures(english, whole_day=True) == german_figures(german)) is same
 
 
@@ -279,7 +277,7 @@ def test_the_comparison_of_german_figures_finds_what_is_wrong(english: str, germ
         (350_000, "three hundred and fifty thousand", "dreihundertfünfzigtausend", "三十五万"),
     ],
 )
-def test_figures_in_words(value: int, english: str, german: str, chinese: str) -> None:
+def test_numbers_in_words(value: int, english: str, german: str, chinese: str) -> None:
     written = figures.english_words(value), figures.german_words(value), figures.chinese_words(value)
     assert written == (english, german, chinese)
     assert value_of(chinese) == value

@@ -32,7 +32,7 @@ text = script("training_text")
         ('plain "as it is", isn\'t it - yes', 'plain "as it is", isn\'t it - yes'),
     ],
 )
-def test_marks_are_those_of_a_keyboard(printed: str, typed: str) -> None:
+def test_punctuation_is_normalized(printed: str, typed: str) -> None:
     assert text.plain(printed) == typed
     assert text.plain(typed) == typed
 
@@ -54,7 +54,7 @@ def test_marks_are_those_of_a_keyboard(printed: str, typed: str) -> None:
         ("Yes.", "是的，我也完全同意你刚才所说的话，没有问题。", False),
     ],
 )
-def test_chinese_is_sound(english: str, chinese: str, *, sound: bool) -> None:
+def test_unsound_chinese_is_dropped(english: str, chinese: str, *, sound: bool) -> None:
     assert text.is_sound_chinese(english, chinese) is sound
 
 
@@ -70,7 +70,7 @@ def test_chinese_is_sound(english: str, chinese: str, *, sound: bool) -> None:
         ("No.", "Nein, nein.", True),
     ],
 )
-def test_a_translation_is_sound(source: str, target: str, *, sound: bool) -> None:
+def test_unsound_translations_are_dropped(source: str, target: str, *, sound: bool) -> None:
     assert text.is_sound(source, target) is sound
 
 
@@ -108,7 +108,7 @@ def words_or_marks(line: str) -> list[str]:
         "这是山上的房子。",
     ],
 )
-def test_runs_of_words_are_all_pieces_of_one_to_four(line: str) -> None:
+def test_word_ngrams(line: str) -> None:
     words = words_or_marks(line)
     pieces = Counter(
         tuple(words[start:end])
@@ -135,14 +135,14 @@ def test_runs_of_words_are_all_pieces_of_one_to_four(line: str) -> None:
         (("only one",), "yes", 0),
     ],
 )
-def test_the_nearest_shares_most_runs_of_words(translations: tuple[str, ...], reference: str, chosen: int) -> None:
+def test_closest_translation_shares_most_ngrams(translations: tuple[str, ...], reference: str, chosen: int) -> None:
     assert text.nearest(several("Quelle", *translations), reference) == ("Quelle", translations[chosen])
 
 
 # ---- other forms of sentences ----------------------------------------------------------------------------------------
 
 
-def test_forms_are_in_capitals_and_bare(tmp_path: Path) -> None:
+def test_capitals_and_missing_punctuation(tmp_path: Path) -> None:
     english, german = ([f"{word} {number}." for number in range(20)] for word in ("hello", "größe"))
     english[2], german[2] = "Go !", "Geh!"
     english[10], german[10] = "No mark", "Kein Punkt."  # on one side alone it stays, and the pair is left out
@@ -234,7 +234,7 @@ def make(folder: Path, command: str, *, hash_seed: int = 0) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "text").iterdir() if path.name != "parliament.en"}
 
 
-def test_of_what_the_third_model_wrote_the_sound_and_nearest_is_taken(tmp_path: Path) -> None:
+def test_selection_of_stage3_translations(tmp_path: Path) -> None:
     save_own(tmp_path)
     first = make(tmp_path, "own")
     assert {name: content.decode().splitlines() for name, content in first.items()} == {
@@ -250,7 +250,7 @@ def test_of_what_the_third_model_wrote_the_sound_and_nearest_is_taken(tmp_path: 
 
 
 @pytest.mark.parametrize("part", [1, 2, 3])
-def test_a_line_that_the_corpus_does_not_have_there_is_named(tmp_path: Path, part: int) -> None:
+def test_line_missing_from_corpus_is_named(tmp_path: Path, part: int) -> None:
     save_own(tmp_path)
     path = tmp_path / "distilled" / f"own-{part}.de"
     path.write_text(path.read_text("utf-8").replace("a", "o"), encoding="utf-8")
@@ -260,7 +260,7 @@ def test_a_line_that_the_corpus_does_not_have_there_is_named(tmp_path: Path, par
     assert not (tmp_path / "text" / "own.de").exists()
 
 
-def test_a_corpus_that_ends_too_soon_is_another_corpus(tmp_path: Path) -> None:
+def test_short_corpus_is_refused(tmp_path: Path) -> None:
     save_late(tmp_path, lines=9)
     for side in ("en", "de"):
         path = tmp_path / "data" / "tatoeba-en-de" / f"train.{side}"
@@ -269,7 +269,7 @@ def test_a_corpus_that_ends_too_soon_is_another_corpus(tmp_path: Path) -> None:
     assert f"{tmp_path / 'distilled' / 'late-4.en'}, line 9: the corpus has another there" in said
 
 
-def test_a_line_of_json_that_was_cut_off_is_named(tmp_path: Path) -> None:
+def test_truncated_json_line_is_named(tmp_path: Path) -> None:
     save_own(tmp_path)
     path = tmp_path / "distilled" / "own-2.json"
     path.write_text(path.read_text("utf-8")[:-5] + "\n", encoding="utf-8")
@@ -293,7 +293,7 @@ def save_late(folder: Path, *, lines: int) -> None:
         save(folder / "distilled", {f"late-{part}.{language}": side for language, side in sides.items()})
 
 
-def test_of_what_the_last_teacher_wrote_the_sound_and_nearest_is_taken_in_order(tmp_path: Path) -> None:
+def test_selection_of_teacher3_translations(tmp_path: Path) -> None:
     lines = 2 * text.LINES_AT_ONCE + 100
     save_late(tmp_path, lines=lines)
     first = make(tmp_path, "late")
