@@ -200,7 +200,11 @@ def survives_shortlist(weights: Path, path: Path, random: np.random.Generator) -
             given = random_shortlist(random, sizes)
             array = getattr(given, str(random.choice(["starts", "targets", "always"])))
             if len(array):
-                array[int(random.integers(len(array)))] = int(random.choice([-1, 0, 1, 2**31 - 1, -(2**31), 65536]))
+                wrong = int(random.choice([-1, 0, 1, 2**31 - 1, -(2**31), 65536]))
+                if random.random() < 0.5:
+                    array[int(random.integers(len(array)))] = wrong
+                else:  # many in the middle
+                    array[1:-1][random.random(max(0, len(array) - 2)) < 0.3] = wrong
             engine.use_shortlist(given)
         sources = [random.integers(0, shape.source_vocab_size, min(3, shape.max_length)).tolist() for _ in range(3)]
         limit = min(3, shape.max_length - 1)
@@ -239,7 +243,10 @@ def alter_list(data: bytearray, random: np.random.Generator) -> None:
     Each of these is what one check of the reader is for: without it, memory behind the file is read.
     """
     count = HEAD.unpack(data[:64])[2]
-    at = ENTRIES_AT + ENTRY.size * int(random.integers(count))
+    places = [ENTRIES_AT + ENTRY.size * number for number in range(count)]
+    at = int(random.choice(places))
+    if random.random() < 0.5:  # the largest, of which most would lie behind the file
+        at = max(places, key=lambda place: ENTRY.unpack(data[place : place + ENTRY.size])[-1])
     name, kind, rows, columns, spare, offset, num_bytes = ENTRY.unpack(data[at : at + ENTRY.size])
     width, aligned_end = 1 if kind == 1 else 4, len(data) // 64 * 64
     match int(random.integers(8)):
@@ -262,6 +269,8 @@ def alter_list(data: bytearray, random: np.random.Generator) -> None:
             more = int(random.choice([1, len(data) // ENTRY.size, 99_999, 100_000, (1 << 32) - 1]))
             data[12:16] = struct.pack("<I", more)
             data[ENTRIES_AT : ENTRIES_AT + 8] = b"unknown\0"
+            end = ENTRIES_AT + ENTRY.size * count
+            data[end:] = bytes(len(data) - end)  # which reads as a list of empty tensors
         case _:  # of another type
             kind = int(random.integers(0, 5))
             num_bytes = (1 if kind == 1 else 4) * rows * columns
@@ -293,11 +302,22 @@ def survives(path: Path, random: np.random.Generator) -> bool:
         engine.translate_ids(sources, DecodingConfig(beam_size=3), special, max_lengths=[3] * len(sources))
         engine.translate_ids([[0]], DecodingConfig(beam_size=2), special, max_lengths=[min(3, shape.max_length - 1)])
         engine.align_ids([[0, 1]], [[2, 3]], layer=0)
+        refuses_tokens(engine, special)
     except HeedfulError:
         return False
     finally:
         engine.close()
     return True
+
+
+def refuses_tokens(engine: NativeEngine, special: SpecialTokens) -> None:
+    """Tokens far from the vocabulary are refused, or else read from far outside of the weights."""
+    for token in (-(2**31), 2**31 - 1):
+        try:
+            engine.translate_ids([[token]], DecodingConfig(), special, max_lengths=[1])
+        except HeedfulError:
+            continue
+        raise AssertionError(f"token {token} was accepted")
 
 
 if __name__ == "__main__":
