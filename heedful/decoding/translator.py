@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
@@ -39,7 +40,7 @@ from heedful.decoding.text_splitting import (
 from heedful.decoding.tokenizer_cache import Spelling
 from heedful.decoding.translation import TOO_LONG, Alternative, Translation, empty_translation
 from heedful.decoding.word_alignment import with_word_alignment
-from heedful.errors import ConfigError, DecodingError, TextError
+from heedful.errors import ConfigError, DecodingError, MissingPackageError, TextError
 from heedful.model_dir.alignment_source import AlignmentSource, recorded_source
 from heedful.model_dir.registry import RECORD, default_model, find_model
 from heedful.search_types import AttentionWeights, Hypothesis, SearchSettings, special_tokens
@@ -616,6 +617,10 @@ def load_torch(path: str | Path, device: str, quantization: str | None = None) -
         raise ConfigError(
             f"quantization={quantization}: the engine torch has float32 and bfloat16; use engine native or ctranslate2."
         )
+    from heedful.native import available
+
+    if find_spec("torch") is None and not (native := available()):
+        raise MissingPackageError(f"torch is not installed, and the native engine cannot be used: {native.reason}")
     import torch
 
     from heedful.build_model import resolve_device

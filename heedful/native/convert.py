@@ -180,11 +180,11 @@ def as_numbers(weight: Any) -> Numbers | Int8Rows:
 
 def convert(config: ModelConfig, weights: Mapping[str, Any], *, precision: str) -> Tensors:
     """The engine's tensors from those of a state dict, float32 or int8 with scales, which must all be finite."""
-    plain = {name: as_numbers(one) for name, one in weights.items()}
-    for name, tensor in plain.items():
+    for name, weight in weights.items():
+        tensor = as_numbers(weight)
         if not is_finite(tensor.scales if isinstance(tensor, Int8Rows) else tensor):
             raise ModelDirectoryError(f"{name} holds numbers that are not finite: the model's weights are damaged.")
-    conversion = _Conversion(plain, int8=precision == "int8")
+    conversion = _Conversion(weights, int8=precision == "int8")
     target = "source_embedding" if config.tying == "three_way" else "target_embedding"
     conversion.embedding("source_embedding")
     if target == "target_embedding":
@@ -208,13 +208,13 @@ def convert(config: ModelConfig, weights: Mapping[str, Any], *, precision: str) 
 class _Conversion:
     """Tensors on their way from the names of the state dict to those of the engine."""
 
-    def __init__(self, weights: Mapping[str, Numbers | Int8Rows], *, int8: bool) -> None:
+    def __init__(self, weights: Mapping[str, Any], *, int8: bool) -> None:
         self.weights, self.int8 = weights, int8
         self.tensors: Tensors = {}
 
     def matrix(self, *names: str) -> Numbers | Int8Rows:
         """Matrices one below the other: int8 with the scales of their rows if int8 is asked for, else float32."""
-        parts = [self.weights[name] for name in names]
+        parts = [as_numbers(self.weights[name]) for name in names]
         if self.int8:
             rounded = [part if isinstance(part, Int8Rows) else quantize_rows(part) for part in parts]
             return Int8Rows(
@@ -224,7 +224,7 @@ class _Conversion:
 
     def vector(self, name: str) -> Numbers:
         """A tensor that is always kept in float32."""
-        tensor = self.weights[name]
+        tensor = as_numbers(self.weights[name])
         return dequantize(tensor) if isinstance(tensor, Int8Rows) else tensor
 
     def embedding(self, name: str) -> None:
