@@ -20,7 +20,7 @@ class Console:
         self.rich: rich.console.Console = RichConsole(stderr=True, quiet=quiet, highlight=False)
 
     def note(self, message: str) -> None:
-        """Print a message on a line of its own."""
+        """Print a message on a separate line."""
         self.rich.print(message, markup=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of the model share: small configurations, one for every option, and random token rows."""
+"""Small model configurations, one for each option, and random token rows."""
 
 from __future__ import annotations
 

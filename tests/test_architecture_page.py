@@ -1,4 +1,4 @@
-"""docs/architecture.md equals what its script prints, and its two walks follow what the program really calls."""
+"""docs/architecture.md is current, and its two walks name functions that are called."""
 
 from __future__ import annotations
 

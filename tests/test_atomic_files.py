@@ -1,4 +1,4 @@
-"""Atomic files: whatever moment a process is killed at, a path holds the old contents or the new, whole."""
+"""Atomic files: after a kill at any moment, the old or the new contents are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every value of every option: each fast implementation computes it as the readable model does, or refuses it."""
+"""Every value of every model option is supported by a fast backend, with equal results, or refused."""
 
 from __future__ import annotations
 

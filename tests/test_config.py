@@ -1,4 +1,4 @@
-"""The configuration: what a user may write, what it becomes, and what every mistake is answered with."""
+"""The configuration: parsing, presets, validation, and error messages."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ def message_of(request: dict[str, Any]) -> str:
         ({1: 2}, "1", "unknown key"),
     ],
 )
-def test_an_unknown_key_names_the_nearest_right_one(request_: dict[str, Any], named: str, hint: str) -> None:
+def test_unknown_key_suggests_the_closest_key(request_: dict[str, Any], named: str, hint: str) -> None:
     message = message_of(request_)
     assert message.startswith(f"{named}: unknown key")
     assert hint in message.removeprefix(named)
 
 
-def test_an_unknown_key_that_resembles_nothing_gets_no_hint() -> None:
+def test_unknown_key_without_close_match_gets_no_hint() -> None:
     assert message_of({"training": {"zzzzzz": 1}}) == "training.zzzzzz: unknown key."
 
 
 @given(st.data())
-def test_any_single_slip_in_any_key_is_caught_and_the_right_key_named(data: st.DataObject) -> None:
+def test_any_single_typo_in_a_key_suggests_the_key(data: st.DataObject) -> None:
     section = data.draw(st.sampled_from(sorted(SECTIONS)))
     names = [f.name for f in dataclasses.fields(SECTIONS[section])]
     name = data.draw(st.sampled_from([name for name in names if len(name) > 4]))
@@ -121,21 +121,19 @@ def test_any_single_slip_in_any_key_is_caught_and_the_right_key_named(data: st.D
         ("data", "train", ["a.tsv"], "named keys"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named_with_what_was_expected(
-    section: str, key: str, value: Any, expected: str
-) -> None:
+def test_wrong_type_names_the_expected_type(section: str, key: str, value: Any, expected: str) -> None:
     message = message_of({section: {key: value}})
     assert message.startswith(f"{section}.{key}")
     assert f"expected {expected}" in message
 
 
 @pytest.mark.parametrize("wrong", [5, "text", [1, 2], True])
-def test_a_section_must_hold_named_keys(wrong: Any) -> None:
+def test_section_must_be_a_mapping(wrong: Any) -> None:
     assert message_of({"training": wrong}).startswith("training: expected named keys, found")
     assert message_of({"training": wrong, "preset": "tiny"}).startswith("training: expected named keys, found")
 
 
-def test_norwegian_is_a_language_and_not_a_refusal() -> None:
+def test_yaml_no_is_the_language_norwegian() -> None:
     request = yaml.safe_load("data: {target_language: no}")
     assert "put them in quotes" in message_of(request)
     assert settle(yaml.safe_load("data: {target_language: 'no'}")).data.target_language == "no"
@@ -150,7 +148,7 @@ def test_norwegian_is_a_language_and_not_a_refusal() -> None:
         ("decoding", "length_penalty", "papers", "paper"),
     ],
 )
-def test_a_word_outside_the_choices_names_all_and_the_nearest(section: str, key: str, value: str, nearest: str) -> None:
+def test_invalid_choice_lists_all_choices(section: str, key: str, value: str, nearest: str) -> None:
     message = message_of({section: {key: value}})
     choices = typing.get_args(typing.get_type_hints(SECTIONS[section])[key])
     assert all(choice in message for choice in choices)
@@ -158,7 +156,7 @@ def test_a_word_outside_the_choices_names_all_and_the_nearest(section: str, key:
 
 
 @pytest.mark.parametrize("value", [None, 3, ["beam"], {"a": 1}])
-def test_a_choice_that_is_not_even_text_is_an_error_too(value: Any) -> None:
+def test_choice_must_be_text(value: Any) -> None:
     assert "is not one of beam, greedy, sampling" in message_of({"decoding": {"method": value}})
 
 
@@ -190,7 +188,7 @@ def test_a_choice_that_is_not_even_text_is_an_error_too(value: Any) -> None:
         ("output", "models/a", "models/a"),
     ],
 )
-def test_text_from_a_flag_becomes_the_type_of_its_field(dotted: str, text: str, value: Any) -> None:
+def test_flag_text_is_converted_to_the_field_type(dotted: str, text: str, value: Any) -> None:
     request: dict[str, Any] = {}
     set_key(request, dotted, text)
     found: Any = settle(request)
@@ -201,17 +199,17 @@ def test_text_from_a_flag_becomes_the_type_of_its_field(dotted: str, text: str, 
 
 
 @given(st.integers(1, 10**30))
-def test_whole_numbers_keep_every_digit(number: int) -> None:
+def test_integers_keep_every_digit(number: int) -> None:
     assert settle({"training": {"tokens": str(number)}}).training.tokens == number
     assert settle({"training": {"tokens": number}}).training.tokens == number
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300))
-def test_numbers_keep_every_bit(number: float) -> None:
+def test_floats_keep_every_bit(number: float) -> None:
     assert settle({"training": {"minutes": repr(number)}}).training.minutes == number
 
 
-def test_set_key_changes_only_what_it_names() -> None:
+def test_set_key_changes_only_the_key() -> None:
     request = {"training": {"steps": 5, "seed": 2}, "data": None}
     set_key(request, "training.steps", "7")
     set_key(request, "data.row_width", 64)
@@ -220,7 +218,7 @@ def test_set_key_changes_only_what_it_names() -> None:
 
 
 @pytest.mark.parametrize("dotted", ["output.steps", "data.train.source"])
-def test_set_key_refuses_to_go_below_a_value(dotted: str) -> None:
+def test_set_key_refuses_keys_below_a_value(dotted: str) -> None:
     with pytest.raises(ConfigError, match="is not a section"):
         set_key({"output": "here", "data": {"train": []}}, dotted, "1")
 
@@ -228,7 +226,7 @@ def test_set_key_refuses_to_go_below_a_value(dotted: str) -> None:
 # ---- corpora ---------------------------------------------------------------------------------------------------------
 
 
-def test_corpora_are_a_list_and_one_alone_needs_no_list() -> None:
+def test_single_corpus_needs_no_list() -> None:
     one = {"source": "a.en", "target": "a.de"}
     two = {"path": "b.tsv", "source_column": 2, "target_column": 1, "weight": 2}
     config = settle({"data": {"train": [one, two], "valid": one}})
@@ -240,7 +238,7 @@ def test_corpora_are_a_list_and_one_alone_needs_no_list() -> None:
     assert config.data.test == ()
 
 
-def test_ready_made_sections_are_taken_as_they_are() -> None:
+def test_section_objects_are_accepted() -> None:
     corpus, training = CorpusConfig(path="a.tsv"), TrainingConfig(steps=3)
     config = settle({"data": {"train": [corpus]}, "training": training})
     assert config.data.train == (corpus,)
@@ -299,18 +297,18 @@ def test_ready_made_sections_are_taken_as_they_are() -> None:
         ("data", {"train": [{"path": "a.tsv", "weight": 0}]}, "weight"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(section: str, values: dict[str, Any], words: str) -> None:
+def test_invalid_combinations_are_refused(section: str, values: dict[str, Any], words: str) -> None:
     assert words in message_of({section: values})
 
 
-def test_separate_vocabularies_untie_the_source_unless_told_otherwise() -> None:
+def test_separate_vocabularies_untie_the_source_by_default() -> None:
     assert settle({}).model.tying == "three_way"
     assert settle({"tokenizer": {"joint": "false"}}).model.tying == "target"
     assert settle({"tokenizer": {"joint": False}, "preset": "tiny", "model": {"tying": "none"}}).model.tying == "none"
     assert "tokenizer.joint=true" in message_of({"tokenizer": {"joint": False}, "model": {"tying": "three_way"}})
 
 
-def test_what_is_derived_from_other_fields() -> None:
+def test_derived_fields() -> None:
     assert ModelConfig().attention_head_dim == 64
     assert ModelConfig(d_model=100, num_heads=3, head_dim=10).attention_head_dim == 10
     assert ModelConfig().attention_key_dim == 64 and ModelConfig(key_dim=16).attention_key_dim == 16
@@ -321,7 +319,7 @@ def test_what_is_derived_from_other_fields() -> None:
     assert not ModelConfig(norm_placement="pre", final_norm=False).has_final_norm
 
 
-def test_a_configuration_cannot_be_changed_after_it_was_checked() -> None:
+def test_configuration_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().training.steps = 5  # type: ignore[misc]
 
@@ -330,7 +328,7 @@ def test_a_configuration_cannot_be_changed_after_it_was_checked() -> None:
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_every_preset_settles_and_keeps_what_the_user_said(preset: str) -> None:
+def test_presets_keep_explicit_values(preset: str) -> None:
     config = settle({"preset": preset})
     assert config.preset == preset
     for section, values in PRESETS[preset].items():
@@ -340,7 +338,7 @@ def test_every_preset_settles_and_keeps_what_the_user_said(preset: str) -> None:
     assert own.model.d_model == config.model.d_model
 
 
-def test_base_and_big_are_the_papers() -> None:
+def test_base_and_big_match_the_paper() -> None:
     base, big = settle({"preset": "base"}), settle({"preset": "big"})
     assert base.model == ModelConfig() == from_mapping(ModelConfig, {})
     assert (base.model.d_model, base.model.d_ff, base.model.num_heads, base.model.dropout) == (512, 2048, 8, 0.1)
@@ -350,26 +348,26 @@ def test_base_and_big_are_the_papers() -> None:
     assert base.decoding.beam_size == 4 and base.decoding.length_penalty_alpha == 0.6
 
 
-def test_the_preset_chosen_for_auto_gives_way_to_one_that_was_named() -> None:
+def test_named_preset_overrides_automatic_choice() -> None:
     assert settle({}).preset == settle({"preset": None}).preset == settle({"preset": "auto"}).preset == "auto"
     assert settle({}, "small") == settle({"preset": "small"}) == settle({"preset": "auto"}, "small")
     assert settle({"preset": "tiny"}, "small") == settle({"preset": "tiny"})
 
 
 @pytest.mark.parametrize("wrong", ["tinny", ["tiny"], 5])
-def test_an_unknown_preset_lists_those_there_are(wrong: Any) -> None:
+def test_unknown_preset_lists_the_presets(wrong: Any) -> None:
     message = message_of({"preset": wrong})
     assert all(preset in message for preset in PRESETS)
     assert "did you mean 'tiny'" in message or "tin" not in str(wrong)
 
 
-def test_a_factor_takes_the_place_of_the_presets_peak() -> None:
+def test_learning_rate_factor_replaces_peak_of_preset() -> None:
     training = settle({"preset": "tiny", "training": {"schedule": "paper", "learning_rate_factor": 2}}).training
     assert (training.learning_rate, training.learning_rate_factor) == (None, 2.0)
     assert PRESETS["tiny"]["training"]["learning_rate"] is not None  # the preset itself is untouched
 
 
-def test_settling_never_changes_the_presets_or_the_request() -> None:
+def test_resolving_does_not_modify_presets_or_request() -> None:
     before, request = json.dumps(PRESETS), {"preset": "tiny", "training": {"steps": 3}, "model": None}
     settle(request)
     merged = merge(PRESETS["tiny"], request)
@@ -378,7 +376,7 @@ def test_settling_never_changes_the_presets_or_the_request() -> None:
     assert request == {"preset": "tiny", "training": {"steps": 3}, "model": None}
 
 
-def test_an_empty_section_changes_nothing() -> None:
+def test_empty_section_changes_nothing() -> None:
     assert settle({"preset": "tiny", "training": None, "data": None}) == settle({"preset": "tiny"})
 
 
@@ -394,14 +392,14 @@ def test_more_data_never_chooses_a_smaller_preset(few: int, many: int, on_gpu: b
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_read_into_a_request(tmp_path: Path) -> None:
+def test_load_config_file(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("\ufeffpreset: tiny\ntraining:\n  steps: 1_000\n  learning_rate: 1e-3\nmodel:\n", encoding="utf-8")
     config = settle(read_request(file))
     assert (config.training.steps, config.training.learning_rate, config.model.d_model) == (1000, 1e-3, 128)
 
 
-def test_every_configuration_that_is_shipped_can_be_settled() -> None:
+def test_all_files_in_configs_resolve() -> None:
     shipped = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
     assert shipped
     for file in shipped:
@@ -413,13 +411,13 @@ def test_every_configuration_that_is_shipped_can_be_settled() -> None:
             assert settle(system.request(request)).model.architecture == system.architecture
 
 
-def test_what_only_a_comparison_takes_is_not_trained_with() -> None:
+def test_comparison_configs_are_refused_by_train() -> None:
     with pytest.raises(ConfigError, match=r"systems: .*heedful compare"):
         settle({"systems": {"transformer": None}})
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
-def test_an_empty_file_asks_for_nothing(tmp_path: Path, text: str) -> None:
+def test_empty_file_is_an_empty_request(tmp_path: Path, text: str) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(text)
     assert read_request(str(file)) == {}
@@ -439,7 +437,7 @@ def test_an_empty_file_asks_for_nothing(tmp_path: Path, text: str) -> None:
         (b"[" * 5000, "not valid YAML"),
     ],
 )
-def test_a_broken_file_is_one_message_with_its_name(tmp_path: Path, content: bytes, words: str) -> None:
+def test_invalid_file_error_names_the_file(tmp_path: Path, content: bytes, words: str) -> None:
     file = tmp_path / "broken.yaml"
     file.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -447,7 +445,7 @@ def test_a_broken_file_is_one_message_with_its_name(tmp_path: Path, content: byt
     assert str(caught.value).startswith(str(file)) and words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
+def test_missing_file_and_directory_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(HeedfulError) as caught:
             read_request(path)
@@ -483,7 +481,7 @@ def requests_for(section: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 @pytest.mark.parametrize("section", [CorpusConfig, *SECTIONS.values()])
 @given(data=st.data())
-def test_any_request_is_either_refused_by_name_or_survives_json(section: type, data: st.DataObject) -> None:
+def test_any_request_is_refused_or_survives_json(section: type, data: st.DataObject) -> None:
     request = data.draw(requests_for(section))
     try:
         config = from_mapping(section, request)
@@ -496,7 +494,7 @@ def test_any_request_is_either_refused_by_name_or_survives_json(section: type, d
 
 
 @pytest.mark.parametrize("preset", [None, *PRESETS])
-def test_the_whole_configuration_survives_json_and_yaml(preset: str | None) -> None:
+def test_configuration_survives_json_and_yaml(preset: str | None) -> None:
     corpus = {"source": "a", "target": "b", "weight": 0.5, "target_language": "no"}
     config = settle({"name": "näme", "data": {"train": [corpus], "valid": [{"path": "c.tsv"}]}}, preset)
     mapping = to_mapping(config)
@@ -506,7 +504,7 @@ def test_the_whole_configuration_survives_json_and_yaml(preset: str | None) -> N
 
 
 @pytest.mark.parametrize("section", [CorpusConfig, Config, *SECTIONS.values()])
-def test_every_field_has_its_one_sentence(section: type) -> None:
+def test_every_field_is_documented(section: type) -> None:
     import ast
     import inspect
 
@@ -518,7 +516,7 @@ def test_every_field_has_its_one_sentence(section: type) -> None:
 
 
 @pytest.mark.parametrize("module", [configuration, config_loading])
-def test_the_page_of_knobs_imports_nothing_heavy(module: ModuleType) -> None:
+def test_configuration_page_imports_nothing_heavy(module: ModuleType) -> None:
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
     assert "import torch" not in source and "import numpy" not in source
 

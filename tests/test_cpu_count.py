@@ -1,4 +1,4 @@
-"""The number of threads: what the system, a container's share and OMP_NUM_THREADS allow."""
+"""The number of threads by affinity, container limit and OMP_NUM_THREADS."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.native.native_models import engine_of, random_model, small_config
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("limit", "expected"),
     [("max 100000", []), ("200000 100000", [2]), ("150000 100000", [2]), ("1000 100000", [1]), ("", []), ("x y", [])],
 )
-def test_container_limit_in_cores(told: str, expected: list[int], tmp_path: Path) -> None:
-    (tmp_path / "cpu.max").write_text(told)
+def test_container_limit_in_cores(limit: str, expected: list[int], tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text(limit)
     assert container_limit(tmp_path / "cpu.max") == expected
     assert container_limit(tmp_path / "none") == []
 
@@ -71,8 +71,8 @@ def test_num_threads_follows_container_limit(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(asked, "CGROUP_LIMIT", tmp_path / "cpu.max")
     monkeypatch.setattr(asked.os, "cpu_count", lambda: 64)
     monkeypatch.setattr(asked.os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
-    for told, expected in (("150000 100000\n", "2"), ("max 100000\n", None), ("6400000 100000\n", None)):
-        (tmp_path / "cpu.max").write_text(told)
+    for limit, expected in (("150000 100000\n", "2"), ("max 100000\n", None), ("6400000 100000\n", None)):
+        (tmp_path / "cpu.max").write_text(limit)
         environment = {"OMP_WAIT_POLICY": "ACTIVE"}
         asked.configure_openmp(environment)
         assert environment.pop("OMP_NUM_THREADS", None) == expected

@@ -1,4 +1,4 @@
-"""Two processes never write into one directory at once, and the second learns who the first one is."""
+"""Directory locks: a second writer is refused with an error that names the first one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes: answers in order, errors that arrive whole, and no process left behind."""
+"""Worker processes: results in order, errors, and no process that outlives its parent."""
 
 from __future__ import annotations
 

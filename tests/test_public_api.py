@@ -1,4 +1,4 @@
-"""The public names: few, lazy, typed and documented."""
+"""The public names: few, lazily imported, typed and documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that have learned nothing, such as one of English, German and Chinese, for tests of what surrounds a model."""
+"""Small untrained models, for tests of everything around a model."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class EpochRows(Protocol):
         ...
 
     def placement(self, epoch: int, rows: Integers, batch_rows: Integers) -> Placement:
-        """Where each pair goes if the given rows of the epoch become `batch_rows`."""
+        """The placement of each pair if the given rows of the epoch become `batch_rows`."""
         ...
 
     def num_tokens(self, epoch: int, rows: Integers) -> int:

@@ -1,6 +1,6 @@
 """Packing: several sentence pairs share one row of fixed width, so `(rows, width)` arrays have almost no padding.
 
-A pair goes whole into one row, which holds up to `width` source and `width` target tokens. Filling both sides of a row
+A pair is never split; a row holds up to `width` source and `width` target tokens. Filling both sides of a row
 is two-dimensional bin packing; `pack` solves it greedily in about fifty vectorised rounds, each of which adds at most
 one pair to each row, without a Python loop over sentences. `assemble` copies the ids into a `Batch`.
 """
@@ -131,7 +131,7 @@ class _Packer:
         self.num_rows += added
 
     def place_large(self) -> None:
-        """Best fit decreasing: from the largest pair down, each goes to the row it leaves the fullest."""
+        """Best fit decreasing: place pairs, largest first, in the row with the least space left afterwards."""
         start = np.searchsorted(self.size[self.unplaced], 2 * self.width / LARGE_PAIR_DIVISOR)
         large = self.unplaced[start:]
         step = max(-(-large.size // NUM_LARGE_ROUNDS), BALANCE_GROUP_SIZE)

@@ -54,7 +54,7 @@ class PrepackedRows:
     """Target tokens of each row."""
 
     def placement(self, rows: Integers, batch_rows: Integers) -> Placement:
-        """Where each pair goes if the given rows become `batch_rows`."""
+        """The placement of each pair if the given rows become `batch_rows`."""
         starts = self.offsets[rows]
         counts = self.offsets[rows + 1] - starts
         block = np.searchsorted(self.row_starts, rows, side="right") - 1

@@ -159,7 +159,7 @@ class PairShuffle:
         return self._block(0, 0).packing.num_rows * size / self.pairs_per_block
 
     def placement(self, epoch: int, rows: Integers, batch_rows: Integers) -> Placement:
-        """Where each pair goes if the given rows of the epoch (all counted before) become `batch_rows`."""
+        """The placement of each pair if the given rows of the epoch (counted before) become `batch_rows`."""
         parts = []
         with self._lock:
             ends = np.array(self._row_ends[epoch])
@@ -266,7 +266,7 @@ class BlockShuffle:
         self._plan = lru_cache(maxsize=2)(self._make_plan)
 
     def count_rows(self, epoch: int, at_least: int | None) -> int:
-        """The number of rows in the epoch: all are known, whatever is asked for."""
+        """The number of rows in the epoch; `at_least` is ignored, since all rows are known."""
         return self._plan(epoch).num_rows
 
     def estimate_num_rows(self) -> int:
@@ -274,7 +274,7 @@ class BlockShuffle:
         return self._plan(0).num_rows
 
     def placement(self, epoch: int, rows: Integers, batch_rows: Integers) -> Placement:
-        """Where each pair goes if the given rows of the epoch become `batch_rows`."""
+        """The placement of each pair if the given rows of the epoch become `batch_rows`."""
         return self.prepacked.placement(self.rows(epoch, rows), batch_rows)
 
     def num_tokens(self, epoch: int, rows: Integers) -> int:

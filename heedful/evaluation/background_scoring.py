@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from heedful.cpu_count import usable_cores
-from heedful.evaluation.score import USUAL_METRICS, Score, score
+from heedful.evaluation.score import DEFAULT_METRICS, Score, score
 from heedful.process_pool import start_module
 
 MIN_SENTENCES = 500
@@ -33,7 +33,7 @@ class BackgroundScores:
         hypotheses: Sequence[str],
         references: Sequence[str],
         *,
-        metrics: Sequence[str] = USUAL_METRICS,
+        metrics: Sequence[str] = DEFAULT_METRICS,
         target_language: str | None = None,
     ) -> None:
         texts = {"hypotheses": list(hypotheses), "references": list(references), "target_language": target_language}

@@ -1,8 +1,7 @@
-"""Scores of translations by sacreBLEU, each with the signature that says how it was computed.
+"""Scores of translations by sacreBLEU, each with its signature, which identifies how it was computed.
 
-Exact match and the character error rate are computed here, with sacreBLEU's intervals and tests (`custom_metrics`).
-
-Detokenised text is scored, never tokens: the hypotheses as a reader sees them, against the original references.
+Exact match and character error rate are defined in `custom_metrics`. Scores are computed on detokenised text, never on
+tokens, against the original references.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 METRICS = ("bleu", "chrf", "chrf++", "ter", "exact", "cer")
-"""Names that `score` and `compare` understand."""
+"""The supported metrics."""
 
-USUAL_METRICS = ("bleu", "chrf", "ter", "exact", "cer")
-"""What is computed unless metrics are named."""
+DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact", "cer")
+"""The metrics that are computed by default."""
 
-NO_SPACES = {
+UNSPACED_LANGUAGES = {
     "zh": "zh",
     "zho": "zh",
     "chi": "zh",
@@ -55,15 +54,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Score:
-    """The value of a metric together with the signature that says how it was computed."""
+    """The value of a metric with its sacreBLEU signature."""
 
     name: str
     value: float
-    """Not a number where the metric is undefined."""
+    """NaN if the metric is undefined."""
     signature: str
     interval: Interval | None = None
     remark: str | None = None
-    """Why the metric is undefined, or the value says little."""
+    """Why the metric is undefined or not meaningful."""
 
     @property
     def is_defined(self) -> bool:
@@ -74,10 +73,10 @@ class Score:
         remark = f" ({self.remark})" if self.remark else ""
         if not self.is_defined:
             return f"{self.name} is undefined{remark} {self.signature}"
-        within = (
+        interval = (
             f" ({self.interval.level:.0%} in {self.interval.low:.2f}–{self.interval.high:.2f})" if self.interval else ""
         )
-        return f"{self.name} = {self.value:.2f}{within}{remark} {self.signature}"
+        return f"{self.name} = {self.value:.2f}{interval}{remark} {self.signature}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -101,7 +100,7 @@ def score(
     hypotheses: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
     *,
-    metrics: Sequence[str] = USUAL_METRICS,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     target_language: str | None = None,
     tokenize: str | None = None,
     lowercase: bool = False,
@@ -110,108 +109,110 @@ def score(
 ) -> list[Score]:
     """Corpus scores of detokenised hypotheses, each with its signature and a bootstrap confidence interval.
 
-    `references` is one text, or several texts of the same length when a test set has several translations.
-    `bootstrap` is the number of resamplings; 0 leaves the intervals out. BLEU is undefined, not 0, where no reference
-    has as many tokens as its longest n-grams.
+    `references` is one list of lines, or several lists of the same length for several reference translations.
+    `bootstrap` is the number of resamplings; 0 for no intervals. BLEU is undefined, not 0, if no reference has as many
+    tokens as its longest n-grams.
     """
     require(VERB_PACKAGES["score"])
-    streams = align({"hypotheses": hypotheses}, references)
+    streams = validate_lines({"hypotheses": hypotheses}, references)
     if bootstrap < 0 or bootstrap == 1 or seed < 0:
         raise ConfigError(f"bootstrap must be 0 or at least 2 and seed at least 0, not {bootstrap} and {seed}.")
     scores = []
     for name in metrics:
         metric = build_metric(name, target_language=target_language, tokenize=tokenize, lowercase=lowercase)
-        with seeded(seed):
+        with sacrebleu_seed(seed):
             result = metric.corpus_score(hypotheses, streams, n_bootstrap=max(1, bootstrap))
         interval = None
         if bootstrap:
             mean, half = float(result._mean), float(result._ci)
             interval = Interval(mean - half, mean + half, samples=bootstrap)
-        found = Score(result.name, float(result.score), str(metric.get_signature()), interval)
-        scores.append(with_missing_ngrams(found, metric, [hypotheses], streams))
+        value = Score(result.name, float(result.score), str(metric.get_signature()), interval)
+        scores.append(check_ngrams(value, metric, [hypotheses], streams))
     return scores
 
 
-def with_missing_ngrams(
-    found: Score, metric: Metric, systems: Sequence[Sequence[str]], streams: Sequence[Sequence[str]]
+def check_ngrams(
+    value: Score, metric: Metric, systems: Sequence[Sequence[str]], streams: Sequence[Sequence[str]]
 ) -> Score:
-    """The score as it is; BLEU becomes undefined where the references lack its longer n-grams.
+    """The score, made undefined if it is BLEU and no reference is long enough for its longest n-grams.
 
-    BLEU multiplies the precisions of n-grams of 1 to 4 tokens. Without a reference of four tokens the last of them is
-    0 or 0/0 whatever the system says. Translations alone that lack them keep their 0, with a remark.
+    BLEU multiplies the precisions of n-grams of 1 to 4 tokens. Without a reference of four tokens, the last one is 0 or
+    0/0 for any translation. If only the translations are too short, the score of 0 gets a remark.
     """
     order = getattr(metric, "max_ngram_order", None)
     if order is None:
-        return found
-    longest = min(most_tokens(metric, streams, order), order)
+        return value
+    longest = min(max_tokens(metric, streams, order), order)
     if longest < order:
-        return replace(found, value=math.nan, interval=None, remark=missing_ngrams("reference", longest, order))
-    longest = min(most_tokens(metric, systems, order), order)
-    return replace(found, remark=missing_ngrams("translation", longest, order)) if longest < order else found
+        return replace(value, value=math.nan, interval=None, remark=missing_ngrams("reference", longest, order))
+    longest = min(max_tokens(metric, systems, order), order)
+    return replace(value, remark=missing_ngrams("translation", longest, order)) if longest < order else value
 
 
-def most_tokens(metric: Any, texts: Sequence[Sequence[str]], enough: int) -> int:
-    """The number of tokens in the longest line as BLEU's tokenizer parts them; `enough` ends the search."""
-    most = 0
+def max_tokens(metric: Any, texts: Sequence[Sequence[str]], limit: int) -> int:
+    """The number of tokens of the longest line by BLEU's tokenizer; stops counting at `limit`."""
+    longest = 0
     for text in texts:
         for line in text:
-            most = max(most, len(metric._preprocess_segment(line).split()))
-            if most >= enough:
-                return most
-    return most
+            longest = max(longest, len(metric._preprocess_segment(line).split()))
+            if longest >= limit:
+                return longest
+    return longest
 
 
 def missing_ngrams(whose: str, longest: int, order: int) -> str:
-    """Which n-grams are missing, in words."""
+    """A description of the missing n-grams."""
     names = [f"{n}-grams" for n in range(longest + 1, order + 1)]
     missing = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     return f"no {whose} has {longest + 1} token{'s' if longest else ''}: {missing} are missing"
 
 
 def build_metric(name: str, *, target_language: str | None, tokenize: str | None, lowercase: bool) -> Metric:
-    """The metric of that name, sacreBLEU's or one with its interface, set up for the target language."""
+    """A metric with sacreBLEU's interface, configured for the target language."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
     if name not in METRICS:
-        raise ConfigError(f"metric {name!r} is not known{did_you_mean(name, METRICS)}; choose of {', '.join(METRICS)}.")
+        raise ConfigError(
+            f"metric {name!r} is not known{did_you_mean(name, METRICS)}; choose one of {', '.join(METRICS)}."
+        )
     if name == "ter":  # TER ignores case by default; without spaces it needs asian_support to find the words
         asian = base_language(target_language) is not None
-        return plain_numbers(TER(normalized=asian, asian_support=asian))
+        return with_float_scores(TER(normalized=asian, asian_support=asian))
     if name in ("exact", "cer"):
         from heedful.evaluation.custom_metrics import CharacterErrorRate, ExactMatch
 
         return (ExactMatch if name == "exact" else CharacterErrorRate)(lowercase=lowercase)
     if name != "bleu":
-        return plain_numbers(CHRF(word_order=2 if name == "chrf++" else 0, lowercase=lowercase))
+        return with_float_scores(CHRF(word_order=2 if name == "chrf++" else 0, lowercase=lowercase))
     chosen = tokenize or choose_tokenizer(target_language)
     if chosen not in BLEU.TOKENIZERS:
         raise ConfigError(
             f"tokenizer {chosen!r} is not known{did_you_mean(chosen, BLEU.TOKENIZERS)}; "
-            f"choose of {', '.join(BLEU.TOKENIZERS)}."
+            f"choose one of {', '.join(BLEU.TOKENIZERS)}."
         )
     try:
-        return plain_numbers(BLEU(tokenize=chosen, lowercase=lowercase))
+        return with_float_scores(BLEU(tokenize=chosen, lowercase=lowercase))
     except (RuntimeError, ImportError, OSError) as error:
         raise ConfigError(f"tokenizer {chosen!r} cannot be used: {' '.join(str(error).split())}") from None
 
 
-def plain_numbers(metric: Metric) -> Metric:
-    """The same metric; sacreBLEU mixes Python's 0.0 with numpy's float32, which its bootstrap cannot average."""
+def with_float_scores(metric: Metric) -> Metric:
+    """Make a metric return Python floats: sacreBLEU's bootstrap cannot average them mixed with numpy's float32."""
     compute = metric._compute_score_from_stats
 
-    def compute_plainly(stats: list[Any]) -> Any:
+    def compute_float(stats: list[Any]) -> Any:
         result = compute(stats)
         result.score = float(result.score)
         return result
 
-    metric._compute_score_from_stats = compute_plainly  # type: ignore[method-assign]
+    metric._compute_score_from_stats = compute_float  # type: ignore[method-assign]
     return metric
 
 
 def choose_tokenizer(target_language: str | None) -> str:
-    """sacreBLEU's BLEU tokenizer for a language: words by 13a, or by MeCab or characters where no spaces part them."""
+    """sacreBLEU's BLEU tokenizer for a language: 13a, or MeCab or characters for languages without spaces."""
     language = base_language(target_language)
     if language is None:
         return "13a"
@@ -224,11 +225,13 @@ def choose_tokenizer(target_language: str | None) -> str:
 
 def base_language(code: str | None) -> str | None:
     """ "zh", "ja" or "ko" for any code of these languages ("zh-CN", "jpn_Jpan"); None for all others."""
-    return NO_SPACES.get((code or "").replace("_", "-").split("-")[0].lower())
+    return UNSPACED_LANGUAGES.get((code or "").replace("_", "-").split("-")[0].lower())
 
 
-def align(systems: Mapping[str, Sequence[str]], references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
-    """The references as a list of texts, after checking that every text has as many lines as every other."""
+def validate_lines(
+    systems: Mapping[str, Sequence[str]], references: Sequence[str] | Sequence[Sequence[str]]
+) -> list[list[str]]:
+    """The references as a list of texts; raises `CorpusError` unless all texts have the same number of lines."""
     streams: list[list[str]] = []
     if not references or isinstance(references[0], str):
         streams.append([str(line) for line in references])
@@ -244,13 +247,13 @@ def align(systems: Mapping[str, Sequence[str]], references: Sequence[str] | Sequ
                     f"{name} has {len(lines):,} lines but {label} has {len(stream):,}; line n must translate line n."
                 )
     if not streams[0]:
-        raise CorpusError("there is nothing to score: hypotheses and references have no lines.")
+        raise CorpusError("there is nothing to score: hypotheses and references are empty.")
     return streams
 
 
 @contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Set sacreBLEU's seed, which it reads only from the environment."""
+def sacrebleu_seed(seed: int) -> Iterator[None]:
+    """Set sacreBLEU's seed, which it reads from the environment."""
     before = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
     try:
@@ -262,11 +265,11 @@ def seeded(seed: int) -> Iterator[None]:
             os.environ["SACREBLEU_SEED"] = before
 
 
-# ---- BLEU as the paper's generation measured it
-# The paper prints tokenised BLEU and says no more. Its authors' script for English to German turns `(\S)-(\S)` into
-# `\1 ##AT##-##AT## \2` on both sides, after Moses's tokenizer. A hyphen then counts as a word, which is nearly always
-# right, so the score is higher than sacreBLEU's. The tokens here are those of sacreBLEU's 13a instead of Moses's
-# script, so the value is only close to the paper's.
+# ---- BLEU as computed at the time of the paper
+# The paper reports tokenised BLEU without details. Its authors' script for English to German replaces `(\S)-(\S)` by
+# `\1 ##AT##-##AT## \2` on both sides, after Moses's tokenizer. A hyphen is then a separate word, which is nearly always
+# correct, so the score is higher than sacreBLEU's. Here sacreBLEU's 13a tokenizer replaces that of Moses, so the value
+# is only an approximation of the paper's.
 
 COMPOUND_SPLIT_NAME = "compound-split BLEU"
 COMPOUND_SPLIT_TOKENIZER = "13a+compound-split"
@@ -279,7 +282,7 @@ def split_compounds(text: str) -> str:
     return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", text)
 
 
-def tokenised_and_split(lines: Sequence[str]) -> list[str]:
+def tokenise_and_split(lines: Sequence[str]) -> list[str]:
     """Tokens by 13a, with compounds split."""
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
@@ -293,11 +296,11 @@ def compound_split_bleu(
     """Corpus BLEU, cased, of tokenised and compound-split text, without smoothing; not comparable with sacreBLEU's."""
     from sacrebleu.metrics.bleu import BLEU
 
-    [checked] = align({"hypotheses": hypotheses}, references)
-    metric = plain_numbers(BLEU(tokenize="none", smooth_method="none", force=True))
-    texts, wanted = tokenised_and_split(hypotheses), tokenised_and_split(checked)
-    with seeded(seed):
-        result = metric.corpus_score(texts, [wanted], n_bootstrap=max(1, bootstrap))
+    [stream] = validate_lines({"hypotheses": hypotheses}, references)
+    metric = with_float_scores(BLEU(tokenize="none", smooth_method="none", force=True))
+    texts, reference_texts = tokenise_and_split(hypotheses), tokenise_and_split(stream)
+    with sacrebleu_seed(seed):
+        result = metric.corpus_score(texts, [reference_texts], n_bootstrap=max(1, bootstrap))
     interval = None
     if bootstrap:
         mean, half = float(result._mean), float(result._ci)

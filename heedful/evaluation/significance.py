@@ -8,14 +8,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from heedful.errors import ConfigError
-from heedful.evaluation.score import USUAL_METRICS, Interval, Score, align, build_metric, seeded, with_missing_ngrams
+from heedful.evaluation.score import (
+    DEFAULT_METRICS,
+    Interval,
+    Score,
+    build_metric,
+    check_ngrams,
+    sacrebleu_seed,
+    validate_lines,
+)
 
 Test = Literal["bootstrap", "randomisation"]
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One system under one metric; against the baseline, except for the baseline itself."""
+class ComparedSystem:
+    """The score of one system by one metric, and its difference from the baseline (None for the baseline)."""
 
     system: str
     score: Score
@@ -25,13 +33,13 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Systems against a baseline on one test set, with the probability that a difference as large is due to chance."""
+    """Scores of several systems on one test set, with p-values of their differences from a baseline."""
 
     baseline: str
     test: Test
-    results: tuple[Compared, ...]
+    results: tuple[ComparedSystem, ...]
 
-    def significant(self, level: float = 0.05) -> list[Compared]:
+    def significant(self, level: float = 0.05) -> list[ComparedSystem]:
         """The results with p below `level`."""
         return [result for result in self.results if result.p_value is not None and result.p_value < level]
 
@@ -70,7 +78,7 @@ class Comparison:
     def __str__(self) -> str:
         return self.render()
 
-    def _last_of(self, metric: str) -> Compared:
+    def _last_of(self, metric: str) -> ComparedSystem:
         return [result for result in self.results if result.score.name == metric][-1]
 
 
@@ -81,13 +89,13 @@ def compare(
     baseline: str | None = None,
     test: Test = "bootstrap",
     samples: int | None = None,
-    metrics: Sequence[str] = USUAL_METRICS,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     target_language: str | None = None,
     tokenize: str | None = None,
     lowercase: bool = False,
     seed: int = 12345,
 ) -> Comparison:
-    """Score every system and test its difference from the baseline (the first one unless named), sentence by sentence.
+    """Score systems and test their differences from a baseline (by default the first) with a paired test.
 
     `bootstrap` resamples sentences (Koehn 2004; 1,000 samples), `randomisation` swaps the systems' outputs at random
     (Riezler and Maxwell 2005; 10,000 trials). Both are two-sided.
@@ -95,14 +103,14 @@ def compare(
     from sacrebleu.significance import PairedTest
 
     ordered = _baseline_first(systems, baseline)
-    streams = align(systems, references)
+    streams = validate_lines(systems, references)
     if seed < 1 or (samples is not None and samples < 2):
         raise ConfigError(f"seed must be at least 1 and samples at least 2, not {seed} and {samples}.")
     if test not in ("bootstrap", "randomisation"):
         raise ConfigError(f"test: {test!r} is not known; choose bootstrap or randomisation.")
     choice = {"target_language": target_language, "tokenize": tokenize, "lowercase": lowercase}
     built = {name: build_metric(name, **choice) for name in metrics}  # type: ignore[arg-type]
-    with seeded(seed), counting_ties(test):
+    with sacrebleu_seed(seed), count_ties(test):
         signatures, table = PairedTest(
             [(name, list(lines)) for name, lines in ordered.items()],
             built,
@@ -117,20 +125,22 @@ def compare(
         first: Any = table[name][0]
         for system, result in zip(ordered, table[name], strict=True):
             compared = _compared(system, name, result, first, str(signature), bootstraps)
-            score = with_missing_ngrams(compared.score, metric, [ordered[system]], streams)
-            results.append(replace(compared, score=score) if score.is_defined else Compared(system, score, None, None))
+            score = check_ngrams(compared.score, metric, [ordered[system]], streams)
+            results.append(
+                replace(compared, score=score) if score.is_defined else ComparedSystem(system, score, None, None)
+            )
     return Comparison(next(iter(ordered)), test, tuple(results))
 
 
 @contextmanager
-def counting_ties(test: Test) -> Iterator[None]:
-    """Let sacreBLEU count randomisation trials that equal the observed difference, not only those that exceed it.
+def count_ties(test: Test) -> Iterator[None]:
+    """Make sacreBLEU count randomisation trials that equal the observed difference, not only those that exceed it.
 
     Exact match has few values: for two systems that differ in a single line all trials tie, and p would be nearly 0.
     """
     from sacrebleu import significance
 
-    usual = significance._compute_p_value
+    original = significance._compute_p_value
 
     def p_value(stats: Any, real_difference: float) -> float:
         return float((stats >= real_difference - 1e-9).sum() + 1) / (len(stats) + 1)
@@ -140,17 +150,17 @@ def counting_ties(test: Test) -> Iterator[None]:
     try:
         yield
     finally:
-        significance._compute_p_value = usual
+        significance._compute_p_value = original
 
 
-def _compared(system: str, metric: str, result: Any, first: Any, signature: str, samples: int) -> Compared:
+def _compared(system: str, metric: str, result: Any, first: Any, signature: str, samples: int) -> ComparedSystem:
     interval = Interval(float(result.mean - result.ci), float(result.mean + result.ci), samples=samples)
     score = Score(metric, float(result.score), signature, interval)
     if result is first:
-        return Compared(system, score, None, None)
+        return ComparedSystem(system, score, None, None)
     difference = float(result.score - first.score)
     # sacreBLEU counts only differences larger than the observed one, so equal systems would look different.
-    return Compared(system, score, difference, float(result.p_value) if difference else 1.0)
+    return ComparedSystem(system, score, difference, float(result.p_value) if difference else 1.0)
 
 
 def _baseline_first(systems: Mapping[str, Sequence[str]], baseline: str | None) -> dict[str, Sequence[str]]:
@@ -162,7 +172,7 @@ def _baseline_first(systems: Mapping[str, Sequence[str]], baseline: str | None) 
     return {first: systems[first], **systems}
 
 
-def _cells(result: Compared, level: float) -> list[str]:
+def _cells(result: ComparedSystem, level: float) -> list[str]:
     interval = result.score.interval
     if interval is None:
         return [result.score.name, result.system, "undefined", "", "", ""]

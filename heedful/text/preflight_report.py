@@ -281,7 +281,7 @@ def _in_script(text: str, code: str) -> bool:
 
 
 def _words_are_swapped(texts: tuple[str, str], codes: list[str]) -> bool:
-    """Whether each side has far more frequent words of the other side's language than of its own."""
+    """Whether each side has far more frequent words of the other side's language than of its declared one."""
     if codes[0] == codes[1] or any(code not in FREQUENT_WORDS for code in codes):
         return False
     own, other = 0, 0

@@ -91,15 +91,15 @@ def _end_of_url(text: str, start: int, end: int) -> int:
 
 def _end_of_base64(text: str, start: int, end: int) -> int:
     """Accepts complete groups with padding, or a long mixture of upper case, lower case and digits."""
-    found = text[start:end]
-    mixed = any(map(str.isdigit, found)) and any(map(str.isupper, found)) and any(map(str.islower, found))
-    if found.endswith("="):
-        is_encoded = len(found) % 4 == 0 and (mixed or len(found) > 8)
-    elif len(found) >= _BASE64_LINE:
-        is_encoded = found not in (found.lower(), found.upper())
+    token = text[start:end]
+    mixed = any(map(str.isdigit, token)) and any(map(str.isupper, token)) and any(map(str.islower, token))
+    if token.endswith("="):
+        is_encoded = len(token) % 4 == 0 and (mixed or len(token) > 8)
+    elif len(token) >= _BASE64_LINE:
+        is_encoded = token not in (token.lower(), token.upper())
     else:
-        changes = sum(_class_of(a) != _class_of(b) for a, b in pairwise(found))
-        is_encoded = mixed and changes > 0.3 * len(found)
+        changes = sum(_class_of(a) != _class_of(b) for a, b in pairwise(token))
+        is_encoded = mixed and changes > 0.3 * len(token)
     return end if is_encoded else start
 
 
@@ -109,8 +109,8 @@ def _class_of(character: str) -> int:
 
 def _end_of_hash(text: str, start: int, end: int) -> int:
     """Accepts only a mixture of letters and digits."""
-    found = text[start:end]
-    return end if any(map(str.isdigit, found)) and any(map(str.isalpha, found)) else start
+    token = text[start:end]
+    return end if any(map(str.isdigit, token)) and any(map(str.isalpha, token)) else start
 
 
 _PATHS = _any(

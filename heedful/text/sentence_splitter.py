@@ -72,8 +72,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     if not mark.startswith(".") or mark.startswith(".."):
         return mark[:1] in _FULL_STOPS + "；" or not following.islower()
     window = text[max(start, match.start() - 40) : match.start()]
-    found = _LAST_WORD.search(window)
-    word = found.group().lstrip("([{\"'«»„“”‘’‚¿¡") if found else ""
+    last_word = _LAST_WORD.search(window)
+    word = last_word.group().lstrip("([{\"'«»„“”‘’‚¿¡") if last_word else ""
     lowered = word.lower()
     if lowered in _SENTENCE_FINAL_ABBREVIATIONS:
         return following.isupper()

@@ -346,7 +346,7 @@ def chinese_number(numeral: str) -> int:
 
 
 def character_values(text: str) -> Iterator[Value]:
-    """Single characters that stand for numbers: ² ½ ① Ⅳ."""
+    """Values of numeric characters such as ² ½ ① Ⅳ."""
     for character in set(text):
         number = None if character.isdecimal() or character in CHINESE else unicodedata.numeric(character, None)
         if number is not None and 0 < number < 1:

@@ -1,4 +1,4 @@
-"""A batch can be cut into microbatches and moved."""
+"""Slicing and moving batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream: every pair once an epoch, order a pure function of seed, epoch and step, the same on all ranks."""
+"""The batch stream: every pair once an epoch, order a function of seed, epoch and step, equal on all ranks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_batch_is_a_pure_function_of_seed_epoch_and_step(store: PairStore) -> No
 
 
 def test_pair_shuffle_order_is_stable_across_versions(tmp_path: Path) -> None:
-    """Saved positions must mean the same batches for ever: these pairs were recorded once."""
+    """Saved positions must give the same batches in all versions; these pairs were recorded."""
     with StoreWriter(tmp_path, 1000, 1000) as writer:
         sources = [[number] * (1 + number * 7 % 12) for number in range(400)]
         targets = [[number] * (1 + number * 5 % 11) for number in range(400)]
@@ -82,7 +82,7 @@ def test_pair_shuffle_order_is_stable_across_versions(tmp_path: Path) -> None:
 
 
 def test_batches_mix_the_whole_block(store: PairStore) -> None:
-    """Rows are shuffled: packing puts long pairs into the first rows, the stream must not show them first."""
+    """Packing puts long pairs into the first rows; the stream must shuffle the rows."""
     batches = stream(store, pairs_per_block=400, rows_per_step=10)
     steps = batches.steps_in_epoch(0)
     mean = [len(unpacked(batches.batch(0, step))) for step in range(steps - 1)]
@@ -114,12 +114,12 @@ def test_position_after_the_last_step_is_the_next_epoch(store: PairStore) -> Non
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 6, 8])
 def test_ranks_divide_the_rows_of_each_step(store: PairStore, world_size: int) -> None:
-    """Where six rows cannot be shared evenly, empty rows make up for it; all ranks know the tokens of the step."""
-    alone = stream(store)
+    """Six rows that cannot be divided evenly are padded with empty rows; all ranks know the tokens of the step."""
+    single = stream(store)
     ranks = [stream(store, rank=rank, world_size=world_size) for rank in range(world_size)]
-    for step in range(alone.steps_in_epoch(0)):  # the last step has ranks with nothing but empty rows
+    for step in range(single.steps_in_epoch(0)):  # the last step has ranks with nothing but empty rows
         parts = [rank.batch(0, step) for rank in ranks]
-        whole = alone.batch(0, step)
+        whole = single.batch(0, step)
         for name, tensor in vars(whole).items():
             rows = torch.stack([vars(part)[name] for part in parts], dim=1).flatten(0, 1)
             assert rows[: len(tensor)].equal(tensor)
@@ -274,7 +274,7 @@ def test_prefetch_builds_at_most_depth_batches_ahead() -> None:
 
     fetched = prefetch(watched(), depth=2)
     next(fetched)
-    assert enough.wait(timeout=30)  # one handed out, two in the queue, one waiting for room
+    assert enough.wait(timeout=30)  # one handed out, two in the queue, one waiting
     threading.Event().wait(0.25)
     assert made == [0, 1, 2, 3]
     fetched.close()

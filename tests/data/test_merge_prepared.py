@@ -1,4 +1,4 @@
-"""Parts prepared apart and joined are, byte for byte, what preparing everything at once gives."""
+"""Merging prepared directories: byte for byte the result of preparing all corpora at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[CorpusConfig]:
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory, corpora: list[CorpusConfig]) -> dict[str, Any]:
-    """What all parts share."""
+    """Settings that all parts share."""
     folder = tmp_path_factory.mktemp("shared")
     valid = tuple(write_corpus(folder, 12, seed=9, name=name) for name in ("valid", "test"))
     given = prepare(DataConfig(train=(corpora[0],), num_valid_pairs=5), TOKENIZER, folder / "tokenizer", seed=1)
@@ -64,24 +64,24 @@ def test_merged_equals_prepared_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(prepare_module, "PAIRS_PER_MERGE_STEP", 50)
-    told: list[int] = []
+    num_done: list[int] = []
     whole = part(tmp_path / "whole", settings, *corpora)
-    joined = merge_prepared(parts, tmp_path / "joined", progress=lambda stage, done, total: told.append(done))
-    assert sum(told) == len(whole.train) == len(joined.train)
+    merged = merge_prepared(parts, tmp_path / "merged", progress=lambda stage, done, total: num_done.append(done))
+    assert sum(num_done) == len(whole.train) == len(merged.train)
     files = [path.relative_to(whole.directory) for path in whole.directory.rglob("*") if path.is_file()]
     assert len(files) > 12
     for name in files:
         if name.name != "prepared.json":
-            assert (joined.directory / name).read_bytes() == (whole.directory / name).read_bytes(), name
-    assert joined.report == whole.report
-    assert joined.lengths == whole.lengths
+            assert (merged.directory / name).read_bytes() == (whole.directory / name).read_bytes(), name
+    assert merged.report == whole.report
+    assert merged.lengths == whole.lengths
 
 
 def test_merging_again_replaces_the_directory(tmp_path: Path, parts: list[Path]) -> None:
-    one = merge_prepared(parts, tmp_path / "joined").train.pair(0)
-    joined = merge_prepared(parts[::-1], tmp_path / "joined")
-    assert joined.train.pair(0) == Prepared.open(parts[1]).train.pair(0) != one
-    manifest = json.loads((tmp_path / "joined" / "prepared.json").read_text())
+    one = merge_prepared(parts, tmp_path / "merged").train.pair(0)
+    merged = merge_prepared(parts[::-1], tmp_path / "merged")
+    assert merged.train.pair(0) == Prepared.open(parts[1]).train.pair(0) != one
+    manifest = json.loads((tmp_path / "merged" / "prepared.json").read_text())
     fingerprint = prepare_module.merged_fingerprint
     assert manifest["fingerprint"] == fingerprint(parts[::-1]) != fingerprint(parts)
 
@@ -99,8 +99,8 @@ def test_incompatible_parts_are_refused(
 ) -> None:
     other = part(tmp_path / "other", settings, corpora[2], **changes)
     with pytest.raises(ConfigError, match=message):
-        merge_prepared([parts[0], other.directory], tmp_path / "joined")
-    assert not (tmp_path / "joined").exists()
+        merge_prepared([parts[0], other.directory], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
 
 
 def test_other_tokenizers_and_missing_parts_are_refused(
@@ -108,6 +108,6 @@ def test_other_tokenizers_and_missing_parts_are_refused(
 ) -> None:
     other = part(tmp_path / "other", {**settings, "tokenizer": TOKENIZER}, corpora[2])
     with pytest.raises(ConfigError, match=r"same tokenizer\.path"):
-        merge_prepared([parts[0], other.directory], tmp_path / "joined")
+        merge_prepared([parts[0], other.directory], tmp_path / "merged")
     with pytest.raises(CorpusError, match="not a prepared directory"):
-        merge_prepared([parts[0], tmp_path], tmp_path / "joined")
+        merge_prepared([parts[0], tmp_path], tmp_path / "merged")

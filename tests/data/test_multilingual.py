@@ -1,4 +1,4 @@
-"""Several pairs of languages in one model: how often each is shown, source tags of corpora, one tokenizer for all."""
+"""Several language pairs in one model: sampling weights, source tags, and one tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packing puts every pair whole into one row, fills rows well, and assembling gives back exactly the ids."""
+"""Packing: every pair in one row, full rows, and the original ids after assembling."""
 
 from __future__ import annotations
 

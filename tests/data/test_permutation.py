@@ -1,4 +1,4 @@
-"""Permutations by formula are one-to-one and look random."""
+"""Permutations are one-to-one and look random."""
 
 from __future__ import annotations
 

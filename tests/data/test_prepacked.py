@@ -1,4 +1,4 @@
-"""Prepacked rows: written once, checked when opened."""
+"""Prepacked rows are written once and verified when opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preparing: corpora become a directory of ids once; the same settings and files never read them again."""
+"""Preparing corpora: contents of the directory, reuse, determinism, and damaged files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOKENIZER = TokenizerConfig(vocab_size=320)
 
 
 def write_corpus(folder: Path, num_pairs: int = 120, *, seed: int = 0, name: str = "train") -> CorpusConfig:
-    """Sentences of a few words, and the same words shouted."""
+    """Sentences of a few words, and the same words in capitals."""
     chance = random.Random(seed)
     lines = {" ".join(chance.choices(WORDS, k=chance.randint(3, 9))): None for _ in range(num_pairs)}
     source, target = folder / f"{name}.a", folder / f"{name}.b"
@@ -50,9 +50,9 @@ def data(tmp_path: Path) -> DataConfig:
 
 
 def test_prepared_directory_is_complete(tmp_path: Path, data: DataConfig) -> None:
-    told: list[str] = []
+    stages: list[str] = []
     prepared = prepare(
-        data, TOKENIZER, tmp_path / "out", seed=1, progress=lambda stage, done, total: told.append(stage)
+        data, TOKENIZER, tmp_path / "out", seed=1, progress=lambda stage, done, total: stages.append(stage)
     )
     assert len(prepared.valid) == len(prepared.valid_pairs) == 10
     assert len(prepared.train) == prepared.report["num_pairs"] > 90
@@ -60,7 +60,7 @@ def test_prepared_directory_is_complete(tmp_path: Path, data: DataConfig) -> Non
     assert prepared.row_width == 128
     assert prepared.report["longer_than_a_row"] == {"train": 0, "valid": 0}
     assert prepared.tokenizer.source_vocab_size <= 320
-    assert "tokenising" in told
+    assert "tokenising" in stages
     texts = {
         (
             prepared.tokenizer.decode_source(prepared.train.source.sentence(i)),
@@ -327,7 +327,7 @@ def test_test_sentences_are_stored_as_text(tmp_path: Path, data: DataConfig) -> 
 def test_rows_are_prepacked_for_shuffle_blocks(
     tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stands there already is not prepared again for them."""
+    """An existing directory is not prepared again for them."""
     first = prepare(data, TOKENIZER, tmp_path / "out", seed=1)
     assert not (first.directory / "train" / "rows.json").exists()
     written = (first.directory / "train" / "store.json").stat().st_mtime_ns

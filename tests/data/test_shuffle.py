@@ -1,4 +1,4 @@
-"""Orders of training rows: exact weights, equal batches on any number of ranks, and resuming."""
+"""Shuffling: exact weights, equal batches on any number of ranks, and resuming."""
 
 from __future__ import annotations
 
@@ -252,10 +252,10 @@ def test_block_shuffle_shows_each_pair_as_often_as_its_weight_on_any_number_of_r
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 8])
 def test_block_shuffle_divides_the_rows_of_each_step_among_ranks(prepacked: PrepackedRows, world_size: int) -> None:
-    alone = block_stream(prepacked)
+    single = block_stream(prepacked)
     ranks = [block_stream(prepacked, rank=rank, world_size=world_size) for rank in range(world_size)]
-    for step in range(alone.steps_in_epoch(1)):
-        parts, whole = [rank.batch(1, step) for rank in ranks], alone.batch(1, step)
+    for step in range(single.steps_in_epoch(1)):
+        parts, whole = [rank.batch(1, step) for rank in ranks], single.batch(1, step)
         for name, tensor in vars(whole).items():
             rows = torch.stack([vars(part)[name] for part in parts], dim=1).flatten(0, 1)
             assert rows[: len(tensor)].equal(tensor)

@@ -1,4 +1,4 @@
-"""The store gives back what was added, and refuses whatever is not a whole, finished store."""
+"""The store: reading back what was added, and refusing incomplete or damaged stores."""
 
 from __future__ import annotations
 

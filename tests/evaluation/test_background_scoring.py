@@ -1,4 +1,4 @@
-"""Scores made by other processes are those made here, and what is wrong is told as it would be here."""
+"""Background scoring: the same scores and errors as in the foreground."""
 
 from __future__ import annotations
 

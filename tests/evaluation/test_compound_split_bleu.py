@@ -1,11 +1,11 @@
-"""BLEU as the paper's generation measured it: what is taken apart, and what that does to the score."""
+"""Compound-split BLEU: tokenisation and its effect on the score."""
 
 from __future__ import annotations
 
 import pytest
 
 from heedful.errors import CorpusError
-from heedful.evaluation.score import compound_split_bleu, score, split_compounds, tokenised_and_split
+from heedful.evaluation.score import compound_split_bleu, score, split_compounds, tokenise_and_split
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_split_compounds(text: str, split: str) -> None:
 
 
 def test_text_is_tokenised_before_splitting() -> None:
-    assert tokenised_and_split(["Ein E-Mail-Konto, bitte."]) == [
+    assert tokenise_and_split(["Ein E-Mail-Konto, bitte."]) == [
         "Ein E ##AT##-##AT## Mail ##AT##-##AT## Konto , bitte ."
     ]
 

@@ -1,4 +1,4 @@
-"""The bracket score, on trees small enough to count by hand."""
+"""Bracket scores on trees that are small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ GOLD = "(S (NP (DT the) (NN cat)) (VP (VBD saw) (NP (DT a) (NN dog))))"  # S 0-5
         # a comma attached high or low changes nothing: NP 0-2 against NP 0-1, which VP 1-3 crosses; then NP 0-2 in both
         ("(S (NP (NN x) (, ,) (NN y)) (VP (VB z)))", "(S (NP (X x)) (VP (X ,) (X y) (X z)))", (3, 3, 1, 1)),
         ("(S (NP (NN x) (NN y) (, ,)) (VP (VB z)))", "(S (NP (X x) (X y)) (VP (X ,) (X z)))", (3, 3, 3, 0)),
-        # a sentence of punctuation alone has no brackets
+        # a sentence of only punctuation has no brackets
         ("(FRAG (. !))", "(S (X !))", (0, 0, 0, 0)),
         # functional tags, indices and gaps
         ("(S (NP-SBJ-1 (NN x)) (VP (VB y) (NP=2 (-NONE- *-1))))", "(S (NP (X x)) (VP (X y)))", (3, 3, 3, 0)),
@@ -126,7 +126,7 @@ def test_unequal_numbers_of_trees_are_refused():
 
 
 def f1(tmp_path: Path, capsys: pytest.CaptureFixture[str], gold: str, predicted: str) -> dict[str, Any]:
-    """What `heedful paper f1 --json` says of two files."""
+    """The output of `heedful paper f1 --json` for two files."""
     (tmp_path / "gold.trees").write_text(gold)
     (tmp_path / "predicted.trees").write_text(predicted)
     code = cli.run(["paper", "f1", "--json", str(tmp_path / "gold.trees"), str(tmp_path / "predicted.trees")])

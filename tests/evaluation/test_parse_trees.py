@@ -1,4 +1,4 @@
-"""Trees: read from brackets, made plain, written again; what is wrong is told with its place."""
+"""Parse trees: reading, normalisation, writing, and the position of errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_read_tree():
         ("( (UH Yes))", "(TOP (UH Yes))"),
         ("(UH Yes)", "(TOP (UH Yes))"),
         ("(S1 (NP (NN A)) (NP (NN B)))", "(TOP (NP (NN A)) (NP (NN B)))"),
-        # tags are left alone, and so are their brackets and dashes
+        # tags keep their brackets and dashes
         ("(NP (-LRB- -LRB-) (PRP$ its) (-RRB- -RRB-))", "(NP (-LRB- -LRB-) (PRP$ its) (-RRB- -RRB-))"),
         ("(NP (NP (NP (NN x))))", "(NP (NP (NP (NN x))))"),
     ],
@@ -68,10 +68,10 @@ def test_normalize_tree(given: str, expected: str):
     ],
 )
 def test_errors_name_the_column(text: str, column: int, problem: str):
-    with pytest.raises(CorpusError) as told:
+    with pytest.raises(CorpusError) as raised:
         read_tree(text, "a.trees, line 7")
-    assert str(told.value).startswith(f"a.trees, line 7, column {column}: ")
-    assert problem in str(told.value)
+    assert str(raised.value).startswith(f"a.trees, line 7, column {column}: ")
+    assert problem in str(raised.value)
 
 
 def test_read_tree_files(tmp_path: Path):
@@ -101,8 +101,8 @@ def test_depth_is_unlimited():
 
 def test_bracket_words_are_escaped():
     tree = read_tree("(NP (A a) (B b))")
-    odd = type(tree)(("(", "b)"), tree.tags, tree.spans)
-    assert write_tree(odd) == "(NP (A -LRB-) (B b-RRB-))"
+    escaped = type(tree)(("(", "b)"), tree.tags, tree.spans)
+    assert write_tree(escaped) == "(NP (A -LRB-) (B b-RRB-))"
 
 
 def test_draw_tree():

@@ -1,4 +1,4 @@
-"""Scores are sacreBLEU's own numbers, and never appear without their signature."""
+"""Scores: values, intervals and signatures of sacreBLEU, and custom metrics."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A comparison calls clear differences significant and accidents not."""
+"""Paired significance tests of clear, small and zero differences."""
 
 import json
 
@@ -16,7 +16,7 @@ REFERENCES = [
 
 
 def damaged(every: int, offset: int = 0) -> list[str]:
-    """The references with the house taken out of every n-th sentence."""
+    """The references with one error in every n-th sentence."""
     return [
         line.replace("house stands", "barn is") if (n + offset) % every == 0 else line
         for n, line in enumerate(REFERENCES)

@@ -1,4 +1,4 @@
-"""`heedful export --to ctranslate2`: what is written, that it is whole, that torch and CTranslate2 are not needed."""
+"""`heedful export --to ctranslate2`: contents, atomic replacement, and no need for torch or CTranslate2."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_readme_snippet_runs(
 ) -> None:
     pytest.importorskip("ctranslate2")
     place = export_ctranslate2(find_model("en-de-zh"), tmp_path / "exported", quantization="int8")
-    told = (place / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"^```python\n(.*?)^```", told, flags=re.DOTALL | re.MULTILINE)
+    readme = (place / "README.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", readme, flags=re.DOTALL | re.MULTILINE)
     monkeypatch.chdir(tmp_path)
     printed = []
     for code in (snippet, snippet.replace('<2de>"', '<2zh>"'), snippet.replace("A sentence.", "Good morning.")):
@@ -159,17 +159,17 @@ def test_only_exports_are_replaced_with_overwrite(
 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
-    code, told = export("-o", tmp_path / "mine", "--overwrite")
-    assert code == 2 and "not an exported model" in told
+    code, output = export("-o", tmp_path / "mine", "--overwrite")
+    assert code == 2 and "not an exported model" in output
     assert export("-o", tmp_path / "out") == (0, "")
-    code, told = export("-o", tmp_path / "out")
-    assert code == 2 and "--overwrite" in told
+    code, output = export("-o", tmp_path / "out")
+    assert code == 2 and "--overwrite" in output
     size = (tmp_path / "out" / "model.bin").stat().st_size
     assert export("-o", tmp_path / "out", "--overwrite", "--quantization", "int8") == (0, "")
     assert (tmp_path / "out" / "model.bin").stat().st_size < size
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
-    code, told = export("-o", tmp_path / "new", "--quantization", "int9")
-    assert code == 2 and "did you mean 'int8'" in told and not (tmp_path / "new").exists()
+    code, output = export("-o", tmp_path / "new", "--quantization", "int9")
+    assert code == 2 and "did you mean 'int8'" in output and not (tmp_path / "new").exists()
     assert run(["export", "--to", "onnx", "-m", str(directory), "-o", str(tmp_path / "new")]) == 2
 
 

@@ -1,4 +1,4 @@
-"""Our model beside `torch.nn.Transformer`: the same weights must give the same outputs and the same gradients."""
+"""`torch.nn.Transformer` and our model give equal outputs and gradients for the same weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMBINATIONS = list(product(("post", "pre"), ("relu", "gelu"), (True, False)))
 def torch_transformer(
     norm_placement: str, activation: str, final_norm: bool, *, bias: bool = True, dropout: float = 0.0
 ) -> nn.Transformer:
-    """An `nn.Transformer` made through torch's API alone, with every number away from its start."""
+    """An `nn.Transformer` built by torch alone, with all parameters different from their initial values."""
     options = {
         "dim_feedforward": D_FF,
         "dropout": dropout,
@@ -63,7 +63,7 @@ def ours_from(module: nn.Transformer, dtype: torch.dtype = torch.float32) -> Tra
 
 
 def run_ours(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
-    """Our two stacks on tokens that are embedded already."""
+    """The output of our two stacks for embedded tokens."""
     source_segments, target_segments = SOURCE_MASK.long(), TARGET_MASK.long()
     memory = model.encoder(source, segment_mask(source_segments, source_segments), position_ids(source_segments))
     return model.decoder(
@@ -99,7 +99,7 @@ def test_without_biases_equals_torch(norm_placement: str) -> None:
 
 
 def compare(ours: Transformer, theirs: nn.Transformer, *, dtype: torch.dtype, tolerance: float) -> None:
-    """Same outputs on real tokens; same gradients of both inputs and of every parameter."""
+    """Compare outputs of real tokens, and gradients of both inputs and all parameters."""
     inputs = [torch.randn(3, 6, D_MODEL, dtype=dtype), torch.randn(3, 5, D_MODEL, dtype=dtype)]
     direction = torch.randn(3, 5, D_MODEL, dtype=dtype) * TARGET_MASK[..., None]
     our_inputs = [x.clone().requires_grad_() for x in inputs]

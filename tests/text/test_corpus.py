@@ -1,4 +1,4 @@
-"""Reading corpora: every way a file can be odd is read right, counted, or refused with one clear message."""
+"""Reading corpora: all formats, line endings, encodings, and errors."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_short_names_omit_home_directories(path: str, one: str, two: str) -> Non
 
 
 def test_long_lines_and_gzip_bombs_use_bounded_memory(tmp_path: Path) -> None:
-    """The rest of a line that is too long is read and dropped, and the lines after it keep their numbers."""
+    """The rest of a long line is dropped, and later lines keep their numbers."""
     path = tmp_path / "bomb.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(b"first\n")

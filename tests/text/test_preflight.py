@@ -1,4 +1,4 @@
-"""The preflight keeps, drops and counts; what it warns of; and what it holds out for validation."""
+"""The preflight: filters, counts, warnings, held-out pairs and target languages."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def texts(result: Preflight) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in result.pairs()]
 
 
-def many(number: int, *, seed: int = 0, swap: bool = False) -> list[tuple[str, str]]:
-    """Different pairs in something like English and German, of many lengths."""
+def make_pairs(number: int, *, seed: int = 0, swap: bool = False) -> list[tuple[str, str]]:
+    """Distinct pairs of various lengths that resemble English and German."""
     chance = random.Random(seed)
     pairs = []
     for index in range(number):
@@ -148,8 +148,8 @@ def test_missing_files_and_invalid_settings_are_refused(tmp_path: Path) -> None:
     missing = CorpusConfig(source=str(tmp_path / "nowhere"), target=train.target)
     folder = CorpusConfig(source=str(tmp_path), target=train.target)
     empty = corpus(tmp_path, "empty", [])
-    for wrong, said in ((missing, "no such file"), (folder, "directory"), (empty, "empty")):
-        with pytest.raises(CorpusError, match=said):
+    for wrong, message in ((missing, "no such file"), (folder, "directory"), (empty, "empty")):
+        with pytest.raises(CorpusError, match=message):
             preflight(DataConfig(train=(wrong,)))
     with pytest.raises(CorpusError, match="no usable pair"):
         preflight(DataConfig(train=(train,), valid=(corpus(tmp_path, "valid", [("", "")]),)))
@@ -167,7 +167,7 @@ def test_changed_file_is_detected(tmp_path: Path) -> None:
 
 
 def test_report_is_plain_data_with_checksums(tmp_path: Path) -> None:
-    train = corpus(tmp_path, "train", many(60), weight=2.0)
+    train = corpus(tmp_path, "train", make_pairs(60), weight=2.0)
     seen: list[int] = []
     result = preflight(DataConfig(train=(train,)), progress=seen.append)
     described = json.loads(json.dumps(result.report.to_dict()))["corpora"][0]
@@ -181,20 +181,20 @@ def test_report_is_plain_data_with_checksums(tmp_path: Path) -> None:
 def test_table_shows_counts_and_warnings(tmp_path: Path) -> None:
     from rich.console import Console
 
-    train = corpus(tmp_path, "train", [*many(1100), ("same", "same")])
+    train = corpus(tmp_path, "train", [*make_pairs(1100), ("same", "same")])
     result = preflight(DataConfig(train=(train,)))
-    result.report.warnings.append("something [odd]")
+    result.report.warnings.append("something [unusual]")
     console = Console(width=200, file=io.StringIO())
     with console.capture() as capture:
         console.print(table(result.report))
     for rendered in (plain_table(result.report), capture.get()):
-        for part in ("train.source", "1,101", "1,078", "22", "source = target", "something [odd]"):
+        for part in ("train.source", "1,101", "1,078", "22", "source = target", "something [unusual]"):
             assert part in rendered
 
 
 def test_warning_about_swapped_sides(tmp_path: Path) -> None:
-    straight = corpus(tmp_path, "straight", many(300, seed=1))
-    swapped = corpus(tmp_path, "swapped", many(300, seed=2, swap=True))
+    straight = corpus(tmp_path, "straight", make_pairs(300, seed=1))
+    swapped = corpus(tmp_path, "swapped", make_pairs(300, seed=2, swap=True))
     unnamed = preflight(DataConfig(train=(straight, swapped))).report.warnings
     assert len(unnamed) == 1
     assert "swapped.source" in unnamed[0]
@@ -220,7 +220,7 @@ def test_warning_about_wrong_script(tmp_path: Path) -> None:
 
 
 def test_warning_about_misaligned_lines(tmp_path: Path) -> None:
-    pairs = many(500)
+    pairs = make_pairs(500)
     shifted = [(a[0], b[1]) for a, b in pairwise(pairs)]
     data = DataConfig(train=(corpus(tmp_path, "train", shifted),))
     assert any("may not be translations" in warning for warning in preflight(data).report.warnings)
@@ -250,7 +250,7 @@ def test_held_out_sources_are_never_in_training(
 
 
 def test_number_of_held_out_pairs(tmp_path: Path) -> None:
-    train = corpus(tmp_path, "train", many(1000))
+    train = corpus(tmp_path, "train", make_pairs(1000))
     sizes = {
         wanted: len(preflight(DataConfig(train=(train,), num_valid_pairs=wanted)).valid_pairs)
         for wanted in (None, 7, 0)
@@ -261,7 +261,7 @@ def test_number_of_held_out_pairs(tmp_path: Path) -> None:
 
 
 def test_held_out_pairs_do_not_depend_on_corpus_order(tmp_path: Path) -> None:
-    pairs = many(500)
+    pairs = make_pairs(500)
     forward = preflight(DataConfig(train=(corpus(tmp_path, "one", pairs),)))
     backward = preflight(DataConfig(train=(corpus(tmp_path, "two", pairs[::-1]),)))
     assert {p.source for p in forward.valid_pairs} == {p.source for p in backward.valid_pairs}
@@ -284,7 +284,7 @@ def test_both_directions_double_the_corpus(tmp_path: Path) -> None:
 
 
 def test_held_out_pairs_are_removed_in_both_directions(tmp_path: Path) -> None:
-    train = corpus(tmp_path, "train", many(300), both_directions=True)
+    train = corpus(tmp_path, "train", make_pairs(300), both_directions=True)
     data = DataConfig(train=(train,), source_language="en", target_language="de", num_valid_pairs=30)
     result = preflight(data)
     held = {frozenset((pair.source, pair.target)) for pair in result.valid_pairs}
@@ -316,13 +316,13 @@ def test_target_languages(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'fr'"):
         target_languages(DataConfig(train=(german,), test=(french,), target_tags=True))
     known = (Direction("en", "fr"), Direction("fr", "de"))
-    watched = DataConfig(train=(german,), test=(french,), target_tags=True)  # whose source nobody named
-    assert target_languages(watched, known) == ("de", "fr")
-    assert target_languages(replace(watched, source_language="en"), known) == ("de", "fr")
+    with_test_corpus = DataConfig(train=(german,), test=(french,), target_tags=True)  # without source language
+    assert target_languages(with_test_corpus, known) == ("de", "fr")
+    assert target_languages(replace(with_test_corpus, source_language="en"), known) == ("de", "fr")
     with pytest.raises(ConfigError, match=r"'fr', and .* does not know es → fr; it knows en → fr, fr → de"):
-        target_languages(replace(watched, source_language="es"), known)
+        target_languages(replace(with_test_corpus, source_language="es"), known)
     with pytest.raises(ConfigError, match=r"'fr', and .* any → fr"):
-        target_languages(watched, known[1:])
+        target_languages(with_test_corpus, known[1:])
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 70))
@@ -333,8 +333,8 @@ def test_first_occurrences(numbers: list[int], at_once: int) -> None:
 
 def test_select_pairs_equals_indexing_all_pairs(tmp_path: Path) -> None:
     both = {"source_language": "en", "target_language": "de"}
-    one = corpus(tmp_path, "one", [*many(1300), ("", "x"), *many(40, seed=3)], **both, both_directions=True)
-    other = corpus(tmp_path, "other", many(30, seed=9), **both)
+    one = corpus(tmp_path, "one", [*make_pairs(1300), ("", "x"), *make_pairs(40, seed=3)], **both, both_directions=True)
+    other = corpus(tmp_path, "other", make_pairs(30, seed=9), **both)
     result = preflight(DataConfig(train=(one, other), num_valid_pairs=50))
     everything = list(result.pairs())
     assert len(everything) == result.num_pairs

@@ -1,4 +1,4 @@
-"""Spans that a translation keeps: what is one, where it ends, and what is ordinary text."""
+"""Protected spans: what is a span, where it ends, and what is ordinary text."""
 
 from __future__ import annotations
 

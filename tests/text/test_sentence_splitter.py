@@ -1,4 +1,4 @@
-"""The splitter loses nothing, and cuts where a reader would."""
+"""Sentence splitting: sentence boundaries, splitting of long texts, and no loss of characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TSV and CSV as corpora: headings, columns by name or number, quotes, and what is refused with the reason."""
+"""TSV and CSV corpora: headers, columns by name or number, quotes, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokenizer loses nothing, gives the same bytes every time, and cannot be fooled by text that looks like a tag."""
+"""The tokenizer: lossless encoding, special tokens, tags, determinism, and damaged files."""
 
 from __future__ import annotations
 
@@ -149,9 +149,9 @@ def test_long_sentences_are_used_for_training() -> None:
     assert not any(piece.startswith("<0x") for piece in tokenizer.pieces(tokenizer.encode_target("日本語")))
 
 
-@pytest.mark.parametrize("odd", ["\0", "\t", "▅", "▁", "\n"])
-def test_reserved_characters_do_not_exclude_a_sentence(odd: str) -> None:
-    pairs = [(f"日本{odd}語", f"日本{odd}語")] * 20
+@pytest.mark.parametrize("character", ["\0", "\t", "▅", "▁", "\n"])
+def test_reserved_characters_do_not_exclude_a_sentence(character: str) -> None:
+    pairs = [(f"日本{character}語", f"日本{character}語")] * 20
     tokenizer = train_tokenizer(pairs, TokenizerConfig(character_coverage=1.0))
     assert not any(piece.startswith("<0x") for piece in tokenizer.pieces(tokenizer.encode_target("日本語")))
 

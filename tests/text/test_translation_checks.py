@@ -1,4 +1,4 @@
-"""Numbers of a text and its translation: equal however they are written, different where a digit is."""
+"""Translation checks: equivalent and different numbers, and repetition loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word by word: the same ids as SentencePiece gives the whole sentence, and the same pieces from counted words."""
+"""The word cache: the same ids as SentencePiece, and the same pieces from word counts."""
 
 from __future__ import annotations
 

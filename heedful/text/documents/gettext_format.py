@@ -135,10 +135,10 @@ class _Header:
 
     def write(self, source: str, translations: Iterator[MarkedText], language: str | None) -> str:
         """The header with the target language and its plural forms."""
-        found = next((match for match in _MESSAGE.finditer(source) if match["keyword"] == "msgstr"), None)
-        if language is None or found is None:
+        msgstr = next((match for match in _MESSAGE.finditer(source) if match["keyword"] == "msgstr"), None)
+        if language is None or msgstr is None:
             return source
-        text = _unquote(found["strings"])
+        text = _unquote(msgstr["strings"])
         plain = language.lower().replace("_", "-").split("-")[0]
         values = {"Language": language.replace("-", "_"), "Content-Type": "text/plain; charset=UTF-8"}
         forms = next((forms for forms, codes in PLURAL_FORMS.items() if plain in codes), None)
@@ -155,13 +155,13 @@ class _Header:
         if written == text:
             return source
         newline = "\r\n" if "\r\n" in source else "\n"
-        start, end = found.span("strings")
+        start, end = msgstr.span("strings")
         return source[:start] + _quote(written, newline) + source[end:]
 
 
 def _nplurals(forms: str) -> int | None:
-    found = _NPLURALS.search(forms)
-    return int(found[1]) if found else None
+    match = _NPLURALS.search(forms)
+    return int(match[1]) if match else None
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class _Entry:
         """The entry with its translations."""
         written = [message.write(translations, language) for message in self.messages]
         newline = "\r\n" if "\r\n" in source else "\n"
-        found = [match for match in _MESSAGE.finditer(source) if match["keyword"].startswith("msgstr")]
+        old = [match for match in _MESSAGE.finditer(source) if match["keyword"].startswith("msgstr")]
         strings = [_match_newlines(self.entry.msgid, text) for text in written]
         if self.entry.msgid_plural:
             count = self._num_forms(language)
@@ -194,7 +194,7 @@ class _Entry:
             lines = [f"msgstr[{n}] {_quote(form, newline)}" for n, form in enumerate(forms)]
         else:
             lines = [f"msgstr {_quote(strings[0], newline)}"]
-        source = source[: found[0].start()] + newline.join(lines) + source[found[-1].end() :]
+        source = source[: old[0].start()] + newline.join(lines) + source[old[-1].end() :]
         return self._set_fuzzy(_PREVIOUS.sub("", source), newline)
 
     def _num_forms(self, language: str | None) -> int:
@@ -212,7 +212,7 @@ class _Entry:
         line = f"#, {', '.join(flags)}{newline}" if flags else ""
         if match:
             return source[: match.start()] + line + source[match.end() :]
-        first = next(found.start() for found in _MESSAGE.finditer(source))
+        first = next(keyword.start() for keyword in _MESSAGE.finditer(source))
         return source[:first] + line + source[first:]
 
 
@@ -224,6 +224,6 @@ def _match_newlines(text: str, translation: str) -> str:
 
 def declared_charset(raw: bytes) -> str | None:
     """The encoding that the header declares."""
-    found = re.search(rb"charset=([\w-]+)", raw[:4000])
-    name = found[1].decode() if found else None
+    match = re.search(rb"charset=([\w-]+)", raw[:4000])
+    name = match[1].decode() if match else None
     return None if name == "CHARSET" else name

@@ -270,11 +270,11 @@ def _with_both_asterisks(tokens: Sequence[Any], index: int, start: int, end: int
 
 
 def _html_event(raw: str, start: int, end: int) -> _Event:
-    found = _HTML_NAME.match(raw)
-    name = found[2].lower() if found else ""
-    if not found or name in VOID or raw.endswith("/>"):
+    match = _HTML_NAME.match(raw)
+    name = match[2].lower() if match else ""
+    if not match or name in VOID or raw.endswith("/>"):
         return _Event("point", start, end, name="html")
-    return _Event("end" if found[1] else "start", start, end, name=f"<{name}")
+    return _Event("end" if match[1] else "start", start, end, name=f"<{name}")
 
 
 class _Builder:
@@ -355,10 +355,10 @@ class _Builder:
 
 def _image(raw: str) -> str | Document:
     """An image; a document if its alternative text can be translated."""
-    found = re.match(r"!\[([^\[\]\\`*_<]+)\]\(", raw)
-    if not found:
+    match = re.match(r"!\[([^\[\]\\`*_<]+)\]\(", raw)
+    if not match:
         return raw
-    return Document(raw, [Prose(2, 2 + len(found[1]), MarkedText(found[1]), _escape_alternative)])
+    return Document(raw, [Prose(2, 2 + len(match[1]), MarkedText(match[1]), _escape_alternative)])
 
 
 def _escape_alternative(marked: MarkedText) -> str:
@@ -388,14 +388,14 @@ def _write(parser: Any, marked: MarkedText, environment: dict[str, Any], *, is_c
 
 def _reads_as(parser: Any, text: str, marked: MarkedText, environment: dict[str, Any]) -> bool:
     """Whether Markdown is parsed as this text with these tags."""
-    found = _inline(parser, text, environment)
-    if found is None:
+    parsed = _inline(parser, text, environment)
+    if parsed is None:
         return False
     kinds = sorted((mark.kind, str(mark.opening).strip()) for mark in marked.marks)
     read = sorted(
-        (m.kind, m.opening.source if isinstance(m.opening, Document) else m.opening.strip()) for m in found.marks
+        (m.kind, m.opening.source if isinstance(m.opening, Document) else m.opening.strip()) for m in parsed.marks
     )
-    return kinds == read and _words(found) == _words(marked)
+    return kinds == read and _words(parsed) == _words(marked)
 
 
 def _words(marked: MarkedText) -> list[str]:

@@ -1,4 +1,4 @@
-"""Translators for tests of documents: what they do to a text is known, so what a document must become is too."""
+"""Deterministic translators for tests of document formats."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def copied(text: MarkedText) -> MarkedText:
 
 
 def capitals(text: MarkedText) -> MarkedText:
-    """The same words in capitals, their tags where they were; what is kept stays."""
+    """The text in capitals with its tags in place; kept text is unchanged."""
     return replace(text, text=text.text.upper()) if len(text.text.upper()) == len(text.text) else text
 
 
 def turned_round(text: MarkedText) -> MarkedText:
-    """The words from last to first, with their links."""
+    """The words in reverse order, with their alignment."""
     return rearranged(text, list(reversed(words_of(text))))
 
 
 def shuffled(draws: random.Random) -> Change:
-    """Words in any order, some left out, a fifth of the links missing, one in ten of them wrong."""
+    """Words in random order, some omitted, with a fifth of the links missing and a tenth wrong."""
 
     def change(text: MarkedText) -> MarkedText:
         words = words_of(text)
@@ -61,7 +61,7 @@ def rearranged(text: MarkedText, order: Sequence[tuple[int, int]], draws: random
 def translated(
     source: str | bytes, format: str, change: Change, language: str | None = None, catalogue: Catalogue | None = None
 ) -> str:
-    """A document, each of its texts changed."""
+    """A document with all texts translated by `change`."""
     found = translate_document(
         source, format, lambda texts: ([change(text) for text in texts], language), catalogue=catalogue
     )
@@ -70,7 +70,7 @@ def translated(
 
 
 def texts_of(source: str, format: str) -> list[str]:
-    """What would be translated."""
+    """The texts to translate."""
     seen: list[str] = []
 
     def look(texts: Sequence[MarkedText]) -> tuple[Sequence[MarkedText], None]:

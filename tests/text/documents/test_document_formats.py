@@ -1,4 +1,4 @@
-"""Which format a file has, and how bytes become text and bytes again."""
+"""Detection of formats, and decoding and encoding of documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Catalogues: empty and fuzzy entries are filled, everything else stays byte for byte."""
+"""gettext: empty and fuzzy entries are translated, and everything else is preserved byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML: prose changes, everything else stays byte for byte, and tags go with their words."""
+"""HTML: prose is translated, everything else is preserved byte for byte, and tags follow their words."""
 
 from __future__ import annotations
 

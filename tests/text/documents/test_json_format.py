@@ -1,4 +1,4 @@
-"""JSON: string values change, keys, numbers, order and layout stay."""
+"""JSON: string values are translated; keys, numbers, order and layout are preserved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markdown: prose changes, and what is written is read as the same blocks with the same tags."""
+"""Markdown: prose is translated, and the result is parsed as the same blocks and tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subtitles: times and numbers byte for byte, as many lines as before, styles around their words."""
+"""Subtitles: time codes, numbers, line counts and styles are preserved."""
 
 from __future__ import annotations
 

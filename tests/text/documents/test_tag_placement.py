@@ -1,4 +1,4 @@
-"""Tags around words: by the words' links, and sensibly where links are wrong or missing."""
+"""Tag placement with correct, wrong and missing word alignments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heedful.text.documents.tag_placement import Link, place_tags
 
 
 def linked(source: str, target: str, pairs: str) -> list[Link]:
-    """Links such as "red-rotes car-Auto" as spans of both texts."""
+    """Links such as "red-rotes car-Auto" as pairs of spans."""
     links: list[Link] = []
     for pair in pairs.split():
         left, right = pair.split("-")
@@ -19,7 +19,7 @@ def linked(source: str, target: str, pairs: str) -> list[Link]:
 
 
 def marked(source: str, *words: str) -> MarkedText:
-    """Marks around words, each inside the one before it if that holds it."""
+    """Marks around words, nested in the previous mark if it contains them."""
     marks: list[Mark] = []
     for number, word in enumerate(words):
         start, end = source.index(word), source.index(word) + len(word)
@@ -94,7 +94,7 @@ def test_kept_text_replaces_its_placeholder() -> None:
 
 @pytest.mark.parametrize("links", [[], [((9, 13), (9, 13)), ((14, 21), (27, 30))]])
 def test_tag_around_protected_span_encloses_the_whole_span(links: list[Link]) -> None:
-    """Subwords link only parts of it."""
+    """Only parts of it are aligned."""
     source = "Write to info@example.com."
     content = MarkedText(source, (Mark(9, 25, "<a>", "</a>"),))
     placed = place_tags(content, "Bitte an info@example.com schreiben.", links)
