@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--module", action="append", help="only this module; repeatable")
     parser.add_argument("--limit", type=float, help="seconds for the tests of a mutant; else measured without it")
-    parser.add_argument("--fuzz-seconds", type=float, default=10.0, help="for each mutant of the C++")
+    parser.add_argument("--fuzz-seconds", type=float, default=20.0, help="for each mutant of the C++")
     parser.add_argument("--checks", action=argparse.BooleanOptionalAction, default=True, help="remove checks too")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
