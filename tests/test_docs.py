@@ -28,7 +28,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ex
 TRANSLATED = [
     (f"{page}.md", f"{page}.zh-CN.md")
     for page in (
-        *("docs/paper/walkthroughs", "docs/paper/scoring"),
+        *("docs/paper/walkthroughs", "docs/paper/scoring", "docs/paper/positions"),
         *("README", "docs/tour", "docs/guide", "docs/bundled-model", "docs/classical-zh", "docs/benchmarks"),
         *("docs/README", "docs/protected-spans", "docs/documents", "docs/reliability", "docs/glossary"),
         *("docs/compare", "docs/large-files", "docs/languages", "docs/python", "docs/engines"),

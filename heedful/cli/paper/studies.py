@@ -1,4 +1,4 @@
-"""`heedful paper scoring`: small experiments that train on a CPU."""
+"""`heedful paper scoring` and `positions`: small experiments that train on a CPU."""
 
 from __future__ import annotations
 
@@ -55,3 +55,67 @@ def scoring(
     elif not quiet:
         print(scoring_table(results, lang).render("text"))
         print(f"{output / 'results.json'}, {output / 'scoring.md'}, {output / 'scoring.png'}, {output / 'scoring.svg'}")
+
+
+def positions(
+    output: options.OutputFolder,
+    source: Annotated[
+        str | None, typer.Option("--source", "-s", metavar="FILE", help="Corpus for translation.")
+    ] = None,
+    target: Annotated[str | None, typer.Option("--target", "-t", metavar="FILE", help="Its target side.")] = None,
+    test_source: Annotated[str | None, typer.Option(metavar="FILE", help="Test sentences.")] = None,
+    test_target: Annotated[str | None, typer.Option(metavar="FILE", help="Their translations.")] = None,
+    seeds: NumSeeds = None,
+    quick: Quick = False,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    lang: options.LabelLanguage = "en",
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train short, test up to four times longer: sinusoidal, learned and rotary positions; probe the residual stream.
+
+    Without corpora only copying is trained.
+
+    \b
+    heedful paper positions -o positions
+    heedful paper positions -o positions --quick
+    heedful paper positions -o positions -s train.en -t train.de --test-source test.en --test-target test.de
+    """
+    import dataclasses
+
+    from heedful.console import Console
+    from heedful.errors import ConfigError
+    from heedful.paper.length_generalisation import CopySettings, TranslationSettings
+    from heedful.paper.positions import PositionsSettings, positions_tables, run_positions
+    from heedful.paper.small_training import check_seeds
+
+    files = [source, target, test_source, test_target]
+    if any(files) and not all(files):
+        raise ConfigError("translation needs all of --source, --target, --test-source and --test-target.")
+    check_seeds(seeds if seeds is not None else 1)
+    chosen = tuple(range(1, (seeds or (1 if quick else 3)) + 1))
+    copy = (
+        CopySettings(max_length=4, test_lengths=(2, 4, 5, 8, 16), steps=150, num_pairs=50) if quick else CopySettings()
+    )
+    translation = None
+    if source and target and test_source and test_target:
+        translation = TranslationSettings(source, target, test_source, test_target)
+        if quick:
+            translation = dataclasses.replace(translation, steps=30)
+    settings = PositionsSettings(copy, translation, chosen)
+    with Console(quiet=quiet).stages() as report:
+        results = run_positions(
+            output, settings=settings, command=command_line(), language=lang, overwrite=overwrite, resume=resume,
+            report=report,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(results, indent=1, ensure_ascii=False))
+    elif not quiet:
+        for table in positions_tables(results, lang):
+            print(table.render("text"))
+        print(
+            ", ".join(
+                str(output / f"{name}") for name in ("results.json", "positions.md", "positions.png", "positions.svg")
+            )
+        )
