@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.errors import ModelDirectoryError
 from heedful.model.positions import sinusoidal_encoding
 from heedful.model_dir import int8_weights
+from heedful.model_dir.weights import read_buffers
 from heedful.native import available
 from heedful.native.int8_tiles import Int8Rows, Numbers, concatenate, dequantize, is_finite, pack, quantize_rows, widen
 from heedful.native.position_table import frequencies, position_table
@@ -121,3 +124,24 @@ def test_checksums_match_numpy(tmp_path: Path) -> None:
     ordinals = np.arange(1, len(words) + 1, dtype=np.uint64)
     sums = [words.sum(dtype=np.uint64), (words * ordinals).sum(dtype=np.uint64)]
     assert np.frombuffer(data[24:40], dtype=np.uint64).tolist() == sums
+
+
+def test_tensors_at_odd_places_are_aligned(tmp_path: Path) -> None:
+    """Floats behind an odd number of bytes are copied; numpy reads the same file in the same way."""
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "a.safetensors"
+    floats, small = np.arange(4, dtype=np.float32), np.arange(3, dtype=np.int8)
+    header = {
+        "small": {"dtype": "I8", "shape": [3], "data_offsets": [0, 3]},
+        "floats": {"dtype": "F32", "shape": [4], "data_offsets": [3, 19]},
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + small.tobytes() + floats.tobytes())
+    found = read_buffers(path, path)
+    assert found["floats"][1].tobytes() == floats.tobytes() and found["small"][1].tobytes() == small.tobytes()
+    assert Numbers("float32", (4,), found["floats"][1]).address % 4 == 0
+    save_file({"floats": floats}, path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ModelDirectoryError, match="damaged"):
+        read_buffers(path, path)

@@ -176,6 +176,18 @@ def test_settings_of_translate_that_need_an_extra_name_it(python: Path, tmp_path
     assert_refused(run(python, *command, "--method", "sampling", "Good morning.", cwd=tmp_path))
 
 
+def test_without_engine_and_torch_the_message_names_both(python: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys, heedful.native.bindings as bindings; bindings.NAME = 'none'\n"
+        "from heedful.cli import run; sys.exit(run(['translate', '--to', 'de', '--quiet', 'Good morning.']))"
+    )
+    done = run(python, "-c", program, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(
+        r"heedful: torch is not installed, and the native engine cannot be used: .*not compiled.*\n", done.stderr
+    )
+
+
 def test_every_verb_is_lean_or_says_what_it_needs() -> None:
     assert {*VERBS, PAPER} == LEAN_VERBS | extras.VERB_PACKAGES.keys()
     assert ARGUMENTS.keys() == extras.VERB_PACKAGES.keys()
