@@ -1,12 +1,12 @@
 """Fill the figures and examples into the card of the bundled model: docs/bundled-model.md, its Chinese twin, and its README.
 
     python .ci/bundled_model_page.py              # write all of them
-    python .ci/bundled_model_page.py docs/bundled-model.md  # print one of them as it should be
+    python .ci/bundled_model_page.py docs/bundled-model.md  # print one of them
 
-The prose is written by hand; what stands between `<!-- made: NAME -->` and `<!-- end -->` is made of the newest
+The prose is written by hand; the text between `<!-- made: NAME -->` and `<!-- end -->` is generated from the newest
 benchmarks/results/bundled_model_DATE_cpu.json (benchmarks/common/generated_pages.py). The README of heedful/bundled/en-de-zh holds both languages one after the other, because
 licences and figures must travel with the model. The scores also go into its config.json, for `heedful info` and `heedful models`. The checksums in
-checksums.json are set again. A test compares them all.
+checksums.json are updated. A test compares them all.
 """
 # ruff: noqa: E501
 
@@ -33,7 +33,7 @@ Results = dict[str, Any]
 
 
 def sections(path: Path, results: Results, lang: str) -> dict[str, str]:
-    """Every section that can be made of these figures."""
+    """All sections generated from these results."""
     made = {"facts": facts(results, lang)}
     if results["scores"]:
         parts = [tables.score_tables(results, lang), tables.rounding(results, lang), signatures(results, lang)]
@@ -51,7 +51,7 @@ def sections(path: Path, results: Results, lang: str) -> dict[str, str]:
 
 
 def facts(results: Results, lang: str) -> str:
-    """What the model is, as a table of two columns."""
+    """A description of the model as a table of two columns."""
     model = results["model"]
     names = {
         "en": ("Parameters", "Model", "Vocabulary", "Size in the wheel", "Licence"),
@@ -70,13 +70,13 @@ def facts(results: Results, lang: str) -> str:
 
 
 def filled(lang: str) -> str:
-    """A page with its sections made anew; a section without figures is empty."""
+    """A page with regenerated sections; a section without results is empty."""
     found = newest_figures("bundled_model")
     return fill(PAGES[lang].read_text(encoding="utf-8"), sections(*found, lang) if found else {})
 
 
 def card() -> str:
-    """The README of the model: front matter, the English page, the Chinese one, without links that lead nowhere there."""
+    """The README of the model: front matter, the English and the Chinese page, without relative links."""
     config, details, _ = model_files.read_consistent(BUNDLED, read_record)
     front = model_card(config, details, details.get("scores") or []).split("---\n")[1]
     pages = []
@@ -90,7 +90,7 @@ def card() -> str:
 def scores(results: Results, weights: str) -> list[dict[str, Any]]:
     """The scores that `heedful info` and `heedful models` show: news and FLORES-200 in the learned directions.
 
-    Nothing of figures that were measured with other weights than those of the bundled model.
+    Empty if the results were measured with other weights than those of the bundled model.
     """
     if results["model"]["weights_sha256"].get("int8") != weights:
         return []
@@ -103,7 +103,7 @@ def scores(results: Results, weights: str) -> list[dict[str, Any]]:
 
 
 def write_scores() -> None:
-    """Put the scores into the configuration of the bundled model."""
+    """Write the scores into config.json of the bundled model."""
     if (newest := newest_figures("bundled_model")) is None:
         return
     path = BUNDLED / model_files.CONFIG
@@ -114,20 +114,20 @@ def write_scores() -> None:
 
 
 def write_card() -> None:
-    """Put the card in its place."""
+    """Write the model card."""
     (BUNDLED / CARD).write_text(card(), encoding="utf-8")
     list_file(CARD)
 
 
 def list_file(name: str) -> None:
-    """Put the size and the checksum of a file into the list of checksums."""
+    """Update size and checksum of a file in checksums.json."""
     listed = json.loads((BUNDLED / CHECKSUMS).read_text(encoding="utf-8"))
     listed["files"][name] = {"size": (BUNDLED / name).stat().st_size, "sha256": sha256(BUNDLED / name)}
     (BUNDLED / CHECKSUMS).write_text(model_files.to_json(listed), encoding="utf-8")
 
 
 def main() -> None:
-    """Print what is asked for, or write everything."""
+    """Print the requested page, or write all."""
     if len(sys.argv) > 1:
         asked = (ROOT / sys.argv[1]).resolve()
         lang = next((lang for lang, page in PAGES.items() if page.resolve() == asked), None)

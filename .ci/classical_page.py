@@ -1,9 +1,9 @@
 """Fill figures and samples into the page of the demonstration from classical to modern Chinese, and its Chinese twin.
 
     python .ci/classical_page.py                      # write both
-    python .ci/classical_page.py docs/classical-zh.md # print one of them as it should be
+    python .ci/classical_page.py docs/classical-zh.md # print one of them
 
-The prose is written by hand; what stands between `<!-- made: NAME -->` and `<!-- end -->` is made of the newest
+The prose is written by hand; the text between `<!-- made: NAME -->` and `<!-- end -->` is generated from the newest
 benchmarks/results/classical_DATE_cpu.json (benchmarks/common/generated_pages.py), and is empty before there is one.
 A test compares both pages.
 """
@@ -25,7 +25,7 @@ Results = dict[str, Any]
 
 
 def sections(path: Path, results: Results, lang: str) -> dict[str, str]:
-    """Every section that can be made of these figures."""
+    """All sections generated from these results."""
     made = {"facts": tables.facts(results, lang)}
     if results["scores"]:
         parts = [tables.scores(results, lang), signatures(results, lang), engines(results, lang), source(path, lang)]
@@ -41,19 +41,19 @@ def sections(path: Path, results: Results, lang: str) -> dict[str, str]:
 
 
 def use() -> str:
-    """The command for one sentence, which is Chinese on both pages."""
+    """The command for one sentence, with Chinese text on both pages."""
     return f'```bash\nheedful translate -m classical-zh "{FAMOUS[0].text}"\n```'
 
 
 def filled(lang: str) -> str:
-    """A page with its sections made anew."""
+    """A page with regenerated sections."""
     found = newest_figures("classical")
     made = {"use": use(), **(sections(*found, lang) if found else {})}
     return fill(PAGES[lang].read_text(encoding="utf-8"), made)
 
 
 def main() -> None:
-    """Print the page that is asked for, or write both."""
+    """Print the requested page, or write both."""
     if len(sys.argv) > 1:
         asked = (ROOT / sys.argv[1]).resolve()
         lang = next((lang for lang, page in PAGES.items() if page.resolve() == asked), None)

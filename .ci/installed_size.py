@@ -29,10 +29,10 @@ def main() -> None:
         sys.stdout.write(f"{total:.1f}\n")
         return
     listed = ", ".join(f"{name}: {size:.1f}" for name, size in sorted(sizes.items(), key=lambda item: -item[1]))
-    told = f"Packages beside heedful take {total:.1f} MB installed ({listed})."
+    summary = f"Packages beside heedful take {total:.1f} MB installed ({listed})."
     if total > given.limit:
-        sys.exit(f"{told} At most {given.limit:g} are allowed.")
-    sys.stdout.write(f"{told}\n")
+        sys.exit(f"{summary} At most {given.limit:g} are allowed.")
+    sys.stdout.write(f"{summary}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The files of corpora and test sets: where they lie, plain or compressed, and the checksum of their text."""
+"""Files of corpora and test sets: locating them, plain or compressed, and checksums of their text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TestSet(NamedTuple):
 
     name: str
     path: str
-    """In the folder of the corpora, without the language at its end."""
+    """Path relative to the corpus folder, without the language suffix."""
     source: str
     target: str
 
@@ -31,7 +31,7 @@ class TestSet(NamedTuple):
 
 
 def places_of(folder: Path, name: str) -> list[Path]:
-    """Where a file of the folder may be, plain or compressed."""
+    """Possible paths of a file, plain or compressed."""
     return [folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz")]
 
 

@@ -1,4 +1,4 @@
-"""How fast a model translates on a few cores: sentences a second in bulk, milliseconds of a sentence alone."""
+"""Translation speed on a few cores: sentences per second in batches, milliseconds for a single sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEARCHES: dict[str, dict[str, Any]] = {"beam 4": {"method": "beam", "beam_size":
 
 @contextmanager
 def on_cores(number: int) -> Iterator[int]:
-    """At most so many cores for this process and its children, where the system can do that; gives their number."""
+    """Restrict this process and its children to at most `number` cores, if possible; returns their number."""
     if not hasattr(os, "sched_setaffinity"):
         yield os.cpu_count() or 1
         return
@@ -40,7 +40,7 @@ def speed(
     num_lines: int | None,
     rounds: int,
 ) -> list[dict[str, Any]]:
-    """Sentences a second in bulk and milliseconds of a sentence alone, for all texts and both searches."""
+    """Sentences per second in batches and milliseconds for a single sentence, for all texts and both searches."""
     translator = Translator.load(directory, device="cpu", engine="native", quantization=precision)
     results = []
     for one in texts:
@@ -66,8 +66,8 @@ def speed(
                     "load": os.getloadavg()[0],
                 }
             )
-            told = f"speed, {one.source}-{one.target}, {precision}, {search}: {max(rates):.0f} sentences/s"
-            print(told, file=sys.stderr, flush=True)
+            summary = f"speed, {one.source}-{one.target}, {precision}, {search}: {max(rates):.0f} sentences/s"
+            print(summary, file=sys.stderr, flush=True)
     return results
 
 

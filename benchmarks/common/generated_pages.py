@@ -1,6 +1,6 @@
-"""Pages whose prose is written by hand and whose figures are filled in from the newest file of results.
+"""Pages with hand-written prose whose numbers are filled in from the newest results file.
 
-What stands between `<!-- made: NAME -->` and `<!-- end -->` is made; a section without figures is empty.
+The text between `<!-- made: NAME -->` and `<!-- end -->` is generated; a section without results is empty.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ SECTION = re.compile(r"(<!-- made: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def newest_figures(name: str) -> tuple[Path, Results] | None:
-    """The newest file of figures of that name, and what is in it; None before there is one."""
+    """The newest results file of this name and its contents; None if there is none."""
     found = sorted((ROOT / "benchmarks" / "results").glob(f"{name}_*_cpu.json"))
     return (found[-1], json.loads(found[-1].read_text(encoding="utf-8"))) if found else None
 
 
 def fill(page: str, made: dict[str, str]) -> str:
-    """A page with its sections made anew."""
+    """A page with regenerated sections."""
 
     def section(match: re.Match[str]) -> str:
         text = made.get(match[2], "")
@@ -32,7 +32,7 @@ def fill(page: str, made: dict[str, str]) -> str:
 
 
 def source(path: Path, lang: str) -> str:
-    """Where every number stands."""
+    """Which file all numbers come from."""
     link = f"[`{path.name}`](../benchmarks/results/{path.name})"
     return {
         "en": f"Numbers, machines, versions and commands: {link}.",
@@ -41,7 +41,7 @@ def source(path: Path, lang: str) -> str:
 
 
 def machine(results: Results, lang: str) -> str:
-    """On what the speed was measured."""
+    """The machine on which the speed was measured."""
     found = results["speed"]["found"]
     loads = [one["load"] for one in found]
     name, least, most = results["speed"]["machine"], f"{min(loads):.1f}", f"{max(loads):.1f}"
@@ -54,7 +54,7 @@ def machine(results: Results, lang: str) -> str:
 
 
 def shape(model: Results, lang: str) -> str:
-    """Layers and widths of a model."""
+    """Number of layers and widths of a model."""
     layers, widths = (model["num_encoder_layers"], model["num_decoder_layers"]), (model["d_model"], model["d_ff"])
     return {
         "en": f"Transformer, {layers[0]} encoder and {layers[1]} decoder layers, width {widths[0]}, "
@@ -64,5 +64,5 @@ def shape(model: Results, lang: str) -> str:
 
 
 def two_columns(rows: dict[str, str]) -> str:
-    """Facts as a table without a heading."""
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {told} |" for name, told in rows.items())])
+    """A two-column table without a header."""
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {summary} |" for name, summary in rows.items())])

@@ -1,4 +1,4 @@
-"""All figures of one model in one JSON file, every measure kept at once: what the benchmarks of whole models share."""
+"""All results of one model in one JSON file, saved after each measurement; shared by the benchmarks of whole models."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Results = dict[str, Any]
 
 
 class Bench(ABC):
-    """One model in the directories of its precisions, what was measured of it before, and where that is kept.
+    """One model in several precisions, its earlier measurements, and the file that stores them.
 
-    `arguments` are those of `parser_of`. Subclasses name the figures, their parts, and what else a part depends on.
+    `arguments` are those of `parser_of`. Subclasses define the results, their parts, and more dependencies of a part.
     """
 
     name: str
-    """The file is NAME_DATE_cpu.json, and says heedful-NAME-figures."""
+    """The file is NAME_DATE_cpu.json with the format heedful-NAME-figures."""
     parts: tuple[str, ...]
-    """All that can be measured; the last one, the scores, is kept set by set."""
+    """All parts that can be measured; the last one, the scores, is saved per test set."""
 
     def __init__(self, arguments: argparse.Namespace, directories: dict[str, Path]) -> None:
         self.arguments, self.directories = arguments, directories
@@ -54,18 +54,18 @@ class Bench(ABC):
         self.run = this_run(arguments.device)
 
     def known_before(self) -> list[Path]:
-        """The file of an earlier run of the same date: where this one writes, or else among the results."""
+        """The file of an earlier run with the same date: in the output folder, else among the results."""
         if self.place is None:
             return []
         places = [self.place, ROOT / "benchmarks" / "results" / self.place.name]
         return [place for place in places if place.exists()][:1]
 
     def mark_of(self, part: str) -> str:
-        """What a part was measured of, apart from the scores."""
+        """The inputs that a part depends on, except the scores."""
         return self.marks["int8"]
 
     def take(self, other: Results, path: Path) -> None:
-        """Take over all that was measured of this very model; what belongs to another is left out."""
+        """Reuse all measurements of this model; those of another model are dropped."""
         if other.get("format") != self.format:
             sys.exit(f"{path}: these are no figures of this benchmark")
         for key, one in other["scores"].items():
@@ -77,7 +77,7 @@ class Bench(ABC):
         self.results["runs"] += [run for run in other["runs"] if run not in self.results["runs"]]
 
     def keep(self) -> None:
-        """Write all that is known, so that a kill loses one measure at most; runs that left nothing are forgotten."""
+        """Save all results, so that an interruption loses at most one measurement; runs without results are dropped."""
         self.run["ended"] = now()
         if self.run not in self.results["runs"]:
             self.results["runs"].append(self.run)
@@ -88,7 +88,7 @@ class Bench(ABC):
             write_json(self.place, self.results)
 
     def translator(self, precision: str) -> Translator:
-        """The translator for a precision, loaded once."""
+        """The translator for a precision, cached."""
         if precision not in self.translators:
             device = self.arguments.device if precision == "float32" else "cpu"
             engine = "native" if device == "cpu" else "torch"
@@ -105,7 +105,7 @@ class Bench(ABC):
         return self.digests[path]
 
     def lines(self, one: TestSet) -> tuple[list[str], list[str]]:
-        """The sentences of a test set and their references, as many as were asked for."""
+        """The requested number of sentences of a test set with their references."""
         texts, references = (lines_of(self.arguments.data, name)[: self.arguments.lines] for name in one.files)
         return texts, references
 
@@ -135,7 +135,7 @@ class Bench(ABC):
         }
 
     def is_done(self, key: str, one: TestSet) -> bool:
-        """Whether this was measured before on the same lines."""
+        """Whether this was already measured on the same lines."""
         known = self.results["scores"].get(key)
         return (
             known is not None
@@ -144,7 +144,7 @@ class Bench(ABC):
         )
 
     def measure_scores(self, sets: Sequence[TestSet]) -> None:
-        """All scores of these sets that are asked for and not yet known."""
+        """Measure all requested scores of these sets that are missing."""
         tasks = [
             (f"{one.key}, {precision}, {search}", one, precision, search)
             for precision in self.arguments.precisions
@@ -163,7 +163,7 @@ class Bench(ABC):
             say(f"[{number}/{len(tasks)}] {key}: {shown} ({known['seconds']:.0f} s)")
 
     def measure_part(self, name: str, measure: Callable[[], Any]) -> None:
-        """A part that is measured as a whole, unless it is known of the same model."""
+        """Measure a part, unless its result for the same model exists."""
         if name in self.results and name not in self.arguments.again:
             return say(f"{name}: known")
         known: Results = {"of": self.mark_of(name), "run": self.run["began"], "machine": self.run["machine"]}
@@ -173,10 +173,10 @@ class Bench(ABC):
 
     @abstractmethod
     def measure(self) -> None:
-        """Every part that is asked for."""
+        """Measure all requested parts."""
 
     def finish(self, page: Callable[[Results], str]) -> None:
-        """Measure, keep all of it, and print the page that is made of it, which lies beside the figures."""
+        """Measure, save the results, and write the page generated from them next to the JSON file."""
         self.measure()
         self.keep()
         text = page(self.results)
@@ -188,10 +188,10 @@ class Bench(ABC):
 def parser_of(
     name: str, parts: Sequence[str], *, description: str | None, directories: dict[str, str]
 ) -> argparse.ArgumentParser:
-    """The flags that all figures of models have; `directories` are the first arguments, name and help."""
+    """The flags of all model benchmarks; `directories` are the positional arguments with their help."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for given, told in directories.items():
-        parser.add_argument(given, type=Path, help=told)
+    for given, summary in directories.items():
+        parser.add_argument(given, type=Path, help=summary)
     parser.add_argument("data", type=Path, help="the folder of the corpora")
     parser.add_argument(
         "--write", metavar="DATE", help=f"keep everything in benchmarks/results/{name}_DATE_cpu.json and .md"
@@ -202,14 +202,14 @@ def parser_of(
     parser.add_argument(
         "--take", nargs="+", type=Path, default=[], metavar="JSON", help="also take what was measured elsewhere"
     )
-    parser.add_argument("--again", nargs="+", default=[], choices=parts[:-1], help="measure these anew")
+    parser.add_argument("--again", nargs="+", default=[], choices=parts[:-1], help="measure these again")
     parser.add_argument("--cores", type=int, default=2, help="for what is timed")
     parser.add_argument("--lines", type=int, help="only so many lines of every text: to try it out")
     return parser
 
 
 def facts(full: Path, marks: dict[str, str]) -> Results:
-    """What the model is."""
+    """A description of the model."""
     config, details, _ = model_files.read_consistent(full, read_record)
     shape = config.model
     return {
@@ -229,13 +229,13 @@ def facts(full: Path, marks: dict[str, str]) -> Results:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a benchmark as a program: errors of its input, and Ctrl-C, end it with a line."""
+    """Run a benchmark as a program; input errors and Ctrl-C end it with one line."""
     try:
         main()
     except HeedfulError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        sys.exit("stopped; with --write the same command goes on from here")
+        sys.exit("stopped; with --write the same command resumes")
 
 
 def say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""The cells, lines and words that tables of figures share, in English and Chinese."""
+"""Shared cells, lines and words of result tables, in English and Chinese."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ WORDS = {
 
 
 def word(text: str, lang: str) -> str:
-    """A word of a table in the language of its page."""
+    """A word of a table in the language of the page."""
     return WORDS[text] if lang == "zh" else text
 
 
 def score_of(results: Results, name: str, direction: str, precision: str, search: str) -> Results | None:
-    """What was measured for one cell; None if nothing was."""
+    """The measurement for one cell; None if there is none."""
     found: Results | None = results["scores"].get(f"{name} {direction}, {precision}, {search}")
     return found
 
@@ -68,7 +68,7 @@ def value(found: Results | None, metric: int, *, interval: bool = False) -> str:
 
 
 def signatures(results: Results, lang: str) -> str:
-    """How the scores were computed: sacreBLEU's own words, once for each kind."""
+    """How the scores were computed: sacreBLEU signatures, each once."""
     found: dict[tuple[str, str], list[str]] = {}
     for one in results["scores"].values():
         for each in one["scores"]:
@@ -80,14 +80,14 @@ def signatures(results: Results, lang: str) -> str:
 
 
 def engines(results: Results, lang: str) -> str:
-    """Who computed what."""
+    """Which engine computed which results."""
     who = {
         (one["precision"], one["engine"].split()[0], one["device"].split(":")[0]) for one in results["scores"].values()
     }
-    told = [
+    summary = [
         f"{precision}: {engine}, {'GPU' if device == 'cuda' else 'CPU'}" for precision, engine, device in sorted(who)
     ]
-    return {"en": "Computed by: ", "zh": "计算引擎："}[lang] + "; ".join(told) + {"en": ".", "zh": "。"}[lang]
+    return {"en": "Computed by: ", "zh": "计算引擎："}[lang] + "; ".join(summary) + {"en": ".", "zh": "。"}[lang]
 
 
 def signed(number: float) -> str:
@@ -95,21 +95,21 @@ def signed(number: float) -> str:
 
 
 def cell(text: str) -> str:
-    """A text that cannot break its table."""
+    """Text escaped for a table cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def machines(results: Results, lang: str) -> str:
-    """Where and by what the figures were made."""
+    """The machines, packages and commands of the results."""
     runs = results["runs"]
-    told = list(dict.fromkeys(one["machine"] for one in runs))
+    summary = list(dict.fromkeys(one["machine"] for one in runs))
     packages = ", ".join(f"{name} {version}" for name, version in runs[-1]["versions"].items())
     commands = "\n".join(dict.fromkeys(f"- `{one['command']}`" for one in runs))
     names = {"en": ("machine", "versions"), "zh": ("机器", "版本")}[lang]
-    return f"- {names[0]}: {'; '.join(told)}\n- {names[1]}: {packages}\n{commands}"
+    return f"- {names[0]}: {'; '.join(summary)}\n- {names[1]}: {packages}\n{commands}"
 
 
 def speed_cells(one: Results) -> list[str]:
-    """What was timed, as cells under SPEED_HEADS."""
+    """Speeds as cells under SPEED_HEADS."""
     rate, alone = one["sentences_per_second"], one["alone_ms"]
     return [f"{rate['best']:.0f} ({rate['median']:.0f})", f"{alone['p50']:.1f}", f"{alone['p95']:.1f}"]

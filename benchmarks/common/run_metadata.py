@@ -1,4 +1,4 @@
-"""Where a result comes from: the lines that stand under every table of the benchmarks that use it."""
+"""Metadata of a benchmark run: machine, versions and command, printed below result tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_metadata(device: str = "cpu") -> str:
-    """Machine, versions, and the command that is running, as a list in Markdown."""
+    """Machine, versions and the running command as a Markdown list."""
     machine = f"{processor()}, {os.cpu_count()} cores"
     if device.startswith("cuda"):
         import torch
@@ -27,7 +27,7 @@ def run_metadata(device: str = "cpu") -> str:
 
 
 def this_run(device: str) -> dict[str, Any]:
-    """Where, when, with which versions, and by which command; without the folders of this machine."""
+    """Machine, date, versions and command, without local paths."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     machine = f"{processor()}, {cores} cores"
     if device.startswith("cuda"):
@@ -43,12 +43,12 @@ def this_run(device: str) -> dict[str, Any]:
 
 
 def command() -> str:
-    """The command that is running, without the folders of this machine."""
+    """The running command without local paths."""
     return shlex.join(["python", public(str(Path(sys.argv[0]).resolve())), *map(public, sys.argv[1:])])
 
 
 def public(word: str) -> str:
-    """A word of the command line; of a path outside the checkout only its last part."""
+    """An argument of the command line; of a path outside the checkout only the last part."""
     if not (os.path.isabs(word) or word.startswith(("..", "~"))):
         return word
     path = Path(word).resolve()

@@ -38,7 +38,7 @@ Translate = Callable[[list[str]], list[Translation]]
 
 
 def read_sentences(path: Path, count: int) -> list[str]:
-    """The first different lines of a file."""
+    """The first distinct lines of a file."""
     data = path.read_bytes()
     lines = (lzma.decompress(data) if path.suffix == ".xz" else data).decode("utf-8").split("\n")
     found = dict.fromkeys(line.strip() for line in lines if line.strip())
@@ -48,14 +48,14 @@ def read_sentences(path: Path, count: int) -> list[str]:
 
 
 def shuffled(texts: list[str], translate: Translate, *, seed: int) -> list[Translation]:
-    """All at once, in another order."""
+    """All sentences at once, in another order."""
     order = random.Random(seed).sample(range(len(texts)), len(texts))
     found = dict(zip(order, translate([texts[i] for i in order]), strict=True))
     return [found[i] for i in range(len(texts))]
 
 
 def in_portions(texts: list[str], translate: Translate, *, most: int, seed: int) -> list[Translation]:
-    """In another order, and from 1 to `most` at a time."""
+    """In another order, in chunks of 1 to `most` sentences."""
     draw = random.Random(seed)
     order = draw.sample(range(len(texts)), len(texts))
     found: dict[int, Translation] = {}
@@ -68,7 +68,7 @@ def in_portions(texts: list[str], translate: Translate, *, most: int, seed: int)
 def companies(
     texts: list[str], load: Callable[..., Translator], settings: dict[str, Any], *, kind: str
 ) -> Iterator[tuple[str, list[Translation]]]:
-    """Every company, and what is found in it, for all sentences or for every tenth."""
+    """Every batching and its translations, for all sentences or every tenth."""
     translator = load()
 
     def run(texts: list[str], **more: Any) -> list[Translation]:
@@ -96,7 +96,7 @@ def companies(
 
 
 def loader(model: Path, engine: str, quantization: str | None, device: str) -> Callable[..., Translator]:
-    """Loads the model anew, for native with the threads and kernels that are asked for."""
+    """Load the model; for the native engine with the given threads and kernels."""
 
     def load(**options: Any) -> Translator:
         translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
@@ -141,7 +141,7 @@ def main() -> None:
             print(f"{time.strftime('%H:%M:%S')} {' | '.join(rows[-1])}", file=sys.stderr, flush=True)
     name, weights = load().engine_for()
     page = (
-        f"# Does a sentence's translation depend on its batch mates?\n\n"
+        f"# Does a translation depend on the other sentences in the batch?\n\n"
         f"Engine {name}, weights {weights}: {len(texts):,} sentences of {chosen.source.name}, each compared with its "
         f"translation when all are translated at once.\n\n"
         f"{markdown_table(['search', 'company', 'other text', 'any other bit', 'seconds'], rows)}\n\n"

@@ -1,4 +1,4 @@
-"""Whether engines translate alike: each against torch in float32, on the same sentences, search by search.
+"""Whether engines translate identically: each against torch in float32, on the same sentences, per search method.
 
     heedful train --source examples/data/tatoeba.en --target examples/data/tatoeba.de \\
         --preset tiny --steps 1000 -o model
@@ -6,7 +6,7 @@
         --write 2026-11-15
 
 Counted are sentences whose translation differs from torch's, and the largest difference of `log_prob` where it does
-not; BLEU is that of each engine's translations. Engines that are not there are left out.
+not; BLEU is that of each engine's translations. Engines that are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 def compared(ours: list[Translation], theirs: list[Translation]) -> tuple[int, float]:
-    """How many translations differ, and how far apart the log-probabilities of the others are."""
+    """Number of translations that differ, and the largest difference of log-probabilities of the others."""
     same = [(one, other) for one, other in zip(ours, theirs, strict=True) if one.text == other.text]
     return len(ours) - len(same), max((abs(one.log_prob - other.log_prob) for one, other in same), default=0.0)
 
@@ -69,7 +69,7 @@ def main() -> None:
             rows.append([engine, kind, name, f"{differ:,}", f"{apart:.4f}", f"{bleu:.2f}"])
     heading = ["engine", "weights", "search", "differ from torch", "largest difference of `log_prob`", "BLEU"]
     page = (
-        f"# Do engines translate alike?\n\n{len(texts):,} sentences of {arguments.source.name}, on a CPU.\n\n"
+        f"# Do engines translate identically?\n\n{len(texts):,} sentences of {arguments.source.name}, on a CPU.\n\n"
         f"{markdown_table(heading, rows)}\n\n{run_metadata()}"
     )
     sys.stdout.write(page)

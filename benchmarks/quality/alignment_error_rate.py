@@ -1,4 +1,4 @@
-"""How well a model's alignments agree with alignments made by hand: every layer, step and head, and what users get.
+"""Alignment error rate against manual alignments: every layer, step and head, and the alignments that users get.
 
     python benchmarks/quality/alignment_error_rate.py heedful/bundled/en-de-zh --write 2026-11-18
     python benchmarks/quality/alignment_error_rate.py model --directions de-en --write 2026-11-18 --name tiny
@@ -42,7 +42,7 @@ Links = set[tuple[int, int]]
 
 
 class GoldPair(NamedTuple):
-    """Two sentences and the links between their words."""
+    """Two sentences and the alignment links between their words."""
 
     source: str
     target: str
@@ -50,7 +50,7 @@ class GoldPair(NamedTuple):
 
 
 def read_gold(direction: str) -> list[GoldPair]:
-    """The pairs made by hand, in this direction."""
+    """The manually aligned pairs in one direction."""
     from_english = direction.startswith("en-")
     other = direction.removeprefix("en-") if from_english else direction.removesuffix("-en")
     pairs = []
@@ -63,7 +63,7 @@ def read_gold(direction: str) -> list[GoldPair]:
 
 
 def words_of_tokens(text: str, tokens: Sequence[str]) -> list[list[int]]:
-    """For each subword the words that it is part of."""
+    """The words that each subword is part of."""
     words: list[Span] = [found.span() for found in WORD.finditer(text)]
     return [
         [n for n, word in enumerate(words) if word[0] < end and start < word[1]] for start, end in locate(text, tokens)
@@ -73,12 +73,12 @@ def words_of_tokens(text: str, tokens: Sequence[str]) -> list[list[int]]:
 def word_links(
     alignment: Iterable[tuple[int, int]], source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]
 ) -> Links:
-    """Links of words from links of subwords; `source` and `target` say of which words those are part."""
+    """Word links from subword links; `source` and `target` map subwords to words."""
     return {(i, j) for one, other in alignment for i in source[one] for j in target[other]}
 
 
 def error_rate(pairs: Iterable[tuple[Links, Links]]) -> float:
-    """The alignment error rate of pairs of (found, made by hand), in percent."""
+    """The alignment error rate of (predicted, manual) pairs, in percent."""
     both = found = gold = 0
     for ours, theirs in pairs:
         both, found, gold = both + len(ours & theirs), found + len(ours), gold + len(theirs)
@@ -111,7 +111,7 @@ def measure_all(loaded: LoadedModel, pairs: Sequence[GoldPair], language: str | 
 
 
 def measure_translator(translator: Translator, pairs: Sequence[GoldPair], language: str | None) -> float:
-    """The error rate of what users get: `translate` with the whole target as the beginning of the translation."""
+    """The error rate for users: `translate` with the whole target as prefix."""
     translations = translator.translate(
         [pair.source for pair in pairs],
         target_prefix=[pair.target for pair in pairs],
@@ -132,7 +132,7 @@ def measure_translator(translator: Translator, pairs: Sequence[GoldPair], langua
 
 
 def all_rows(table: dict[str, dict[AlignmentSource, float]]) -> Iterator[list[str]]:
-    """A row a layer and step: the mean over heads and the best head, in each direction."""
+    """A row per layer and step: the mean over heads and the best head, in each direction."""
     some = next(iter(table.values()))
     for chosen in (one for one in some if one.head is None):
         heads = [
@@ -146,7 +146,7 @@ def all_rows(table: dict[str, dict[AlignmentSource, float]]) -> Iterator[list[st
 
 
 def named_rows(loaded: LoadedModel, table: dict[str, dict[AlignmentSource, float]]) -> Iterator[list[str]]:
-    """Rows of what was used before, the default, the record, and the best."""
+    """Rows of the previous method, the default, the recorded source and the best."""
     model = loaded.config.model
     layers = model.num_decoder_layers
     sources = {
@@ -163,7 +163,7 @@ def named_rows(loaded: LoadedModel, table: dict[str, dict[AlignmentSource, float
 
 
 def engine_rows(model: Path, gold: dict[str, list[GoldPair]], languages: dict[str, str | None]) -> Iterator[list[str]]:
-    """Rows of what each engine gives."""
+    """Rows of each engine."""
     for engine, quantization in (("native", "int8"), ("native", "float32"), ("torch", "float32")):
         translator = Translator.load(model, device="cpu", engine=engine, quantization=quantization)
         cells = [f"{measure_translator(translator, pairs, languages[one]):.1f}" for one, pairs in gold.items()]

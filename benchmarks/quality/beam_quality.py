@@ -1,9 +1,9 @@
-"""What beam size and length penalty do for quality and speed: BLEU and sentences a second, as a table and a picture.
+"""Effect of beam size and length penalty: BLEU and sentences per second, as a table and a plot.
 
     python benchmarks/quality/beam_quality.py model newstest2014.en newstest2014.de --write 2026-11-15
 
-Each search translates all sentences, once; BLEU with its 95 % interval is over all of them. Speed is that of this
-machine as busy as it was, and compares only within one run.
+Each search translates all sentences once; BLEU with its 95 % interval is over all of them. Speeds are comparable only
+within one run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PENALTIES: dict[str, dict[str, Any]] = {
 
 
 class Point(NamedTuple):
-    """What one search gave."""
+    """The result of one search."""
 
     penalty: str
     beam_size: int
@@ -45,7 +45,7 @@ class Point(NamedTuple):
 
 
 def measure(translator: Translator, texts: list[str], references: list[str], penalty: str, beam_size: int) -> Point:
-    """One search over all sentences."""
+    """Run one search over all sentences."""
     began = time.perf_counter()
     found = [one.text for one in translator.translate(texts, beam_size=beam_size, **PENALTIES[penalty])]
     rate = len(texts) / (time.perf_counter() - began)
@@ -57,7 +57,7 @@ def measure(translator: Translator, texts: list[str], references: list[str], pen
 
 
 def draw(points: list[Point], path: Path, title: str) -> None:
-    """BLEU over the beam size, a line for each penalty."""
+    """Plot BLEU against beam size, one line per penalty."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -11,7 +11,7 @@ to another model or text. Parts can be measured separately, also on another mach
     python benchmarks/quality/bundled_model.py … --take from-the-gpu/bundled_model_2026-11-16_cpu.json
 
 int8 is computed by the native engine on CPUs, float32 by the same or, with --device, by torch there.
-docs/bundled-model.md is made of the JSON file by .ci/bundled_model_page.py.
+docs/bundled-model.md is generated from the JSON file by .ci/bundled_model_page.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TIMED = ("newstest2014 en-de", "flores200-devtest zh-en")
 
 
 class BundledModelBench(Bench):
-    """The two forms of the model in the box: compact, as it is shipped, and full."""
+    """The two forms of the bundled model: compact, as published, and full."""
 
     name = "bundled_model"
     parts = PARTS
@@ -52,12 +52,12 @@ class BundledModelBench(Bench):
         check_pair(arguments.compact, self.marks["float32"])
 
     def mark_of(self, part: str) -> str:
-        """What a part was measured of, apart from the scores."""
+        """The inputs that a part depends on, except the scores."""
         more = {"examples": f"{self.marks['int8']} {self.sentences}", "overlap": self.corpora}
         return more.get(part, self.marks["int8"])
 
     def examples(self) -> list[Results]:
-        """The sentences of the examples, translated as the program does it by itself."""
+        """The example sentences, translated with default settings."""
         rows = [line.split("\t") for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
         translator = self.translator("int8")
         made = []
@@ -68,7 +68,7 @@ class BundledModelBench(Bench):
         return made
 
     def measure(self) -> None:
-        """Every part that is asked for."""
+        """Measure all requested parts."""
         chosen = self.arguments
         parts: dict[str, Callable[[], Any]] = {
             "size": lambda: size(chosen.compact),
@@ -86,7 +86,7 @@ class BundledModelBench(Bench):
 
 
 def check_pair(compact: Path, full_mark: str) -> None:
-    """The two directories hold one model."""
+    """Raise an error unless both directories contain the same model."""
     _, details, _ = model_files.read_consistent(compact, read_record)
     if details.get("compact", {}).get("made_from") != full_mark:
         sys.exit(f"{compact} was not made of the model of float32 that is given: heedful export --to compact makes it")

@@ -4,7 +4,7 @@
     python benchmarks/quality/bundled_model_first_sentences.py -m model
     python benchmarks/quality/bundled_model_first_sentences.py --translated "OPUS-MT zh-en" zh made.en  # other program
 
-No sentence of the set is in any training text that this repository makes. Beam 4, the engine that `auto` chooses.
+No sentence of the set is in the training text of this repository. Beam 4, engine `auto`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def rows() -> list[dict[str, str]]:
 
 
 def table_of(name: str, source: str, made: list[str]) -> list[str]:
-    """A row of the table for each kind of sentence, and one for all."""
+    """A row for each kind of sentence, and one for all."""
     target = "en" if source == "zh" else "zh"
     table = []
     for kind in ("everyday", "machine learning", None):

@@ -35,7 +35,7 @@ UNSEEN = (("de", "zh"), ("zh", "de"))
 
 
 def both(name: str, path: str, languages: str) -> list[TestSet]:
-    """A pair of languages, both ways."""
+    """A language pair in both directions."""
     one, other = languages.split("-")
     return [TestSet(name, path, one, other), TestSet(name, path, other, one)]
 
@@ -53,7 +53,7 @@ SETS = [
 
 
 def chosen_sets(patterns: Sequence[str]) -> list[TestSet]:
-    """The sets whose key begins with one of the patterns, or is matched by it; all if there are none."""
+    """The sets whose key starts with or matches one of the patterns; all without patterns."""
     for pattern in patterns:
         if not any(matches(one, pattern) for one in SETS):
             sys.exit(f"--sets: {pattern!r} is none of {', '.join(one.key for one in SETS)}")
@@ -65,10 +65,10 @@ def matches(one: TestSet, pattern: str) -> bool:
 
 
 def seen_in_training(data: Path) -> dict[str, dict[str, int]]:
-    """Of every file of a test set: its lines, and how many of them are also a line of the training texts.
+    """For every file of a test set: its lines, and how many of them are also lines of the training texts.
 
-    Such a line has another partner there: the trainer drops whole pairs of valid and test, not single sentences.
-    Of the texts that a step makes, those that are there are counted; the corpora have to be there.
+    Such a line has another translation there: only complete pairs of valid and test are removed before training.
+    Derived texts are counted if they exist; the corpora must exist.
     """
     tests = {name: lines_of(data, name) for one in SETS for name in one.files}
     wanted: dict[str, set[str]] = {}
@@ -86,7 +86,7 @@ def seen_in_training(data: Path) -> dict[str, dict[str, int]]:
 
 
 def named_files(parts: Sequence[str] = ("train", "valid", "test")) -> list[str]:
-    """Every file that the recipes name, as they name them, in the order of the steps."""
+    """Every file named in the recipes, in the order of the steps."""
     texts = [yaml.safe_load(recipe.read_text(encoding="utf-8"))["data"] for recipe in RECIPES]
     corpora = [corpus for text in texts for part in parts for corpus in text.get(part, ())]
     return list(
@@ -95,26 +95,26 @@ def named_files(parts: Sequence[str] = ("train", "valid", "test")) -> list[str]:
 
 
 def stated() -> Iterator[tuple[str, str]]:
-    """Checksum and name of every file in the list."""
+    """Checksum and name of every listed file."""
     for line in CHECKSUMS.read_text(encoding="utf-8").splitlines():
         checksum, _, name = line.partition("  ")
         yield checksum, name
 
 
 def place_of(data: Path, name: str) -> tuple[Path, str]:
-    """Folder and name of a file: the recipes say data/…, which may be elsewhere, and all else lies beside that."""
+    """Folder and name of a file; data/ in the recipes may be another folder, with the other folders beside it."""
     folder, _, file = name.partition("/")
     return (data if folder == "data" else data.parent / folder), file
 
 
 def is_left_out(data: Path, name: str) -> bool:
-    """Whether a step makes this file and has not: a corpus, which no step makes, is never left out."""
+    """Whether this is a derived file that does not exist yet; corpora must exist."""
     folder, file = place_of(data, name)
     return folder != data and not any(place.exists() for place in places_of(folder, file))
 
 
 def checksum_lines(data: Path) -> Iterator[str]:
-    """Every line of the list made anew; a file that a step makes and that is not there keeps its stated checksum."""
+    """The updated list; missing derived files keep their listed checksum."""
     known = {name: checksum for checksum, name in stated()} if CHECKSUMS.exists() else {}
     for name in named_files():
         kept = known.get(name) if is_left_out(data, name) else None

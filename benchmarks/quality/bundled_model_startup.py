@@ -1,4 +1,4 @@
-"""How soon the program answers with the model of the box, and how large its files are."""
+"""Start-up time with the bundled model, and the size of its files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FIRST_SENTENCE = "The weather is nice today, and we are going to the lake."
 
 
 def start(compact: Path, *, rounds: int) -> dict[str, Any]:
-    """Seconds of the whole command for one sentence: the first time, when the engine's file is made, and later."""
-    compileall.compile_dir(ROOT / "heedful", quiet=1)  # to bytecode, as pip does when it installs
+    """Seconds of the command for one sentence: the first time, when the engine's weight file is written, and later."""
+    compileall.compile_dir(ROOT / "heedful", quiet=1)  # compile to bytecode, as pip does
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(folder) / "en-de-zh"
         copied.mkdir()
@@ -50,7 +50,7 @@ def start(compact: Path, *, rounds: int) -> dict[str, Any]:
 
 
 def size(compact: Path) -> dict[str, Any]:
-    """Bytes of each file, and of all of them as a wheel compresses them."""
+    """Size of each file, and of all files compressed as in a wheel."""
     files = own_files(compact)
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder) / "wheel"
@@ -62,5 +62,5 @@ def size(compact: Path) -> dict[str, Any]:
 
 
 def own_files(directory: Path) -> list[Path]:
-    """The files of a model directory that belong to its format."""
+    """The files of a model directory that are part of the format."""
     return sorted(path for path in directory.iterdir() if path.name == CHECKSUMS or is_known(path.name))

@@ -1,4 +1,4 @@
-"""The figures of the model in the box as tables, in English and Chinese, for its benchmark's page and for its card."""
+"""The results of the bundled model as tables, in English and Chinese, for its results page and model card."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from heedful.paper.markdown import markdown_table
 
 
 class Aim(NamedTuple):
-    """What the shipped model was meant to reach: BLEU, int8, beam 4."""
+    """Target scores of the published model: BLEU, int8, beam 4."""
 
     set: str
     direction: str
@@ -56,7 +56,7 @@ TITLES = {
 
 
 def measured_sets(results: Results) -> list[tuple[str, str]]:
-    """Every test set and direction of which there is a score, in order."""
+    """Every test set and direction with a score, in order."""
     known = {(one["set"], one["direction"]) for one in results["scores"].values()}
     return [pair for pair in ((one.name, f"{one.source}-{one.target}") for one in SETS) if pair in known]
 
@@ -80,7 +80,7 @@ def score_tables(results: Results, lang: str) -> str:
 
 
 def losses(results: Results) -> list[tuple[float, str, str]]:
-    """What rounding to int8 costs with beam 4, in BLEU, largest first: float32 − int8, set, direction."""
+    """Loss of int8 with beam 4 in BLEU, largest first: float32 − int8, set, direction."""
     found = []
     for name, direction in measured_sets(results):
         pair = [score_of(results, name, direction, precision, "beam 4") for precision in ("float32", "int8")]
@@ -91,7 +91,7 @@ def losses(results: Results) -> list[tuple[float, str, str]]:
 
 
 def rounding(results: Results, lang: str) -> str:
-    """What int8 costs, in a sentence."""
+    """The loss of int8 as a sentence."""
     found = losses(results)
     if not found:
         return ""
@@ -101,23 +101,23 @@ def rounding(results: Results, lang: str) -> str:
         mean_told = f"束宽 4 时，int8 与 float32 相比，{len(found)} 项测试平均相差 {signed(-mean)} BLEU"
         return f"{mean_told}，损失最大的是 {title}：{signed(-most)}。"
     return (
-        f"With beam 4, int8 has {signed(-mean)} BLEU against float32 in the mean of {len(found)} tests; "
-        f"it loses most on {title}: {signed(-most)}."
+        f"With beam 4, int8 has {signed(-mean)} BLEU against float32 on average over {len(found)} tests; "
+        f"the largest loss is on {title}: {signed(-most)}."
     )
 
 
 def overlap(results: Results, lang: str) -> str:
-    """How many sentences of the tests stand in the training text too, beside another translation."""
+    """How many test sentences are also in the training text, with another translation."""
     counts = results["overlap"]["found"]
     rows = []
     for one in SETS:
         first = next(other for other in SETS if other.path == one.path)
         if one is not first:
             continue
-        told = [f"{name.rpartition('.')[2]} {counts[name]['seen']:,}" for name in sides_of(one.path, counts)]
+        summary = [f"{name.rpartition('.')[2]} {counts[name]['seen']:,}" for name in sides_of(one.path, counts)]
         lines = counts[one.files[0]]["lines"]
         languages = "-".join(name.rpartition(".")[2] for name in sides_of(one.path, counts))
-        rows.append([TITLES[one.name][0], languages, f"{lines:,}", ", ".join(told)])
+        rows.append([TITLES[one.name][0], languages, f"{lines:,}", ", ".join(summary)])
     heading = [word(text, lang) for text in ("test", "languages", "sentences", "also in training")]
     return markdown_table(heading, rows, names=2)
 
@@ -127,7 +127,7 @@ def sides_of(path: str, counts: Results) -> list[str]:
 
 
 def aims(results: Results, lang: str) -> str:
-    """What was aimed at beside what was reached, to a hundredth: a rounded 21.0 may have missed 21."""
+    """Target and actual scores with two decimals, since a rounded 21.0 may be below 21."""
     rows = []
     for aim in AIMS:
         found = score_of(results, aim.set, aim.direction, "int8", "beam 4")
@@ -144,17 +144,17 @@ def aims(results: Results, lang: str) -> str:
 
 
 def speeds(results: Results, lang: str) -> str:
-    """Sentences a second and milliseconds."""
+    """Sentences per second and milliseconds."""
     heading = [word(text, lang) for text in ("test", "direction", "search", *SPEED_HEADS)]
     rows = []
     for one in results["speed"]["found"]:
-        told = (TITLES[one["text"]][0], arrow(one["direction"]), word(one["search"], lang))
-        rows.append([*told, *speed_cells(one)])
+        summary = (TITLES[one["text"]][0], arrow(one["direction"]), word(one["search"], lang))
+        rows.append([*summary, *speed_cells(one)])
     return markdown_table(heading, rows, names=3)
 
 
 def start_and_size(results: Results, lang: str) -> str:
-    """The whole command for one sentence, and the files, as a list."""
+    """Start-up times and file sizes as a list."""
     lines = []
     if "start" in results:
         one = results["start"]["found"]
@@ -176,7 +176,7 @@ def start_and_size(results: Results, lang: str) -> str:
 
 
 def examples(results: Results, lang: str) -> str:
-    """Sentences and what became of them, a table for each direction."""
+    """Sentences and their translations, a table for each direction."""
     parts = []
     made = results["examples"]["found"]
     for direction in dict.fromkeys(one["direction"] for one in made):
@@ -191,9 +191,9 @@ def examples(results: Results, lang: str) -> str:
 
 
 def benchmark_page(results: Results) -> str:
-    """The page that stands beside the other benchmarks."""
+    """The results page."""
     model = results["model"]
-    parts = [f"# The model in the box: {model['name']}", f"{model['num_parameters'] or 0:,} parameters."]
+    parts = [f"# The bundled model: {model['name']}", f"{model['num_parameters'] or 0:,} parameters."]
     if results["scores"]:
         parts += [
             score_tables(results, "en"),

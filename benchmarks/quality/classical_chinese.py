@@ -3,13 +3,13 @@
     python benchmarks/quality/classical_chinese.py classical-zh data --write 2026-11-16
 
 `classical-zh` is what `heedful train configs/classical-zh.yaml -o classical-zh` wrote; `data` holds classical-modern/,
-plain or .xz. Every finished measure is kept in benchmarks/results/classical_DATE_cpu.json at once: the same command
-goes on where it was stopped, and measures anew what belongs to another model or text.
+plain or .xz. Every finished measurement is saved in benchmarks/results/classical_DATE_cpu.json: the same command
+resumes a stopped run, and repeats measurements of another model or text.
 
 Measured are BLEU and chrF2 of valid and test, in int8 and float32, with beam 4 and greedy; the same for the source as
-it stands, because both languages are written in the same characters; the scores by length; the speed. Ten samples are
-the middle lines of the tenths of the test set, ten are famous sentences that do not stand in the corpus.
-docs/classical-zh.md is made of the JSON file by .ci/classical_page.py.
+translation, because both languages use the same characters; the scores by length; the speed. Ten samples are
+the middle lines of the tenths of the test set, ten are famous sentences that are not in the corpus.
+docs/classical-zh.md is generated from the JSON file by .ci/classical_page.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOT_A_CHARACTER = re.compile(r"[^\u3400-\u4dbf\u4e00-\u9fff]")
 
 
 class Famous(NamedTuple):
-    """A sentence that many know, where it stands, and what it means in our words."""
+    """A famous sentence, its source, and its meaning."""
 
     text: str
     work: tuple[str, str]
@@ -122,13 +122,13 @@ FAMOUS = [
 
 
 class ClassicalBench(Bench):
-    """The model in one directory, which the native engine rounds to int8 itself."""
+    """The model in one directory; the native engine rounds it to int8."""
 
     name = "classical"
     parts = PARTS
 
     def mark_of(self, part: str) -> str:
-        """What a part was measured of: the model unless it is copied text, the texts, and how much of them."""
+        """The inputs of a part: the model (except for copied text), the texts, and how much of them."""
         marks = [] if part == "copied" else [self.marks["int8"]]
         marks += [self.digest(name) for one in (TEST, VALID) for name in one.files]
         if part == "samples":
@@ -137,12 +137,12 @@ class ClassicalBench(Bench):
         return " ".join([*marks, str(self.arguments.lines)])
 
     def translated(self, texts: list[str], **settings: Any) -> list[str]:
-        """What the model makes of these, in int8."""
+        """Translations in int8."""
         made = self.translator("int8").translate(texts, source_language="lzh", target_language="zh", **settings)
         return [one.text for one in made]
 
     def samples(self) -> Results:
-        """Lines of the test set and famous sentences, translated as the program does it by itself."""
+        """Lines of the test set and famous sentences, translated with default settings."""
         texts, references = self.lines(TEST)
         numbers = middles(len(texts))
         lines = [{"line": n + 1, "source": texts[n], "reference": references[n]} for n in numbers]
@@ -153,11 +153,11 @@ class ClassicalBench(Bench):
         return {"lines": lines, "famous": famous, "clauses": known_clauses(self.arguments.data)}
 
     def copied(self) -> Results:
-        """What the scores are if the source is taken for its translation."""
+        """Scores of the source text as its own translation."""
         return {one.name: scored(*self.lines(one)) for one in (TEST, VALID)}
 
     def lengths(self) -> list[Results]:
-        """The scores of the test set by the length of its sources, translated and copied."""
+        """Scores on the test set by source length, translated and copied."""
         texts, references = self.lines(TEST)
         made = self.translated(texts, **SEARCHES["beam 4"])
         found = []
@@ -173,7 +173,7 @@ class ClassicalBench(Bench):
         return found
 
     def speeds(self) -> list[Results]:
-        """The test set in bulk and sentence by sentence, in every precision."""
+        """Speed on the test set in batches and sentence by sentence, in every precision."""
         chosen = self.arguments
         return [
             one
@@ -184,7 +184,7 @@ class ClassicalBench(Bench):
         ]
 
     def measure(self) -> None:
-        """Every part that is asked for."""
+        """Measure all requested parts."""
         measures: dict[str, Callable[[], Any]] = {
             "samples": self.samples,
             "copied": self.copied,
@@ -200,7 +200,7 @@ class ClassicalBench(Bench):
 
 
 def middles(number: int) -> list[int]:
-    """The middle line of every tenth: a rule that chooses without looking."""
+    """The middle line of every tenth, a rule without manual selection."""
     return sorted({(2 * tenth + 1) * number // (2 * NUM_LINES) for tenth in range(NUM_LINES)})
 
 
@@ -210,12 +210,12 @@ def scored(made: list[str], references: list[str]) -> list[Results]:
 
 
 def characters(text: str) -> str:
-    """Chinese characters alone: editions punctuate as they like."""
+    """Only the Chinese characters, since editions differ in punctuation."""
     return NOT_A_CHARACTER.sub("", text)
 
 
 def known_clauses(data: Path) -> dict[str, int]:
-    """How often clauses of the famous sentences stand in the classical text of the corpus; no whole sentence may."""
+    """How often clauses of the famous sentences occur in the corpus; complete sentences must not."""
     names = [f"{FOLDER}/{part}.lzh" for part in ("train", "valid", "test")]
     corpus = "\n".join(characters(line) for name in names for line in lines_of(data, name))
     for one in FAMOUS:

@@ -1,4 +1,4 @@
-"""The figures of classical to modern Chinese as tables, in English and Chinese, for their benchmark and their page."""
+"""Results of classical to modern Chinese as tables, in English and Chinese, for the results page and docs."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ FACTS = {
 
 
 def facts(results: Results, lang: str) -> str:
-    """What the model is and how it was trained, out of its own record."""
+    """Description of the model and its training, from its details."""
     model = results["model"]
     training = model["training"]
     numbers = {
-        "parameters": told(model["num_parameters"], ","),
-        "vocabulary": told(model["vocabulary"], ","),
-        "pairs": told(model["num_pairs"], ","),
-        "loss": told(training.get("valid_loss"), ".3f"),
-        "steps": told(training.get("steps"), ","),
-        "tokens": told(training["tokens"] / 1e6 if "tokens" in training else None, ".0f"),
-        "epochs": told(training.get("epochs"), ".1f"),
+        "parameters": formatted(model["num_parameters"], ","),
+        "vocabulary": formatted(model["vocabulary"], ","),
+        "pairs": formatted(model["num_pairs"], ","),
+        "loss": formatted(training.get("valid_loss"), ".3f"),
+        "steps": formatted(training.get("steps"), ","),
+        "tokens": formatted(training["tokens"] / 1e6 if "tokens" in training else None, ".0f"),
+        "epochs": formatted(training.get("epochs"), ".1f"),
         "device": training.get("device", "–"),
         "shape": shape(model, lang),
     }
     return two_columns({name: cells.format(**numbers) for name, cells in FACTS[lang].items()})
 
 
-def told(number: float | None, how: str) -> str:
-    """A number of a record; a dash where the record has none."""
+def formatted(number: float | None, how: str) -> str:
+    """A formatted number, or a dash for None."""
     return "–" if number is None else format(number, how)
 
 
 def scores(results: Results, lang: str) -> str:
-    """BLEU and chrF2 of both sets, and of the source as it stands."""
+    """BLEU and chrF2 of both sets, and of the unchanged source."""
     interval = {"en": " (95 % interval)", "zh": "（95 % 区间）"}[lang]
     rows = []
     for name in SETS:
@@ -87,7 +87,7 @@ def scores(results: Results, lang: str) -> str:
 
 
 def both(one: Results) -> list[str]:
-    """BLEU and chrF2, each with its interval."""
+    """BLEU and chrF2 with confidence intervals."""
     return [value(one, metric, interval=True) for metric in (0, 1)]
 
 
@@ -96,7 +96,7 @@ def title(name: str, lang: str) -> str:
 
 
 def lengths(results: Results, lang: str) -> str:
-    """The scores of the test set by the length of the source."""
+    """Scores on the test set by source length."""
     rows = []
     for one in results["lengths"]["found"]:
         least, most = one["longer_than"] + 1, one["at_most"]
@@ -111,14 +111,14 @@ def lengths(results: Results, lang: str) -> str:
 
 
 def speeds(results: Results, lang: str) -> str:
-    """Sentences a second and milliseconds."""
+    """Sentences per second and milliseconds."""
     heading = [word(text, lang) for text in ("precision", "search", *SPEED_HEADS)]
     rows = [[one["precision"], word(one["search"], lang), *speed_cells(one)] for one in results["speed"]["found"]]
     return markdown_table(heading, rows, names=2)
 
 
 def test_lines(results: Results, lang: str) -> str:
-    """Lines of the test set, what became of them, and the reference."""
+    """Lines of the test set, their translations, and the references."""
     heading = [word(text, lang) for text in ("line", "source", "translation", "reference")]
     rows = [
         [f"{one['line']:,}", *(cell(one[name]) for name in ("source", "translation", "reference"))]
@@ -128,7 +128,7 @@ def test_lines(results: Results, lang: str) -> str:
 
 
 def famous(results: Results, lang: str) -> str:
-    """Famous sentences and what became of them; for those who read no Chinese, what they mean."""
+    """Famous sentences, their translations, and their meaning in English."""
     place = {"en": 0, "zh": 1}[lang]
     heading = [word(text, lang) for text in ("work", "source", "translation")]
     rows = []
@@ -142,7 +142,7 @@ def famous(results: Results, lang: str) -> str:
 
 
 def not_seen(results: Results, lang: str) -> str:
-    """What of the famous sentences stands in the corpus."""
+    """Which clauses of the famous sentences occur in the corpus."""
     clauses = results["samples"]["found"]["clauses"]
     if lang == "zh":
         known = "、".join(f"“{clause}”（{count} 次）" for clause, count in clauses.items())
@@ -159,7 +159,7 @@ def not_seen(results: Results, lang: str) -> str:
 
 
 def benchmark_page(results: Results) -> str:
-    """The page that stands beside the other benchmarks."""
+    """The results page."""
     parts = [f"# {results['model']['name']}", facts(results, "en")]
     if results["scores"]:
         parts += [scores(results, "en"), signatures(results, "en"), engines(results, "en")]

@@ -4,9 +4,9 @@
     python benchmarks/quality/europarl.py path/of/data --reuse --training.optimizer=muon --training.minutes=2
 
 The given folder holds the corpora as the configuration names them below `data/`, plain or .xz. Runs `heedful train` as
-a program of its own, caches of compiled kernels empty, and tells where its seconds went by the lines it prints.
-Arguments that are not listed go to that command. With --reuse a trial of another recipe keeps the prepared corpora and
-the caches.
+a separate process with empty caches of compiled kernels, and times its parts from the lines it prints.
+Other arguments are passed to that command. With --reuse, a trial of another recipe keeps the prepared corpora and the
+caches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STAGES = {
     "Training a ": "model, compiling, one batch for trial",
     "Translating the ": "translating and scoring the test sets",
 }
-"""What begins with a line that begins so."""
+"""The lines from the one with this prefix on."""
 STARTING, TRAINING, CHOOSING = "starting the program", "training, with looks at valid", "last look, choosing, saving"
 
 Line = tuple[float, str]
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace, others: list[str]) -> tuple[list[Line], float]:
-    """Run the command where `data` is the given folder; its lines, each with the second it came at, and all seconds."""
+    """Run the command with the given `data` folder; returns its lines with their times, and the total seconds."""
     command = [sys.executable, "-m", "heedful", "train", str(arguments.config.resolve())]
     command += ["-o", str(arguments.output.resolve()), *(["--overwrite"] if arguments.reuse else []), *others]
     with tempfile.TemporaryDirectory() as place:
@@ -92,13 +92,13 @@ def run(arguments: argparse.Namespace, others: list[str]) -> tuple[list[Line], f
 
 
 def facts(output: Path) -> dict[str, Any]:
-    """What the model directory tells of its training."""
+    """The training details of the model directory."""
     details: dict[str, Any] = json.loads((output / "config.json").read_text(encoding="utf-8"))["details"]
     return details
 
 
 def stages(lines: list[Line], trained: list[dict[str, Any]], wall: float) -> dict[str, float]:
-    """How many seconds each part of the command took."""
+    """The seconds of each part of the command."""
     begins = {STARTING: 0.0}
     for second, line in lines:
         for beginning, name in STAGES.items():
@@ -116,7 +116,7 @@ def stages(lines: list[Line], trained: list[dict[str, Any]], wall: float) -> dic
 
 
 def describe(arguments: argparse.Namespace, others: list[str], lines: list[Line], wall: float) -> str:
-    """The result as a page."""
+    """The results page."""
     log = (arguments.output / "training" / "log.jsonl").read_text(encoding="utf-8").split("\n")
     events = [json.loads(line) for line in log if line]
     trained, valid = ([event for event in events if event["event"] == kind] for kind in ("train", "valid"))
@@ -147,14 +147,14 @@ def describe(arguments: argparse.Namespace, others: list[str], lines: list[Line]
 
 
 def written(arguments: argparse.Namespace, others: list[str]) -> str:
-    """The command of this script as one would type it."""
+    """The command line of this script."""
     own = ["--config", str(arguments.config)] if arguments.config != CONFIG else []
     own += ["--reuse"] if arguments.reuse else []
     return shlex.join(["python", "benchmarks/quality/europarl.py", "FOLDER", *own, *others]).replace("|", "\\|")
 
 
 def score_table(scores: list[dict[str, Any]]) -> str:
-    """BLEU on each test set beside what is aimed at."""
+    """BLEU on each test set, with the target."""
     rows = ["| test set | BLEU | 95 % | aim | sacreBLEU signature |", "|---|---:|---|---:|---|"]
     for score in scores:
         if score["name"] == "BLEU":

@@ -35,7 +35,7 @@ from heedful.model_dir.registry import bundled_model
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 TESTED = 60
-ENGINES = {  # column -> which model, engine, how it keeps the weights
+ENGINES = {  # column -> model, engine, weight format
     "native float32": ("full", "native", "float32"),
     "native int8": ("full", "native", "int8"),
     "CTranslate2 int8": ("full", "ctranslate2", "int8"),
@@ -54,7 +54,7 @@ SENTENCES = (
 
 @dataclass(frozen=True)
 class Task:
-    """Text to learn, text to be tested on, and for how long to learn."""
+    """Training text, test text, and training budget."""
 
     name: str
     train: list[tuple[str, str]]
@@ -63,7 +63,7 @@ class Task:
 
 
 def words(count: int, chance: random.Random) -> list[str]:
-    """Words that no language has."""
+    """Invented words."""
     starts, vowels, ends = "bl dr fr gl k l m n p r s t v z tr sk".split(), "aeiou", "bdklmnrstx"
     found: dict[str, None] = {}
     while len(found) < count:
@@ -72,7 +72,7 @@ def words(count: int, chance: random.Random) -> list[str]:
 
 
 def invented(num_pairs: int) -> Task:
-    """Pairs about invented things: one word for every 100 pairs, at least 4."""
+    """Pairs with invented words: one word per 100 pairs, at least 4."""
     chance, num_words = random.Random(num_pairs), max(4, num_pairs // 100)
     english, german = words(num_words, chance), [word.capitalize() for word in words(num_words, chance)]
     pairs: dict[str, str] = {}
@@ -87,7 +87,7 @@ def invented(num_pairs: int) -> Task:
 
 
 def read(name: str, source: str, target: str, test_source: str, test_target: str, count: str) -> Task:
-    """The first pairs of the files; of equal sources one, and none of more than 200 characters."""
+    """The first pairs of the files, without duplicate sources and without lines of more than 200 characters."""
 
     def pairs(one: str, other: str, limit: int) -> list[tuple[str, str]]:
         lines = zip(*(Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in (one, other)), strict=True)
@@ -99,7 +99,7 @@ def read(name: str, source: str, target: str, test_source: str, test_target: str
 
 
 def write(pairs: Sequence[tuple[str, str]], stem: Path) -> dict[str, str]:
-    """Two files of a corpus, and the request's words for them."""
+    """Write the two files of a corpus; returns its entry in the request."""
     paths = {"source": f"{stem}.en", "target": f"{stem}.de"}
     for path, side in zip(paths.values(), zip(*pairs, strict=True), strict=True):
         Path(path).write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
@@ -107,7 +107,7 @@ def write(pairs: Sequence[tuple[str, str]], stem: Path) -> dict[str, str]:
 
 
 def tune(task: Task, output: Path, device: str, *, dither: bool) -> Path:
-    """The bundled model after it has learned the task."""
+    """Fine-tune the bundled model on the task."""
     request = {
         "output": str(output),
         "data": {"train": [write(task.train, output.with_name("train"))], "num_valid_pairs": 20},
@@ -132,7 +132,7 @@ def tune(task: Task, output: Path, device: str, *, dither: bool) -> Path:
 
 
 def bleu(model: Path, engine: str, quantization: str | None, task: Task) -> float:
-    """BLEU of an engine on the test sentences, greedily."""
+    """BLEU of an engine on the test sentences with greedy search."""
     translator = Translator.load(model, device="cpu", engine=engine, quantization=quantization)
     sources, references = zip(*task.test, strict=True)
     found = translator.translate(sources, target_language="de", source_language="en", method="greedy")
@@ -140,14 +140,14 @@ def bleu(model: Path, engine: str, quantization: str | None, task: Task) -> floa
 
 
 def cell(model: Path, engine: str, quantization: str | None, task: Task) -> str:
-    """BLEU as the table has it; empty if the engine is not installed."""
+    """BLEU as a table cell; empty if the engine is not installed."""
     if engine == "ctranslate2" and find_spec("ctranslate2") is None:
         return ""
     return f"{bleu(model, engine, quantization, task):.1f}"
 
 
 def measure(task: Task, folder: Path, device: str) -> Iterator[list[str]]:
-    """A row for each way of learning."""
+    """A row for each training method."""
     start = bundled_model()
     assert start is not None
     untuned = [bleu(start, "native", quantization, task) for quantization in ("float32", "int8")]
@@ -162,7 +162,7 @@ def measure(task: Task, folder: Path, device: str) -> Iterator[list[str]]:
 
 
 def main() -> None:
-    """Learn and score all tasks; print the table, and add it to the result of that date if asked."""
+    """Train and score all tasks, print the table, and with --write add it to the result of that date."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--invented", type=int, action="append", default=[], metavar="N")
     parser.add_argument("--corpus", nargs=6, action="append", default=[])

@@ -1,8 +1,8 @@
-"""How well languages are detected among English, German and Chinese: lines, and one to three words, as a table.
+"""Accuracy of language identification among English, German and Chinese: lines, and one to three words.
 
     python benchmarks/quality/language_id.py data > table.md        (a folder with newstest/, tatoeba-en-de/ and so on)
 
-Words are cut at spaces, at every fifth place of the same lines; what has no letter is left out.
+Words are split at spaces, at every fifth position of the same lines; words without letters are skipped.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TEXTS = (
     "docs-en-zh/test",
 )
 FOREIGN = ("multi30k/test2016", "fr")
-"""A language that such a model has not: right is what is taken for another one."""
+"""A language that the model does not support: detecting any other language is correct."""
 STRIDE = 5
 
 
 def words_of(lines: list[str], count: int) -> Iterator[str]:
-    """Neighbouring words, at every fifth place."""
+    """Consecutive words at every fifth position."""
     for line in lines:
         words = line.split()
         for place in range(0, len(words) - count + 1, STRIDE):
@@ -47,7 +47,7 @@ def words_of(lines: list[str], count: int) -> Iterator[str]:
 
 
 def measure(texts: list[str], language: str) -> tuple[str, str, str, str]:
-    """How many there are, the share that is right, how many look foreign, and the microseconds of each."""
+    """Number of texts, accuracy, number detected as foreign, and microseconds per text."""
     texts = [text for text in texts if script_of(text)[0]]
     began = time.perf_counter()
     found = [BUNDLED_MODEL.detect(text) for text in texts]

@@ -66,12 +66,12 @@ def main() -> None:
 
 
 def escaped(text: str) -> str:
-    """Text that may stand in a cell of a table."""
+    """Text escaped for a table cell."""
     return text.replace("|", "\\|")
 
 
 def describe(result: training_pipeline.TrainingResult, wall: float, output: Path, changes: list[str]) -> str:
-    """The result as a page."""
+    """The results page."""
     lines = (output / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]
     trained = [event for event in events if event["event"] == "train"]

@@ -1,10 +1,10 @@
-"""Which recipe parses best: variants of `heedful paper table4`, trained side by side, as one table of F1.
+"""Compare recipes for parsing: variants of `heedful paper table4`, trained in parallel, with their F1.
 
     python benchmarks/quality/parsing_grid.py path/of/gum path/of/craft --minutes 5 --jobs 8 --write 2026-11-15
 
 Each folder is a treebank with train, valid and test in .trees (plain, .gz or .xz); a variant is trained on all of them
-together and scored on each one's valid, for that is where recipes are chosen (`--part test` scores on test).
-Every variant is a process of its own. `--set KEY=VALUE` changes all of them, `--variants` takes some of them.
+together and scored on the validation part of each, since recipes are chosen there (`--part test` scores on test).
+Every variant runs in a separate process. `--set KEY=VALUE` changes all of them, `--variants` selects some.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "index-rdrop-low-rate": ("index", {"training": {"learning_rate": 7e-4}}),
     "index-rdrop-dropout-0.3": ("index", {"model": {"dropout": 0.3}}),
 }
-"""What stands for a word, and what differs from the settings that table4 has of itself on a GPU."""
+"""The word symbol, and changes to the default settings of table4 on a GPU."""
 USUAL = tuple(VARIANTS)[:8]
 
 
@@ -58,7 +58,7 @@ def trees_of(folder: Path, part: str) -> str:
 
 
 def orders(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """What each variant's process shall do."""
+    """The task of each variant's process."""
     scored = [trees_of(folder, arguments.part) for folder in arguments.folders]
     treebanks = {
         "train": [trees_of(folder, "train") for folder in arguments.folders],
@@ -81,7 +81,7 @@ def orders(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def work(directory: Path) -> None:
-    """One variant, in its own process: train, parse, leave the numbers in result.json."""
+    """Run one variant in this process: train, parse, and write result.json."""
     order = json.loads((directory / ORDER).read_text(encoding="utf-8"))
     began = time.perf_counter()
     results = run_table4(
@@ -97,7 +97,7 @@ def work(directory: Path) -> None:
 
 
 def row(name: str, result: dict[str, Any]) -> str:
-    """A variant's line of the table."""
+    """The table row of a variant."""
     cells = [name, f"{result['steps']:,}", f"{result['valid_loss']:.3f}"]
     cells.append("" if result["valid_f1"] is None else f"{result['valid_f1']:.1f}")
     for test in result["tests"]:
@@ -112,7 +112,7 @@ def row(name: str, result: dict[str, Any]) -> str:
 
 
 def table(found: dict[str, dict[str, Any]], failed: dict[str, str]) -> str:
-    """All variants, the best first by the mean of their F1."""
+    """All variants, sorted by mean F1."""
     if not found:
         return "No variant was finished.\n"
     first = next(iter(found.values()))
@@ -128,7 +128,7 @@ def table(found: dict[str, dict[str, Any]], failed: dict[str, str]) -> str:
 
 
 def run(arguments: argparse.Namespace) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Train all variants, several at once; their results, and how the logs end of those that failed."""
+    """Train all variants in parallel; returns their results, and the end of the logs of failed ones."""
     from heedful.console import Console
 
     console, jobs = Console(), []

@@ -1,4 +1,4 @@
-"""How many pairs a shortlist needs: BLEU with shortlists from fewer and fewer pairs against that with all words.
+"""How many sentence pairs a shortlist needs: BLEU with shortlists from fewer pairs, against the full vocabulary.
 
     python benchmarks/quality/shortlist_corpus_size.py train.en train.de --write 2026-11-18
 
@@ -72,7 +72,7 @@ def main() -> None:
         f"none of the {args.test} test pairs; "
         f"the model may have been trained on them, so the difference counts, not the level."
     )
-    text = "\n".join(["# Pairs that a shortlist needs", "", note, "", *head, *rows, "", run_metadata()])
+    text = "\n".join(["# Sentence pairs needed for a shortlist", "", note, "", *head, *rows, "", run_metadata()])
     if args.write:
         path = Path(__file__).resolve().parents[1] / "results" / f"shortlist_corpus_size_{args.write}_cpu.md"
         path.write_text(f"{text}\n", encoding="utf-8")

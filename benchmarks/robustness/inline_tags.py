@@ -1,10 +1,10 @@
-"""How often an inline tag stands around the words that translate those it stood around, as a table.
+"""How often an inline tag surrounds the translation of the words that it surrounded in the source.
 
     python benchmarks/robustness/inline_tags.py [--model MODEL] > table.md
 
 Each sentence of `inline_tags.tsv` has one tagged word or phrase and the words that may translate it. It goes through
-the model as a paragraph of HTML. A translation that uses none of these words says nothing about tags and is left out.
-Right: all of them stand inside the tag. Exact: no other word does, articles, prepositions and the like aside.
+the model as a paragraph of HTML. Translations without any of these words are skipped.
+Right: all of them are inside the tag. Exact: no other word is, except articles, prepositions and the like.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TAGGED = re.compile(r"<b>(.*?)</b>")
 
 
 class Example(NamedTuple):
-    """A sentence of HTML and the words that may translate its tagged words."""
+    """A sentence of HTML and the accepted translations of its tagged words."""
 
     direction: str
     source: str
@@ -34,7 +34,7 @@ class Example(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What became of one tag."""
+    """The result for one tag."""
 
     is_known: bool
     is_right: bool
@@ -53,7 +53,7 @@ def examples() -> list[Example]:
 
 
 def judge(example: Example, translation: str) -> Judgement:
-    """Whether the tag is where it should be."""
+    """Whether the tag is at the correct position."""
     text = re.sub(r"<[^>]*>", "", translation).lower()
     tag = TAGGED.search(translation)
     inside = tag[1].lower() if tag else ""
@@ -68,7 +68,7 @@ def judge(example: Example, translation: str) -> Judgement:
 
 
 def main() -> None:
-    """Print the table, and on stderr what went wrong."""
+    """Print the table, and failures on stderr."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model")
     translator = Translator.load(parser.parse_args().model)

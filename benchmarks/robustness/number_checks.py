@@ -1,4 +1,4 @@
-"""How well translations with other numbers are distinguished from correct ones, and what a second search makes of them.
+"""How well wrong numbers in translations are detected, and what a second search improves.
 
     python benchmarks/robustness/number_checks.py data > table.md    (a folder with newstest/, tatoeba-en-de/ and so on)
 
@@ -47,7 +47,7 @@ def with_another_digit(text: str, drawn: random.Random) -> str | None:
 
 
 def references(folder: Path, name: str, source: str, target: str) -> list[str]:
-    """Share of references that are flagged, share of changed ones that are, and the microseconds of each line."""
+    """Share of flagged references, share of flagged changed ones, and microseconds per line."""
     drawn, pair = random.Random(1), (source, target)
     lines = list(zip(read(folder, name, source), read(folder, name, target), strict=True))
     began = time.perf_counter()
@@ -63,7 +63,7 @@ def references(folder: Path, name: str, source: str, target: str) -> list[str]:
 
 
 def translations(translator: Translator, folder: Path, source: str, target: str) -> list[str]:
-    """What the checks change: sentences flagged and mended, and BLEU."""
+    """The effect of the checks: flagged and corrected sentences, and BLEU."""
     name = "newstest/flores200-devtest"
     texts, wanted = (read(folder, name, language)[:LINES] for language in (source, target))
     languages: dict[str, Any] = {"source_language": source, "target_language": target}

@@ -1,11 +1,11 @@
-"""How many spans that must not change are kept: in generated sentences, in four directions, and what plain text loses.
+"""How many protected spans are kept in generated sentences, in four directions, and the effect on plain text.
 
     python benchmarks/robustness/protected_spans.py heedful/bundled/en-de-zh --sentences 10000 --write 2026-11-18
 
-Sentences are made of the templates in `protected_spans.tsv`, whose slots are filled at random, the same in every run
+Sentences are generated from the templates in `protected_spans.tsv`, whose slots are filled at random from a fixed seed
 (URLs, e-mail addresses, paths, placeholders, tags, entities, code, emoji, hashtags, mentions, base64, hashes, times),
-and of prose there, with slots at random places. A span is kept if the translation has it exactly as often as the
-source, byte for byte. Measured without protection and with it. `--data`: a folder with FLORES and newstest files, whose
+and from prose with slots at random positions. A span is kept if the translation has it exactly as often as the
+source, byte for byte. Measured with and without protection. `--data`: a folder with FLORES and newstest files, whose
 BLEU is then reported both ways, and how many translations of lines without spans differ.
 """
 
@@ -66,7 +66,7 @@ ANYWHERE = "url email path placeholder code emoji hashtag mention hash base64 ti
 
 
 class Spans:
-    """Random spans of every kind, the same for the same seed."""
+    """Random spans of every kind, reproducible from the seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -202,19 +202,19 @@ class Spans:
         return text, spans
 
     def scattered(self, text: str, language: str) -> str:
-        """A template with one to four slots at random places of a text: between words, or between any characters."""
+        """A template with one to four slots at random positions of a text: between words, or between any characters."""
         parts = list(text) if language == "zh" else text.split(" ")
         for _ in range(self.random.randint(1, 4)):
             space = self.random.choice((" ", "")) if language == "zh" else ""
             kind = self.random.choice(ANYWHERE)
-            space = " " if kind == "hashtag" else space  # else the word after it would be a part of it
+            space = " " if kind == "hashtag" else space  # otherwise the next word would be part of it
             slot = f"{space}{{{kind}}}{space}"
             parts.insert(self.random.randint(0, len(parts)), slot)
         return ("" if language == "zh" else " ").join(parts).strip().replace("}{", "} {")
 
 
 def sentences(language: str, count: int, seed: int) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Generated sentences: of every three a template, two templates, and a text with slots at random places."""
+    """Generated sentences: in turn one template, two templates, and a text with slots at random positions."""
     spans = Spans(seed)
     rows = [line.split("\t") for line in TEXTS.read_text("utf-8").splitlines()]
     templates, prose = (
@@ -230,7 +230,7 @@ def sentences(language: str, count: int, seed: int) -> list[tuple[str, list[tupl
 
 
 class Counting:
-    """An engine that counts the sentences with masks of each form, and how many came back with all of them."""
+    """An engine that counts the sentences with each form of mask, and those whose translation kept all of them."""
 
     def __init__(self, engine: Any, text_of: Callable[[Sequence[int]], str]) -> None:
         self.engine, self.text_of = engine, text_of
@@ -260,7 +260,7 @@ def is_kept(span: str, source: str, translation: str) -> bool:
 def measure(
     translator: Translator, count: int, *, protect: bool
 ) -> tuple[Counter[str], Counter[str], Counter[str], list[str]]:
-    """Over all directions: spans by kind, those kept, sentences by what they needed, and examples of what was lost."""
+    """Over all directions: spans by kind, kept spans, sentences by method, and examples of losses."""
     total: Counter[str] = Counter()
     kept: Counter[str] = Counter()
     whole: Counter[str] = Counter()
@@ -282,9 +282,9 @@ def measure(
 
 
 def quality(translator: Translator, data: Path, count: int) -> list[str]:
-    """BLEU on FLORES and newstest with and without protection, and what became of lines without spans.
+    """BLEU on FLORES and newstest with and without protection, and changes of lines without spans.
 
-    Of each text `count` lines and all lines with spans; 0: all lines.
+    `count` lines of each text and all lines with spans; 0: all lines.
     """
     rows = [
         "| text | lines | with spans | other lines that differ | BLEU without | BLEU with |",
@@ -332,7 +332,7 @@ def table(plain: tuple[Counter[str], ...], guarded: tuple[Counter[str], ...], co
 
 
 def steps(counts: Counter[str]) -> list[str]:
-    """What the masked sentences needed."""
+    """The methods that masked sentences needed."""
     asked, second = counts["form 0"], counts["form 1"]
     best, any_of, saved = counts["form 0 best"], counts["form 0 any"], counts["form 1 any"]
     rows = ["| different masked sentences | number | share |", "|---|---:|---:|"]
@@ -369,7 +369,7 @@ def main() -> None:
     if examples:
         rows += ["", "Not kept with protection:", "", *(f"- {example}" for example in examples)]
     model = public(str(chosen.model))
-    head = f"# Spans that must not change\n\n{run_metadata()}- model: {model}, engine {chosen.engine}\n"
+    head = f"# Protected spans\n\n{run_metadata()}- model: {model}, engine {chosen.engine}\n"
     page = "\n".join([head, *rows, ""])
     print(page)
     if chosen.write:

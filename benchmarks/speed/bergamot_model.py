@@ -1,4 +1,4 @@
-"""A model for Bergamot, which is Marian for browsers: weights by Marian's names, and words that are one token each.
+"""A model for Bergamot (Marian for browsers): weights with Marian's names, and words of one token each.
 
 The weights are random, of the shape of a configuration. Bergamot has no shortest length, so the end and the unknown
 token have a bias that never lets them win; its longest length then ends every translation at TARGET tokens. The scales
@@ -42,14 +42,14 @@ gemm-precision: int8shiftAlphaAll
 
 
 def make_bergamot(place: Path, config: Config) -> None:
-    """A folder with the model, its vocabulary, and a file of settings for each beam size."""
+    """Write a folder with the model, its vocabulary, and a settings file for each beam size."""
     place.mkdir()
     make_vocabulary(place / "vocabulary.spm", config.model.source_vocab_size)
     arrays = random_arrays(config.model)
     scales = {f"{name}_QuantMultA": np.full((1, 1), 127 / 8) for name in arrays if name == "Wemb" or is_matrix(name)}
-    told = np.frombuffer(shape_of(config.model).encode() + b"\0", dtype=np.int8)
+    summary = np.frombuffer(shape_of(config.model).encode() + b"\0", dtype=np.int8)
     floats = {name: array.astype(np.float32) for name, array in (arrays | scales).items()}
-    np.savez(place / "model.npz", **{"special:model.yml": told, **floats})  # type: ignore[arg-type]
+    np.savez(place / "model.npz", **{"special:model.yml": summary, **floats})  # type: ignore[arg-type]
     for beam in (1, 4):
         factor = (TARGET - 0.5) / SOURCE
         text = RUN.format(place=place.resolve(), beam=beam, factor=factor, words=16 * SOURCE)
@@ -82,7 +82,7 @@ def is_matrix(name: str) -> bool:
 
 
 def random_arrays(model: ModelConfig) -> dict[str, np.ndarray]:
-    """Weights by Marian's names: attention, feed-forward layers and norms after each."""
+    """Weights with Marian's names: attention, feed-forward layers, and the norm after each."""
     random, width = np.random.default_rng(1), model.d_model
     arrays: dict[str, Any] = {"Wemb": random.standard_normal((model.source_vocab_size, width)) / np.sqrt(width)}
 
@@ -103,7 +103,7 @@ def random_arrays(model: ModelConfig) -> dict[str, np.ndarray]:
 
 
 def shape_of(model: ModelConfig) -> str:
-    """What Marian keeps beside its weights: a post-norm Transformer with sinusoidal positions and one embedding."""
+    """Marian's settings: a post-norm Transformer with sinusoidal positions and one embedding."""
     settings = {
         "type": "transformer",
         "version": "v1.10.0",

@@ -1,10 +1,10 @@
-"""One and two threads beside other programs: is a second thread worse than none where the cores are busy?
+"""One and two threads beside other programs: does a second thread slow translation down on busy cores?
 
     python benchmarks/speed/busy_cores.py --rounds 3 > benchmarks/results/busy_cores_DATE_cpu.md
 
-Each task is a command of the program in a process of its own, start included, pinned to two cores. They take turns:
+Each task is a command of the program in a separate process, start-up included, pinned to two cores. Interleaved:
 one thread, two threads as OpenMP waits by default (spinning), two threads as the program sets it (sleeping); first
-with the cores to itself, then beside a busy loop for each core. What counts are the ratios within a round.
+on idle cores, then beside a busy loop on each core. Only ratios within a round are meaningful.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOOP = "while True: pass"
 SPINNING = {"GOMP_SPINCOUNT": "300000"}
-"""What GNU's OpenMP does where nothing is set."""
+"""The default of GNU OpenMP."""
 WAYS: dict[str, tuple[int, dict[str, str]]] = {
     "1 thread": (1, {}),
     "2 threads, spinning": (2, SPINNING),
@@ -33,7 +33,7 @@ SET = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"
 
 
 def tasks(folder: Path, *, steps: int, lines: int) -> dict[str, list[str]]:
-    """What is measured, by what it shows."""
+    """The measured commands and their labels."""
     data = ROOT / "examples" / "data"
     text = folder / "text.en"
     text.write_bytes(b"".join((data / "tatoeba.en").read_bytes().splitlines(keepends=True)[:lines]))
@@ -52,7 +52,7 @@ def tasks(folder: Path, *, steps: int, lines: int) -> dict[str, list[str]]:
 
 
 def seconds_of(command: list[str], threads: int, extra: dict[str, str], limit: float) -> float:
-    """The time of a command; infinite if it takes longer than `limit`."""
+    """Seconds of a command; infinite above `limit`."""
     environment = {name: value for name, value in os.environ.items() if name not in SET}
     environment |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT), **extra}
     began = time.perf_counter()
@@ -71,7 +71,7 @@ def seconds_of(command: list[str], threads: int, extra: dict[str, str], limit: f
 
 
 def update_small_encoder(count: int) -> None:
-    """Updates whose operations are so short that a second thread gains nothing: the worst case for waiting."""
+    """Updates with operations so short that a second thread gains nothing: the worst case for waiting."""
     from heedful.cpu_count import configure_openmp
 
     configure_openmp()
@@ -87,7 +87,7 @@ def update_small_encoder(count: int) -> None:
 
 
 def main() -> None:
-    """Measure all and print a page."""
+    """Measure everything and print the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)

@@ -1,10 +1,10 @@
-"""How many bytes a rank sends in a step, and, from a measured step, what efficiency that lets one expect.
+"""Bytes that a rank sends per step, and the expected efficiency from a measured step.
 
     python benchmarks/speed/communication_volume.py configs/paper-base.yaml --ranks 8 64 \\
         --step-ms 25 --gigabytes-per-second 50
 
-Nothing is measured here. `--step-ms` is a measured step of one GPU on the share of rows that each rank will have,
-`--gigabytes-per-second` what one rank can send; what is printed from them is a projection, and says so.
+Nothing is measured here. `--step-ms` is a measured step of one GPU on the rows of one rank, `--gigabytes-per-second`
+the bandwidth of one rank; the result is labelled as a projection.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from heedful.config_loading import read_request, settle
 
-BYTES_PER_NUMBER = 4  # gradients and weights travel in fp32
+BYTES_PER_NUMBER = 4  # gradients and weights are sent in fp32
 ROUNDS = {"none": 2, "full": 3}
-"""DDP reduces and spreads every gradient; FSDP2 collects every weight twice and reduces every gradient."""
+"""DDP all-reduces every gradient; FSDP2 all-gathers every weight twice and reduce-scatters every gradient."""
 
 
 def count_parameters(config_path: str, vocab_size: int | None) -> int:
-    """Parameters of the model that a configuration describes, without making their values."""
+    """The number of parameters of a configuration's model, without allocating them."""
     import torch
 
     from heedful.build_model import build_model, num_parameters
@@ -37,17 +37,17 @@ def count_parameters(config_path: str, vocab_size: int | None) -> int:
 
 
 def bytes_per_step(num_parameters: int, num_ranks: int, sharding: str) -> float:
-    """What one rank sends in a step: rounds x parameters x 4 bytes x (n - 1) / n."""
+    """Bytes that one rank sends per step: rounds x parameters x 4 bytes x (n - 1) / n."""
     return ROUNDS[sharding] * num_parameters * BYTES_PER_NUMBER * (num_ranks - 1) / num_ranks
 
 
 def efficiency(step_seconds: float, sending_seconds: float) -> tuple[float, float]:
-    """The share of time that computes: if sending only begins after computing, and if it hides behind it entirely."""
+    """The share of time spent computing: without and with complete overlap of communication."""
     return step_seconds / (step_seconds + sending_seconds), step_seconds / max(step_seconds, sending_seconds)
 
 
 def main() -> None:
-    """Print a table: ranks, bytes, and the projection if there are a step and a bandwidth to make it from."""
+    """Print a table: ranks, bytes, and the projection if a step time and a bandwidth are given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config")
     parser.add_argument("--vocab-size", type=int)

@@ -1,10 +1,10 @@
-"""How memory and time grow with the corpus: preparing text, and reading an epoch of a store.
+"""Memory and time by corpus size: preparing text, and reading an epoch of a store.
 
     python benchmarks/speed/corpus_scale.py --source train.en.xz --target train.de.xz
     python benchmarks/speed/corpus_scale.py --source … --target … --sizes 100000 1000000 --store-sizes 100000 10000000
 
-Corpora of each size are made by going round the given lines, a running number behind each sentence, so that no two
-pairs are equal. Every measurement runs in a process of its own; memory is the highest resident set of that process
+Corpora of each size repeat the given lines with a running number after each sentence, so that no two
+pairs are equal. Every measurement runs in a separate process; memory is the peak resident set of that process
 (for preparing also that of its largest worker), and for reading the anonymous part, without pages of the mapped files.
 """
 
@@ -42,11 +42,11 @@ WIDTH, ROWS_PER_STEP, PAGE = 128, 196, 4096
 VOCAB = 32_000
 RANKS = (1, 8, 64)
 CACHED_PAGES = 100_000
-"""Of 4 KiB: 0.4 GB of memory for the files."""
+"""Pages of 4 KiB: 0.4 GB of page cache."""
 
 
 def make_corpus(args: argparse.Namespace, num_pairs: int, folder: Path) -> DataConfig:
-    """Two files of so many different pairs."""
+    """Write two files with this many distinct pairs."""
     for side in ("source", "target"):
         lines = list(read_lines(getattr(args, side)))
         with (folder / side).open("wb") as file:
@@ -56,7 +56,7 @@ def make_corpus(args: argparse.Namespace, num_pairs: int, folder: Path) -> DataC
 
 
 def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_size: int) -> dict[str, Any]:
-    """Prepare a corpus that lies in `folder`; seconds of each stage, highest memory, bytes on disk."""
+    """Prepare the corpus in `folder`; returns seconds per stage, peak memory, and bytes on disk."""
     corpus = CorpusConfig(source=str(folder / "source"), target=str(folder / "target"))
     stages: dict[str, float] = {}
     last: list[Any] = ["scanning the corpora", time.perf_counter()]
@@ -100,7 +100,7 @@ def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_s
 
 
 def write_synthetic(folder: Path, num_pairs: int, chunk: int = 200_000) -> None:
-    """A store of random ids with lengths like those of sentences: about 28 tokens a side."""
+    """A store of random ids with realistic lengths: about 28 tokens per side."""
     generator = np.random.default_rng(1)
     with StoreWriter(folder, VOCAB, VOCAB) as writer:
         for start in range(0, num_pairs, chunk):
@@ -120,17 +120,17 @@ def status_mb(field: str, process: str = "self") -> float:
 
 
 def largest_child_mb() -> float:
-    """The highest memory so far of the largest process that this one has started."""
+    """The peak memory of the largest child process."""
     children = [word for path in Path("/proc/self/task").glob("*/children") for word in path.read_text().split()]
     sizes = [0.0]
     for child in children:
-        with suppress(OSError):  # it may have ended meanwhile
+        with suppress(OSError):  # it may have ended
             sizes.append(status_mb("VmHWM", child))
     return max(sizes)
 
 
 def measure_reading(num_pairs: int, folder: Path, max_steps: int, order: str) -> dict[str, Any]:
-    """Open a store, read batches, go on at the end of the epoch; memory, rates, pages to read, the work of a rank."""
+    """Open a store, read batches, resume at the end of the epoch; memory, rates, pages to read, the work of a rank."""
     import torch
 
     from heedful.data.prepacked import prepack
@@ -174,7 +174,7 @@ def open_stream(store: PairStore, prepacked: Any, ranks: int = 1) -> BatchStream
 
 
 def going_on(store: PairStore, prepacked: Any) -> list[float]:
-    """Core seconds to the last batch of the epoch: all row counts unknown, and as a resume state has them."""
+    """Core seconds to reach the last batch of the epoch: without row counts, and with those of a resume state."""
     from heedful.data.batch_stream import Position
 
     seconds, cache = [], None
@@ -190,7 +190,7 @@ def going_on(store: PairStore, prepacked: Any) -> list[float]:
 
 
 def rank_ms(store: PairStore, prepacked: Any, ranks: int, least_pairs: int = 400_000) -> float:
-    """Core milliseconds of one rank's thread for a step: its own rows, and the tokens of all."""
+    """Core milliseconds per step of one rank's thread: its rows, and the tokens of all ranks."""
     stream = open_stream(store, prepacked, ranks)
     steps = min(max(3, least_pairs // (ranks * ROWS_PER_STEP * 4)), stream.steps_in_epoch(0) - 1)
     stream = open_stream(store, prepacked, ranks)
@@ -203,9 +203,9 @@ def rank_ms(store: PairStore, prepacked: Any, ranks: int, least_pairs: int = 400
 
 
 def pages_per_step(stream: BatchStream, max_steps: int) -> dict[str, float]:
-    """Pages of the store a step touches; how many its pairs would fill; how many to read with CACHED_PAGES in memory.
+    """Pages of the store that a step touches; pages that its pairs fill; pages to read with CACHED_PAGES in memory.
 
-    What was touched longest ago leaves the memory first, as in a system's cache.
+    The least recently used page is evicted first, as in a page cache.
     """
     cached: OrderedDict[int, None] = OrderedDict()
     touched, needed, read = 0, 0.0, 0

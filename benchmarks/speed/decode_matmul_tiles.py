@@ -1,4 +1,4 @@
-"""Which tile is fastest for each matrix product of decoding, and whether all give the same bits.
+"""The fastest tile for each matrix product of decoding, and whether all tiles give the same bits.
 
     python benchmarks/speed/decode_matmul_tiles.py            # bf16; --float32
 
@@ -72,7 +72,7 @@ def main() -> None:
 def compare(
     rows: int, depth: int, width: int, tiles: list[Tile], dtype: torch.dtype, *, joined: bool
 ) -> list[tuple[float, Tile, bool]]:
-    """Microseconds of one product with each tile, fastest first, and whether its bits are those of the first tile."""
+    """Microseconds of one product with each tile, fastest first, and whether its bits equal those of the first tile."""
     copies = 1 if width > 4096 else COPIES
     x = torch.randn(rows, depth, device="cuda").to(dtype)
     weights = [torch.randn(width, depth, device="cuda").to(dtype) for _ in range(copies)]
@@ -87,7 +87,7 @@ def compare(
 
         try:
             spent = microseconds(run) / copies
-        except Exception as error:  # too much shared memory, say
+        except Exception as error:  # such as too much shared memory
             print(f"{tile}: {type(error).__name__} {str(error)[:80]}", file=sys.stderr)
             continue
         first = output.clone() if first is None else first

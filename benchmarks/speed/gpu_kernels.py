@@ -1,4 +1,4 @@
-"""How fast our kernels are: each against the plain code it replaces, compiled by torch, at the base model's shapes.
+"""Speed of the Triton kernels against compiled torch code, at the shapes of the base model.
 
     python benchmarks/speed/gpu_kernels.py --write 2026-11-15
 
@@ -35,7 +35,7 @@ GRADIENTS = Gradients()
 
 
 class Case(NamedTuple):
-    """Two ways to compute the same, and the bytes that must move in each direction."""
+    """Two implementations of the same computation, and the bytes that must be read and written in each direction."""
 
     name: str
     ours: Callable[..., Tensor]
@@ -123,7 +123,7 @@ def microseconds(run: Callable[[], object]) -> float:
 
 
 def measured(compute: Callable[..., Tensor], inputs: list[Any]) -> tuple[float, float]:
-    """Microseconds of forward alone and of forward with backward."""
+    """Microseconds of forward, and of forward with backward."""
     gradient = torch.randn_like(compute(*inputs))
 
     def both() -> None:

@@ -1,10 +1,10 @@
-"""Whole files: memory against their length, and lines a second against the number of workers.
+"""Whole files: memory by file length, and lines per second by number of workers.
 
     python benchmarks/speed/large_files.py -m model -i text.en --sizes 100000 1000000 --engines native
     python benchmarks/speed/large_files.py -m model -i text.en --engines torch native --workers 1 2 --repeat 3
 
-A text of each size is made by going round the given lines, a running number behind each, so that no two are equal. The
-program runs as users run it, `heedful translate -i FILE -o FILE`. Memory is the highest resident set of the program
+A text of each size repeats the given lines with a running number after each, so that no two are equal. The
+command is `heedful translate -i FILE -o FILE`. Memory is the peak resident set of the program
 and of its largest worker. Settings are interleaved, and all repeats are shown.
 """
 
@@ -25,7 +25,7 @@ from heedful.text.text_files import read_lines
 
 
 def make_text(given: str, num_lines: int, folder: Path) -> Path:
-    """A file of so many different lines."""
+    """Write a file with this many distinct lines."""
     path = folder / f"text{num_lines}"
     with path.open("wb") as file:
         lines = list(read_lines(given))
@@ -34,7 +34,7 @@ def make_text(given: str, num_lines: int, folder: Path) -> Path:
 
 
 def highest_memory(process: int) -> float:
-    """The highest resident set of a process so far, in MB; 0 when it is gone."""
+    """The peak resident set of a process in MB; 0 if it has ended."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -44,7 +44,7 @@ def highest_memory(process: int) -> float:
 
 
 def measure(args: argparse.Namespace, text: Path, engine: str, workers: int) -> tuple[float, float, float]:
-    """Seconds, and the highest memory of the program and of its largest worker in MB."""
+    """Seconds, and the peak memory of the program and of its largest worker in MB."""
     output = text.with_name("out")
     command = [sys.executable, "-m", "heedful", "translate", "-m", args.model, "-i", str(text), "-o", str(output)]
     command += ["--engine", engine, "--workers", str(workers), *args.flags]
@@ -67,7 +67,7 @@ def measure(args: argparse.Namespace, text: Path, engine: str, workers: int) -> 
 
 
 def versions() -> str:
-    """The versions of all that matters."""
+    """Versions of the relevant packages."""
     found = [f"Python {platform.python_version()}"]
     for name in ("torch", "ctranslate2", "sentencepiece"):
         try:
@@ -78,7 +78,7 @@ def versions() -> str:
 
 
 def main() -> None:
-    """Measure and print a page of Markdown."""
+    """Measure and print a Markdown page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("-i", "--input", required=True)
@@ -98,8 +98,8 @@ def main() -> None:
                 for engine in args.engines:
                     for workers in args.workers:
                         seconds, own, largest = measure(args, text, engine, workers)
-                        told = f"{size:,} | {engine} | {workers} | {seconds:,.1f} | {size / seconds:,.0f}"
-                        print(f"| {told} | {own:,.0f} | {largest:,.0f} |", flush=True)
+                        summary = f"{size:,} | {engine} | {workers} | {seconds:,.1f} | {size / seconds:,.0f}"
+                        print(f"| {summary} | {own:,.0f} | {largest:,.0f} |", flush=True)
             text.unlink()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     print(f"\nMachine: {platform.machine()}, {cores} cores. Versions: {versions()}.")

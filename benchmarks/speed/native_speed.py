@@ -1,12 +1,12 @@
-"""How fast the native engine translates on this machine's cores, beside CTranslate2 and torch in the same run.
+"""Speed of the native engine on this machine, with CTranslate2 and torch in the same run.
 
     OMP_NUM_THREADS=2 python benchmarks/speed/native_speed.py --write 2026-11-15
 
-The base model (512/8/2048/6+6, 32,000 ids) with random weights; 25 source tokens, 25 target tokens, so that everyone
-does the same work whatever the weights say. The engines take turns, each warming up first, and the best of each one's
-turns counts: on a shared machine the rest tells more of the neighbours. With `--ctranslate2 DIRECTORY`, the same model
-exported for CTranslate2 in int8, it runs too, in both thread layouts; `--keep DIRECTORY` writes the model directory to
-export from.
+The base model (512/8/2048/6+6, 32,000 ids) with random weights; 25 source tokens, 25 target tokens, so that all engines
+do the same work whatever the weights. The engines are interleaved, each with a warm-up, and the best turn of each
+counts, since the others are slowed down by other programs on a shared machine. `--ctranslate2 DIRECTORY`, the same
+model exported for CTranslate2 in int8, adds CTranslate2 in both thread layouts; `--keep DIRECTORY` keeps the model
+directory to export from.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VOCAB, LENGTH = 32_000, 25
 SPECIAL = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
 Sources = list[list[int]]
 Run = Callable[[Sources, int], int]
-"""(sources, beam size) -> target tokens made."""
+"""(sources, beam size) -> number of target tokens."""
 
 
 class Task(NamedTuple):
@@ -61,7 +61,7 @@ TASKS = [
 
 
 def make_model(directory: Path) -> None:
-    """A base model with random weights, and a tokenizer that fits into it."""
+    """A base model with random weights, and a matching tokenizer."""
     examples = Path(__file__).resolve().parents[2] / "examples" / "data"
     sides = [(examples / name).read_text(encoding="utf-8").splitlines()[:3000] for name in ("tatoeba.en", "tatoeba.de")]
     tokenizer = train_tokenizer(zip(*sides, strict=True), TokenizerConfig(vocab_size=1000))
@@ -122,11 +122,11 @@ def with_ctranslate2(directory: Path, *, workers: int, threads: int, use_map: bo
 class Spent(NamedTuple):
     seconds: float
     core_seconds: float
-    """Of all threads, waiting in a loop included: what neighbours on the machine change least."""
+    """CPU time of all threads, busy waiting included: least affected by other programs on the machine."""
 
 
 def measure(runs: dict[str, Run], *, rounds: int, given: Sources | None = None) -> dict[str, dict[str, list[Spent]]]:
-    """What a call takes, for every task and engine, the engines taking turns; over given sentences or random ones."""
+    """Time of a call for every task and engine, with engines interleaved; on given or random sentences."""
     random = np.random.default_rng(1)
     times: dict[str, dict[str, list[Spent]]] = {task.name: {name: [] for name in runs} for task in TASKS}
     for task in TASKS:
@@ -134,8 +134,8 @@ def measure(runs: dict[str, Run], *, rounds: int, given: Sources | None = None) 
         sources = given[: task.batch] if given else sources
         for _ in range(rounds):
             for name, run in runs.items():
-                time.sleep(0.3)  # until the threads of the one before no longer wait in a loop for more
-                run(sources, task.beam)  # the caches hold the weights of the one before
+                time.sleep(0.3)  # until the threads of the previous engine stop busy waiting
+                run(sources, task.beam)  # the caches hold the weights of the previous engine
                 start, core_start = time.perf_counter(), time.process_time()
                 for _ in range(task.repeats):
                     made = run(sources, task.beam)
@@ -199,12 +199,12 @@ def main() -> None:
             torch.set_num_threads(chosen.threads)
             runs["torch float32"] = with_torch(directory)
         times = measure(runs, rounds=chosen.rounds)
-    told = (
+    summary = (
         f"{processor()}, {chosen.threads} threads, {engine.kernels} kernels, load {os.getloadavg()[1]:.1f} beside; "
         f"torch {torch.__version__}, Python {platform.python_version()}. Best of {chosen.rounds} turns. Native weights "
         f"found or made in {converted - start:.1f} s and opened in {(opened - converted) * 1e3:.0f} ms."
     )
-    page = f"# Translating on a CPU, native engine\n\n`python {' '.join(sys.argv)}`\n\n{told}\n\n{table(times)}\n"
+    page = f"# Translation on a CPU, native engine\n\n`python {' '.join(sys.argv)}`\n\n{summary}\n\n{table(times)}\n"
     print(page)
     if chosen.write:
         place = Path(__file__).resolve().parents[1] / "results" / f"native_speed_{chosen.write}_cpu.md"

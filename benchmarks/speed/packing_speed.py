@@ -1,9 +1,9 @@
-"""How fast one core makes batches: order, packing and assembling, against a plain Python loop over sentences.
+"""Speed of batching on one core: shuffling, packing and assembling, against a plain Python loop over sentences.
 
     OMP_NUM_THREADS=1 python benchmarks/speed/packing_speed.py --write 2026-11-15
 
 Lengths are synthetic but realistic (log-normal, mean 28 tokens, the sides correlated), the ids random, the store a
-temporary one. Both ways make the same seven (rows, width) tensors of all pairs; their repeats alternate.
+temporary one. Both produce the same seven (rows, width) tensors of all pairs; their repeats alternate.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write_store(directory: str, num_pairs: int, mean: float) -> PairStore:
 
 
 def heedful_batches(store: PairStore, epoch: int) -> tuple[int, int]:
-    """Make one epoch of batches; returns real target tokens and rows."""
+    """Build one epoch of batches; returns real target tokens and rows."""
     stream = BatchStream(store, width=WIDTH, rows_per_step=ROWS_PER_STEP, seed=1, bos_id=BOS, pad_id=PAD)
     steps = 0
     for position, _ in stream.batches(epoch, 0):
@@ -68,7 +68,7 @@ def heedful_batches(store: PairStore, epoch: int) -> tuple[int, int]:
 
 
 def loop_batches(store: PairStore, epoch: int, *, num_pairs: int, num_open: int = 32) -> tuple[int, int]:
-    """The plain way: shuffle, put each sentence pair into the first of some open rows that has room, copy it there."""
+    """The baseline: shuffle, and copy each sentence pair into the first open row with space."""
     order = np.random.default_rng(epoch).permutation(len(store))[:num_pairs].tolist()
     open_rows: list[tuple[dict[str, np.ndarray], list[int]]] = []
     finished: list[dict[str, np.ndarray]] = []
@@ -116,7 +116,7 @@ def stack(rows: list[dict[str, np.ndarray]]) -> Batch:
 
 
 class Measured(NamedTuple):
-    """Target tokens a second by the clock and by the core's own time, and how full the target side is."""
+    """Target tokens per second by wall clock and by CPU time, and how full the target side is."""
 
     speed: float
     core_speed: float
@@ -131,7 +131,7 @@ def measured(work: Callable[[], tuple[int, int]]) -> Measured:
 
 
 def fill_of(mean: float) -> tuple[float, float]:
-    """How full one block of pairs fills its rows, source and target."""
+    """How full the rows of one block of pairs are, source and target."""
     source, target = realistic_lengths(65_536, mean, seed=2)
     room = pack(source, target, WIDTH).num_rows * WIDTH
     return float(source.sum() / room), float(target.sum() / room)
@@ -154,7 +154,7 @@ def report(fast: list[Measured], slow: list[Measured], args: argparse.Namespace)
 
     ratios = sorted(one.speed / other.speed for one, other in zip(fast, slow, strict=True))
     fills = [f"| {mean} | {source:.1%} | {target:.1%} |" for mean in (9, 28, 60) for source, target in [fill_of(mean)]]
-    return f"""# Making batches on one core{f", {args.write}" if args.write else ""}
+    return f"""# Batching on one core{f", {args.write}" if args.write else ""}
 
 Order, packing and assembling into tensors, {args.pairs:,} pairs of {args.mean:g} tokens a side on average, rows of
 {WIDTH}, {ROWS_PER_STEP} rows a batch. {args.repeats} alternating repeats; the loop over sentences does

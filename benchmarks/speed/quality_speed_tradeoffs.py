@@ -1,4 +1,4 @@
-"""What depth of decoder, shortlist and beam give and cost: BLEU against sentences a second, so that one can choose.
+"""Trade-offs of decoder depth, shortlist and beam size: BLEU against sentences per second.
 
     python benchmarks/speed/quality_speed_tradeoffs.py \\
         6-6=europarl-en-de 12-1=europarl-en-de-12-1 6-2=europarl-en-de-6-2 \\
@@ -6,8 +6,8 @@
 
 Model directories, each with a name, as the native engine translates with them on this machine's CPU: with and without
 their shortlists (`heedful shortlist`), greedily and with four beams. Speed is that of real sentences of the first test
-set, all at once and each alone; the ways take turns, and the best of each one's turns counts, since on a shared machine
-the rest tells of the neighbours.
+set, all at once and each alone; configurations are interleaved, and the best turn of each counts, since the others
+are slowed down by other programs on a shared machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SEARCHES: dict[str, dict[str, Any]] = {"greedy": {"method": "greedy"}, "beam 4":
 
 @dataclass
 class Way:
-    """One way to translate, and what it gave."""
+    """One configuration and its results."""
 
     model: str
     translator: Translator
@@ -47,15 +47,15 @@ class Way:
     together: list[float] = field(default_factory=list)
     """Seconds for all timed sentences."""
     alone: list[float] = field(default_factory=list)
-    """Median seconds of a sentence by itself, of each turn."""
+    """Median seconds of a single sentence, for each turn."""
 
     def translate(self, texts: list[str]) -> list[str]:
-        """All at once."""
+        """All sentences at once."""
         found = self.translator.translate(texts, shortlist=self.shortlist, **SEARCHES[self.search])
         return [one.text for one in found]
 
     def take_turn(self, texts: list[str], few: list[str]) -> None:
-        """Time it once."""
+        """Run one timed turn."""
         began = time.perf_counter()
         self.translate(texts)
         self.together.append(time.perf_counter() - began)
@@ -68,7 +68,7 @@ class Way:
 
 
 def ways_of(named: list[str]) -> Iterator[Way]:
-    """Every model, search and list of words."""
+    """Every model, search and vocabulary."""
     for one in named:
         name, _, directory = one.partition("=")
         translator = Translator.load(directory, device="cpu", engine="native")
@@ -83,14 +83,14 @@ def lines_of(path: str) -> list[str]:
 
 
 def row_of(way: Way, count: int) -> list[str]:
-    """Its row of the table."""
+    """The table row."""
     speed, alone = count / min(way.together), 1e3 * min(way.alone)
     words = "shortlist" if way.shortlist else "all"
     return [way.model, words, way.search, *(f"{one:.2f}" for one in way.bleu), f"{speed:,.0f}", f"{alone:.1f}"]
 
 
 def draw(ways: list[Way], count: int, test: str, path: Path) -> None:
-    """BLEU against speed, all at once and alone: a colour a model, a shape a search, hollow with a shortlist."""
+    """Plot BLEU against speed, batched and single: colour by model, marker by search, hollow with a shortlist."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -147,7 +147,8 @@ def main() -> None:
     heading = ["layers", "words", "search", *(f"BLEU, {name}" for name, _, _ in chosen.test)]
     heading += ["sentences/s, all at once", "ms a sentence, alone"]
     page = (
-        f"# BLEU against sentences a second\n\n{markdown_table(heading, [row_of(way, len(texts)) for way in ways])}\n\n"
+        "# BLEU against sentences per second\n\n"
+        f"{markdown_table(heading, [row_of(way, len(texts)) for way in ways])}\n\n"
         f"Native engine, int8, {usable_cores()} cores; {len(texts)} sentences of {chosen.test[0][0]}, "
         f"{len(few)} of them also alone (median); best of {chosen.rounds} turns; load {load:.1f} before.\n\n"
         f"- BLEU: {signature}\n{run_metadata()}"

@@ -1,4 +1,4 @@
-"""What a lexical shortlist costs in BLEU and gains in time, in the native engine and in CTranslate2, in one run.
+"""Cost of a lexical shortlist in BLEU and its gain in time, in the native engine and in CTranslate2.
 
     heedful shortlist -m model --source train.en --target train.de
     heedful export --to ctranslate2 --quantization int8 -m model -o exported
@@ -6,7 +6,7 @@
 
 More model directories, the same model with shortlists of other sizes, are scored and timed beside it. Times are of
 sentences of the first test set that have 25 tokens; every engine makes 25 tokens of each, so that all do the same work.
-The engines take turns, and the best of each one's turns counts: on a shared machine the rest tells of the neighbours.
+The engines are interleaved, and the best turn of each counts, since the others are slowed down by other programs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def lines_of(path: str) -> list[str]:
 
 
 def quality(models: list[Path], tests: list[list[str]]) -> str:
-    """BLEU of each model with its shortlist, and of the first without, greedy and with beam 4."""
+    """BLEU of each model with its shortlist, and of the first one without, greedy and with beam 4."""
     heads = [f"{name}, {method}" for name, _, _ in tests for method in ("greedy", "beam 4")]
     rows = [f"| shortlist | candidates | {' | '.join(heads)} |", "|---|---|" + "---|" * len(heads)]
     for index, directory in enumerate([models[0], *models]):
@@ -49,8 +49,8 @@ def quality(models: list[Path], tests: list[list[str]]) -> str:
         if wanted is None:
             shortlist = read_shortlist(directory)
             assert shortlist is not None, f"{directory} has no shortlist"
-            told = shortlist.settings
-            name = f"{told['per_token']} of each token, {told['frequent']:,} frequent, from {told['pairs']:,} pairs"
+            settings = shortlist.settings
+            name = f"{settings['per_token']} per token, {settings['frequent']:,} frequent, {settings['pairs']:,} pairs"
             texts = lines_of(tests[0][1])
             lengths = [len(shortlist.candidates(translator.tokenizer.encode_source(text))) for text in texts]
             sizes = f"{np.mean(lengths):,.0f}"
@@ -80,7 +80,7 @@ def native(engine: NativeEngine, *, shortlist: bool) -> Run:
 
 
 def speed(models: list[Path], exported: Path | None, source: str, *, threads: int, rounds: int) -> str:
-    """Times of the native engine and of CTranslate2 in both thread layouts, with and without their lists."""
+    """Times of the native engine and of CTranslate2 in both thread layouts, with and without shortlists."""
     engines = [NativeEngine.load(directory, num_threads=threads) for directory in models]
     tokenizer = Translator.load(models[0], engine="native").tokenizer
     sentences = [ids for ids in tokenizer.encode_sources(lines_of(source)) if len(ids) == LENGTH]
@@ -110,8 +110,8 @@ def main() -> None:
     before = os.getloadavg()[0]
     timed = speed(chosen.models, chosen.ctranslate2, chosen.test[0][1], threads=chosen.threads, rounds=chosen.rounds)
     kernels = NativeEngine.load(chosen.models[0], num_threads=1).kernels
-    told = f"{chosen.threads} threads, {kernels} kernels, load {before:.1f} before, best of {chosen.rounds} turns."
-    page = "\n\n".join([*parts, timed, told, run_metadata()])
+    summary = f"{chosen.threads} threads, {kernels} kernels, load {before:.1f} before, best of {chosen.rounds} turns."
+    page = "\n\n".join([*parts, timed, summary, run_metadata()])
     print(page)
     if chosen.write:
         place = Path(__file__).resolve().parents[1] / "results" / f"shortlists_{chosen.write}_cpu.md"

@@ -34,12 +34,12 @@ from heedful.native import NativeEngine
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 Run = Callable[[Sequence[Any]], list[Any]]
-"""Sentences -> all that is known of their translations."""
+"""Sentences -> full translations."""
 
 
 @dataclass
 class Row:
-    """What one text showed."""
+    """The results for one text."""
 
     name: str
     sentences: int
@@ -50,7 +50,7 @@ class Row:
 
 
 def look(name: str, engine: NativeEngine, sentences: Sequence[Any], run: Run) -> Row:
-    """Each sentence alone, with guesses and without, in turns; then all of them together."""
+    """Each sentence alone, with and without speculation, alternating; then all of them in one batch."""
     seconds: dict[bool, list[float]] = {True: [], False: []}
     found: dict[bool, list[Any]] = {True: [], False: []}
     run(sentences[:3])
@@ -62,7 +62,7 @@ def look(name: str, engine: NativeEngine, sentences: Sequence[Any], run: Run) ->
             found[guessing] += run([sentence])
             seconds[guessing].append(time.perf_counter() - start)
     right, wrong = (now - then for now, then in zip(engine.guesses(), before, strict=True))
-    pairs = zip(found[True], found[False], run(sentences), strict=True)  # together, without guesses
+    pairs = zip(found[True], found[False], run(sentences), strict=True)  # in one batch, without speculation
     different = sum(not (one == other == third) for one, other, third in pairs)
     engine.guessing = True
     return Row(name, len(sentences), right, wrong, different, seconds)
@@ -81,7 +81,7 @@ def look_at_text(translator: Translator, path: Path, language: str, lines: int) 
 
 
 def look_at_random_weights(count: int) -> Row:
-    """Sentences of random tokens, translations of one length."""
+    """Random sentences, with translations of equal length."""
     random = np.random.default_rng(1)
     sources = [[*random.integers(4, VOCAB, LENGTH - 1).tolist(), SPECIAL.eos_id] for _ in range(count)]
     config = DecodingConfig(method="greedy", min_length=LENGTH - 1)
@@ -122,7 +122,7 @@ def main() -> None:
     translator = Translator.load(chosen.model, engine="native")
     rows = [look_at_text(translator, Path(path), language, chosen.lines) for path, language in chosen.text]
     rows.append(look_at_random_weights(chosen.lines))
-    page = f"# Guessing tokens ahead\n\n{run_metadata()}- model: {public(str(chosen.model))}\n\n{table(rows)}"
+    page = f"# Speculative decoding\n\n{run_metadata()}- model: {public(str(chosen.model))}\n\n{table(rows)}"
     print(page)
     if chosen.write:
         (RESULTS / f"speculative_decoding_{chosen.write}_cpu.md").write_text(page, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How fast training is: Heedful, `nn.Transformer`, Hugging Face Marian and x-transformers on the same sentences.
+"""Training speed of Heedful, `nn.Transformer`, Hugging Face Marian and x-transformers on the same sentences.
 
     heedful prepare --source train.en --target train.de --vocab-size 32000 -o prepared
     python benchmarks/speed/train_speed.py prepared --preset base --write 2026-11-15
@@ -46,12 +46,12 @@ from heedful.training.step import TrainingStep
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOOR_TFLOPS = {"NVIDIA H200": 800}
-"""Matrix rate in bf16 that was measured on a device: what the share of the floor refers to."""
+"""Measured bf16 matrix throughput of a device, the reference for utilization."""
 
 
 @dataclass
 class Padded:
-    """A batch of sentences of similar length, as other toolkits take it."""
+    """A padded batch of sentences of similar length, as in other toolkits."""
 
     source: Tensor
     target_input: Tensor
@@ -61,14 +61,14 @@ class Padded:
 
 @dataclass
 class System:
-    """One thing to measure: `advance(n)` makes n updates and returns the real target tokens in them."""
+    """A system to measure: `advance(n)` runs n updates and returns their real target tokens."""
 
     name: str
     advance: Callable[[int], int]
     parameters: int
     rates: list[float] = field(default_factory=list)
     core_rates: list[float] = field(default_factory=list)
-    """Tokens a second that one core computes for nobody else."""
+    """Tokens per second of CPU time of one core."""
     memory: int = 0
 
 
@@ -76,7 +76,7 @@ class System:
 
 
 def heedful_system(config: Config, prepared: Prepared, device: torch.device) -> System:
-    """The training step that `heedful train` uses, fed as there."""
+    """The training step of `heedful train`, with its data pipeline."""
     model = build_model(config.model).to(device)
     step = TrainingStep(model, config.training, device)
     width = prepared.row_width
@@ -102,7 +102,7 @@ def heedful_system(config: Config, prepared: Prepared, device: torch.device) -> 
 
 
 def bucketed(prepared: Prepared, tokens_per_step: int, device: torch.device, *, seed: int = 1) -> list[Padded]:
-    """Batches of similar lengths out of the whole corpus: sorted, padded to multiples of 8, shuffled."""
+    """Batches of similar lengths from the whole corpus: sorted, padded to multiples of 8, shuffled."""
     store, tokenizer = prepared.train, prepared.tokenizer
     pairs = np.arange(len(store))
     lengths = np.maximum(store.source.lengths(pairs), store.target.lengths(pairs))
@@ -113,11 +113,11 @@ def bucketed(prepared: Prepared, tokens_per_step: int, device: torch.device, *, 
         width = int(-(-lengths[order[start]] // 8) * 8)
         count = max(1, tokens_per_step // width)
         while start + count <= order.size and -(-lengths[order[start + count - 1]] // 8) * 8 > width:
-            width += 8  # the longest of the batch decides
+            width += 8  # the longest sentence of the batch
             count = max(1, tokens_per_step // width)
         chosen = order[start : start + count]
         start += count
-        if chosen.size == count:  # the rest of the corpus has a shape of its own
+        if chosen.size == count:  # a smaller last batch would be another shape
             batches.append(padded([store.pair(int(i)) for i in chosen], width, tokenizer.bos_id, tokenizer.pad_id))
     np.random.default_rng(seed).shuffle(batches)  # type: ignore[arg-type]
     for batch in batches:
@@ -160,7 +160,7 @@ def padded_system(
         optimizer.step()
 
     seen: set[tuple[int, int]] = set()
-    for batch in batches:  # every shape once, before the clock starts
+    for batch in batches:  # warm up every shape
         if batch.source.shape not in seen:
             seen.add(tuple(batch.source.shape))  # type: ignore[arg-type]
             update(batch)
@@ -179,7 +179,7 @@ def padded_system(
 
 
 class TorchTransformer(nn.Module):
-    """`nn.Transformer` as PyTorch's translation tutorial uses it; tied embeddings, as the others have."""
+    """`nn.Transformer` as in PyTorch's translation tutorial, with tied embeddings like the others."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ def x_transformers(config: Config, pad_id: int) -> nn.Module:
 
 
 def peers(config: Config, prepared: Prepared, device: torch.device, only: set[str]) -> Iterator[System]:
-    """The other systems, those that are installed."""
+    """The other systems that are installed."""
     pad_id = prepared.tokenizer.pad_id
     batches = bucketed(prepared, config.training.tokens_per_step or 25_600, device)
 
@@ -308,20 +308,20 @@ def flops_per_token(config: Config, prepared: Prepared) -> float:
     inner = m.num_heads * m.attention_head_dim
     attention, feed_forward = 4 * m.d_model * inner, (3 if m.activation == "swiglu" else 2) * m.d_model * m.d_ff
     encoder = m.num_encoder_layers * (attention + feed_forward)
-    half = 2 * m.d_model * inner  # of cross-attention: keys and values for the source, query and output for the target
+    half = 2 * m.d_model * inner  # cross-attention: keys and values of the source, query and output of the target
     decoder = m.num_decoder_layers * (attention + half + feed_forward) + m.d_model * m.target_vocab_size
     return 6 * (
         share * (encoder + m.num_decoder_layers * half) + decoder
-    )  # two a multiply-add, three times: forward and twice backward
+    )  # two per multiply-add; forward once, backward twice
 
 
 def measure(systems: list[System], device: torch.device, *, rounds: int, seconds: float) -> None:
-    """Let the systems take turns; each round is as many updates as fit into `seconds`."""
+    """Interleave the systems; a round is as many updates as fit into `seconds`."""
     counts = []
     for system in systems:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        system.advance(5)  # the first updates are not yet replayed from a graph, whose memory nobody counts
+        system.advance(5)  # the first updates are not yet replayed from a graph
         _wait(device)
         system.memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
         began = time.perf_counter()
@@ -344,7 +344,7 @@ def _wait(device: torch.device) -> None:
 
 
 def profile(system: System, device: torch.device, *, steps: int = 5) -> list[tuple[str, float, int]]:
-    """Where the milliseconds of one update go on the GPU: kernel, milliseconds, how often."""
+    """Profile of one update on the GPU: kernel, milliseconds, calls."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler
 
@@ -356,7 +356,7 @@ def profile(system: System, device: torch.device, *, steps: int = 5) -> list[tup
 
 
 def matrix_rate(device: torch.device, *, size: int = 8192, count: int = 20) -> float:
-    """TFLOP/s of large bf16 matrix products on this very chip, as warm as the run left it."""
+    """TFLOP/s of large bf16 matrix products on this device, right after the run."""
     one, other = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     torch.mm(one, other)
     _wait(device)
@@ -374,7 +374,7 @@ def report(
     device: torch.device,
     kernels: list[tuple[str, float, int]],
 ) -> str:
-    """The result as a page."""
+    """The results page."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"{processor()}, {os.cpu_count()} cores"
     cost = flops_per_token(config, prepared)
     limit = FLOOR_TFLOPS.get(name)
@@ -415,8 +415,8 @@ def report(
         rate = matrix_rate(device)
         lines += [
             "",
-            f"Chips of one kind differ: on this one large matrix products in bf16 ran at {rate:.0f} TFLOP/s "
-            f"right after, of which Heedful's training is {ours * cost / (rate * 1e12):.0%}.",
+            f"Devices of one type differ: on this one, large bf16 matrix products ran at {rate:.0f} TFLOP/s right "
+            f"after the run; Heedful's training reaches {ours * cost / (rate * 1e12):.0%} of that.",
         ]
     if kernels:
         total = sum(row[1] for row in kernels)

@@ -1,4 +1,4 @@
-"""Translating on a CPU: every system in a process of its own, the processes taking turns. See `translate_speed.py`."""
+"""Translation speed on a CPU: every system in a separate process, interleaved. See `translate_speed.py`."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from heedful.config import Config
 
 TASKS = [Task(1, 1), Task(1, 4), Task(32, 1), Task(32, 4), Task(512, 1), Task(512, 4)]
 QUIET = 0.2
-"""Seconds between two turns, until the threads of the one before no longer wait in a loop for more."""
+"""Seconds between two turns, until the threads of the previous system stop busy waiting."""
 STARTS = 5
-"""How often a system's process is started for the time to its first translation, after once that does not count."""
+"""Number of timed process starts for the time to the first translation, after one warm-up."""
 SHORT, LONG, VERY_LONG = 0.5, 2.0, 4.0
 """Seconds of a call: below the first each turn begins with one that does not count, since the caches hold what the one
 before left there; above the second a call is made twice, above the third once."""
 
 
 class Chosen(NamedTuple):
-    """What is compared."""
+    """The systems to compare."""
 
     systems: list[str]
-    """By their names in `translate_cpu_systems.py`, or all."""
+    """Names as in `translate_cpu_systems.py`, or all."""
     threads: int
     bergamot: str | None
-    """A Python in which Bergamot is installed, if not this one."""
+    """A Python interpreter with Bergamot, if not this one."""
 
 
 class Limits(NamedTuple):
-    """How long all may take."""
+    """Time limits."""
 
     rounds: int
     seconds: float
-    """Of a turn."""
+    """Seconds of a turn."""
     longest: float
-    """Of a call; a task that would take longer is skipped, and the page says so."""
+    """Seconds of a call; longer tasks are skipped and listed on the page."""
 
 
 @dataclass
 class Worker:
-    """A system's process, and what was measured of it."""
+    """The process of a system and its measurements."""
 
     peer: Peer
     process: subprocess.Popen[str]
@@ -62,7 +62,7 @@ class Worker:
     skipped: dict[Task, str] = field(default_factory=dict)
 
     def ask(self, task: Task, *, seconds: float, warm: bool) -> dict[str, Any]:
-        """One turn: the seconds of its calls, or an error."""
+        """Run one turn: the seconds of its calls, or an error."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps({**task._asdict(), "seconds": seconds, "warm": warm}) + "\n")
@@ -76,7 +76,7 @@ class Worker:
         return statistics.median(self.seconds[task])
 
     def expected(self, task: Task) -> float:
-        """Seconds that a call may take, from a smaller batch or fewer beams; 0 where neither is known."""
+        """Estimated seconds of a call, from a smaller batch or beam; 0 if unknown."""
         smaller = [one for one in self.seconds if one.beam == task.beam and 1 < one.batch < task.batch]
         if smaller:
             return self.median(max(smaller)) * task.batch / max(smaller).batch
@@ -86,7 +86,7 @@ class Worker:
 
 @contextmanager
 def workers_of(folder: Path, peers: dict[str, Peer], threads: int, bergamot: str) -> Iterator[list[Worker]]:
-    """A process for each system, started one after the other; those that cannot start are left out and told of."""
+    """Start a process for each system; those that fail to start are reported and skipped."""
     workers: list[Worker] = []
     try:
         for name, peer in peers.items():
@@ -104,9 +104,9 @@ def workers_of(folder: Path, peers: dict[str, Peer], threads: int, bergamot: str
 
 
 def start(command: list[str], peer: Peer, threads: int) -> Worker | None:
-    """A system's process after its first translation, and the memory it had after a batch of 32."""
+    """Start a system's process; returns it after its first translation, with its memory after a batch of 32."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else ours would be compiled anew each time, the others not
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise only our modules would be compiled at each start
     times: list[float] = []
     with tempfile.TemporaryFile("w+") as complaints:
         while True:
@@ -135,7 +135,7 @@ def start(command: list[str], peer: Peer, threads: int) -> Worker | None:
 
 
 def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
-    """Every task with every system, the systems taking turns."""
+    """Run every task with every system, interleaved."""
     for task in tasks:
         tell(f"{task}")
         present = [worker for worker in workers if fits(worker, task, limits)]
@@ -154,12 +154,12 @@ def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
 
 
 def enough(spent: list[float]) -> bool:
-    """Whether no more calls are wanted, because they are long."""
+    """Whether there are enough calls, because they are long."""
     return bool(spent) and (min(spent) > VERY_LONG or (min(spent) > LONG and len(spent) > 1))
 
 
 def fits(worker: Worker, task: Task, limits: Limits) -> bool:
-    """Whether a system shall do a task; if not, why is noted."""
+    """Whether a system runs a task; if not, the reason is recorded."""
     expected = worker.expected(task)
     if task.beam > worker.peer.most_beams:
         worker.skipped[task] = "it has no beam search"
@@ -176,13 +176,13 @@ def tell(line: str) -> None:
 
 
 def ours(workers: list[Worker], peer: Peer) -> Worker | None:
-    """The system that another is compared with: our native engine, with a shortlist where the other has one."""
+    """The reference for a system: the native engine, with a shortlist if the system has one."""
     native = {worker.peer.listed: worker for worker in workers if worker.peer.family.startswith("Heedful native")}
     return native.get(peer.listed, native.get(False))
 
 
 def table(workers: list[Worker], tasks: list[Task]) -> str:
-    """One row a task and system; ratios last."""
+    """One row per task and system; ratios last."""
     lines = [
         "| task | system | tokens/s | ms a call, median | 99th of 100 | calls | first translation, s | memory, MiB "
         "| Heedful is |",
@@ -201,7 +201,7 @@ def table(workers: list[Worker], tasks: list[Task]) -> str:
 
 
 def comparison(workers: list[Worker], tasks: list[Task]) -> str:
-    """How many times as fast ours is as each family of systems, at the best of its settings."""
+    """The speed-up over each family of systems at its best settings."""
     others = {worker.peer.family: worker.peer for worker in workers if ours(workers, worker.peer) is not worker}
     lines = [f"| task | {' | '.join(others)} |", "|---|" + "---:|" * len(others)]
     for task in tasks:
@@ -218,7 +218,7 @@ def ratio(seconds: float, ours: Worker | None, task: Task) -> str:
 
 
 def left_out(workers: list[Worker], tasks: list[Task]) -> str:
-    """What was not measured, and why."""
+    """Skipped measurements and reasons."""
     lines = []
     for task in tasks:
         reasons = [f"{worker.peer.title} ({worker.skipped[task]})" for worker in workers if task in worker.skipped]
@@ -228,13 +228,13 @@ def left_out(workers: list[Worker], tasks: list[Task]) -> str:
 
 
 def read_all(folder: Path) -> None:
-    """Read every file once, so that all processes find them in memory."""
+    """Read every file once, so that it is in the page cache."""
     for path in (path for path in folder.rglob("*") if path.is_file()):
         path.read_bytes()
 
 
 def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits: Limits) -> str:
-    """Make the models, measure all systems that were asked for and are installed, and tell."""
+    """Create the models, measure all requested systems that are installed, and return the page."""
     known, threads = all_peers(chosen.threads), chosen.threads
     if unknown := set(chosen.systems) - {*known, "all"}:
         raise SystemExit(f"there is no {', '.join(sorted(unknown))}; choose from all, {', '.join(known)}")
@@ -246,22 +246,21 @@ def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits
     read_all(folder)
     with workers_of(folder, peers, threads, chosen.bergamot or sys.executable) as workers:
         measure(workers, tasks, limits)
-        told = [
+        summary = [
             f"- peers: {', '.join(packages())}\n- {threads} threads for each system; load {before:.1f} before\n"
             f"- {limits.rounds} turns of {limits.seconds} s; two calls where one takes over {LONG:.0f} s, "
             f"one where it takes over {VERY_LONG:.0f} s",
             table(workers, tasks),
-            "How many times as fast Heedful is as the best setting of each, with a shortlist where the other has its "
-            "map:",
+            "Speed-up of Heedful over the best setting of each system, with a shortlist if the other has a map:",
             comparison(workers, tasks),
             left_out(workers, tasks),
             f"Not installed: {'; '.join(absent)}." if absent else "",
         ]
-    return "\n\n".join(part for part in told if part)
+    return "\n\n".join(part for part in summary if part)
 
 
 def packages() -> Iterator[str]:
-    """The versions of the peers that are installed."""
+    """Versions of the installed systems."""
     for name in ("ctranslate2", "transformers", "openvino", "optimum-intel"):
         with suppress(PackageNotFoundError):
             yield f"{name} {version(name)}"

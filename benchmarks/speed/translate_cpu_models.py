@@ -1,4 +1,4 @@
-"""The models that `translate_cpu.py` compares: one shape with random weights, in the format of every system.
+"""The models of `translate_cpu.py`: one shape with random weights, in the format of every system.
 
 Sentences and shortlist are drawn by Zipf's law, so that there are as many candidates as newstest2014 had with one that
 was learned from 1.2 million pairs: 3,100 of 32,000 words for a sentence of 28 tokens (there 3,170), 10,000 for 16
@@ -36,7 +36,7 @@ FREQUENT, PER_TOKEN = 1000, 100
 
 
 def make_models(folder: Path, config: Config, systems: Iterable[str]) -> None:
-    """All files that these systems need, except those that are there."""
+    """Write all files that these systems need, except existing ones."""
     vocabulary = config.model.source_vocab_size
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sources.json").write_text(json.dumps(sentences(512, vocabulary)), encoding="utf-8")
@@ -66,13 +66,13 @@ def make_models(folder: Path, config: Config, systems: Iterable[str]) -> None:
 
 
 def zipf(count: int, *, offset: float, power: float) -> np.ndarray:
-    """Shares of words by their rank."""
+    """Word probabilities by rank."""
     shares = 1 / (np.arange(count) + offset) ** power
     return np.asarray(shares / shares.sum())
 
 
 def sentences(count: int, vocabulary: int) -> list[list[int]]:
-    """Sentences of SOURCE tokens, the end included; frequent words come often."""
+    """Sentences of SOURCE tokens including the end token, drawn by frequency."""
     random = np.random.default_rng(1)
     shares = zipf(vocabulary - FIRST, offset=2, power=1)
     words = FIRST + random.choice(vocabulary - FIRST, (count, SOURCE - 1), p=shares)
@@ -98,7 +98,7 @@ def random_shortlist(vocabulary: int) -> Shortlist:
 
 
 def ours(place: Path, config: Config) -> None:
-    """A model directory, and beside its weights those of the native engine."""
+    """Write a model directory with the weight file of the native engine."""
     sides = [(EXAMPLES / name).read_text(encoding="utf-8").splitlines()[:3000] for name in ("tatoeba.en", "tatoeba.de")]
     tokenizer = train_tokenizer(zip(*sides, strict=True), TokenizerConfig(vocab_size=1000))
     torch.manual_seed(1)
@@ -114,13 +114,13 @@ def with_shortlist(model: Path, place: Path, shortlist: Shortlist) -> None:
 
 
 def convert(place: Path) -> None:
-    """Put the native engine's weights beside the others, as its first use does; where it is not compiled, nothing."""
+    """Write the native engine's weight file, as on first use; nothing if the engine is not compiled."""
     with contextlib.suppress(ConfigError):
         NativeEngine.load(place).close()
 
 
 def for_ctranslate2(model: Path, place: Path, quantization: str) -> None:
-    """Our export; its map is written anew, since the tokenizer here knows few of the words."""
+    """Our CTranslate2 export, with a rewritten vocabulary map, since this tokenizer has few words."""
     export_ctranslate2(model, place, quantization=quantization)
     names = json.loads((place / "shared_vocabulary.json").read_text(encoding="utf-8"))
     shortlist = random_shortlist(len(names))
@@ -143,7 +143,7 @@ def for_transformers(place: Path, config: Config) -> None:
 
 
 def for_openvino(model: Path, place: Path, *, eight_bits: bool) -> None:
-    """What OpenVINO reads, made by optimum-intel; it tells a lot while it works."""
+    """The OpenVINO model, exported by optimum-intel, whose output is suppressed."""
     from optimum.intel import OVModelForSeq2SeqLM
 
     with contextlib.redirect_stdout(io.StringIO()):

@@ -1,13 +1,13 @@
-"""One system that translates on a CPU, in a process of its own: `translate_cpu.py` starts it and tells it what to do.
+"""One system that translates on a CPU in a separate process, controlled by `translate_cpu.py`.
 
     python benchmarks/speed/translate_cpu_systems.py SYSTEM FOLDER THREADS
 
-It opens its model in FOLDER, translates one sentence and says so; then, for each line on its input such as
+It loads its model from FOLDER, translates one sentence and reports it; then, for each line on its input such as
 `{"batch": 32, "beam": 4, "warm": true, "seconds": 0.5}`, it translates the first 32 sentences again and again for so
-long, after one call that does not count, and answers with the seconds of each call and its largest memory so far.
+long, after one warm-up call, and answers with the seconds of each call and its peak memory so far.
 
-Every system makes exactly TARGET tokens of each sentence; ids go in and ids come out, no text is tokenised (but for
-Bergamot, which takes nothing but text: words that are one token each). Only what a system needs is imported.
+Every system translates each sentence into exactly TARGET tokens, from ids to ids without tokenization (except Bergamot,
+which takes only text, here words of one token each). Only the packages of the system are imported.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 BOS, EOS, PAD, UNKNOWN = 2, 3, 0, 1
 FIRST = 4
-"""Of the ids that are words."""
+"""The first id of a word."""
 SOURCE, TARGET = 28, 32
 Sources = list[list[int]]
 Run = Callable[[Sources, int], int]
-"""(sources, beam size) -> target tokens made."""
+"""(sources, beam size) -> number of target tokens."""
 
 
 class Task(NamedTuple):
-    """So many sentences in a call, each searched with so many beams."""
+    """Number of sentences per call, and beam size."""
 
     batch: int
     beam: int
@@ -42,25 +42,25 @@ class Task(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A system: how it is called, whose it is, and what opens it."""
+    """A system: its name, family, and the function that loads it."""
 
     title: str
     family: str
-    """Of a family's systems the fastest counts in the comparison at the end."""
+    """The fastest system of a family counts in the final comparison."""
     load: Callable[[Path, int], Run]
-    """(folder of the models, threads) -> what translates."""
+    """(folder of the models, threads) -> translate function."""
     package: str | None = None
-    """What must be installed."""
+    """Required packages."""
     most_beams: int = 16
     listed: bool = False
-    """Whether it chooses from a shortlist; it is then compared with ours that does."""
+    """Whether it uses a shortlist; it is then compared with ours with a shortlist."""
 
 
 # ---------------------------------------------------------------------- Heedful
 
 
 def settings(beam: int, **more: Any) -> Any:
-    """Exactly TARGET tokens, the end included."""
+    """Exactly TARGET tokens, including the end token."""
     from heedful.config import DecodingConfig
 
     return DecodingConfig(
@@ -79,7 +79,7 @@ def special() -> Any:
 
 
 def native(*, shortlist: bool) -> Callable[[Path, int], Run]:
-    """Our engine for CPUs; it imports no torch."""
+    """Our native CPU engine; imports no torch."""
 
     def load(folder: Path, threads: int) -> Run:
         from heedful.native import NativeEngine
@@ -98,7 +98,7 @@ def native(*, shortlist: bool) -> Callable[[Path, int], Run]:
 
 
 def readable(*, fast: bool) -> Callable[[Path, int], Run]:
-    """Our engine that does everything; not fast, a sentence is computed in a batch of sixteen whatever its mates."""
+    """Our torch engine; slow on CPUs because single sentences are computed in batches of sixteen."""
 
     def load(folder: Path, threads: int) -> Run:
         from heedful.decoding.engines import Job
@@ -131,7 +131,7 @@ def ctranslate2(quantization: str, *, apart: bool, use_map: bool) -> Callable[[P
 
         directory = folder / f"ctranslate2-{quantization}"
         workers, each = (threads, 1) if apart else (1, threads)
-        most = 16 if use_map else 64  # fastest of 16 to 256; the map of a small batch names fewer words
+        most = 16 if use_map else 64  # fastest of 16 to 256; small batches have fewer candidates
         translator = package.Translator(
             str(directory), device="cpu", compute_type=quantization, inter_threads=workers, intra_threads=each
         )
@@ -155,7 +155,7 @@ def ctranslate2(quantization: str, *, apart: bool, use_map: bool) -> Callable[[P
 
 
 def generating(model: Any) -> Run:
-    """`generate` of Hugging Face, for its own models and those that OpenVINO runs."""
+    """Hugging Face's `generate`, for its own models and those of OpenVINO."""
     import torch
 
     model.generation_config.forced_eos_token_id = None
@@ -200,12 +200,12 @@ def openvino(quantization: str) -> Callable[[Path, int], Run]:
 
 
 def word(number: int) -> str:
-    """A word of four letters for each number below 26⁴."""
+    """A four-letter word for each number below 26⁴."""
     return "".join(chr(ord("a") + number // 26**place % 26) for place in range(4))
 
 
 def bergamot(folder: Path, threads: int) -> Run:
-    """Bergamot in int8, a worker for each thread; of its package only the compiled part, since the rest downloads."""
+    """Bergamot in int8 with one worker per thread; uses only its compiled module, since the rest downloads models."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     package = find_spec("bergamot")
@@ -223,7 +223,7 @@ def bergamot(folder: Path, threads: int) -> Run:
         texts = [" ".join(word(token - FIRST) for token in source[:-1]) for source in sources]
         if beam not in models:
             models[beam] = service.modelFromConfigPath(str(folder / "bergamot" / f"beam-{beam}.yml"))
-            if len(models) > 1:  # every worker opens the model when it first meets it
+            if len(models) > 1:  # every worker loads the model on first use
                 service.translate(models[beam], module.VectorString(texts * 32), plain)
         found = service.translate(models[beam], module.VectorString(texts), plain)
         return sum(len(response.target.text.split()) for response in found)
@@ -232,7 +232,7 @@ def bergamot(folder: Path, threads: int) -> Run:
 
 
 def naive(folder: Path, threads: int) -> Run:
-    """`nn.Transformer` as tutorials translate with it: the whole target again for every token, greedily."""
+    """`nn.Transformer` as in tutorials: greedy search that recomputes the whole target for every token."""
     import torch
     import torch.nn.functional as F
     from safetensors.torch import load_model
@@ -278,7 +278,7 @@ def all_ctranslate2(threads: int) -> dict[str, Peer]:
 
 
 def all_peers(threads: int) -> dict[str, Peer]:
-    """Every system by its name, ours first."""
+    """All systems by name, ours first."""
     return {
         "native": Peer("Heedful native int8", "Heedful native", native(shortlist=False)),
         "native-shortlist": Peer(
@@ -296,10 +296,10 @@ def all_peers(threads: int) -> dict[str, Peer]:
 
 
 def installed(peer: Peer) -> bool:
-    """Whether what a system needs is there."""
+    """Whether the packages of a system are installed."""
     try:
         return peer.package is None or find_spec(peer.package) is not None
-    except ModuleNotFoundError:  # of a package inside a package that is missing
+    except ModuleNotFoundError:  # a submodule of a missing package
         return False
 
 
@@ -307,7 +307,7 @@ def installed(peer: Peer) -> bool:
 
 
 def timed(run: Run, sources: Sources, beam: int) -> float:
-    """Seconds of one call, which must make all tokens."""
+    """Seconds of one call, which must produce all tokens."""
     start = time.perf_counter()
     made = run(sources, beam)
     spent = time.perf_counter() - start
@@ -317,7 +317,7 @@ def timed(run: Run, sources: Sources, beam: int) -> float:
 
 
 def turn(run: Run, sources: Sources, asked: dict[str, Any]) -> list[float]:
-    """As many calls as fit into some time, at least one."""
+    """As many calls as fit into the given time, at least one."""
     if asked["warm"]:
         run(sources, asked["beam"])
     end = time.perf_counter() + asked["seconds"]
@@ -328,7 +328,7 @@ def turn(run: Run, sources: Sources, asked: dict[str, Any]) -> list[float]:
 
 
 def most_memory() -> int:
-    """Bytes that this process held at most, mapped files included; `ru_maxrss` would begin with those of the parent."""
+    """Peak memory of this process in bytes, mapped files included; `ru_maxrss` would include the parent's."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
@@ -337,7 +337,7 @@ def main() -> None:
     name, folder, threads = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     sys.path.insert(0, str(ROOT))
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print must not come between the answers
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
     sources: Sources = json.loads((folder / "sources.json").read_text(encoding="utf-8"))
     run = all_peers(threads)[name].load(folder, threads)
     timed(run, sources[:1], 1)
@@ -347,7 +347,7 @@ def main() -> None:
         asked = json.loads(line)
         try:
             found: dict[str, Any] = {"seconds": turn(run, sources[: asked["batch"]], asked)}
-        except Exception as error:  # a peer that cannot do a task must not end the others
+        except Exception as error:  # a system that fails must not stop the others
             found = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
         found["memory"] = most_memory()
         answers.write(json.dumps(found) + "\n")

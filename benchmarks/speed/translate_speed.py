@@ -1,11 +1,11 @@
-"""How fast translating is: Heedful beside Hugging Face Marian, CTranslate2, OpenVINO, Bergamot and a naive loop.
+"""Translation speed of Heedful, Hugging Face Marian, CTranslate2, OpenVINO, Bergamot and a naive loop.
 
     python benchmarks/speed/translate_speed.py --write 2026-11-15
     python benchmarks/speed/translate_speed.py --steps      # microseconds of a captured step, kernel by kernel
 
 One shape for all (that of the preset, random weights), the same sentences of 28 tokens, translations of exactly 32, so
-that everyone does the same work whatever the weights say. A call translates one batch; the systems take turns, several
-rounds.
+that all systems do the same work whatever the weights. A call translates one batch; the systems are interleaved for
+several rounds.
 
 On a GPU (bf16, Heedful's captured search in float32 too) all run in this process. Start-up is a system's first call
 of a task: compiling and recording included.
@@ -13,7 +13,7 @@ of a task: compiling and recording included.
 On a CPU (under Linux) every system that is installed runs in a separate process (`translate_cpu_systems.py`), with as
 many threads as torch takes (`OMP_NUM_THREADS` says how many). `translate_cpu_models.py` makes all models,
 those of CTranslate2 by our own export; `--keep` keeps them for the next time. Precisions stand in the systems' names.
-Ratios are against our native engine in int8, with a shortlist where the other has a vocabulary map. The first
+Ratios are against our native engine in int8, with a shortlist if the other has a vocabulary map. The first
 translation is timed from the start of a fresh process, the model on disk, its files read and the packages compiled to
 bytecode before, the median of five such starts; memory is what a process held at most after it had also translated 32
 sentences. Peers run as they are fastest: both thread layouts of CTranslate2, its batches no larger than serve it, a
@@ -62,7 +62,7 @@ SPECIAL = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
 VOCABULARY = 32_000
 Sources = list[tuple[int, ...]]
 Run = Callable[[Sources, int], int]
-"""(sources, beam size) -> target tokens made."""
+"""(sources, beam size) -> number of target tokens."""
 
 
 ON_GPU = [Task(1, 1), Task(1, 4), Task(64, 1), Task(64, 4), Task(512, 1), Task(512, 4)]
@@ -70,7 +70,7 @@ ON_GPU = [Task(1, 1), Task(1, 4), Task(64, 1), Task(64, 4), Task(512, 1), Task(5
 
 @dataclass
 class System:
-    """One thing to measure."""
+    """A system to measure."""
 
     name: str
     run: Run
@@ -95,14 +95,14 @@ class System:
 
 
 def settings(beam: int) -> DecodingConfig:
-    """Exactly TARGET tokens, the end included."""
+    """Exactly TARGET tokens, including the end token."""
     return DecodingConfig(
         method="greedy" if beam == 1 else "beam", beam_size=beam, min_length=TARGET - 1, tokens_per_batch=1 << 20
     )
 
 
 def heedful(config: Config, device: torch.device, dtype: torch.dtype, *, captured: bool) -> System:
-    """The torch engine: the captured search, or the readable one."""
+    """The torch engine: CUDA graph search or the reference search."""
     torch.manual_seed(1)
     model: Any = build_model(config.model).to(device, dtype).eval()
     engine = TorchEngine(model, SPECIAL, device=device, captured=captured)
@@ -117,7 +117,7 @@ def heedful(config: Config, device: torch.device, dtype: torch.dtype, *, capture
 
 
 def hugging_face(config: Config, device: torch.device, dtype: torch.dtype, *, cache: str | None) -> System:
-    """Marian's `generate`, with its usual growing cache or a static one, which it compiles."""
+    """Marian's `generate`, with a dynamic cache or a static one, which is compiled."""
     torch.manual_seed(1)
     model: Any = marian(config, SPECIAL.pad_id).to(device, dtype).eval()
     model.generation_config.forced_eos_token_id = None
@@ -140,7 +140,7 @@ def hugging_face(config: Config, device: torch.device, dtype: torch.dtype, *, ca
 
 
 def naive(config: Config, device: torch.device, dtype: torch.dtype) -> System:
-    """`nn.Transformer` as tutorials translate with it: the whole target again for every token, greedily."""
+    """`nn.Transformer` as in tutorials: greedy search that recomputes the whole target for every token."""
     torch.manual_seed(1)
     model = TorchTransformer(config).to(device, dtype).eval()
 
@@ -159,7 +159,7 @@ def naive(config: Config, device: torch.device, dtype: torch.dtype) -> System:
 
 
 def systems_for(config: Config, device: torch.device, names: set[str]) -> Iterator[System]:
-    """All that was asked for and is installed, ours first."""
+    """All requested systems that are installed, ours first."""
     dtype = torch.bfloat16
     if "captured" in names:
         yield heedful(config, device, dtype, captured=True)
@@ -179,7 +179,7 @@ def systems_for(config: Config, device: torch.device, names: set[str]) -> Iterat
 
 
 def measure(systems: list[System], tasks: list[Task], *, rounds: int, seconds: float) -> None:
-    """Every task with every system, the systems taking turns; a turn is as many calls as fit into some time."""
+    """Run every task with every system, interleaved; a turn is as many calls as fit into the given time."""
     generator = torch.Generator().manual_seed(1)
     for task in tasks:
         rows = torch.randint(4, VOCABULARY, (task.batch, SOURCE - 1), generator=generator).tolist()
@@ -191,7 +191,7 @@ def measure(systems: list[System], tasks: list[Task], *, rounds: int, seconds: f
             try:
                 system.first[task] = system.call(sources, task)
                 system.call(sources, task)
-            except Exception as error:  # a peer that cannot do a task must not end the others
+            except Exception as error:  # a system that fails must not stop the others
                 if system.name.startswith("Heedful"):
                     raise
                 present.remove(system)
@@ -208,7 +208,7 @@ def measure(systems: list[System], tasks: list[Task], *, rounds: int, seconds: f
 
 
 def steps_alone(config: Config, device: torch.device, tasks: list[Task], dtype: torch.dtype) -> str:
-    """Microseconds of the recorded step of a captured search, while all sentences live, and where they go."""
+    """Microseconds of a step of the CUDA graph search while no sentence has ended, with a profile."""
     torch.manual_seed(1)
     model = build_model(config.model).to(device, dtype).eval()
     assert isinstance(model, Transformer)
@@ -233,7 +233,7 @@ def steps_alone(config: Config, device: torch.device, tasks: list[Task], dtype: 
 
 
 def timed(work: Callable[[], None], count: int, device: torch.device) -> float:
-    """Microseconds of one of so many calls, one after another."""
+    """Microseconds per call of `count` consecutive calls."""
     wait(device)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
@@ -245,7 +245,7 @@ def timed(work: Callable[[], None], count: int, device: torch.device) -> float:
 
 
 def profile(step: Callable[[], None], *, steps: int = 4) -> str:
-    """Where the microseconds of a step go: kernel, µs, how often, µs each."""
+    """Profile of a step: kernel, µs, calls, µs per call."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler
 
@@ -265,7 +265,7 @@ def profile(step: Callable[[], None], *, steps: int = 4) -> str:
 
 
 def table(systems: list[System], tasks: list[Task]) -> str:
-    """One row a task and system, the ratio last."""
+    """One row per task and system, the ratio last."""
     lines = [
         "| task | system | tokens/s | ms a call, median | 99th of 100 | µs a step | first call, s "
         "| memory, GiB | Heedful is |",
@@ -305,7 +305,7 @@ def peak(device: torch.device) -> int:
 
 
 def on_gpu(config: Config, device: torch.device, chosen: argparse.Namespace) -> str:
-    """All systems in this process, one after another."""
+    """Measure all systems in this process."""
     tasks = read_tasks(chosen.tasks) or ON_GPU
     if chosen.steps:
         return steps_alone(config, device, tasks, torch.float32 if chosen.float32 else torch.bfloat16)
@@ -316,7 +316,7 @@ def on_gpu(config: Config, device: torch.device, chosen: argparse.Namespace) -> 
 
 
 def on_cores(config: Config, chosen: argparse.Namespace) -> str:
-    """All systems in processes of their own, which take turns."""
+    """Measure all systems in separate processes, interleaved."""
     from benchmarks.speed import translate_cpu
 
     limits = translate_cpu.Limits(chosen.rounds, chosen.seconds, chosen.longest)
@@ -328,7 +328,7 @@ def on_cores(config: Config, chosen: argparse.Namespace) -> str:
 
 
 def read_tasks(text: str | None) -> list[Task]:
-    """`1x4,64x1` as tasks."""
+    """Parse tasks such as `1x4,64x1`."""
     return [Task(*(int(number) for number in one.split("x"))) for one in text.split(",")] if text else []
 
 
@@ -359,7 +359,7 @@ def main() -> None:
     body = on_gpu(config, device, chosen) if device.type == "cuda" else on_cores(config, chosen)
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"{processor()}, {os.cpu_count()} cores"
     page = (
-        f"# Translating speed\n\n- machine: {name}; {platform.system()} {platform.machine()}; "
+        f"# Translation speed\n\n- machine: {name}; {platform.system()} {platform.machine()}; "
         f"{torch.get_num_threads()} threads\n- versions: {', '.join(f'{k} {v}' for k, v in versions().items())}\n"
         f"- command: `{' '.join(['python', *sys.argv])}`\n- {chosen.preset} model, {VOCABULARY:,} subwords, random "
         f"weights, {SOURCE} source tokens, {TARGET} target tokens\n\n{body}\n"

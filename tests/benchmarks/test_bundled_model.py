@@ -1,4 +1,4 @@
-"""What surrounds the model in the box: its figures in one command, its card made of them, its data by checksum."""
+"""The bundled model's benchmark, generated model card, and data checksums."""
 
 from __future__ import annotations
 
