@@ -1,7 +1,7 @@
-"""From what a user says to a configuration: YAML, flags and mappings read, checked and laid over a preset.
+"""Building a configuration from YAML files, flags and mappings.
 
-A *request* is a plain mapping that says only what the user wants different. A `Config` is what will be done: `settle`
-fills a request with the values of its preset. An unknown key is an error that names the nearest right one.
+A *request* is a mapping with only the values that differ from the defaults. `build_config` applies it over a preset and
+returns a complete `Config`. An unknown key is an error that suggests the nearest known one.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from heedful.errors import ConfigError
 
 T = TypeVar("T")
 
-NEVER_EMPTY = ("training.init_from", "tokenizer.path", "data.prepared")
-"""Keys whose empty text is no None, but a mistake that would silently begin something new."""
+NON_EMPTY_KEYS = ("training.init_from", "tokenizer.path", "data.prepared")
+"""Keys whose empty text does not mean None: most likely it is an unset variable of a shell."""
 
 
-def settle(request: Mapping[str, Any], preset: str | None = None) -> Config:
-    """Fill a request with the values of its preset (or of `preset`, which stands in for "auto")."""
-    named = str(request.get("preset") or "auto")
-    chosen = (preset or "auto") if named == "auto" else named
+def build_config(request: Mapping[str, Any], preset: str | None = None) -> Config:
+    """Apply a request over its preset and the defaults; `preset` replaces "auto"."""
+    chosen = str(request.get("preset") or "auto")
+    if chosen == "auto":
+        chosen = preset or "auto"
     if chosen != "auto" and chosen not in PRESETS:
         raise ConfigError(
             f"preset: there is no {chosen!r}{did_you_mean(chosen, PRESETS)}; choose one of auto, {', '.join(PRESETS)}."
         )
     if "systems" in request:
-        raise ConfigError("systems: this section is for `heedful compare`, which trains several; leave it out here.")
+        raise ConfigError("systems: this section is only for `heedful compare`; leave it out here.")
     values = merge(PRESETS.get(chosen, {"model": {}, "training": {}}), {})
     training, tokenizer = request.get("training"), request.get("tokenizer")
     if isinstance(training, Mapping) and training.get("learning_rate_factor") is not None:
-        values["training"].pop("learning_rate", None)  # a factor takes the place of the preset's peak
+        values["training"].pop("learning_rate", None)  # the factor replaces the preset's peak
     if isinstance(tokenizer, Mapping) and not convert(tokenizer.get("joint", True), bool, "tokenizer.joint"):
         values["model"]["tying"] = "target"  # separate vocabularies cannot share all three matrices
     return from_mapping(Config, merge(values, {**request, "preset": chosen}))
 
 
 def read_request(path: str | Path) -> dict[str, Any]:
-    """Read a YAML file of settings; paths of corpora in it are taken relative to the working directory."""
+    """Read a YAML file of settings; its paths are relative to the working directory."""
     import yaml
 
     try:
@@ -66,31 +67,32 @@ def read_request(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(request, dict):
         found = type(request).__name__
-        raise ConfigError(f"{path}: expected sections such as `data:` and `training:`, found a {found}.")
+        raise ConfigError(f"{path}: expected sections such as `data:` and `training:`, not a {found}.")
     return request
 
 
 def _refuse_repeated_keys(path: str | Path, root: Any) -> None:
-    """YAML would silently take the last of two sections with one name, and forget the first."""
-    waiting, seen = [root], set()
-    while waiting:
-        node = waiting.pop()
+    """Raise `ConfigError` for a repeated key, of which YAML would silently use the last."""
+    pending: list[Any] = [root]
+    seen: set[int] = set()
+    while pending:
+        node = pending.pop()
         if id(node) in seen or not isinstance(getattr(node, "value", None), list):
             continue
-        seen.add(id(node))  # an alias may lead back to where it stands
+        seen.add(id(node))  # aliases may form cycles
         names: set[str] = set()
         for item in node.value:
             name, below = item if isinstance(item, tuple) else (None, item)
             if name is not None and isinstance(name.value, str):
                 if name.value in names:
                     line = name.start_mark.line + 1
-                    raise ConfigError(f"{path}, line {line}: {name.value!r} is given twice; put both into one.")
+                    raise ConfigError(f"{path}, line {line}: {name.value!r} is given twice; merge the two.")
                 names.add(name.value)
-            waiting.append(below)
+            pending.append(below)
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `base` with the keys of `change` laid over it, section by section; an empty section changes nothing."""
+    """A copy of `base` updated with `change`, section by section; an empty section changes nothing."""
     merged = {key: merge(value, {}) if isinstance(value, Mapping) else value for key, value in base.items()}
     for key, value in change.items():
         below = merged.get(key)
@@ -102,7 +104,7 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def set_key(request: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set `training.steps` (say) in a request; the value may be text, as it comes from a flag."""
+    """Set a key such as `training.steps` in a request; the value may be the text of a flag."""
     *sections, name = dotted.split(".")
     for section in sections:
         if request.get(section) is None:
@@ -114,9 +116,9 @@ def set_key(request: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def from_mapping(cls: type[T], mapping: Any, where: str = "") -> T:
-    """Build a configuration dataclass from plain data, checking every key and every type."""
+    """Build a configuration dataclass from a mapping, checking every key and type."""
     if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{where or 'configuration'}: expected named keys, found {mapping!r}.")
+        raise ConfigError(f"{where or 'configuration'}: expected a mapping, not {mapping!r}.")
     hints = _hints(cls)  # type: ignore[arg-type]
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -134,7 +136,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def to_mapping(config: Any) -> dict[str, Any]:
-    """The plain data of a configuration, ready for JSON or YAML."""
+    """A configuration as a mapping that JSON and YAML can represent."""
     return {f.name: _plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
 
 
@@ -145,7 +147,7 @@ def _plain(value: Any) -> Any:
 
 
 def elsewhere(key: str, cls: type) -> str:
-    """A hint " (training.steps exists)" when a key stands in the wrong section."""
+    """A hint such as " (training.steps exists)" for a key in the wrong section."""
     sections: dict[str, Any] = {name: hint for name, hint in typing.get_type_hints(Config).items() if is_section(hint)}
     sections["data.train[0]"] = CorpusConfig
     found = [
@@ -157,15 +159,15 @@ def elsewhere(key: str, cls: type) -> str:
 
 
 def is_section(hint: Any) -> bool:
-    """Whether a field's type is itself a configuration dataclass."""
+    """Whether the type of a field is a configuration dataclass."""
     return isinstance(hint, type) and dataclasses.is_dataclass(hint)
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """Turn plain data into the type a field declares, or say what was expected."""
+    """Convert a value to the declared type of a field; `ConfigError` names what was expected."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        none = ("none", "null") if where in NEVER_EMPTY else ("none", "null", "")
+        none = ("none", "null") if where in NON_EMPTY_KEYS else ("none", "null", "")
         if value is None or (isinstance(value, str) and value.lower() in none):
             return None
         return convert(value, next(a for a in arguments if a is not type(None)), where)
@@ -187,10 +189,10 @@ def _convert_tuple(value: Any, arguments: tuple[Any, ...], where: str) -> tuple[
     if isinstance(value, Mapping):
         value = [value]
     if not isinstance(value, (list, tuple)):
-        raise ConfigError(f"{where}: expected a list, found {value!r}.")
+        raise ConfigError(f"{where}: expected a list, not {value!r}.")
     hints = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
     if len(value) != len(hints):
-        raise ConfigError(f"{where}: expected {len(hints)} values, found {len(value)}.")
+        raise ConfigError(f"{where}: expected {len(hints)} values, not {len(value)}.")
     return tuple(
         convert(item, hint, f"{where}[{index}]") for index, (item, hint) in enumerate(zip(value, hints, strict=True))
     )
@@ -206,9 +208,10 @@ def _convert_plain(value: Any, hint: type, where: str) -> Any:
     try:
         return reader(value)
     except (TypeError, ValueError, OverflowError):
-        quoting = " (YAML reads no, off, yes and on as true or false: put them in quotes)" if hint is str else ""
-        remedy = quoting if isinstance(value, bool) else ""
-        raise ConfigError(f"{where}: expected {expected}, found {value!r}{remedy}.") from None
+        remedy = ""
+        if hint is str and isinstance(value, bool):
+            remedy = " (YAML reads no, off, yes and on as true or false: put them in quotes)"
+        raise ConfigError(f"{where}: expected {expected}, not {value!r}{remedy}.") from None
 
 
 def _read_bool(value: Any) -> bool:

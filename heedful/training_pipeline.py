@@ -1,6 +1,6 @@
-"""The whole path on one page: corpora → rows → model → training → model directory → scores; what the verbs do.
+"""Training from start to end: corpora → rows → model → training → model directory → scores.
 
-Here the parts meet that do not know each other: `training` is given a way to translate, `decoding` a trained model.
+This module connects packages that do not import each other: `training` receives a function that translates and scores.
 """
 
 from __future__ import annotations
@@ -8,23 +8,30 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, DataConfig
-from heedful.config_loading import read_request, settle, to_mapping
+from heedful.config import Config
+from heedful.config_loading import build_config, read_request, to_mapping
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError
 from heedful.extras import VERB_PACKAGES, require
-from heedful.fine_tuning import Start, agree_on_start, known_directions
-from heedful.run_plan import Beside, Corpora, describe_run, fitted, rows_per_step
-from heedful.validation_bleu import Examined, evaluator, examine, on_whole_model, store_alignment
+from heedful.fine_tuning import InitialModel, known_directions, share_initial_model
+from heedful.run_plan import PreparationObserver, describe_run, resolve_config, rows_per_step
+from heedful.validation_bleu import (
+    FinalScores,
+    evaluate_gathered,
+    make_bleu_evaluator,
+    score_published_model,
+    store_alignment,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from heedful.console import Console
+    from heedful.data.batch_stream import BatchStream
     from heedful.data.prepare import Prepared, Shuffle
     from heedful.evaluation.score import Score
     from heedful.training.checkpoint import TrainingState
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from heedful.training.logging import ConsoleReporter, FirstStep, Reporter, StartupTimer
     from heedful.training.loop import Publish, TrainingLoop
     from heedful.training.validation import ValidationWork
-    from heedful.validation_bleu import MakeEvaluate
+    from heedful.validation_bleu import MakeEvaluator
 
 
 Request = Config | Mapping[str, Any] | str | Path
@@ -40,7 +47,7 @@ Request = Config | Mapping[str, Any] | str | Path
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training run ended; loss and score on valid are those of the model in `output`."""
+    """The result of a training run; loss and score on valid are those of the model in `output`."""
 
     output: Path
     steps: int
@@ -51,9 +58,9 @@ class TrainingResult:
     scores: tuple[Score, ...]
     valid_score_name: str = "BLEU"
     first_step: FirstStep | None = None
-    """How long the first update took to come, and why; None if there was none to make."""
-    is_start: bool = False
-    """Whether the model in `output` is the one of `training.init_from` as it was, because nothing became better."""
+    """Time until the first update, by stage; None if there was no update."""
+    is_initial_model: bool = False
+    """Whether the model in `output` is that of `training.init_from`, unchanged, because no update improved it."""
 
 
 def train(
@@ -62,69 +69,83 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
-    make_evaluate: MakeEvaluate | None = None,
+    make_evaluator: MakeEvaluator | None = None,
 ) -> TrainingResult:
-    """Train a model: `request` is a YAML file, a mapping that says what differs from the defaults, or a full `Config`.
+    """Train a model. `request` is a YAML file, a mapping of what differs from the defaults, or a complete `Config`.
 
-    `resume` goes on with an interrupted run in the same output directory, or starts where there is none. `overwrite`
-    replaces a finished model. Returns when the budget is used, patience is lost, or Ctrl-C or SIGTERM came; a
-    complete model directory is left in every case once a first validation was made. `make_evaluate` makes what scores
-    the model on part of valid, if it shall not be BLEU. Under torchrun every rank calls this; ranks that it started
-    again go on from the last saved state.
+    `resume` continues an interrupted run in the same output directory, or starts one. `overwrite` replaces a finished
+    model. Returns when the budget is used, patience runs out, or SIGINT or SIGTERM arrives; after the first validation
+    there is always a complete model directory. `make_evaluator` replaces BLEU as the score on part of valid. Under
+    torchrun every rank calls this function; restarted ranks resume from the last checkpoint.
     """
     require(VERB_PACKAGES["train"])
     from heedful.training.logging import StartupTimer
 
     startup_timer = StartupTimer("starting torch")
-    plain = as_mapping(request)
-    asked = settle(plain, "base")  # every key and the device are checked before any work
+    is_complete = isinstance(request, Config)
+    request = as_mapping(request)
+    config = build_config(request, "base")  # check all keys and the device before any work
     from heedful.training.distributed import init_distributed, was_restarted
     from heedful.training.logging import ConsoleReporter
 
-    world = init_distributed(asked.training.device)
+    world = init_distributed(config.training.device)
     console = ConsoleReporter(quiet=quiet or not world.is_rank0)
-    with world.process_group(), ExitStack() as held:
+    with world.process_group(), ExitStack() as stack:
         if world.all_reduce_max([was_restarted()])[0]:
             resume, overwrite = True, False
-        start = agree_on_start(plain, asked, world, is_whole=isinstance(request, Config))
-        if start is not None:
-            plain = start.laid_over(plain)
-            asked = settle(plain, "base")
+        initial_model = share_initial_model(request, config, world, is_complete=is_complete)
+        if initial_model is not None:
+            request = initial_model.apply_to(request)
+            config = build_config(request, "base")
         if world.is_rank0:
-            held.enter_context(lock_directory(asked.output))
-        config, prepared = begin(plain, asked, world, console, startup_timer, start, resume=resume, overwrite=overwrite)
-        loop = run(config, prepared, world, console, startup_timer, start, resume=resume, make_evaluate=make_evaluate)
-        locks = held.pop_all()
-    examined = Examined([], loop.best.published_bleu)
-    with locks:
+            stack.enter_context(lock_directory(config.output))
+        config, prepared = prepare_run(
+            request, config, world, console, startup_timer, initial_model, resume=resume, overwrite=overwrite
+        )
+        loop = run_training(
+            config,
+            prepared,
+            world,
+            console,
+            startup_timer,
+            initial_model,
+            resume=resume,
+            make_evaluator=make_evaluator,
+        )
+        output_lock = stack.pop_all()
+    scores = FinalScores([], loop.best.published_bleu)
+    with output_lock:
         if world.is_rank0:
-            examined = finish(config, prepared, loop, console, is_usual=make_evaluate is None)
+            scores = finish_run(config, prepared, loop, console, compare_int8=make_evaluator is None)
     best = loop.best
     return TrainingResult(
         output=Path(config.output),
-        steps=loop.spent.steps,
+        steps=loop.progress.steps,
         stopped_by=loop.stopped_by,
         valid_loss=best.published_loss,
-        valid_bleu=examined.valid_score,
+        valid_bleu=scores.valid_score,
         valid_score_name=best.published_score_name,
-        scores=tuple(examined.scores),
+        scores=tuple(scores.test_scores),
         first_step=startup_timer.first_step,
-        is_start=best.is_start,
+        is_initial_model=best.is_initial,
     )
 
 
-def begin(
-    plain: Mapping[str, Any],
-    asked: Config,
+def prepare_run(
+    request: Mapping[str, Any],
+    config: Config,
     world: World,
     console: Console,
     startup_timer: StartupTimer,
-    start: Start | None = None,
+    initial_model: InitialModel | None = None,
     *,
     resume: bool,
     overwrite: bool,
 ) -> tuple[Config, Prepared]:
-    """Check the output, obtain the data (the others open what the first rank wrote), decide what was left open."""
+    """Check the output directory, prepare or open the data, and resolve the configuration.
+
+    Rank 0 prepares the data; the other ranks open what it wrote.
+    """
     from heedful.data.prepare import Prepared
     from heedful.training.checkpoint import remove_run
     from heedful.training.compile_cache import is_compiled, set_cache_directories
@@ -132,61 +153,64 @@ def begin(
 
     world.require_equal(world.device.type, "{ranks} and rank 0 have different devices; set --device cuda or cpu.")
     world.require_equal(
-        json.dumps(plain, default=str), "{ranks} and rank 0 have different settings; start all ranks alike."
+        json.dumps(request, default=str), "{ranks} and rank 0 have different settings; start all ranks alike."
     )
-    output = Path(asked.output)
-    data = output / "training" / "data"
+    output = Path(config.output)
+    data_directory = output / "training" / "data"
     world.on_rank0(lambda: check_output(output, resume=resume, overwrite=overwrite))
-    if is_compiled(asked.training, on_gpu=world.device.type == "cuda") and (remark := set_cache_directories()):
+    if is_compiled(config.training, on_gpu=world.device.type == "cuda") and (remark := set_cache_directories()):
         console.note(remark)
     startup_timer.enter("opening the corpora")
-    with Background(asked.training, world.device, alone=world.size == 1) as background:
-        beside = Beside(plain, asked, startup_timer, background)
-        prepared = world.on_rank0(lambda: obtain_data(asked, data, console, beside)) or Prepared.open(
-            asked.data.prepared or data
+    with Background(config.training, world.device, single_rank=world.size == 1) as background:
+        observer = PreparationObserver(request, config, startup_timer, background)
+        prepared = world.on_rank0(lambda: load_data(config, data_directory, console, observer)) or Prepared.open(
+            config.data.prepared or data_directory
         )
         if background.is_compiled:
             startup_timer.enter("starting the device" if background.compiler is None else "waiting for the compiler")
     startup_timer.enter("building the model")
-    if start is not None:
-        start.check_tokenizer(prepared.tokenizer, asked.data.prepared)
-    config = complete(plain, asked, prepared)
+    if initial_model is not None:
+        initial_model.check_tokenizer(prepared.tokenizer, config.data.prepared)
+    resolved = resolve_config(request, config, prepared)
     world.require_equal(
-        describe_data(config, prepared), "{ranks} and rank 0 have different prepared corpora; copy the directory."
+        data_fingerprint(resolved, prepared), "{ranks} and rank 0 have different prepared corpora; copy the directory."
     )
-    console.note(describe_run(config, len(prepared.train), world.size, start.beginning if start is not None else None))
-    if overwrite and not resume:  # only now: had the corpora been refused, the old run could still go on
+    description = None if initial_model is None else initial_model.description
+    console.note(describe_run(resolved, len(prepared.train), world.size, description))
+    if overwrite and not resume:  # not earlier: if the corpora are refused, the old run can still be resumed
         world.on_rank0(lambda: remove_run(output / "training"))
-    return config, prepared
+    return resolved, prepared
 
 
-def run(
+def run_training(
     config: Config,
     prepared: Prepared,
     world: World,
     console: ConsoleReporter,
     startup_timer: StartupTimer,
-    start: Start | None = None,
+    initial_model: InitialModel | None = None,
     *,
     resume: bool,
-    make_evaluate: MakeEvaluate | None = None,
+    make_evaluator: MakeEvaluator | None = None,
 ) -> TrainingLoop:
-    """Train until the budget is used or something stops it; a model stands in the output in every case."""
-    state, reporter = open_run(config, prepared, console, resume=resume, world=world, start=start)
+    """Train until the budget is used or the run is stopped, and publish a model in every case."""
+    state, reporter = open_run(config, prepared, console, resume=resume, world=world, initial_model=initial_model)
     try:
-        loop = set_up(config, prepared, state, reporter, world, make_evaluate, startup_timer, start)
+        loop = build_loop(config, prepared, state, reporter, world, make_evaluator, startup_timer, initial_model)
         loop.run()
         is_over = loop.stopped_by is None or loop.stopped_by == "early stopping"
         if is_over:
-            loop.choose()
+            loop.publish_final_weights()
         if loop.best.step == 0 and not world.broadcast((Path(config.output) / "config.json").exists()):
-            loop.publish_model("last")  # what there is, is better than nothing
-        if start is not None and (remark := start.compare(loop.best, config, is_over=is_over)) is not None:
-            reporter.note(remark)
+            loop.publish_model("last")  # interrupted before the first validation
+        if initial_model is not None:
+            remark = initial_model.compare(loop.best, config, is_over=is_over)
+            if remark is not None:
+                reporter.note(remark)
         world.barrier()
     except OSError as error:
         error.filename = error.filename or str(Path(config.output) / "training")
-        error.add_note("What was saved before is intact: once there is space, run the same command with --resume.")
+        error.add_note("Earlier checkpoints are intact. Free some space and run the same command with --resume.")
         raise
     finally:
         with suppress(OSError):
@@ -194,145 +218,115 @@ def run(
     return loop
 
 
-# ---------------------------------------------------------------------- from a request to a run
+# ---------------------------------------------------------------------- data
 
 
 def as_mapping(request: Request) -> dict[str, Any]:
-    """A request in any of its forms as plain data."""
+    """A request of any type as a mapping."""
     if isinstance(request, Config):
         return to_mapping(request)
     return dict(request) if isinstance(request, Mapping) else read_request(request)
 
 
 def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
-    """Never write over a model, or anything else, unasked."""
+    """Refuse to overwrite a model, or other files, unless asked to."""
     from heedful.model_dir import prepare_directory
 
     if output.exists() and not output.is_dir():
-        raise ConfigError(f"{output}: the output must be a directory, and this is a file.")
+        raise ConfigError(f"{output}: the output must be a directory, but it is a file.")
     has_model, has_run = (output / "config.json").exists(), (output / "training" / "run.json").exists()
-    used = has_model or any((output / "training" / "states").glob("step-*"))
+    is_used = has_model or any((output / "training" / "states").glob("step-*"))
     if has_model and resume and not has_run and not overwrite:
-        raise ConfigError(f"{output} holds a model but no run to go on with; add --overwrite to train it anew.")
-    if used and not resume and not overwrite:
+        raise ConfigError(f"{output} holds a model but no run to resume; add --overwrite to train it again.")
+    if is_used and not resume and not overwrite:
         raise ConfigError(
-            f"{output} already holds a model or a run; add --resume to go on with it, --overwrite to replace it, "
+            f"{output} already holds a model or a run; add --resume to continue it, --overwrite to replace it, "
             f"or choose another directory with -o."
         )
-    if output.exists():  # foreign files that a model would replace are refused now, not after the training
+    if output.exists():  # refuse foreign files now, not after the training
         prepare_directory(output)
 
 
-def obtain_data(asked: Config, directory: Path, console: Console, beside: Beside | None = None) -> Prepared:
-    """Open what was prepared, or look over the corpora, show the table, and prepare them now."""
-    prepared = open_or_prepare(asked, directory, console, beside)
-    arrange_rows(asked.data.shuffle, prepared, console)
+def load_data(
+    config: Config, directory: Path, console: Console, observer: PreparationObserver | None = None
+) -> Prepared:
+    """Open prepared data, or prepare the corpora now."""
+    prepared = open_or_prepare_data(config, directory, console, observer)
+    prepack_rows(config.data.shuffle, prepared, console)
     return prepared
 
 
-def open_or_prepare(asked: Config, directory: Path, console: Console, beside: Beside | None = None) -> Prepared:
-    """What was prepared before, here or in `data.prepared`, or else is prepared now."""
+def open_or_prepare_data(
+    config: Config, directory: Path, console: Console, observer: PreparationObserver | None = None
+) -> Prepared:
+    """Open the data of `data.prepared` or of an earlier run; otherwise prepare the corpora."""
     from heedful.data.prepare import Prepared, is_prepared, prepared_fingerprint
 
-    if asked.data.prepared is not None and asked.data.train:
-        raise ConfigError(
-            "data.prepared and data.train exclude each other: train from what was prepared, or from files."
-        )
-    if asked.data.prepared is not None:
-        return Prepared.open(asked.data.prepared)
-    if not asked.data.train:
+    if config.data.prepared is not None and config.data.train:
+        raise ConfigError("data.prepared and data.train exclude each other: train from prepared data, or from files.")
+    if config.data.prepared is not None:
+        return Prepared.open(config.data.prepared)
+    if not config.data.train:
         raise ConfigError("no corpus to train on: give --source and --target, or data.train in the configuration.")
-    if is_prepared(directory, prepared_fingerprint(asked.data, asked.tokenizer, asked.training.seed)):
+    if is_prepared(directory, prepared_fingerprint(config.data, config.tokenizer, config.training.seed)):
         return Prepared.open(directory)
-    return prepare(asked, directory, console, beside)
+    return prepare_corpora(config, directory, console, observer)
 
 
-def describe_data(config: Config, prepared: Prepared) -> str:
-    """All that decides which batches a rank will see."""
+def data_fingerprint(config: Config, prepared: Prepared) -> str:
+    """A text that is equal on two ranks if they will see the same batches."""
     models = [path.read_bytes().hex() for path in sorted(prepared.directory.glob("*.model"))]
     return json.dumps([to_mapping(config), len(prepared.train), prepared.row_width, prepared.lengths, models])
 
 
-def prepare(asked: Config, directory: Path, console: Console, beside: Beside | None = None) -> Prepared:
-    """Preflight with its table, tokenizer, ids on disk; `beside` is told what becomes known on the way."""
-    from heedful.data.prepare import prepare as prepare_data
+def prepare_corpora(
+    config: Config, directory: Path, console: Console, observer: PreparationObserver | None = None
+) -> Prepared:
+    """Scan the corpora and show the report, train the tokenizer, and write the tokenised pairs."""
+    from heedful.data.prepare import prepare
     from heedful.text.preflight import plain_table, preflight, table
 
-    if beside is not None:
-        beside.begin()
-    with console.stages() as tell:
+    if observer is not None:
+        observer.started()
+    with console.stages() as progress:
         found = preflight(
-            asked.data,
-            seed=asked.training.seed,
-            progress=lambda lines: tell("scanning the corpora", lines, None),
-            known=known_directions(asked),
+            config.data,
+            seed=config.training.seed,
+            progress=lambda num_lines: progress("scanning the corpora", num_lines, None),
+            known=known_directions(config),
         )
     if console.is_terminal:
         console.show(table(found.report))
     else:
         console.note(plain_table(found.report))
-    with console.stages() as tell:
-        prepared = prepare_data(
-            asked.data,
-            asked.tokenizer,
+    with console.stages() as progress:
+        prepared = prepare(
+            config.data,
+            config.tokenizer,
             directory,
-            seed=asked.training.seed,
+            seed=config.training.seed,
             checked=found,
-            progress=tell if beside is None else beside.timed(tell),
-            on_tokenizer=None if beside is None else beside.foresee(found),
+            progress=progress if observer is None else observer.timed(progress),
+            on_tokenizer=None if observer is None else observer.scanned(found),
         )
     for side, count in prepared.report["longer_than_a_row"].items():
         if count:
-            console.note(f"{count:,} {side} pairs are longer than a row of {prepared.row_width} tokens and left out.")
+            console.note(
+                f"{count:,} {side} pairs are longer than a row of {prepared.row_width} tokens and are dropped."
+            )
     return prepared
 
 
-def arrange_rows(order: Shuffle | None, prepared: Prepared, console: Console) -> None:
-    """Make the rows that the order `blocks` needs, if it is this one and preparing has not made them."""
+def prepack_rows(shuffle: Shuffle | None, prepared: Prepared, console: Console) -> None:
+    """Write prepacked rows if the shuffle is `blocks` and they do not exist yet."""
     from heedful.data.prepare import resolve_shuffle
 
-    if resolve_shuffle(order, len(prepared.train)) == "blocks":
-        with console.stages() as tell:
-            prepared.prepack(tell)
+    if resolve_shuffle(shuffle, len(prepared.train)) == "blocks":
+        with console.stages() as progress:
+            prepared.prepack(progress)
 
 
-def complete(plain: Mapping[str, Any], asked: Config, prepared: Prepared) -> Config:
-    """The configuration with everything decided that depends on the corpora and the device."""
-    from heedful.build_model import resolve_device
-    from heedful.data.prepare import resolve_shuffle
-
-    on_gpu = resolve_device(asked.training.device).type != "cpu"
-    num_pairs, tokenizer = len(prepared.train), prepared.tokenizer
-    config = fitted(plain, Corpora.of(num_pairs, tokenizer, prepared.row_width), on_gpu=on_gpu)
-    training = config.training
-    if not (training.steps or training.epochs or training.tokens or training.minutes):
-        training = replace(
-            training,
-            epochs=float(min(100, max(10, round(3_000_000 / num_pairs)))),
-            minutes=None if on_gpu else 60.0,
-            early_stopping=training.early_stopping or 8,
-        )
-    return replace(
-        config,
-        training=training,
-        data=replace(
-            config.data,
-            row_width=prepared.row_width,
-            shuffle=resolve_shuffle(config.data.shuffle, num_pairs),
-            **languages_of(config.data, prepared),
-        ),
-        tokenizer=replace(config.tokenizer, joint=tokenizer.joint, vocab_size=tokenizer.source_vocab_size),
-    )
-
-
-def languages_of(data: DataConfig, prepared: Prepared) -> dict[str, Any]:
-    """The languages of a prepared directory whose training corpora all agree, when the request names none."""
-    corpora = [corpus for corpus in prepared.report["corpora"] if corpus["role"] == "train"]
-    pairs = {(corpus["source_language"], corpus["target_language"]) for corpus in corpora}
-    if data.train or data.source_language or data.target_language or len(pairs) != 1:
-        return {}
-    source, target = pairs.pop()
-    return {key: code for key, code in (("source_language", source), ("target_language", target)) if code}
+# ---------------------------------------------------------------------- the loop and what it is given
 
 
 def open_run(
@@ -342,9 +336,9 @@ def open_run(
     *,
     resume: bool,
     world: World | None = None,
-    start: Start | None = None,
+    initial_model: InitialModel | None = None,
 ) -> tuple[TrainingState | None, Reporter]:
-    """The state to go on from, if there is one, and whoever is told how the run goes: the console and the log files."""
+    """The checkpoint to resume from, if any, and the reporters for the console and the log files."""
     from heedful.build_model import resolve_device
     from heedful.training.checkpoint import load_state, record_run
     from heedful.training.distributed import World
@@ -354,141 +348,170 @@ def open_run(
     directory = Path(config.output) / "training"
     directory.mkdir(parents=True, exist_ok=True)
     state = load_state(directory / "states", console.note, world) if resume else None
-    record = directory / "run.json"
-    identity = None if start is None else start.identity
-    world.on_rank0(lambda: record_run(record, config, prepared.report, resumed=state is not None, start=identity))
+    path = directory / "run.json"
+    identity = None if initial_model is None else initial_model.identity
+    world.on_rank0(lambda: record_run(path, config, prepared.report, resumed=state is not None, initial_model=identity))
     world.require_equal(
-        record.read_text("utf-8") if record.exists() else "",
-        f"{{ranks}} cannot see {record}; the output must be on a file system that all machines share.",
+        path.read_text("utf-8") if path.exists() else "",
+        f"{{ranks}} cannot see {path}; the output must be on a file system that all machines share.",
     )
     if not world.is_rank0:
         return state, Reporters()
-    step = state.values["spent"]["steps"] if state is not None else None
+    resumed_step = state.values["progress"]["steps"] if state is not None else None
     tensorboard = config.training.tensorboard
-    files = FileReporter(directory, resumed_step=step, tensorboard=tensorboard, note=console.note)
+    files = FileReporter(directory, resumed_step=resumed_step, tensorboard=tensorboard, note=console.note)
     return state, Reporters(console, files)
 
 
-def set_up(
+def build_loop(
     config: Config,
     prepared: Prepared,
     state: TrainingState | None,
     reporter: Reporter,
     world: World | None = None,
-    make_evaluate: MakeEvaluate | None = None,
+    make_evaluator: MakeEvaluator | None = None,
     startup_timer: StartupTimer | None = None,
-    start: Start | None = None,
+    initial_model: InitialModel | None = None,
 ) -> TrainingLoop:
-    """Build model, stream and loop; try the largest batch; go on from the state if there is one, else from `start`."""
+    """Build model, batch stream and loop, try the largest batch, and restore the checkpoint if there is one."""
     from heedful.build_model import resolve_device
-    from heedful.data.batch_stream import BatchStream, fixed_batches, worst_batch
+    from heedful.data.batch_stream import fixed_batches, worst_batch
     from heedful.training.distributed import World
     from heedful.training.logging import StartupTimer
     from heedful.training.loop import TrainingLoop
     from heedful.training.model_setup import set_up_model
 
     world = world or World(resolve_device(config.training.device))
+    timer = startup_timer or StartupTimer("building the model")
     width = prepared.row_width
-    special: dict[str, Any] = {"bos_id": prepared.tokenizer.bos_id, "pad_id": prepared.tokenizer.pad_id}
-    special.update(rank=world.rank, world_size=world.size)
-    rows, watch = rows_per_step(config, width), startup_timer or StartupTimer("building the model")
-    prepacked = prepared.open_prepacked() if config.data.shuffle == "blocks" else None
-    order: dict[str, Any] = {"seed": config.training.seed, "prepacked": prepacked}
-    weights = start.weights() if start is not None and state is None else None
+    num_rows = rows_per_step(config, width)
+    bos_id, pad_id = prepared.tokenizer.bos_id, prepared.tokenizer.pad_id
+    weights = initial_model.weights() if initial_model is not None and state is None else None
+    evaluator = (make_evaluator or make_bleu_evaluator)(config, prepared, world.device)
     loop = TrainingLoop(
         model=set_up_model(config, world, reporter, weights),
-        stream=BatchStream(prepared.train, width=width, rows_per_step=rows, **order, **special),
-        valid_batches=lambda: fixed_batches(prepared.valid, width, rows, **special),
+        stream=build_stream(config, prepared, world),
+        valid_batches=lambda: fixed_batches(
+            prepared.valid, width, num_rows, bos_id=bos_id, pad_id=pad_id, rank=world.rank, world_size=world.size
+        ),
         config=config.training,
         d_model=config.model.d_model,
         world=world,
         directory=Path(config.output) / "training",
         reporter=reporter,
-        publish=publisher(config, prepared, world, watch, start),
+        publish=make_publisher(config, prepared, world, timer, initial_model),
         validation_work=validation_work(config, prepared),
-        evaluate=on_whole_model((make_evaluate or evaluator)(config, prepared, world.device), config, world),
+        evaluate=evaluate_gathered(evaluator, config, world),
     )
     loop.startup_timer = startup_timer
-    watch.enter("compiling and trying the largest batch")
-    sizes = (config.model.source_vocab_size, config.model.target_vocab_size)
-    remark = loop.step.try_largest_batch(worst_batch(loop.stream.num_rows, width, *sizes))
+    timer.enter("compiling and trying the largest batch")
+    vocab_sizes = (config.model.source_vocab_size, config.model.target_vocab_size)
+    remark = loop.step.try_largest_batch(worst_batch(loop.stream.num_rows, width, *vocab_sizes))
     if remark is not None:
         reporter.note(remark)
-    watch.enter("first update" if weights is None else "looking at valid")
+    timer.enter("first update" if weights is None else "validating the initial model")
     if state is not None:
         loop.restore(state)
-        is_over = loop.stopped_by is not None or loop.budget.progress(loop.spent) >= 1
-        ending = "This run was complete; raise its budget to go on" if is_over else "Going on"
-        reporter.note(f"{ending} from step {loop.spent.steps}.")
+        is_over = loop.stopped_by is not None or loop.budget.fraction_used(loop.progress) >= 1
+        reporter.note(
+            f"This run was complete at step {loop.progress.steps}; increase its budget to continue."
+            if is_over
+            else f"Resuming from step {loop.progress.steps}."
+        )
     return loop
 
 
-# ---------------------------------------------------------------------- what the loop is given
+def build_stream(config: Config, prepared: Prepared, world: World) -> BatchStream:
+    """The training batches of this rank."""
+    from heedful.data.batch_stream import BatchStream
+
+    return BatchStream(
+        prepared.train,
+        width=prepared.row_width,
+        rows_per_step=rows_per_step(config, prepared.row_width),
+        seed=config.training.seed,
+        prepacked=prepared.open_prepacked() if config.data.shuffle == "blocks" else None,
+        bos_id=prepared.tokenizer.bos_id,
+        pad_id=prepared.tokenizer.pad_id,
+        rank=world.rank,
+        world_size=world.size,
+    )
 
 
 def validation_work(config: Config, prepared: Prepared) -> ValidationWork:
-    """How much one validation has to do."""
+    """The work of one validation."""
     from heedful.training.validation import ValidationWork
 
-    tokens = prepared.valid.target.num_tokens
-    share = min(1.0, config.training.num_bleu_sentences / max(1, len(prepared.valid)))
-    return ValidationWork(tokens, round(tokens * share))
+    num_tokens = prepared.valid.target.num_tokens
+    translated_share = min(1.0, config.training.num_bleu_sentences / max(1, len(prepared.valid)))
+    return ValidationWork(num_tokens, round(num_tokens * translated_share))
 
 
-def publisher(
-    config: Config, prepared: Prepared, world: World, startup_timer: StartupTimer, start: Start | None = None
+def make_publisher(
+    config: Config,
+    prepared: Prepared,
+    world: World,
+    startup_timer: StartupTimer,
+    initial_model: InitialModel | None = None,
 ) -> Publish:
-    """A function that turns weights into the model directory."""
+    """A function that writes weights as the model directory."""
     from heedful.model_dir import save_model
 
-    def publish(weights: Mapping[str, torch.Tensor], kind: str, numbers: dict[str, Any]) -> None:
+    def publish(weights: Mapping[str, torch.Tensor], kind: str, summary: dict[str, Any]) -> None:
         device = f"{world.size} × {device_name(world.device)}" if world.size > 1 else device_name(world.device)
-        training = {"weights": kind, **numbers, "device": device, "seed": config.training.seed}
-        training |= {} if start is None else start.details()
+        training = {"weights": kind, **summary, "device": device, "seed": config.training.seed}
+        lengths: Mapping[str, float] = prepared.lengths
+        if initial_model is not None:
+            training |= initial_model.details()
+            lengths = initial_model.merge_lengths(lengths)
         if startup_timer.first_step is not None:
             training["first_step"] = vars(startup_timer.first_step)
-        lengths = prepared.lengths if start is None else start.with_long(prepared.lengths)
         details = {"data": prepared.report, "lengths": lengths, "training": training}
         save_model(config.output, weights=weights, config=config, tokenizer=prepared.tokenizer, details=details)
 
     return publish
 
 
-def finish(config: Config, prepared: Prepared, loop: TrainingLoop, console: Console, *, is_usual: bool) -> Examined:
-    """Choose what aligns the published model, score it with the engine that translates, write both into it.
+# ---------------------------------------------------------------------- after training
 
-    `is_usual`: valid was scored as usual, so that the engine can be compared by that score.
+
+def finish_run(
+    config: Config, prepared: Prepared, loop: TrainingLoop, console: Console, *, compare_int8: bool
+) -> FinalScores:
+    """Choose the alignment head of the published model and score it with the engine that translates.
+
+    `compare_int8`: compare the engine's score on valid with that of training; needs the default evaluator.
     """
-    examined = Examined([], loop.best.published_bleu)
-    interrupted = loop.stopped_by not in (None, "early stopping")
+    scores = FinalScores([], loop.best.published_bleu)
     loop.step.release_graph()
     store_alignment(config, prepared, loop.device)
-    if interrupted:
-        console.note(f"Stopped by {loop.stopped_by} at step {loop.spent.steps}; --resume goes on from here.")
+    if loop.stopped_by not in (None, "early stopping"):
+        console.note(f"Stopped by {loop.stopped_by} at step {loop.progress.steps}; --resume continues from here.")
     else:
-        float32 = loop.best.published_bleu if is_usual and config.training.num_bleu_sentences else None
+        has_bleu = compare_int8 and config.training.num_bleu_sentences
+        float32_score = loop.best.published_bleu if has_bleu else None
         try:
-            found = examine(
+            found = score_published_model(
                 config,
                 prepared,
                 loop.device,
                 console,
-                valid_score=float32,
+                valid_score=float32_score,
                 score_name=loop.best.published_score_name,
             )
         except KeyboardInterrupt:
             console.note(
-                f"Stopped while the finished model was scored. The model in {config.output} is complete and saved; "
+                f"Interrupted while scoring the finished model. The model in {config.output} is complete and saved; "
                 f"only its scores are missing: heedful evaluate -m {config.output} --source … --target … computes them."
             )
             raise
-        examined = found if float32 is not None else examined._replace(scores=found.scores)
+        scores = found if float32_score is not None else scores._replace(test_scores=found.test_scores)
     console.note(f'The model is in {config.output}. Try: heedful translate -m {config.output} "…"')
-    return examined
+    return scores
 
 
 def device_name(device: torch.device) -> str:
-    """What the model was trained on, for the card."""
+    """The name of the device, for the model card."""
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()

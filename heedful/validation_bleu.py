@@ -1,4 +1,4 @@
-"""How a model is examined: BLEU on part of valid while it learns, all scores at the end or whenever asked for."""
+"""Scores of a model: BLEU on part of valid during training, and all scores of a test set after it."""
 
 from __future__ import annotations
 
@@ -26,28 +26,30 @@ if TYPE_CHECKING:
     from heedful.training.logging import Evaluation
     from heedful.training.loop import Evaluate
 
-    Look = Callable[[nn.Module], Evaluation]
-    LookWithEngine = Callable[[nn.Module | Engine], Evaluation]
-    MakeEvaluate = Callable[[Config, Prepared, torch.device], Look | None]
+    EvaluateModel = Callable[[nn.Module], Evaluation]
+    EvaluateModelOrEngine = Callable[[nn.Module | Engine], Evaluation]
+    MakeEvaluator = Callable[[Config, Prepared, torch.device], EvaluateModel | None]
 
 INT8 = "native int8"
 """The engine that translates on CPUs."""
-MOST_LOST = 0.5
-"""BLEU: when int8 has so much less than float32 on valid, a warning says so."""
+MAX_INT8_LOSS = 0.5
+"""In BLEU points. A warning is shown if int8 loses more on valid, compared with float32."""
 
-MOST_AT_ONCE, MOST_AT_ONCE_ON_CPU = 2048, 128
-"""Sentences that are translated between two movements of a progress bar."""
+SENTENCES_PER_CALL = 2048
+"""Sentences that are translated between two updates of a progress bar."""
+SENTENCES_PER_CALL_ON_CPU = 128
 
 
-def evaluator(config: Config, prepared: Prepared, device: torch.device | str) -> LookWithEngine | None:
-    """A function that translates part of valid (greedily, for speed) and scores it; None if that is switched off."""
-    wanted = config.training.num_bleu_sentences
-    if not wanted or not prepared.valid_pairs:
+def make_bleu_evaluator(config: Config, prepared: Prepared, device: torch.device | str) -> EvaluateModelOrEngine | None:
+    """A function that translates part of valid (greedily, for speed) and scores it; None if it is disabled."""
+    num_sentences = config.training.num_bleu_sentences
+    num_samples = config.training.num_samples
+    if not num_sentences or not prepared.valid_pairs:
         return None
-    stride = max(1, len(prepared.valid_pairs) // wanted)
-    pairs = prepared.valid_pairs[::stride][:wanted]
+    stride = max(1, len(prepared.valid_pairs) // num_sentences)
+    pairs = prepared.valid_pairs[::stride][:num_sentences]
 
-    def look(model: nn.Module | Engine) -> Evaluation:
+    def evaluate_model(model: nn.Module | Engine) -> Evaluation:
         from heedful.evaluation.score import score
         from heedful.training.logging import Evaluation, Sample
 
@@ -57,24 +59,24 @@ def evaluator(config: Config, prepared: Prepared, device: torch.device | str) ->
         scores = score(
             texts, references, metrics=("bleu", "chrf"), target_language=config.data.target_language, bootstrap=0
         )
-        found = next(one for one in scores if one.is_defined)  # BLEU, unless no reference has four tokens
-        chosen = range(0, len(pairs), max(1, len(pairs) // max(1, config.training.num_samples)))
-        samples = [Sample(pairs[i].source, references[i], texts[i]) for i in chosen][: config.training.num_samples]
-        return Evaluation(found.value, found.signature, tuple(samples), name=found.name)
+        first = next(score for score in scores if score.is_defined)  # BLEU, unless no reference has four tokens
+        indices = range(0, len(pairs), max(1, len(pairs) // max(1, num_samples)))
+        samples = [Sample(pairs[i].source, references[i], texts[i]) for i in indices][:num_samples]
+        return Evaluation(first.value, first.signature, tuple(samples), name=first.name)
 
-    return look
+    return evaluate_model
 
 
-def on_whole_model(look: Look | None, config: Config, world: World) -> Evaluate | None:
-    """The same for the loop: all ranks call it, as a divided model has to be collected; the first one looks."""
-    if look is None:
+def evaluate_gathered(evaluate_model: EvaluateModel | None, config: Config, world: World) -> Evaluate | None:
+    """`evaluate_model` for the training loop: all ranks call it, a sharded model is gathered, and rank 0 evaluates."""
+    if evaluate_model is None:
         return None
 
     def evaluate(model: nn.Module) -> Evaluation | None:
         from heedful.training.model_setup import gather_model
 
-        collected = gather_model(model, config.model, world)
-        return None if collected is None else look(collected)
+        gathered = gather_model(model, config.model, world)
+        return None if gathered is None else evaluate_model(gathered)
 
     return evaluate
 
@@ -86,7 +88,7 @@ def translate_pairs(
     decoding: DecodingConfig,
     device: torch.device | str = "cpu",
 ) -> list[str]:
-    """What a model, with nothing around it, makes of the pairs' sources; `device` is where it computes."""
+    """Translate the sources of the pairs with a model that is not in a model directory."""
     from heedful.decoding.translator import Translator
 
     translator = Translator(model, tokenizer, replace(decoding, batch_invariant=False, shortlist=None), device=device)
@@ -99,51 +101,54 @@ def translate_with(
     *,
     device: torch.device | str,
     source_language: str | None = None,
-    tell: Callable[[int], None] = lambda number: None,
+    progress: Callable[[int], None] = lambda num_done: None,
 ) -> list[str]:
-    """Translations of the pairs' sources, each into its own target language; `tell` hears how many more are done."""
+    """Translate the sources of the pairs, each into its target language.
+
+    `progress` is called with the number of sentences done since its last call.
+    """
     texts = [""] * len(pairs)
-    together = MOST_AT_ONCE_ON_CPU if str(device) == "cpu" else MOST_AT_ONCE
+    per_call = SENTENCES_PER_CALL_ON_CPU if str(device) == "cpu" else SENTENCES_PER_CALL
     for language in {pair.target_language for pair in pairs}:
-        places = [place for place, pair in enumerate(pairs) if pair.target_language == language]
-        for some in (places[start : start + together] for start in range(0, len(places), together)):
-            found = translator.translate(
-                [pairs[place].source for place in some],
+        indices = [index for index, pair in enumerate(pairs) if pair.target_language == language]
+        for part in (indices[start : start + per_call] for start in range(0, len(indices), per_call)):
+            translations = translator.translate(
+                [pairs[index].source for index in part],
                 target_language=language,
                 source_language=source_language,
                 batch_invariant=False,
             )
-            for place, translation in zip(some, found, strict=True):
-                texts[place] = translation.text
-            tell(len(some))
+            for index, translation in zip(part, translations, strict=True):
+                texts[index] = translation.text
+            progress(len(part))
     return texts
 
 
 def store_alignment(config: Config, prepared: Prepared, device: torch.device) -> None:
-    """Choose the attention that the published model's alignments are read from, and store the choice with it."""
+    """Choose the attention head that gives the published model's word alignments, and store the choice in it."""
     from heedful.decoding.alignment_selection import ALIGNED_PAIRS, LEXICON_PAIRS, PairOfIds, choose_alignment, spread
     from heedful.model_dir import load_model
     from heedful.model_dir.alignment_source import KEY
     from heedful.model_dir.save_load import save_details
 
-    learned, held_out = (
-        [PairOfIds(*store.pair(place)) for place in spread(len(store), most)]
-        for store, most in ((prepared.train, LEXICON_PAIRS), (prepared.valid, ALIGNED_PAIRS))
+    train_pairs, valid_pairs = (
+        [PairOfIds(*store.pair(index)) for index in spread(len(store), max_pairs)]
+        for store, max_pairs in ((prepared.train, LEXICON_PAIRS), (prepared.valid, ALIGNED_PAIRS))
     )
     model = load_model(config.output, device=device).model
-    chosen = choose_alignment(model, prepared.tokenizer, learned, held_out, device=device)
+    chosen = choose_alignment(model, prepared.tokenizer, train_pairs, valid_pairs, device=device)
     if chosen is not None:
         save_details(config.output, {KEY: chosen.to_dict()})
 
 
-class Examined(NamedTuple):
-    """How good the published model is with the engine that translates."""
+class FinalScores(NamedTuple):
+    """The scores of the published model with the engine that translates."""
 
-    scores: list[Score]
+    test_scores: list[Score]
     valid_score: float | None
 
 
-def examine(
+def score_published_model(
     config: Config,
     prepared: Prepared,
     device: torch.device,
@@ -151,41 +156,39 @@ def examine(
     *,
     valid_score: float | None,
     score_name: str = "BLEU",
-) -> Examined:
-    """Score the published model with the engine that `heedful translate` uses on this device; write it into the card.
+) -> FinalScores:
+    """Score the published model with the engine that `heedful translate` uses on this device; add it to the card.
 
-    `valid_score` is what torch had in float32 with the same weights while they were trained, by the metric
-    `score_name`: int8 is compared with it. None, and valid is not scored again.
+    `valid_score` is the score of the same weights in float32 during training, by the metric `score_name`; int8 is
+    compared with it. If it is None, valid is not scored.
     """
     from heedful.decoding.translator import Translator
     from heedful.model_dir import load_model, save_model
 
     if not prepared.test_pairs and valid_score is None:
-        return Examined([], None)
+        return FinalScores([], None)
     loaded = load_model(config.output)
     translator = Translator.load(config.output, device=str(device))
     engine = " ".join(translator.engine_for())
-    scores = score_test(config, prepared, translator, engine, console, device=device)
-    valid: dict[str, Any] = {}
-    used: float | None = None
+    scores = score_test_corpora(config, prepared, translator, engine, console, device=device)
+    valid_details: dict[str, Any] = {}
+    engine_score: float | None = None
     if valid_score is not None:
-        used, valid = compare_with_int8(
+        engine_score, valid_details = compare_with_int8(
             config, prepared, translator, engine, console, float32=valid_score, name=score_name
         )
-    details = {**loaded.details, "training": {**loaded.details["training"], **valid}}
-    plain = [{**one.to_dict(), "data": name, "engine": engine} for name, one in scores]
     save_model(
         config.output,
         weights=loaded.model,
         config=loaded.config,
         tokenizer=loaded.tokenizer,
-        details=details,
-        scores=plain,
+        details={**loaded.details, "training": {**loaded.details["training"], **valid_details}},
+        scores=[{**score.to_dict(), "data": name, "engine": engine} for name, score in scores],
     )
-    return Examined([one for _, one in scores], used)
+    return FinalScores([score for _, score in scores], engine_score)
 
 
-def score_test(
+def score_test_corpora(
     config: Config,
     prepared: Prepared,
     translator: Translator,
@@ -194,39 +197,43 @@ def score_test(
     *,
     device: torch.device,
 ) -> list[tuple[str, Score]]:
-    """All usual scores on each test corpus, by target language, with the corpus's name."""
+    """The default scores on each test corpus, by target language, with the corpus's name."""
     from heedful.evaluation.background_scoring import BackgroundScores
 
     names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == "test"]
     groups: dict[tuple[int, str | None], list[TrainingPair]] = {}
     for pair in prepared.test_pairs:
         groups.setdefault((pair.corpus_index, pair.target_language), []).append(pair)
-    translated: list[tuple[str, BackgroundScores]] = []
-    for (index, tag), pairs in groups.items():
-        name = names[index] if tag is None else f"{names[index]} into {tag}"
+    running: list[tuple[str, BackgroundScores]] = []
+    for (index, target_language), pairs in groups.items():
+        name = names[index] if target_language is None else f"{names[index]} into {target_language}"
         console.note(f"Translating the {len(pairs):,} sentences of {name} with {engine} …")
-        with console.progress_bar(f"translating {name}", len(pairs)) as tell:
-            source = source_of(config.data, index, tag)
-            texts = translate_with(translator, pairs, device=device, source_language=source, tell=tell)
+        with console.progress_bar(f"translating {name}", len(pairs)) as progress:
+            texts = translate_with(
+                translator,
+                pairs,
+                device=device,
+                source_language=source_language_of(config.data, index, target_language),
+                progress=progress,
+            )
         references = [pair.target for pair in pairs]
-        translated.append(
-            (name, BackgroundScores(texts, references, target_language=tag or config.data.target_language))
-        )
-    found: list[tuple[str, Score]] = []
-    for name, aside in translated:
-        for one in aside.scores():
-            console.note(f"{name}: {one} ({engine})")
-            found.append((name, one))
-    return found
+        language = target_language or config.data.target_language
+        running.append((name, BackgroundScores(texts, references, target_language=language)))
+    results: list[tuple[str, Score]] = []
+    for name, background in running:
+        for score in background.scores():
+            console.note(f"{name}: {score} ({engine})")
+            results.append((name, score))
+    return results
 
 
-def source_of(data: DataConfig, index: int, target: str | None) -> str | None:
-    """The language of the sources of a test corpus that are translated into this language, if it is known."""
+def source_language_of(data: DataConfig, index: int, target_language: str | None) -> str | None:
+    """The source language of a test corpus when it is translated into `target_language`, if it is known."""
     if index >= len(data.test):
         return None
     known = direction(data.test[index], data)
-    is_turned = data.test[index].both_directions and target is not None and target == known.source
-    return known.target if is_turned else known.source
+    is_reversed = data.test[index].both_directions and target_language is not None and target_language == known.source
+    return known.target if is_reversed else known.source
 
 
 def compare_with_int8(
@@ -239,49 +246,49 @@ def compare_with_int8(
     float32: float,
     name: str,
 ) -> tuple[float, dict[str, Any]]:
-    """The score on valid with the engine that translates, and for the card also with native int8 or in float32.
+    """The score on valid with the engine that translates, and details for the card: both the int8 and float32 scores.
 
-    A warning says so if int8 loses.
+    Warns if int8 scores clearly less.
     """
     from heedful.decoding.engines.loading import is_native
     from heedful.decoding.engines.native_engine import load_native
     from heedful.native import available
 
-    look = evaluator(config, prepared, "cpu")
-    assert look is not None
+    evaluate_model = make_bleu_evaluator(config, prepared, "cpu")
+    assert evaluate_model is not None
     key = f"valid_{name.lower()}"
     if not is_native(config.output, device="cpu", quantization=None):
-        found = available()
-        reason = "it cannot compute this model" if found else found.reason
+        availability = available()
+        reason = "it does not support this model" if availability else availability.reason
         console.note(f"Valid {name} with {engine}: {float32:.1f}. Native int8 was not scored: {reason}.")
         return float32, {key: float32, f"{key}_engine": engine}
-    is_used = engine == INT8
-    int8 = look(translator.engine if is_used else load_native(config.output, device="cpu")[0]).bleu
-    used, other, precision = (int8, float32, "float32") if is_used else (float32, int8, "int8")
+    uses_int8 = engine == INT8
+    int8 = evaluate_model(translator.engine if uses_int8 else load_native(config.output, device="cpu")[0]).bleu
+    score, other, precision = (int8, float32, "float32") if uses_int8 else (float32, int8, "int8")
     console.note(
-        f"Valid {name} with {engine}, which `heedful translate` uses here: {used:.1f} ({precision}: {other:.1f})."
+        f"Valid {name} with {engine}, which `heedful translate` uses here: {score:.1f} ({precision}: {other:.1f})."
     )
-    if float32 - int8 > MOST_LOST:
+    if float32 - int8 > MAX_INT8_LOSS:
         console.warn(
             f"int8 loses {float32 - int8:.1f} {name} on valid: native int8 {int8:.1f}, float32 {float32:.1f}. On CPUs "
-            f"`heedful translate` uses int8. Add --quantization float32 to it, which is slower, or train with more "
-            f"steps or a higher training.learning_rate."
+            f"`heedful translate` uses int8. Use --quantization float32, which is slower, or train with more steps or "
+            f"a higher training.learning_rate."
         )
-    return used, {key: used, f"{key}_engine": engine, f"{key}_{precision}": other}
+    return score, {key: score, f"{key}_engine": engine, f"{key}_{precision}": other}
 
 
-class Evaluated(NamedTuple):
-    """Translations of a test set, their scores, and who translated: the scores are those of that engine."""
+class EvaluationResult(NamedTuple):
+    """Translations of a test set, their scores, and the engine that they belong to."""
 
     texts: list[str]
     scores: list[Score]
     engine: str
     weights: str
-    """How the engine keeps the weights: native's int8 may score a little less than float32."""
+    """The type of the engine's weights; native int8 may score slightly less than float32."""
     shortlist: bool
-    """Whether the words were chosen from the model's shortlist."""
+    """Whether the vocabulary was restricted by the model's shortlist."""
     num_too_long: int
-    """Lines that the model cannot take, which were scored untranslated."""
+    """Lines that are too long for the model and were scored untranslated."""
 
 
 def evaluate(
@@ -294,7 +301,7 @@ def evaluate(
     quantization: str | None = None,
     target_language: str | None = None,
     **settings: Any,
-) -> Evaluated:
+) -> EvaluationResult:
     """Translate sources with a model directory and score the translations; `settings` as for `Translator.translate`."""
     from heedful.decoding.translation import TOO_LONG
     from heedful.decoding.translator import Translator
@@ -302,7 +309,7 @@ def evaluate(
     from heedful.text.language_names import target_code
 
     if len(sources) != len(references):
-        raise CorpusError(f"{len(sources)} sources but {len(references)} references; they must be line by line.")
+        raise CorpusError(f"{len(sources)} sources but {len(references)} references; each source needs one reference.")
     translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
     translator.directions.require_target(target_language, "the language of the references")
     if target_language is not None:
@@ -312,4 +319,4 @@ def evaluate(
     scores = score(texts, references, target_language=target_language or translator.target_language)
     num_too_long = sum(TOO_LONG in translation.warnings for translation in translations)
     shortlist = translator.uses_shortlist(**settings)
-    return Evaluated(texts, scores, *translator.engine_for(**settings), shortlist, num_too_long)
+    return EvaluationResult(texts, scores, *translator.engine_for(**settings), shortlist, num_too_long)

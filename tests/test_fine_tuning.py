@@ -17,11 +17,11 @@ import torch
 from heedful import training_pipeline
 from heedful.cli.prepare import print_preflight
 from heedful.config import Config
-from heedful.config_loading import from_mapping, settle
+from heedful.config_loading import build_config, from_mapping
 from heedful.data.prepare import prepare
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, HeedfulError, TrainingError
-from heedful.fine_tuning import Start, find_start, with_start
+from heedful.fine_tuning import InitialModel, find_initial_model, with_initial_model
 from heedful.interop.repack import repack
 from heedful.model_dir import describe, load_model, load_weights
 from heedful.model_dir.files import sha256
@@ -33,7 +33,7 @@ from heedful.text.corpus import Direction
 from heedful.training.checkpoint import load_state
 from heedful.training.distributed import World
 from heedful.training.logging import ConsoleReporter, Reporters
-from heedful.training.validation import Best
+from heedful.training.validation import BestTracker
 
 OLD_WORDS = "red blue green cat dog bird runs sits eats one two three".split()
 NEW_WORDS = "seven valve torque bolt gauge motor".split()
@@ -95,16 +95,16 @@ def tagged(folder: Path) -> Path:
 
 def begun(request: dict[str, Any]) -> tuple[Config, Any]:
     """The configuration and the loop of a run that has not made a step."""
-    asked = settle(request, "base")
-    start = find_start(request, asked)
+    asked = build_config(request, "base")
+    start = find_initial_model(request, asked)
     assert start is not None
-    plain = start.laid_over(request)
-    asked = settle(plain, "base")
+    plain = start.apply_to(request)
+    asked = build_config(plain, "base")
     console = ConsoleReporter(quiet=True)
-    prepared = training_pipeline.obtain_data(asked, Path(asked.output) / "training" / "data", console)
-    config = training_pipeline.complete(plain, asked, prepared)
-    return config, training_pipeline.set_up(
-        config, prepared, None, Reporters(), World(torch.device("cpu")), start=start
+    prepared = training_pipeline.load_data(asked, Path(asked.output) / "training" / "data", console)
+    config = training_pipeline.resolve_config(plain, asked, prepared)
+    return config, training_pipeline.build_loop(
+        config, prepared, None, Reporters(), World(torch.device("cpu")), initial_model=start
     )
 
 
@@ -189,14 +189,14 @@ def test_an_installed_model_is_found_by_its_name(
 ) -> None:
     monkeypatch.setenv("HEEDFUL_MODELS", str(old.parent))
     monkeypatch.chdir(tmp_path)
-    start = find_start(*both(request_for(new, tmp_path / "out", init_from="old")))
+    start = find_initial_model(*both(request_for(new, tmp_path / "out", init_from="old")))
     assert start is not None
     assert (start.directory, start.name) == (str(old), "old")
     assert start.identity == sha256(old / "model.safetensors")
 
 
 def both(request: dict[str, Any]) -> tuple[dict[str, Any], Config]:
-    return request, settle(request, "base")
+    return request, build_config(request, "base")
 
 
 # ---------------------------------------------------------------------- whole runs
@@ -213,7 +213,7 @@ def test_it_is_better_on_the_new_corpus_than_before_and_than_a_new_model(
     old: Path, new: dict[str, str], tuned: tuple[Path, training_pipeline.TrainingResult], tmp_path: Path
 ) -> None:
     _, loop = begun(request_for(new, tmp_path / "before", init_from=str(old)))
-    before, _ = loop.look("last")
+    before, _ = loop.validate_weights("last")
     request = request_for(new, tmp_path / "scratch", steps=40)
     request |= {"preset": "tiny", "model": dict(SHAPE), "tokenizer": {"path": str(old)}}
     scratch = training_pipeline.train(request, quiet=True)
@@ -236,23 +236,23 @@ def test_a_run_that_only_makes_it_worse_publishes_the_start_and_says_so(
     result = training_pipeline.train(
         request_for(new, tmp_path / "out", init_from=str(model), learning_rate=1.0, ema_decay=0.5)
     )
-    assert result.is_start
+    assert result.is_initial_model
     assert result.steps == 6
     ours, theirs = load_weights(tmp_path / "out"), load_weights(model)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     log = [json.loads(line) for line in (tmp_path / "out" / "training" / "log.jsonl").read_text("utf-8").splitlines()]
     looks = [line for line in log if line["event"] == "valid"]
-    assert [(line["step"], line["weights"]) for line in looks] == [(0, "start"), (3, "ema"), (6, "ema"), (6, "last")]
+    assert [(line["step"], line["weights"]) for line in looks] == [(0, "initial"), (3, "ema"), (6, "ema"), (6, "last")]
     assert min(line["loss"] for line in looks) == looks[0]["loss"] == result.valid_loss
     told = capsys.readouterr().err
     assert "step 0  valid loss" in told and told.count("(before training)") == 1
     assert result.first_step is not None
-    assert list(result.first_step.parts)[-2:] == ["looking_at_valid", "first_update"]
+    assert list(result.first_step.parts)[-2:] == ["validating_the_initial_model", "first_update"]
     said = f"Nothing was better on valid than {model.name} itself (loss {result.valid_loss:.3f}): the model in"
     assert said in told and log[-1]["message"].startswith(said)
     training = describe(tmp_path / "out")["details"]["training"]
-    assert (training["weights"], training["steps"], training["started_from"]) == ("start", 0, model.name)
+    assert (training["weights"], training["steps"], training["started_from"]) == ("initial", 0, model.name)
 
 
 def test_the_last_weights_are_published_as_asked_but_not_in_silence(
@@ -260,8 +260,8 @@ def test_the_last_weights_are_published_as_asked_but_not_in_silence(
 ) -> None:
     settings: dict[str, Any] = {"init_from": str(old), "steps": 3, "final_weights": "last"}
     result = training_pipeline.train(request_for(new, tmp_path / "worse", learning_rate=1.0, **settings))
-    assert not result.is_start
-    assert f"worse is no better on valid than old was: loss {result.valid_loss:.3f}, before" in capsys.readouterr().err
+    assert not result.is_initial_model
+    assert f"worse is no better on valid than old: loss {result.valid_loss:.3f}, before" in capsys.readouterr().err
     state = load_state(tmp_path / "worse" / "training" / "states", pytest.fail)
     assert state is not None
     assert (state.values["best"]["published_step"], state.values["best"]["published_loss"]) == (3, result.valid_loss)
@@ -345,14 +345,17 @@ def test_weights_that_were_int8_are_dithered_within_their_steps_and_no_others(
 
 def test_what_is_told_about_the_start_by_score_and_on_the_way(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path, init_from=str(old), best_metric="bleu", num_bleu_sentences=5)
-    start = find_start(*both(request))
+    start = find_initial_model(*both(request))
     assert start is not None
-    config = settle(request, "base")
-    kept = Best(value=-30.0, start=-30.0, published=-30.0, published_step=0)
+    config = build_config(request, "base")
+    kept = BestTracker(value=-30.0, initial_value=-30.0, published_value=-30.0, published_step=0)
     told = start.compare(kept, config, is_over=False)
     assert told is not None and told.startswith("So far nothing was better on valid than old itself (score 30.0):")
-    assert start.compare(Best(start=-30.0, published=-30.1, published_step=3), config, is_over=True) is None
-    assert start.compare(Best(published=2.0, published_step=3), config, is_over=True) is None  # an older run, resumed
+    assert (
+        start.compare(BestTracker(initial_value=-30.0, published_value=-30.1, published_step=3), config, is_over=True)
+        is None
+    )
+    assert start.compare(BestTracker(published_value=2.0, published_step=3), config, is_over=True) is None
 
 
 def test_the_card_and_the_details_tell_where_it_began(
@@ -373,7 +376,7 @@ def test_resumed_equals_unbroken_and_never_begins_again(
     settings = {"init_from": str(old), "ema_decay": 0.9}
     training_pipeline.train(request_for(new, tmp_path / "whole", **settings), quiet=True)
     training_pipeline.train(request_for(new, tmp_path / "parts", **settings, steps=3), quiet=True)
-    monkeypatch.setattr(Start, "weights", lambda self: pytest.fail("a resumed run has weights of its own"))
+    monkeypatch.setattr(InitialModel, "weights", lambda self: pytest.fail("a resumed run has weights of its own"))
     assert training_pipeline.train(request_for(new, tmp_path / "parts", **settings), resume=True, quiet=True).steps == 6
     ours, theirs = load_weights(tmp_path / "whole"), load_weights(tmp_path / "parts")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -390,7 +393,7 @@ def test_a_run_goes_on_with_the_start_it_had(old: Path, new: dict[str, str], tmp
     training_pipeline.train(request_for(new, tmp_path / "second", init_from=str(old), steps=1), quiet=True)
     for name in ("model.safetensors", "checksums.json", "config.json", "README.md"):
         shutil.copy2(tmp_path / "second" / name, start / name)
-    with pytest.raises(TrainingError, match="start is not the model this run began with"):
+    with pytest.raises(TrainingError, match="start has changed since this run started"):
         training_pipeline.train({**request, "training": {**request["training"], "steps": 6}}, resume=True, quiet=True)
 
 
@@ -409,10 +412,10 @@ def test_long_sentences_of_the_start_are_not_split_after_short_ones(old: Path, f
 
 def test_from_prepared_data_of_the_same_tokenizer(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     for name, tokenizer in (("same", {"path": str(old)}), ("other", {"vocab_size": 290})):
-        asked = settle({"data": request_for(new, tmp_path)["data"], "tokenizer": tokenizer})
+        asked = build_config({"data": request_for(new, tmp_path)["data"], "tokenizer": tokenizer})
         prepare(asked.data, asked.tokenizer, tmp_path / name, seed=1)
     request = request_for(new, tmp_path / "out", init_from=str(old), steps=1)
-    with pytest.raises(ConfigError, match=r"other was made with another tokenizer than that of old .*--init-from"):
+    with pytest.raises(ConfigError, match=r"other was prepared with another tokenizer than that of old .*--init-from"):
         training_pipeline.train({**request, "data": {"prepared": str(tmp_path / "other")}}, quiet=True)
     assert training_pipeline.train({**request, "data": {"prepared": str(tmp_path / "same")}}, quiet=True).steps == 1
 
@@ -487,7 +490,7 @@ def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: 
         [sys.executable, *command, str(tmp_path / "run.yaml")], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "Going on from old, training on" in done.stderr
+    assert "Continuing from old, training on" in done.stderr
     assert done.stderr.count("step 0  valid loss") == done.stderr.count("(before training)") == 1
     weights, expected = load_weights(tmp_path / "out"), load_weights(old)
     for name in expected:
@@ -502,7 +505,7 @@ def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: 
     [
         (
             {"model": {"d_model": 64}},
-            r"model\.d_model is 64, but the model in .*old .* has 32; leave model\.d_model out",
+            r"model\.d_model is 64, but the model in .*old .* has 32; leave out model\.d_model",
         ),
         ({"model": {"norm": "rms"}}, r"model\.norm is 'rms', but .* has 'layer'"),
         ({"model": {"head_dim": 8}}, r"model\.head_dim is 8, but .* has 16"),
@@ -526,13 +529,13 @@ def test_a_contradiction_names_the_key_and_both_values(
 def test_what_is_as_the_model_has_it_is_no_contradiction(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path / "out", init_from=str(old))
     request |= {"model": {**SHAPE, "head_dim": 16}, "tokenizer": {"path": str(old), "kind": "bpe", "joint": True}}
-    assert find_start(*both(request)) is not None
+    assert find_initial_model(*both(request)) is not None
 
 
 def test_another_tokenizer_is_refused(old: Path, tagged: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path / "out", init_from=str(old))
     with pytest.raises(ConfigError, match=r"tokenizer\.path is .*tagged-model', but"):
-        find_start(*both({**request, "tokenizer": {"path": str(tagged)}}))
+        find_initial_model(*both({**request, "tokenizer": {"path": str(tagged)}}))
 
 
 @pytest.mark.parametrize(
@@ -598,7 +601,7 @@ def test_an_empty_name_is_not_the_same_as_none(new: dict[str, str], tmp_path: Pa
         training_pipeline.train(request, quiet=True)
     assert not (tmp_path / "out").exists()
     request[section][name] = "none"
-    assert getattr(getattr(settle(request, "base"), section), name) is None
+    assert getattr(getattr(build_config(request, "base"), section), name) is None
 
 
 def test_damaged_weights_are_refused_before_anything_is_done(old: Path, new: dict[str, str], tmp_path: Path) -> None:
@@ -621,10 +624,10 @@ def test_experiments_refuse_init_from(old: Path, new: dict[str, str], tmp_path: 
 
 
 def test_preparing_and_a_dry_run_know_the_start(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    config = settle(with_start(request_for(new, old, init_from=str(old))), "base")
+    config = build_config(with_initial_model(request_for(new, old, init_from=str(old))), "base")
     assert (config.tokenizer.path, config.preset) == (str(old), "tiny")
     assert config.model.d_model == 32
-    assert with_start({"output": "x"}) == {"output": "x"}
+    assert with_initial_model({"output": "x"}) == {"output": "x"}
 
 
 def test_a_look_at_the_corpora_knows_the_directions_of_the_start(
@@ -632,5 +635,5 @@ def test_a_look_at_the_corpora_knows_the_directions_of_the_start(
 ) -> None:
     request = request_for(one_way, tmp_path / "out", init_from=str(tagged))
     request["data"]["test"] = [turned(one_way, source_language="yy", target_language="xx")]
-    print_preflight(settle(with_start(request), "base"), ConsoleReporter(quiet=True))
+    print_preflight(build_config(with_initial_model(request), "base"), ConsoleReporter(quiet=True))
     assert "forward.up + forward.low" in capsys.readouterr().out

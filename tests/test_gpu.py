@@ -39,7 +39,7 @@ from heedful.training import precompile
 from heedful.training.averaging import copy_weights
 from heedful.training.checkpoint import random_states, restore_random
 from heedful.training.compile_cache import FOLDERS
-from heedful.training.cuda_graph import Recorded
+from heedful.training.cuda_graph import GraphedStep
 from heedful.training.distributed import set_weights
 from heedful.training.optimizer import optimizer_tensors, orthogonalise
 from heedful.training.step import TrainingStep, uses_bf16
@@ -199,7 +199,7 @@ def assert_kernel_equals_plain(operation: Any, inputs: list[Any], tolerance: flo
         loss = sum((one.float() * torch.randn(one.shape).to(device)).sum() for one in outputs)
         assert isinstance(loss, torch.Tensor)
         loss.backward()
-        GRADIENTS.hand_over()
+        GRADIENTS.flush()
         leaves = [one for one in moved if isinstance(one, torch.Tensor) and one.requires_grad]
         results.append([*outputs, *(one.grad for one in leaves)])
     for ours, plain in zip(*results, strict=True):
@@ -263,7 +263,7 @@ def test_sums_over_rows_are_right_also_of_a_part_of_the_columns(
         for owner in owners:
             owner.grad = None
             column_sums(x, owner, GRADIENTS)
-        GRADIENTS.hand_over()
+        GRADIENTS.flush()
         for owner in owners:
             torch.testing.assert_close(owner.grad.double(), expected, rtol=tolerance, atol=tolerance * rows**0.5)
 
@@ -356,7 +356,7 @@ def test_a_recorded_step_learns_as_the_plain_one(optimizer: Any) -> None:
             result = step(batch, batch.num_tokens, 1e-3)
             course.append(float(result.loss_sum) / batch.num_tokens)
         losses.append(course)
-        assert step.is_fast is fast
+        assert step.is_fused is fast
     assert losses[0][-1] < losses[0][0] - 0.3
     torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), atol=0.05, rtol=0)
 
@@ -426,7 +426,7 @@ DROPPING = replace(SMALL, dropout=0.2)
 def fused_step(shape: ModelConfig = SMALL, **training: Any) -> TrainingStep:
     torch.manual_seed(1)
     step = TrainingStep(Transformer(shape).to(CUDA), TrainingConfig(fused_step=True, **training), CUDA)
-    assert step.is_fast
+    assert step.is_fused
     return step
 
 
@@ -479,7 +479,7 @@ def test_each_replay_draws_its_own_dropout_and_a_restored_state_draws_it_again()
     assert len(set(losses)) == 8
     state = random_states(CUDA)
     expected = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)]
-    torch.rand(11, device=CUDA)  # as looking at valid may
+    torch.rand(11, device=CUDA)  # as validating may
     restore_random(state, CUDA)
     assert [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)] == expected
     other = fused_step(DROPPING)  # as a resumed run: its first steps are not replayed
@@ -511,7 +511,7 @@ def test_where_there_is_no_room_for_a_recording_the_work_goes_on_without_it() ->
             raise torch.OutOfMemoryError("out of memory")
         return ((batch.source * 2).sum(),)
 
-    recorded = Recorded(work, CUDA)
+    recorded = GraphedStep(work, CUDA)
     for number in range(6):
         batch = random_batch(3, 8)
         assert int(recorded(batch)[0]) == 2 * int(batch.source.sum())
@@ -542,12 +542,12 @@ def test_a_recorded_step_gives_its_memory_back_and_goes_on() -> None:
 def test_single_precision_is_not_given_to_kernels_that_round() -> None:
     """Nor rows too wide for them: there the usual compiled step is the default."""
     model = Transformer(SMALL).to(CUDA)
-    assert TrainingStep(model, TrainingConfig(), CUDA).is_fast
-    assert not TrainingStep(model, TrainingConfig(precision="fp32"), CUDA).is_fast
-    assert not TrainingStep(model, TrainingConfig(compile=False), CUDA).is_fast
+    assert TrainingStep(model, TrainingConfig(), CUDA).is_fused
+    assert not TrainingStep(model, TrainingConfig(precision="fp32"), CUDA).is_fused
+    assert not TrainingStep(model, TrainingConfig(compile=False), CUDA).is_fused
     wide = TrainingStep(model, TrainingConfig(), CUDA)
     wide.try_largest_batch(worst_batch(2, 256, 64, 64))
-    assert not wide.is_fast
+    assert not wide.is_fused
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second GPU")

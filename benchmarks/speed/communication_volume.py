@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from heedful.config_loading import read_request, settle
+from heedful.config_loading import build_config, read_request
 
 BYTES_PER_NUMBER = 4  # gradients and weights are sent in fp32
 ROUNDS = {"none": 2, "full": 3}
@@ -33,7 +33,7 @@ def count_parameters(config_path: str, vocab_size: int | None) -> int:
         sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
         request["model"] = {**(request.get("model") or {}), **sizes}
     with torch.device("meta"):
-        return num_parameters(build_model(settle(request, "base").model))
+        return num_parameters(build_model(build_config(request, "base").model))
 
 
 def bytes_per_step(num_parameters: int, num_ranks: int, sharding: str) -> float:

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from heedful.build_model import build_model, num_parameters, resolve_device
 from heedful.config import Config
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.data.batch_stream import BatchStream, prefetch, worst_batch
 from heedful.data.prepare import Prepared
 from heedful.model_card import versions
@@ -450,7 +450,7 @@ def main() -> None:
     for change in arguments.set:
         key, _, value = change.partition("=")
         set_key(request, key, value)
-    config = settle(request)
+    config = build_config(request)
     sizes = {f"{side}_vocab_size": getattr(prepared.tokenizer, f"{side}_vocab_size") for side in ("source", "target")}
     training = replace(config.training, tokens_per_step=arguments.tokens or config.training.tokens_per_step)
     config = replace(config, model=replace(config.model, **sizes), training=training)

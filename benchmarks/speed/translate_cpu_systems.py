@@ -238,10 +238,10 @@ def naive(folder: Path, threads: int) -> Run:
     from safetensors.torch import load_model
 
     from benchmarks.speed.train_speed import TorchTransformer
-    from heedful.config_loading import settle
+    from heedful.config_loading import build_config
 
     with torch.device("meta"):
-        model = TorchTransformer(settle(json.loads((folder / "config.json").read_text(encoding="utf-8"))))
+        model = TorchTransformer(build_config(json.loads((folder / "config.json").read_text(encoding="utf-8"))))
     model = model.to_empty(device="cpu").eval()
     load_model(model, folder / "torch.safetensors")
 

@@ -46,7 +46,7 @@ from benchmarks.speed.train_speed import TorchTransformer, marian
 from benchmarks.speed.translate_cpu_systems import SOURCE, TARGET, Task
 from heedful.build_model import build_model, resolve_device
 from heedful.config import Config, DecodingConfig
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.decoding.cuda_graph.scheduler import Scheduler
 from heedful.decoding.cuda_graph.search import CudaGraphSearch
 from heedful.decoding.cuda_graph.search_state import Capacity
@@ -352,7 +352,7 @@ def main() -> None:
     device = resolve_device(chosen.device)
     if chosen.steps and device.type != "cuda":
         parser.error("--steps needs a GPU")
-    config = settle({"preset": chosen.preset})
+    config = build_config({"preset": chosen.preset})
     config = replace(
         config, model=replace(config.model, source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY, dropout=0.0)
     )

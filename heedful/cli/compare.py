@@ -11,7 +11,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.exit_codes import INTERRUPTED
 from heedful.cli.overrides import command_line, request_from_flags
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 
 Systems = Annotated[
     str | None,
@@ -82,7 +82,7 @@ def run(
 ) -> dict[str, Any]:
     """Run the comparison and return its results; exit if it is interrupted."""
     shared = {key: value for key, value in request.items() if key != "systems"}
-    settle(shared, "base")  # reports unknown keys before torch is imported
+    build_config(shared, "base")  # reports unknown keys before torch is imported
     from heedful.paper.compare import compare as compare_systems
 
     results = compare_systems(

@@ -15,7 +15,7 @@ from heedful.cli.score import print_scores
 from heedful.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
-    from heedful.validation_bleu import Evaluated
+    from heedful.validation_bleu import EvaluationResult
 
 
 @options.shared_options(after=options.SEARCH_OPTIONS)
@@ -76,7 +76,7 @@ def evaluate(
     print_results(evaluated, directory, as_json=as_json)
 
 
-def print_results(evaluated: Evaluated, directory: Path, *, as_json: bool) -> None:
+def print_results(evaluated: EvaluationResult, directory: Path, *, as_json: bool) -> None:
     """Print the scores and the engine that they were measured with."""
     if not as_json:
         shortlist = ", with its shortlist" if evaluated.shortlist else ""

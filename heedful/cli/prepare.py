@@ -11,9 +11,9 @@ import typer
 from heedful.cli import options
 from heedful.cli.overrides import request_from_flags
 from heedful.config import Config
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.errors import ConfigError
-from heedful.fine_tuning import known_directions, with_start
+from heedful.fine_tuning import known_directions, with_initial_model
 
 if TYPE_CHECKING:
     from heedful.console import Console
@@ -61,7 +61,7 @@ def prepare(
     Every configuration key of the sections data and tokenizer is also a flag: --data.max_characters=500.
     """
     request = request_from_flags({**flags, "init_from": init_from, "vocab_size": vocab_size})
-    config = settle(with_start(request), "base")
+    config = build_config(with_initial_model(request), "base")
     if join:
         merge_parts(config, join, output, quiet=quiet, overwrite=overwrite)
         return
@@ -103,10 +103,10 @@ def write_prepared(config: Config, output: Path, console: Console, *, overwrite:
     if is_up_to_date(
         output, prepared_fingerprint(config.data, config.tokenizer, config.training.seed), overwrite=overwrite
     ):
-        training_pipeline.arrange_rows(config.data.shuffle, Prepared.open(output), console)
+        training_pipeline.prepack_rows(config.data.shuffle, Prepared.open(output), console)
         console.note(f"{output} is up to date: it was prepared from the same files and settings.")
         return
-    prepared = training_pipeline.prepare(config, output, console)
+    prepared = training_pipeline.prepare_corpora(config, output, console)
     print_next_step(prepared, console, config.training.init_from)
 
 
@@ -126,7 +126,7 @@ def merge_parts(config: Config, parts: list[Path], output: Path, *, quiet: bool,
         return
     with console.stages() as advance:
         prepared = merge_prepared(parts, output, progress=advance)
-    training_pipeline.arrange_rows(config.data.shuffle, prepared, console)
+    training_pipeline.prepack_rows(config.data.shuffle, prepared, console)
     print_next_step(prepared, console)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from heedful.cli import options
 from heedful.cli.overrides import request_from_flags
 from heedful.config import Config, choose_preset
-from heedful.config_loading import settle, to_mapping
+from heedful.config_loading import build_config, to_mapping
 from heedful.errors import ConfigError
 
 
@@ -42,7 +42,7 @@ def train(
     if dry_run:
         print_configuration(resolve_config(request))
         return
-    settle(request, "base")  # reports unknown keys before torch is imported
+    build_config(request, "base")  # reports unknown keys before torch is imported
     from heedful import training_pipeline
 
     training_pipeline.train(request, resume=resume, overwrite=overwrite, quiet=quiet)
@@ -50,16 +50,16 @@ def train(
 
 def resolve_config(request: Mapping[str, Any]) -> Config:
     """The configuration of a run, with a preset chosen by the number of lines."""
-    from heedful.fine_tuning import with_start
+    from heedful.fine_tuning import with_initial_model
 
-    request = with_start(request)
-    config = settle(request, "base")
+    request = with_initial_model(request)
+    config = build_config(request, "base")
     if request.get("preset") not in (None, "auto"):
         return config
     from heedful.build_model import resolve_device
 
     on_gpu = resolve_device(config.training.device).type != "cpu"
-    return settle(request, choose_preset(_count_pairs(config), on_gpu=on_gpu))
+    return build_config(request, choose_preset(_count_pairs(config), on_gpu=on_gpu))
 
 
 def _count_pairs(config: Config) -> int:

@@ -44,7 +44,7 @@ class _Sums:
 
 
 class Gradients:
-    """Collects gradients of weights during `backward`; `hand_over` then adds them to the weights' `grad`."""
+    """Collects gradients of weights during `backward`; `flush` then adds them to the weights' `grad`."""
 
     def __init__(self) -> None:
         self.collected: dict[int, tuple[Tensor, Tensor]] = {}
@@ -100,7 +100,7 @@ class Gradients:
         """Add the gradient of a vector that is multiplied by `weight` where `bias` is added to every row."""
         self.passed_through.append((owner, bias, weight))
 
-    def hand_over(self) -> None:
+    def flush(self) -> None:
         """Add everything to the weights' `grad`."""
         for sums in self.sums.values():
             for owners, gradient in sums.finished():

@@ -80,7 +80,7 @@ class _Pass:
 def fused_losses(model: Transformer, batch: Batch, scale: Tensor, gradients: Gradients, *, smoothing: float) -> Losses:
     """Label-smoothed loss of a batch, equal to `smoothed_cross_entropy(model(…))`.
 
-    After `backward`, the gradients of the weights are in `gradients`; `hand_over` adds them to the parameters.
+    After `backward`, the gradients of the weights are in `gradients`; `flush` adds them to the parameters.
     """
     x = fused_hidden(model, batch, gradients)
     logits = linear(x, [model.output_weight], gradients).flatten(0, 1)

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, DataConfig
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.errors import ConfigError
 from heedful.paper.compare_report import LANGUAGES, write_report
 from heedful.paper.experiment_io import (
@@ -42,13 +42,13 @@ from heedful.paper.systems import (
     parse_systems,
     system_names,
 )
+from heedful.run_plan import resolve_config
 from heedful.training_pipeline import (
     Request,
     TrainingResult,
     as_mapping,
-    complete,
+    build_loop,
     open_run,
-    set_up,
     train,
 )
 
@@ -112,7 +112,7 @@ def compare(
     if plots and find_spec("matplotlib") is None:
         raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or pass --no-plots.")
     plan = make_plan(as_mapping(request), systems, equal)
-    requested = settle(plan.systems[0].request(plan.shared), "base")
+    requested = build_config(plan.systems[0].request(plan.shared), "base")
     refuse_init_from(requested)
     earlier = open_comparison(plan.output, requested.data, resume=resume, overwrite=overwrite)
     console = Console(quiet=quiet)
@@ -159,7 +159,7 @@ def make_plan(plain: Mapping[str, Any], names: Sequence[str] | None, equal: str 
     named = system_names(overrides) if overrides is not None else list(DEFAULT_SYSTEMS)
     systems = parse_systems(named if names is None else names, overrides)
     plain = {key: value for key, value in plain.items() if key != "systems"}
-    settle(plain, "base")  # report errors of the shared settings before those of one system
+    build_config(plain, "base")  # report errors of the shared settings before those of one system
     if (plain.get("model") or {}).get("architecture") is not None:
         raise ConfigError("model.architecture: compare sets it for each system; choose the systems with --systems.")
     shared = {**plain, "output": str(plain.get("output") or "comparison")}
@@ -185,7 +185,7 @@ def make_plan(plain: Mapping[str, Any], names: Sequence[str] | None, equal: str 
 def resolve_system_config(system: System, shared: Mapping[str, Any]) -> Config:
     """The configuration of one system before the corpora are read; errors name the system."""
     try:
-        return settle(system.request(shared), "base")
+        return build_config(system.request(shared), "base")
     except ConfigError as error:
         raise ConfigError(f"{system.name}: {error}") from None
 
@@ -212,7 +212,7 @@ def system_requests(plan: Plan, prepared: Prepared) -> tuple[list[dict[str, Any]
     for system in plan.systems:
         one = system.request(from_prepared(plan.shared, prepared))
         one["output"] = str(plan.output / system.name)
-        config = complete(one, settle(one, "base"), prepared)
+        config = resolve_config(one, build_config(one, "base"), prepared)
         if configs and plan.equal == "parameters":
             width = matching_width(config.model, num_parameters_of(configs[0].model), system.name)
             one["model"]["d_model"] = width
@@ -254,7 +254,7 @@ def warm_up(config: Config, prepared: Prepared) -> None:
         short = replace(config, output=folder, training=replace(config.training, **changes))
         _, reporter = open_run(short, prepared, ConsoleReporter(quiet=True), resume=False)
         try:
-            loop = set_up(short, prepared, None, reporter)
+            loop = build_loop(short, prepared, None, reporter)
             loop.run()
         finally:
             reporter.close()

@@ -16,7 +16,7 @@ from heedful.config_loading import to_mapping
 from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 from heedful.model_card import versions
-from heedful.training_pipeline import device_name, obtain_data
+from heedful.training_pipeline import device_name, load_data
 
 if TYPE_CHECKING:
     import torch
@@ -103,7 +103,7 @@ def shared_data(requested: Config, directory: Path, console: Console, *, resume:
         mark = prepared_fingerprint(requested.data, requested.tokenizer, requested.training.seed)
         if not is_prepared(directory, mark):
             raise ConfigError(f"--resume: {directory} was prepared from other files or settings; choose another -o.")
-    return obtain_data(requested, directory, console)
+    return load_data(requested, directory, console)
 
 
 def from_prepared(request: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heedful.decoding.translator import Translator
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.logging import Evaluation
-    from heedful.validation_bleu import Look, MakeEvaluate
+    from heedful.validation_bleu import EvaluateModel, MakeEvaluator
 
 WORD = "XX"
 UNKNOWN = "⁇"  # what the tokenizer writes for <unk>
@@ -251,13 +251,13 @@ def bracket_symbols(tokenizer: Tokenizer) -> tuple[BracketSymbols, WordSymbols]:
 SIGNATURE = "labelled brackets, COLLINS.prm, greedy, forced"
 
 
-def f1_evaluation(trees: Mapping[str, Tree]) -> MakeEvaluate:
+def f1_evaluation(trees: Mapping[str, Tree]) -> MakeEvaluator:
     """The factory that `train` calls for its validation metric: F1 on `training.num_bleu_sentences` of valid.
 
     `trees` maps source texts to gold trees, including those of valid.
     """
 
-    def make(config: Config, prepared: Prepared, device: torch.device) -> Look | None:
+    def make(config: Config, prepared: Prepared, device: torch.device) -> EvaluateModel | None:
         known = [trees[pair.source] for pair in prepared.valid_pairs if pair.source in trees]
         gold = evenly_spaced(known, config.training.num_bleu_sentences)
         if not gold:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.atomic_files import replace_file
 from heedful.config import Config
-from heedful.config_loading import merge, read_request, settle, to_mapping
+from heedful.config_loading import build_config, merge, read_request, to_mapping
 from heedful.errors import ConfigError
 from heedful.paper.compare import scored_sets
 from heedful.paper.experiment_io import (
@@ -127,7 +127,7 @@ def run_table2(
     check_choice("--lang", language, LANGUAGES)
     plain_request = as_mapping(request)
     plain = recipe_request(plain_request, recipe, output)
-    requested = settle(plain)
+    requested = build_config(plain)
     refuse_init_from(requested)
     open_output(output, FORMAT, "run of Table 2", data=requested.data, resume=resume, overwrite=overwrite)
     console = Console(quiet=quiet)
@@ -151,7 +151,7 @@ def recipe_request(plain_request: Mapping[str, Any], recipe: str, output: Path) 
     if plain_request.get("preset") not in (None, "auto", recipe):
         raise ConfigError(f"preset: table2 uses --recipe {' or '.join(RECIPES)} instead; remove this key.")
     plain = merge(read_recipe(recipe), {**plain_request, "preset": recipe, "output": str(output / "model")})
-    if settle(plain).model.architecture != "transformer":
+    if build_config(plain).model.architecture != "transformer":
         raise ConfigError("model.architecture: the recipe is for the Transformer; for others use heedful compare.")
     return plain
 
@@ -168,7 +168,7 @@ def measure(recipe: str, requested: Config, ended: TrainingResult, output: Path,
     directory = output / "model"
     device = resolve_device(describe(directory)["config"]["training"]["device"])
     loaded = load_model(directory, device=device)
-    config, published = loaded.config, settle(read_recipe(recipe))
+    config, published = loaded.config, build_config(read_recipe(recipe))
     prepared = Prepared.open(config.data.prepared or directory / "training" / "data")
     spent = loaded.details["training"]
     return {

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.errors import ConfigError, HeedfulError, TrainingError
 from heedful.paper.experiment_io import (
     RESULTS,
@@ -42,7 +42,8 @@ from heedful.paper.sweep import Ended, Job, Sweep, tail, usual_jobs
 from heedful.paper.systems import num_parameters_of
 from heedful.paper.table3_report import check_report, markdown, summary, write_plot
 from heedful.paper.table3_rows import Row, base_request, base_values, choose_rows, row_request
-from heedful.training_pipeline import Request, as_mapping, complete, open_run, set_up
+from heedful.run_plan import resolve_config
+from heedful.training_pipeline import Request, as_mapping, build_loop, open_run
 from heedful.validation_bleu import translate_pairs
 
 if TYPE_CHECKING:
@@ -106,11 +107,11 @@ def make_plan(
             raise ConfigError(f"{flag} must be at least 1, not {value}.")
     plain = as_mapping(request)
     base = base_request({**plain, "output": str(plain.get("output") or "table3")}, scale)
-    requested, chosen = settle(base, "base"), choose_rows(rows)
+    requested, chosen = build_config(base, "base"), choose_rows(rows)
     refuse_init_from(requested)
     seeds = range(requested.training.seed, requested.training.seed + num_seeds)
     for row in chosen:
-        settle(row_request(row, base, seed=seeds[0]), "base")
+        build_config(row_request(row, base, seed=seeds[0]), "base")
     device = resolve_device(requested.training.device)
     limit = sentences or (CHEAP_SENTENCES if scale == "cheap" else None)
     return Plan(base, scale, chosen, seeds, limit, Path(requested.output), device, jobs or usual_jobs(device.type))
@@ -135,7 +136,7 @@ def run_table3(
     from heedful.console import Console
 
     check_report(language, plots=plots)
-    requested = settle(plan.base, "base")
+    requested = build_config(plan.base, "base")
     earlier = open_output(plan.output, FORMAT, "sweep", data=requested.data, resume=resume, overwrite=overwrite)
     if overwrite and not resume:
         shutil.rmtree(plan.output / "runs", ignore_errors=True)
@@ -206,7 +207,7 @@ def make_runs(plan: Plan, prepared: Prepared) -> list[Run]:
         for row in sorted(plan.rows, key=lambda row: -row.budget):
             directory = plan.output / "runs" / f"{row.name}-seed-{seed}"
             request = {**row_request(row, base, seed=seed), "output": str(directory / MODEL)}
-            config = complete(request, settle(request, "base"), prepared)
+            config = resolve_config(request, build_config(request, "base"), prepared)
             settings = {
                 **settings_of(config),
                 "data": None if manifest is None else manifest["fingerprint"],
@@ -313,15 +314,18 @@ def result_text(result: Mapping[str, Any]) -> str:
 
 def sweep_header(plan: Plan, prepared: Prepared, runs: Sequence[Run], command: str | None) -> dict[str, Any]:
     """The results without the rows: settings, data and machine."""
-    config: Config = settle(runs[0].spec["request"] if runs else plan.base, "base")
+    config: Config = build_config(runs[0].spec["request"] if runs else plan.base, "base")
     decoding = config.decoding
     budgets = {
-        name: getattr(settle(plan.base, "base").training, name) for name in ("steps", "epochs", "tokens", "minutes")
+        name: getattr(build_config(plan.base, "base").training, name)
+        for name in ("steps", "epochs", "tokens", "minutes")
     }
     parameters = {}
     for run in runs[: len(plan.rows)]:
         request = run.spec["request"]
-        parameters[run.row.name] = num_parameters_of(complete(request, settle(request, "base"), prepared).model)
+        parameters[run.row.name] = num_parameters_of(
+            resolve_config(request, build_config(request, "base"), prepared).model
+        )
     return {
         **results_header(FORMAT, FORMAT_VERSION, command),
         "scale": plan.scale,
@@ -353,9 +357,9 @@ def run(directory: Path) -> int:
     began = time.perf_counter()
     spec = json.loads((directory / RUN_FILE).read_text("utf-8"))
     request = spec["request"]
-    requested = settle(request, "base")
+    requested = build_config(request, "base")
     prepared = Prepared.open(requested.data.prepared or "")
-    config = complete(request, requested, prepared)
+    config = resolve_config(request, requested, prepared)
     loop = train(config, prepared)
     if loop.stopped_by not in (None, "early stopping"):
         return INTERRUPTED
@@ -367,9 +371,9 @@ def run(directory: Path) -> int:
         "valid_loss": loss,
         "scores": scores_of(config, prepared, loop, spec["sentences"]),
         "parameters": num_parameters(loop.model),
-        "steps": loop.spent.steps,
-        "tokens": loop.spent.tokens,
-        "minutes": loop.spent.seconds / 60,
+        "steps": loop.progress.steps,
+        "tokens": loop.progress.tokens,
+        "minutes": loop.progress.seconds / 60,
         "seconds": time.perf_counter() - began,
         "settings": spec["settings"],
     }
@@ -385,10 +389,10 @@ def train(config: Config, prepared: Prepared) -> TrainingLoop:
     console = ConsoleReporter()
     state, reporter = open_run(config, prepared, console, resume=True)
     try:
-        loop = set_up(config, prepared, state, reporter)
+        loop = build_loop(config, prepared, state, reporter)
         loop.run()
         if loop.stopped_by in (None, "early stopping"):
-            loop.choose()
+            loop.publish_final_weights()
     finally:
         reporter.close()
     return loop

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heedful.config_loading import merge, settle
+from heedful.config_loading import build_config, merge
 from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 from heedful.paper.experiment_io import check_choice
@@ -188,7 +188,7 @@ def _warm_up(training: Mapping[str, Any]) -> dict[str, Any]:
 
 def base_values(request: Mapping[str, Any]) -> Values:
     """The sizes of the base model of a request."""
-    model = settle(request, "base").model
+    model = build_config(request, "base").model
     if model.num_encoder_layers != model.num_decoder_layers:
         raise ConfigError(
             "table3: N is the depth of both stacks; set num_encoder_layers and num_decoder_layers to the same value."
@@ -207,7 +207,7 @@ def row_request(row: Row, base: Mapping[str, Any], *, seed: int) -> dict[str, An
     """The request of a row: the base request with the row's values, budget and seed."""
     values = row.at(base_values(base))
     training: dict[str, Any] = {"label_smoothing": values.label_smoothing, "seed": seed}
-    config = settle(base, "base").training
+    config = build_config(base, "base").training
     for name in BUDGETS:
         if getattr(config, name):
             training[name] = getattr(config, name) * row.budget

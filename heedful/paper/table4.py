@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config
-from heedful.config_loading import from_mapping, merge, settle, to_mapping
+from heedful.config_loading import build_config, from_mapping, merge, to_mapping
 from heedful.errors import ConfigError
 from heedful.evaluation.evalb import MAX_SHORT_WORDS, aggregate, score_trees
 from heedful.evaluation.parse_trees import Tree, read_trees, with_tags, write_tree
@@ -162,18 +162,18 @@ def run_table4(
         raise ConfigError(f"--sentences must be 1 or more, not {treebanks.sentences}.")
     plain = as_mapping(request)
     output = Path(str(plain.get("output") or "table4"))
-    device = resolve_device(settle(plain, "base").training.device)
+    device = resolve_device(build_config(plain, "base").training.device)
     word_symbols = WordSymbols(words)
     train_request = parsing_request(plain, device=device, paper=paper, word_symbols=word_symbols)
-    refuse_init_from(settle(train_request, "base"))
+    refuse_init_from(build_config(train_request, "base"))
     console = Console(quiet=quiet)
     tests = [evenly_spaced(read_trees(path), treebanks.sentences) for path in treebanks.test]
     valid_trees = [tree for path in treebanks.valid or treebanks.train for tree in read_trees(path)]
-    make_evaluate = f1_evaluation({word_symbols.source_text(tree.words): tree for tree in valid_trees})
+    make_evaluator = f1_evaluation({word_symbols.source_text(tree.words): tree for tree in valid_trees})
     open_output(output, FORMAT, "run", resume=resume, overwrite=overwrite)
     corpora, train_sentences = write_corpora(treebanks, output / "data", word_symbols, console)
     train_request = merge(train_request, {"output": str(output / "model"), "data": corpora})
-    ended = train(train_request, resume=resume, overwrite=overwrite, quiet=quiet, make_evaluate=make_evaluate)
+    ended = train(train_request, resume=resume, overwrite=overwrite, quiet=quiet, make_evaluator=make_evaluator)
     results = {**parsing_header(output, ended, device, command), "words": words}
     if ended.stopped_by in (None, "early stopping"):
         for path, gold in zip(treebanks.test, tests, strict=True):

@@ -1,4 +1,4 @@
-"""Averages of weights: of the last snapshots (section 6.1), and a moving one while training."""
+"""Averages of weights: of the last checkpoints (section 6.1), of model directories, and a moving average."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Weights = dict[str, Tensor]
 
 
 def copy_weights(model: nn.Module) -> Weights:
-    """The model's weights and buffers, copied; of a divided model the rows that this rank holds."""
+    """A copy of the model's weights and buffers; of a sharded model, this rank's rows."""
     return {name: to_local(tensor.detach()).clone() for name, tensor in model.state_dict().items()}
 
 
 def average_weights(all_weights: Iterable[Mapping[str, Tensor]]) -> Weights:
-    """The mean of several sets of weights, summed in double precision; takes them one at a time."""
+    """The mean of several state dicts, summed in double precision; they are read one at a time."""
     sums: Weights = {}
     dtypes: dict[str, torch.dtype] = {}
     count = 0
@@ -32,28 +32,29 @@ def average_weights(all_weights: Iterable[Mapping[str, Tensor]]) -> Weights:
             sums[name] = sums[name] + tensor.double() if count else tensor.double()
         count += 1
     if not count:
-        raise ValueError("there are no weights to average")
+        raise ValueError("no weights to average")
     return {name: (total / count).to(dtypes[name]) for name, total in sums.items()}
 
 
 class MovingAverage:
     """Exponential moving average of the weights: average ← decay · average + (1 - decay) · weights, after each update.
 
-    Early on the decay is smaller, (1 + n) / (10 + n), so that the first random weights are forgotten quickly.
+    The first decays are smaller, (1 + n) / (10 + n), so that the initial weights are forgotten quickly.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay, self.num_updates = decay, 0
+        self.decay = decay
+        self.num_updates = 0
         self.weights = copy_weights(model)
-        self._followed = model.state_dict(keep_vars=True)  # the tensors themselves: asking at every step takes long
+        self._tensors = model.state_dict(keep_vars=True)  # building it in every step is slow
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the model's weights after one more update."""
+        """Add the model's weights after an update."""
         self.num_updates += 1
         decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
-        averages = [self.weights[name] for name in self._followed]
-        torch._foreach_lerp_(averages, [to_local(tensor) for tensor in self._followed.values()], 1 - decay)
+        averages = [self.weights[name] for name in self._tensors]
+        torch._foreach_lerp_(averages, [to_local(tensor) for tensor in self._tensors.values()], 1 - decay)
 
 
 def average_models(directories: Sequence[str | Path], output: str | Path) -> None:
@@ -64,8 +65,8 @@ def average_models(directories: Sequence[str | Path], output: str | Path) -> Non
     for one in described:
         if one["compact"]:
             raise ConfigError(
-                f"{one['directory']}: a compact model's weights are rounded and do not average; average the full "
-                f"models and make the result compact: heedful export --to compact."
+                f"{one['directory']}: a compact model's weights are rounded to int8 and cannot be averaged. Average "
+                f"the full models and export the result: heedful export --to compact."
             )
     for other in described[1:]:
         for key, value in described[0]["config"]["model"].items():
@@ -76,7 +77,7 @@ def average_models(directories: Sequence[str | Path], output: str | Path) -> Non
                 )
         if _tokenizer_files(other) != _tokenizer_files(described[0]):
             raise ConfigError(
-                f"{other['directory']}: has another tokenizer than {directories[0]}; their weights do not average."
+                f"{other['directory']}: has another tokenizer than {directories[0]}; their weights cannot be averaged."
             )
     first = load_model(directories[0])
     weights = average_weights(load_weights(directory) for directory in directories)

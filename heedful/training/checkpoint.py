@@ -27,21 +27,22 @@ from heedful.config_loading import to_mapping
 from heedful.errors import TrainingError
 from heedful.training.distributed import World
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 NUM_KEPT = 2
+"""Number of checkpoints that are kept."""
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Named tensors (weights, moments, averages, random states) and plain values (position, counts, best so far)."""
+    """A checkpoint: named tensors (weights, moments, averages, random states) and values that JSON can hold."""
 
     tensors: Mapping[str, Tensor]
     values: dict[str, Any]
     num_rows: Mapping[str, int] = field(default_factory=dict)
-    """For each tensor of which this rank holds only its share of the rows: how many all ranks hold together."""
+    """The total number of rows of each sharded tensor."""
 
     def part(self, prefix: str, world: World, num_rows: Mapping[str, int]) -> dict[str, Tensor]:
-        """The tensors whose names begin so, without this beginning; of those in `num_rows`, this rank's share."""
+        """The tensors whose names start with `prefix`, without it; this rank's rows of those in `num_rows`."""
         tensors = {}
         for name in (name for name in self.tensors if name.startswith(prefix)):
             if name in num_rows and isinstance(self.tensors, StoredTensors):
@@ -53,7 +54,7 @@ class TrainingState:
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """The tensors of a saved state, read when asked for; a divided one lies in several files, its rows in order."""
+    """The tensors of a checkpoint, read on access; the rows of a sharded tensor are in several files, in order."""
 
     def __init__(self, paths: list[Path]) -> None:
         self._files = [safe_open(path, framework="pt") for path in paths]
@@ -73,7 +74,7 @@ class StoredTensors(Mapping[str, Tensor]):
         return len(self._places)
 
     def rows(self, name: str, start: int, stop: int) -> Tensor:
-        """Some rows of a tensor; only they are read."""
+        """A range of rows of a tensor; only these are read."""
         pieces, first = [], 0
         for file in self._places[name]:
             piece = file.get_slice(name)
@@ -86,7 +87,7 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def save_state(directory: Path, step: int, state: TrainingState, world: World | None = None) -> None:
-    """Save a state as `directory/step-N`, complete or not at all. All ranks have to call."""
+    """Save a checkpoint as `directory/step-N`, completely or not at all. All ranks must call this."""
     world = world or World(torch.device("cpu"))
     temporary = directory / f"incomplete-{step:09d}"
     if world.is_rank0:
@@ -115,17 +116,17 @@ def save_state(directory: Path, step: int, state: TrainingState, world: World | 
 
 
 def file_names(count: int) -> list[str]:
-    """The files of a state's tensors: one, or one for each rank."""
+    """The names of the tensor files: one, or one for each rank."""
     if count == 1:
         return ["tensors.safetensors"]
     return [f"tensors-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
 
 
 def _put_in_place(directory: Path, temporary: Path, final: Path) -> None:
-    """Rename a finished save, and remove what is older than the two newest."""
+    """Rename a complete checkpoint to its final name, and remove old ones."""
     replace_directory(temporary, final)
     saved = saved_steps(directory)
-    place = saved.index(final) + 1  # what stands after it was passed over as damaged, or the run would not be here
+    place = saved.index(final) + 1  # later ones are damaged: the run resumed before them
     for old in (*saved[: max(0, place - NUM_KEPT)], *saved[place:]):
         shutil.rmtree(old, ignore_errors=True)
     for leftover in directory.glob("incomplete-*"):
@@ -147,14 +148,14 @@ def load_state(directory: Path, note: Callable[[str], None], world: World | None
             problem = str(error)
         if not world.all_reduce_max([state is None])[0]:
             return state
-        note(f"{candidate} is damaged ({problem}); trying the state before it.")
+        note(f"{candidate} is damaged ({problem}); trying the checkpoint before it.")
     if saved:
-        raise TrainingError(f"{directory}: no saved state is readable; remove this directory to start anew.")
+        raise TrainingError(f"{directory}: no checkpoint is readable; remove this directory to start again.")
     return None
 
 
 def saved_steps(directory: Path) -> list[Path]:
-    """The saved states, oldest first; one that was replaced at its own step comes before its successor."""
+    """The checkpoints, oldest first; one that was replaced by another of its step comes before it."""
     paths = [path for path in directory.glob("step-*") if path.is_dir()]
     return sorted(paths, key=lambda path: (path.name.removesuffix(REPLACED), not path.name.endswith(REPLACED)))
 
@@ -162,12 +163,12 @@ def saved_steps(directory: Path) -> list[Path]:
 def _read(path: Path, world: World) -> TrainingState:
     described = json.loads((path / "state.json").read_bytes())
     if described["format_version"] != FORMAT_VERSION:
-        raise ValueError(f"format_version {described['format_version']}, this program reads {FORMAT_VERSION}")
+        raise ValueError(f"format_version {described['format_version']}, this version reads {FORMAT_VERSION}")
     if described.pop("sha256") != values_sha256(described):
         raise ValueError("state.json: the checksum does not match")
     files = described["files"]
     if list(files) != file_names(len(files)):
-        raise ValueError("its files have other names")
+        raise ValueError("unexpected file names")
     for name in list(files)[world.rank % len(files) :: world.size]:
         with (path / name).open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != files[name]:
@@ -176,18 +177,18 @@ def _read(path: Path, world: World) -> TrainingState:
 
 
 def values_sha256(values: Mapping[str, Any]) -> str:
-    """The SHA-256 of plain values, whatever the order and layout of their JSON."""
+    """The SHA-256 of JSON values, independent of the order of keys."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def checksum_mark(path: Path) -> str:
-    """The beginning of a file's SHA-256, which a snapshot has in its name."""
+    """The first digits of a file's SHA-256, which are part of a snapshot's name."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
-    """The states of torch's random generators, which drive dropout."""
+    """The states of torch's random generators, which dropout uses."""
     states = {"random.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["random.cuda"] = torch.cuda.get_rng_state(device)
@@ -195,14 +196,14 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def restore_random(tensors: Mapping[str, Tensor], device: torch.device) -> None:
-    """Put the random generators back."""
+    """Restore the random generators."""
     torch.set_rng_state(tensors["random.cpu"])
     if device.type == "cuda" and "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"], device)
 
 
 def gather_random_states(world: World) -> dict[str, Tensor]:
-    """The random states of all ranks: the first rank's under their names, those of rank 3 after `random.3.`."""
+    """The random states of all ranks; names of rank 3 start with `random.3.`, those of rank 0 with `random.`."""
     tensors = {}
     for name, state in random_states(world.device).items():
         for rank, tensor in enumerate(world.all_gather(state)):
@@ -211,11 +212,11 @@ def gather_random_states(world: World) -> dict[str, Tensor]:
 
 
 def restore_rank_random(tensors: Mapping[str, Tensor], world: World, seed: int) -> None:
-    """Put this rank's random generators back; one that had no such rank before begins with a seed of its own."""
+    """Restore this rank's random generators, or seed them if the checkpoint has no such rank."""
     names = ("random.cpu", "random.cuda")
-    own = {name: tensors[_of_rank(name, world.rank)] for name in names if _of_rank(name, world.rank) in tensors}
-    if own:
-        restore_random(own, world.device)
+    states = {name: tensors[_of_rank(name, world.rank)] for name in names if _of_rank(name, world.rank) in tensors}
+    if states:
+        restore_random(states, world.device)
     else:
         torch.manual_seed(seed)
 
@@ -225,54 +226,53 @@ def _of_rank(name: str, rank: int) -> str:
 
 
 FIXED_SECTIONS = ("data", "tokenizer", "model")
-"""Sections that must be the same when a run goes on, causes first; of `training`, `init_from` and the fields below."""
+"""Sections that a resumed run may not change, causes first; of `training`, `init_from` and the fields below."""
 FIXED_TRAINING = ("seed", "tokens_per_step", "ema_decay", "optimizer", "betas", "epsilon", "label_smoothing", "r_drop")
-
-FORMER_DEFAULTS = {"data.shuffle": "pairs", "training.optimizer": "adam"}
-"""How runs began whose record does not know the key yet."""
 
 
 def record_run(
-    path: Path, config: Config, report: Mapping[str, Any], *, resumed: bool, start: str | None = None
+    path: Path, config: Config, report: Mapping[str, Any], *, resumed: bool, initial_model: str | None = None
 ) -> None:
-    """Write configuration and checksums of the corpora (out of the preflight's report); a resumed run checks them.
+    """Write the configuration and the checksums of the corpora, from the preflight report; a resumed run compares them.
 
-    `start` is the identity of the model that the run began with, if it was not a new one.
+    `initial_model` is the SHA-256 of the weights of `training.init_from`, if it is set.
     """
     files = {file["path"]: file["sha256"] for corpus in report["corpora"] for file in corpus["files"]}
-    now = json.loads(json.dumps({**to_mapping(config), "files": files, "start": start}))
+    now = json.loads(json.dumps({**to_mapping(config), "files": files, "initial_model": initial_model}))
     if resumed:
         try:
             before = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise TrainingError(f"{path}: cannot read what the run began with ({error}); start anew.") from None
+            raise TrainingError(f"{path}: cannot read the settings of the run ({error}); start a new run.") from None
         for key, old, new in differences(before, now):
             raise TrainingError(
-                f"--resume: {key} was {old!r} when this run began and is {new!r} now. Put it back, or start anew."
+                f"--resume: {key} was {old!r} when this run started and is {new!r} now. Restore it, or start a new run."
             )
-        if before.get("start") != start:
-            named = config.training.init_from
-            raise TrainingError(f"--resume: {named} is not the model this run began with. Put it back, or start anew.")
-        for name in (name for name, digest in before.get("files", {}).items() if files.get(name) != digest):
-            raise TrainingError(f"--resume: {name} is not the file this run began with. Put it back, or start anew.")
+        changed = [name for name, digest in before.get("files", {}).items() if files.get(name) != digest]
+        if before.get("initial_model") != initial_model:
+            changed.insert(0, str(config.training.init_from))
+        if changed:
+            raise TrainingError(
+                f"--resume: {changed[0]} has changed since this run started. Restore it, or start a new run."
+            )
     replace_file(path, json.dumps(now, indent=2, ensure_ascii=False))
 
 
 def remove_run(directory: Path) -> None:
-    """Remove what an earlier run left, but not its prepared corpora."""
+    """Remove checkpoints, snapshots and logs of an earlier run, but not its prepared corpora."""
     for name in ("states", "snapshots", "tensorboard"):
         shutil.rmtree(directory / name, ignore_errors=True)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Keys that a resumed run may not change, with their old and new values."""
-    keys = [("training", "init_from")]  # from which shape and tokenizer follow, so that it is named before them
+    """Changed keys that a resumed run may not change, with their old and new values."""
+    keys = [("training", "init_from")]  # first, because shape and tokenizer follow from it
     keys += [(section, name) for section in FIXED_SECTIONS for name in now[section]]
     keys += [("training", name) for name in FIXED_TRAINING]
     found = []
     for section, name in keys:
         key, new = f"{section}.{name}", now[section][name]
-        old = before.get(section, {}).get(name, FORMER_DEFAULTS.get(key))
+        old = before.get(section, {}).get(name)
         if old != new:
             found.append((key, old, new))
     return found

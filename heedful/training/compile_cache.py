@@ -1,4 +1,4 @@
-"""Where compiled code is kept from one run to the next: the user's cache directory, which outlives a reboot."""
+"""The directories where torch and Triton cache compiled code between runs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path
 from heedful.config import TrainingConfig
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-"""The variables that torch.compile and Triton look at, and what the directory of each is called."""
+"""The environment variables that torch.compile and Triton read, and the name of the folder for each."""
 
 
 def is_compiled(config: TrainingConfig, *, on_gpu: bool) -> bool:
-    """Whether anything will be compiled for the training step: as set, or on a GPU where Triton is installed."""
+    """Whether the training step is compiled: as set, or by default on a GPU if Triton is installed."""
     return on_gpu and find_spec("triton") is not None if config.compile is None else config.compile
 
 
 def set_cache_directories() -> str | None:
-    """Have what is compiled kept in `~/.cache/heedful`; what the environment says already stands.
+    """Let torch and Triton cache compiled code in `~/.cache/heedful`, which survives a reboot, unlike their defaults.
 
-    Compiled code is loaded and run, so the directory must be the user's own, and writable for nobody else. Where there
-    is no such directory it is kept in a temporary one, for this run alone; returns a remark then.
+    Variables that are already set are not changed. Compiled code is loaded and executed, so the directory must belong
+    to the user, and nobody else may write to it. Otherwise a temporary directory is used, and a remark is returned.
     """
     missing = [name for name in FOLDERS if name not in os.environ]
     if "TRITON_HOME" in os.environ and "TRITON_CACHE_DIR" in missing:
@@ -38,7 +38,7 @@ def set_cache_directories() -> str | None:
     except (OSError, RuntimeError) as error:
         home = Path(tempfile.mkdtemp(prefix="heedful-"))
         atexit.register(shutil.rmtree, home, ignore_errors=True)
-        remark = f"What is compiled cannot be kept for later runs ({error}); set XDG_CACHE_HOME to another directory."
+        remark = f"Compiled code cannot be cached for later runs ({error}); set XDG_CACHE_HOME to another directory."
     for name in missing:
         os.environ[name] = str(home / FOLDERS[name])
     return remark
@@ -51,11 +51,11 @@ def cache_directory() -> Path:
 
 
 def own_directory(path: Path) -> Path:
-    """The directory, made if it is not there; `OSError` unless it is this user's and only this user can write there."""
+    """Create the directory if needed; `OSError` unless it belongs to this user and nobody else can write to it."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.stat()
-    can_tell = hasattr(os, "getuid")  # Windows has other rules, and says of every directory that all may write there
-    if can_tell and (found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-        raise OSError(f"others can write to {path}")
+    has_permissions = hasattr(os, "getuid")  # on Windows every directory appears to be writable for all
+    if has_permissions and (found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        raise OSError(f"other users can write to {path}")
     with tempfile.TemporaryFile(dir=path):
         return path

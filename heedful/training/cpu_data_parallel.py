@@ -1,7 +1,7 @@
-"""Gradients on a CPU, one thread a core: each computes some sentence pairs alone, and the gradients are summed up.
+"""Data parallelism over the cores of a CPU: each thread computes the gradient of some sentence pairs.
 
-torch's own way is to divide every operation among the cores, which wait for each other some thousand times an update.
-Here they wait once. Who computes what, and the order of the sums, follow from the batch and the number of threads.
+torch would divide every operation among the cores, which then synchronise about a thousand times an update; here they
+synchronise once. The division of work and the order of sums depend only on the batch and the number of threads.
 """
 
 from __future__ import annotations
@@ -17,66 +17,71 @@ from heedful.fused.train_cpu import SentenceGroup, add_gradient, group_by_length
 from heedful.model.transformer import Transformer
 
 TOKENS_PER_GROUP = 2048
-"""About as many tokens, of both sides together, are computed at once: their activations stay near a core."""
-MOST_WORKERS = 8
-"""Each worker has gradients of its own; with more cores each gets several."""
+"""About as many source and target tokens are computed at a time, so that activations fit in a core's cache."""
+MAX_WORKERS = 8
+"""Each worker has its own gradients; with more cores each worker uses several."""
 
 
 class CpuDataParallel:
     """Adds the gradient of a batch to the parameters of `model`."""
 
     def __init__(self, model: Transformer, *, smoothing: float) -> None:
-        self.smoothing, self.num_threads = smoothing, torch.get_num_threads()
-        self.num_workers = max(n for n in range(1, MOST_WORKERS + 1) if self.num_threads % n == 0)
-        self.models = [model, *(_sharing(model) for _ in range(self.num_workers - 1))]
-        self.kept = [[torch.zeros_like(parameter) for parameter in one.parameters()] for one in self.models]
+        self.smoothing = smoothing
+        self.num_threads = torch.get_num_threads()
+        self.num_workers = max(n for n in range(1, MAX_WORKERS + 1) if self.num_threads % n == 0)
+        self.replicas = [model, *(_replicate(model) for _ in range(self.num_workers - 1))]
+        self.gradients = [
+            [torch.zeros_like(parameter) for parameter in replica.parameters()] for replica in self.replicas
+        ]
         self.pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="core")
 
     @property
     def has_hooks(self) -> bool:
-        """Whether somebody hooked into the model: who wants to see modules called and gradients made gets to see it."""
-        model = self.models[0]
-        hooked = any(one._forward_hooks or one._forward_pre_hooks or one._backward_hooks for one in model.modules())
+        """Whether hooks are registered on the model or its parameters; then the reference path must run."""
+        model = self.replicas[0]
+        hooked = any(
+            module._forward_hooks or module._forward_pre_hooks or module._backward_hooks for module in model.modules()
+        )
         return hooked or any(parameter._backward_hooks for parameter in model.parameters())
 
     def __call__(self, batch: Batch, scale: float) -> Tensor:
-        """The sum of losses; the gradient of `scale` times it is added to what the parameters have."""
+        """The sum of losses; the gradient of `scale` times it is added to the gradients of the parameters."""
         num_tokens = int((batch.source_segments > 0).sum()) + batch.num_tokens
-        rounds = max(1, round(num_tokens / (TOKENS_PER_GROUP * self.num_workers)))
-        groups = group_by_length(batch, rounds * self.num_workers)
+        groups_per_worker = max(1, round(num_tokens / (TOKENS_PER_GROUP * self.num_workers)))
+        groups = group_by_length(batch, groups_per_worker * self.num_workers)
         seeds: list[int] = torch.randint(2**62, (len(groups),)).tolist()
-        self._make_room()
-        each = self.num_workers  # groups are sorted by length: every worker gets short and long ones
-        work = [
-            self.pool.submit(self._compute, model, groups[number::each], seeds[number::each], scale)
-            for number, model in enumerate(self.models)
+        self._prepare_gradients()
+        stride = self.num_workers  # groups are sorted by length: every worker gets short and long ones
+        futures = [
+            self.pool.submit(self._compute, replica, groups[index::stride], seeds[index::stride], scale)
+            for index, replica in enumerate(self.replicas)
         ]
-        wait(work)  # all of them, even if one fails
-        torch.set_num_threads(self.num_threads)  # the workers' number would be that of threads to come
-        total = torch.stack([one.result() for one in work]).sum()
-        for gradients in self.kept[1:]:
-            for parameter, gradient in zip(self.models[0].parameters(), gradients, strict=True):
+        wait(futures)  # all of them, even if one fails
+        torch.set_num_threads(self.num_threads)  # new threads would inherit the number that the workers have set
+        total = torch.stack([future.result() for future in futures]).sum()
+        for gradients in self.gradients[1:]:
+            for parameter, gradient in zip(self.replicas[0].parameters(), gradients, strict=True):
                 parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
         return total
 
-    def _compute(self, model: Transformer, groups: list[SentenceGroup], seeds: list[int], scale: float) -> Tensor:
-        torch.set_num_threads(self.num_threads // self.num_workers)  # of this thread alone
-        total = torch.zeros((), dtype=model.source_embedding.weight.dtype)
+    def _compute(self, replica: Transformer, groups: list[SentenceGroup], seeds: list[int], scale: float) -> Tensor:
+        torch.set_num_threads(self.num_threads // self.num_workers)  # for this thread only
+        total = torch.zeros((), dtype=replica.source_embedding.weight.dtype)
         for group, seed in zip(groups, seeds, strict=True):
-            total += add_gradient(model, group, scale, smoothing=self.smoothing, seed=seed)
+            total += add_gradient(replica, group, scale, smoothing=self.smoothing, seed=seed)
         return total
 
-    def _make_room(self) -> None:
-        """The first worker adds to the gradients that are there; the others begin at zero."""
-        first = list(self.models[0].parameters())
-        for number, (model, gradients) in enumerate(zip(self.models, self.kept, strict=True)):
-            for parameter, own, gradient in zip(model.parameters(), first, gradients, strict=True):
-                if number or parameter.grad is None:
+    def _prepare_gradients(self) -> None:
+        """The first worker adds to existing gradients, the others start from zero; all use the same weights."""
+        parameters = list(self.replicas[0].parameters())
+        for index, (replica, gradients) in enumerate(zip(self.replicas, self.gradients, strict=True)):
+            for parameter, original, gradient in zip(replica.parameters(), parameters, gradients, strict=True):
+                if index or parameter.grad is None:
                     parameter.grad = gradient.zero_()
-                parameter.data = own.data
+                parameter.data = original.data
 
 
-def _sharing(model: Transformer) -> Transformer:
-    """The same model with gradients of its own."""
-    same = {id(parameter): nn.Parameter(parameter.detach()) for parameter in model.parameters()}
-    return copy.deepcopy(model, memo=dict(same))
+def _replicate(model: Transformer) -> Transformer:
+    """A copy of the model that shares its weights but has its own gradients."""
+    shared = {id(parameter): nn.Parameter(parameter.detach()) for parameter in model.parameters()}
+    return copy.deepcopy(model, memo=dict(shared))

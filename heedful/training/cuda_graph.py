@@ -1,7 +1,7 @@
-"""A step recorded as one CUDA graph: the host says "again" instead of starting a thousand kernels one by one.
+"""The training step as one CUDA graph, so that the host does not launch a thousand kernels one by one.
 
-The first calls run as they are, so that everything is compiled and warm; then the work is recorded once, with tensors
-of its own for what goes in, and from then on replayed. The work must not wait for the device, nor change its shapes.
+The first calls run eagerly, so that everything is compiled and allocated. Then the work is captured once, with static
+input tensors, and replayed from then on. The work must not wait for the device nor change its shapes.
 """
 
 from __future__ import annotations
@@ -13,94 +13,100 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 
-PLAIN_CALLS = 3
+NUM_WARMUP_CALLS = 3
 
 Work = Callable[[Batch], tuple[Tensor, ...]]
 
 
-class Recorded:
-    """`work(batch)`, replayed. What it returns stays valid until the next call."""
+class GraphedStep:
+    """`work(batch)` as a CUDA graph. The returned tensors are valid until the next call."""
 
     def __init__(self, work: Work, device: torch.device) -> None:
         self.work, self.device = work, device
         self.stream = torch.cuda.Stream(device)
-        self.arrivals = DevicePrefetcher(device)
+        self.prefetcher = DevicePrefetcher(device)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: Batch | None = None
         self.outputs: tuple[Tensor, ...] = ()
-        self.num_calls, self.has_room = 0, True
+        self.num_calls = 0
+        self.fits_in_memory = True
 
     def __call__(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Do the work on a batch, which may still be in (pinned) memory of the host."""
+        """Run the work on a batch, which may be on the device or in (pinned) host memory."""
         if self.inputs is None:
             self.inputs = batch.to(self.device, non_blocking=True)
         elif batch.source.shape != self.inputs.source.shape:
             return self.work(batch.to(self.device, non_blocking=True))
         else:
-            self.arrivals.fill(self.inputs, batch)
+            self.prefetcher.copy(batch, self.inputs)
         self.num_calls += 1
-        if self.graph is None and self.num_calls > PLAIN_CALLS and self.has_room:
-            self.graph = self._record_if_there_is_room(self.inputs)
+        if self.graph is None and self.num_calls > NUM_WARMUP_CALLS and self.fits_in_memory:
+            self.graph = self._try_capture(self.inputs)
         if self.graph is None:
-            return self._plainly(self.inputs)
+            return self._run_eagerly(self.inputs)
         self.graph.replay()
         return self.outputs
 
-    def _record_if_there_is_room(self, inputs: Batch) -> torch.cuda.CUDAGraph | None:
-        """A recording keeps memory to itself; where that is not there, the work goes on without one."""
+    def _try_capture(self, inputs: Batch) -> torch.cuda.CUDAGraph | None:
+        """The graph, which reserves memory of its own; None where there is too little, and calls stay eager."""
         try:
-            return self._record(inputs)
+            return self._capture(inputs)
         except torch.OutOfMemoryError:
-            self.has_room = False
+            self.fits_in_memory = False
         torch.cuda.empty_cache()
         return None
 
-    def forget(self) -> bool:
-        """Give the memory of the recording back, if there is one; the next call records anew."""
-        had_one, self.graph, self.outputs = self.graph is not None, None, ()
+    def release(self) -> bool:
+        """Free the memory of the graph and return whether there was one; the next call captures it again."""
+        had_graph = self.graph is not None
+        self.graph = None
+        self.outputs = ()
         torch.cuda.empty_cache()
-        return had_one
+        return had_graph
 
-    def _plainly(self, inputs: Batch) -> tuple[Tensor, ...]:
-        """Beside the usual stream, as recording will be: what autograd remembers of streams must not change then."""
-        here = torch.cuda.current_stream(self.device)
-        self.stream.wait_stream(here)
+    def _run_eagerly(self, inputs: Batch) -> tuple[Tensor, ...]:
+        """Run on the stream of the capture: autograd remembers streams, and they must not change later."""
+        current = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
             outputs = self.work(inputs)
-        here.wait_stream(self.stream)
+        current.wait_stream(self.stream)
         return outputs
 
-    def _record(self, inputs: Batch) -> torch.cuda.CUDAGraph:
+    def _capture(self, inputs: Batch) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
-        # Other threads make batches meanwhile and may ask for pinned memory; that must not end the recording.
+        # "thread_local": the thread that prepares batches may allocate pinned memory during the capture.
         with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
             self.outputs = self.work(inputs)
         return graph
 
 
 class DevicePrefetcher:
-    """Brings batches to the device beside the work on the ones before, in two places that take turns."""
+    """Copies batches to the device while the previous ones are computed, through two alternating buffers."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.stream = device, torch.cuda.Stream(device)
-        self.places: list[Batch] = []
-        self.taken = [torch.cuda.Event(), torch.cuda.Event()]
-        self.turn = 0
+        self.buffers: list[Batch] = []
+        self.is_free = [torch.cuda.Event(), torch.cuda.Event()]
+        self.index = 0
 
-    def fill(self, inputs: Batch, batch: Batch) -> None:
-        """Copy a batch, which may be in (pinned) memory of the host, into tensors of its shapes on the device."""
-        if not self.places or self.places[0].source.shape != batch.source.shape:
-            self.places = [Batch(**{name: torch.empty_like(one) for name, one in vars(inputs).items()}) for _ in "12"]
+    def copy(self, batch: Batch, inputs: Batch) -> None:
+        """Copy a batch, which may be in (pinned) host memory, into the tensors of `inputs`, which have its shapes."""
+        if not self.buffers or self.buffers[0].source.shape != batch.source.shape:
+            self.buffers = [
+                Batch(**{name: torch.empty_like(tensor) for name, tensor in vars(inputs).items()}) for _ in range(2)
+            ]
             torch.cuda.synchronize(self.device)
-        place, taken, here = self.places[self.turn], self.taken[self.turn], torch.cuda.current_stream(self.device)
-        self.turn = 1 - self.turn
-        self.stream.wait_event(taken)
+        buffer, is_free = self.buffers[self.index], self.is_free[self.index]
+        current = torch.cuda.current_stream(self.device)
+        self.index = 1 - self.index
+        self.stream.wait_event(is_free)
         if batch.source.is_cuda:
-            self.stream.wait_stream(here)
+            self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
             for name, tensor in vars(batch).items():
-                getattr(place, name).copy_(tensor, non_blocking=True)
-        here.wait_stream(self.stream)
-        torch._foreach_copy_(list(vars(inputs).values()), list(vars(place).values()))
-        taken.record(here)
+                getattr(buffer, name).copy_(tensor, non_blocking=True)
+        current.wait_stream(self.stream)
+        torch._foreach_copy_(list(vars(inputs).values()), list(vars(buffer).values()))
+        is_free.record(current)

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from heedful.atomic_files import replace_file
 from heedful.console import Console, clock
 
-START = "start"
-"""Which weights were looked at, or published, if they are those of the model that the run went on from."""
+INITIAL = "initial"
+"""The kind of the weights of `training.init_from`, before the first update."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A valid sentence as the model translates it now."""
+    """A sentence of valid and its current translation."""
 
     source: str
     reference: str
@@ -29,10 +29,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What translating part of valid gave: a score with its signature, and a few samples to read."""
+    """The score of translations of part of valid, its signature, and a few samples."""
 
     bleu: float
-    """BLEU, or another score of which more is better; `name` says which."""
+    """BLEU, or the score that `name` names; larger is better."""
     signature: str
     samples: tuple[Sample, ...]
     name: str = "BLEU"
@@ -40,7 +40,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class TrainRecord:
-    """The numbers of the updates since the last record."""
+    """Measurements of the updates since the last record."""
 
     step: int
     epoch: float
@@ -56,7 +56,7 @@ class TrainRecord:
 
 @dataclass(frozen=True)
 class ValidRecord:
-    """The numbers of one validation; the loss is the mean negative log-likelihood of a token, without smoothing."""
+    """Results of one validation; the loss is the mean negative log-likelihood of a token, without smoothing."""
 
     step: int
     weights: str
@@ -67,35 +67,35 @@ class ValidRecord:
     is_best: bool
     seconds: float
     score_name: str = "BLEU"
-    """What the number in `bleu` is, in a run that is evaluated by another score."""
+    """The metric of `bleu`."""
 
 
 class Reporter(Protocol):
-    """Whoever wants to know how a run goes."""
+    """Receives the events of a run."""
 
     def note(self, message: str) -> None:
-        """Something worth a line."""
+        """A message for the user."""
         ...
 
     def started(self, record: FirstStep) -> None:
-        """The first update was made."""
+        """The first update is complete."""
         ...
 
     def trained(self, record: TrainRecord) -> None:
-        """Some updates were made."""
+        """Some updates are complete."""
         ...
 
     def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
-        """The model was looked at."""
+        """A validation is complete."""
         ...
 
     def close(self) -> None:
-        """The run is over or was interrupted."""
+        """The run has ended or was interrupted."""
         ...
 
 
 class ConsoleReporter(Console):
-    """Also shows training: a progress bar with loss, rate and time left on a terminal; plain lines elsewhere."""
+    """A console that shows training: a progress bar on a terminal, plain lines elsewhere."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
@@ -104,7 +104,7 @@ class ConsoleReporter(Console):
         self._last_line = 0.0
 
     def started(self, record: FirstStep) -> None:
-        self.rich.print(str(record), markup=False, soft_wrap=not self.is_terminal)  # broken at spaces
+        self.rich.print(str(record), markup=False, soft_wrap=not self.is_terminal)
 
     def trained(self, record: TrainRecord) -> None:
         if self.is_terminal:
@@ -145,7 +145,7 @@ class ConsoleReporter(Console):
     def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
         bleu = "" if record.bleu is None else f"  {record.score_name} {record.bleu:.1f}"
         best = "  (best so far)" if record.is_best else ""
-        best = "  (before training)" if record.weights == START else best
+        best = "  (before training)" if record.weights == INITIAL else best
         self.rich.print(
             f"step {record.step}  valid loss {record.loss:.3f}  perplexity {record.perplexity:.2f}{bleu}{best}",
             style="bold",
@@ -161,9 +161,9 @@ class ConsoleReporter(Console):
 
 
 class FileReporter:
-    """`log.jsonl`, one event a line, and TensorBoard files. After a resume the log is cut back to the saved step.
+    """Writes `log.jsonl`, one event a line, and TensorBoard files. Resuming truncates the log to the checkpoint's step.
 
-    `log.sha256` holds the length and the SHA-256 of the log at the last validation, so that damage is noticed.
+    `log.sha256` has the length and the SHA-256 of the log at the last validation, to detect damage.
     """
 
     def __init__(
@@ -178,9 +178,7 @@ class FileReporter:
         path = directory / "log.jsonl"
         self._path, self._seal_path = path, directory / "log.sha256"
         if resumed_step is not None and not self._is_sealed():
-            note(
-                f"{path} is not what was written (SHA-256); the run goes on, since no number in it depends on the log."
-            )
+            note(f"{path} was modified or damaged (SHA-256); the run continues, because it does not depend on the log.")
         kept = [] if resumed_step is None else [line for line in _lines(path) if _step(line) <= resumed_step]
         self._seen = {_validation(line) for line in kept} - {None}
         replace_file(path, "".join(line + "\n" for line in kept))
@@ -205,7 +203,10 @@ class FileReporter:
             self._plot(f"train/{name}", getattr(record, name), record.step)
 
     def validated(self, record: ValidRecord, samples: tuple[Sample, ...]) -> None:
-        if (record.step, record.weights) in self._seen:  # a finished run that is resumed chooses once more
+        if (
+            record.step,
+            record.weights,
+        ) in self._seen:  # resuming a completed run validates again
             return
         self._write("valid", {**asdict(record), "samples": [asdict(sample) for sample in samples]})
         self._seal()
@@ -228,7 +229,7 @@ class FileReporter:
         replace_file(self._seal_path, f"{len(contents)} {hashlib.sha256(contents).hexdigest()}\n")
 
     def _is_sealed(self) -> bool:
-        """Whether the log begins with what was sealed; a run that was killed has written more since."""
+        """Whether the log starts with the sealed contents; a killed run may have written more after them."""
         try:
             length, digest = self._seal_path.read_text(encoding="ascii").split()
             with self._path.open("rb") as file:
@@ -238,7 +239,7 @@ class FileReporter:
 
     def _write(self, event: str, values: dict[str, Any]) -> None:
         if not self._file.closed:
-            plain = {name: None if _is_odd(value) else value for name, value in values.items()}
+            plain = {name: None if _is_not_finite(value) else value for name, value in values.items()}
             self._file.write(json.dumps({"event": event, **plain}, ensure_ascii=False) + "\n")
             self._file.flush()
 
@@ -248,7 +249,7 @@ class FileReporter:
 
 
 class Reporters:
-    """Several reporters as one."""
+    """Forwards events to several reporters."""
 
     def __init__(self, *reporters: Reporter) -> None:
         self.reporters = reporters
@@ -275,22 +276,22 @@ class Reporters:
 
 
 def time_left(record: TrainRecord) -> float:
-    """Seconds until the budget is used, if it goes on as so far."""
+    """Estimated seconds until the budget is used."""
     return record.seconds * (1 - record.progress) / record.progress if 0 < record.progress < 1 else 0.0
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines by line feeds alone: a sample may hold characters at which `splitlines` would break it."""
+    """Lines, split at line feeds only: samples may contain other characters at which `splitlines` splits."""
     return path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.exists() else []
 
 
-def _is_odd(value: Any) -> bool:
-    """JSON has no infinity and no NaN."""
+def _is_not_finite(value: Any) -> bool:
+    """Whether a value is infinite or NaN, which JSON cannot represent."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
 def _validation(line: str) -> tuple[Any, Any] | None:
-    """Step and weights of a validation's line; None for other lines."""
+    """Step and weights of a validation event; None for other lines."""
     plain = json.loads(line)
     return (plain.get("step"), plain.get("weights")) if plain.get("event") == "valid" else None
 
@@ -304,36 +305,38 @@ def _step(line: str) -> int:
 
 @dataclass(frozen=True)
 class FirstStep:
-    """When the first update of this run of the program was done; the parts sum to the whole."""
+    """Time until the first update since the program was started, in total and by stage."""
 
     step: int
-    """Its number: 1, or that after the state from which the run goes on."""
+    """Number of the update: 1, or the one after the checkpoint that was resumed."""
     seconds: float
     parts: dict[str, float]
-    """Seconds of each part, in order; what was not needed is not there."""
+    """Seconds of each stage that occurred, in order."""
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name.replace('_', ' ')} {seconds:.1f}" for name, seconds in self.parts.items())
-        return f"The first step was done after {self.seconds:.1f} s: {parts}."
+        return f"First update after {self.seconds:.1f} s: {parts}."
 
 
 class StartupTimer:
-    """Divides the time until the first update into parts: each lasts until the next is entered."""
+    """Measures the stages until the first update; a stage lasts until the next is entered."""
 
-    def __init__(self, part: str) -> None:
-        self._parts: dict[str, float] = {}
-        self._part, self._since = part, time.perf_counter()
+    def __init__(self, stage: str) -> None:
+        self._seconds: dict[str, float] = {}
+        self._stage = stage
+        self._stage_start = time.perf_counter()
         self.first_step: FirstStep | None = None
 
-    def enter(self, part: str) -> None:
-        """One part is over, another begins; a part may be entered again."""
+    def enter(self, stage: str) -> None:
+        """End the current stage and start another, which may have occurred before."""
         now = time.perf_counter()
-        self._parts[self._part] = self._parts.get(self._part, 0.0) + now - self._since
-        self._part, self._since = part, now
+        self._seconds[self._stage] = self._seconds.get(self._stage, 0.0) + now - self._stage_start
+        self._stage = stage
+        self._stage_start = now
 
     def stop(self, step: int) -> FirstStep:
-        """The first update is done."""
+        """End the last stage: the first update is complete."""
         self.enter("")
-        parts = {name.replace(" ", "_"): round(seconds, 3) for name, seconds in self._parts.items()}
+        parts = {name.replace(" ", "_"): round(seconds, 3) for name, seconds in self._seconds.items()}
         self.first_step = FirstStep(step, round(sum(parts.values()), 3), parts)
         return self.first_step

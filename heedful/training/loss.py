@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy (section 5.4), as a sum and a count, so that ranks and microbatches add up exactly."""
+"""Label-smoothed cross-entropy (section 5.4) as a sum and a count, which add up exactly over ranks and microbatches."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from heedful.tensor_types import Float, Int
 
-IGNORED = -100
+IGNORE_INDEX = -100
 
 
 class LossSum(NamedTuple):
-    """The loss summed over the real target tokens, and how many these were."""
+    """The loss summed over the real target tokens, and their number."""
 
     loss_sum: Tensor
     num_tokens: Tensor
@@ -27,16 +27,16 @@ def smoothed_cross_entropy(
     *,
     smoothing: float,
 ) -> LossSum:
-    """-Σ q(v) log p(v) with q = 1 - ε on the right token plus ε/V on every token; padding (segment 0) does not count.
+    """-Σ q(v) log p(v) with q = 1 - ε on the right token plus ε/V on every token; padding (segment 0) is ignored.
 
     With smoothing 0 this is the negative log-likelihood, whose mean is the logarithm of the perplexity.
     """
     real = target_segments > 0
-    labels = target_output.masked_fill(~real, IGNORED)
+    labels = target_output.masked_fill(~real, IGNORE_INDEX)
     loss_sum = F.cross_entropy(
         logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, 1),
         labels.flatten(),
-        ignore_index=IGNORED,
+        ignore_index=IGNORE_INDEX,
         label_smoothing=smoothing,
         reduction="sum",
     )
@@ -44,12 +44,13 @@ def smoothed_cross_entropy(
 
 
 def symmetric_kl(
-    one: Float[Tensor, "B T V"], other: Float[Tensor, "B T V"], target_segments: Int[Tensor, "B T"]
+    logits: Float[Tensor, "B T V"], other_logits: Float[Tensor, "B T V"], target_segments: Int[Tensor, "B T"]
 ) -> Tensor:
-    """½ KL(p‖q) + ½ KL(q‖p), summed over the real target tokens: how far two draws of dropout are apart.
+    """½ KL(p‖q) + ½ KL(q‖p), summed over the real target tokens.
 
-    R-Drop (Wu et al., 2021) adds this to the loss; it came after the paper and helps most where data is scarce.
+    R-Drop (Wu et al., 2021) adds this divergence of two forward passes with different dropout to the loss. It is newer
+    than the paper and helps most with little data.
     """
-    log_p, log_q = torch.log_softmax(one.float(), dim=-1), torch.log_softmax(other.float(), dim=-1)
-    both_ways = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
-    return 0.5 * both_ways.masked_fill(target_segments == 0, 0.0).sum()
+    log_p, log_q = torch.log_softmax(logits.float(), dim=-1), torch.log_softmax(other_logits.float(), dim=-1)
+    divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
+    return 0.5 * divergence.masked_fill(target_segments == 0, 0.0).sum()

@@ -20,20 +20,21 @@ from heedful.training.logging import Reporter
 def set_up_model(
     config: Config, world: World, reporter: Reporter, weights: Mapping[str, Tensor] | None = None
 ) -> nn.Module:
-    """The model as it begins, the same for any number of ranks: whole on this rank's device, or its share of it.
+    """The initial model, equal for any number of ranks, on this rank's device or sharded over the ranks.
 
-    `weights` are those of a finished model, as it stores them; without them the model is new.
+    `weights` are those of a model directory, as stored; without them the weights are random.
     """
-    training, several = config.training, world.size > 1
-    if training.fused_step and several:
-        reporter.note("training.fused_step is made for one GPU; with several ranks the usual compiled step is used.")
-    if training.sharding == "full" and not several:
-        reporter.note("training.sharding=full divides the model among several ranks; this one holds all of it.")
+    training = config.training
+    is_distributed = world.size > 1
+    if training.fused_step and is_distributed:
+        reporter.note("training.fused_step needs a single GPU; with several ranks the usual compiled step is used.")
+    if training.sharding == "full" and not is_distributed:
+        reporter.note("training.sharding=full needs several ranks; with one rank the model is not sharded.")
     torch.manual_seed(training.seed)
     model = build_model(config.model)
     if weights is not None:
         put_stored(model, weights, f"training.init_from: {training.init_from}")
-    if training.sharding == "full" and several:  # layer by layer from the host, so that it is never whole on a device
+    if training.sharding == "full" and is_distributed:  # from the host: it may not fit on one device
         on_gpu = world.device.type == "cuda"
         world.fully_shard(model, compile_layers=on_gpu if training.compile is None else training.compile)
     else:
@@ -44,7 +45,7 @@ def set_up_model(
 
 
 def gather_model(model: nn.Module, config: ModelConfig, world: World) -> nn.Module | None:
-    """The whole model on the first rank: itself, or a copy of what is divided; None on the others."""
+    """The model on rank 0, gathered into a copy if it is sharded; None on the other ranks."""
     if is_sharded(model):
         weights = gather_weights(model, world)
         if world.is_rank0:
@@ -55,7 +56,11 @@ def gather_model(model: nn.Module, config: ModelConfig, world: World) -> nn.Modu
 
 @torch.no_grad()
 def dither_int8_weights(model: nn.Module, seed: int) -> bool:
-    """Dither the matrices that were int8, in place; whether there were any. Every rank draws the same numbers."""
+    """Dither matrices that were stored as int8, in place; returns whether there were any.
+
+    Without dither, the first updates would be lost when the weights are rounded to int8 again. All ranks draw the same
+    numbers.
+    """
     changed = False
     for name, parameter in model.named_parameters():
         if parameter.ndim != 2 or name.startswith(FLOAT_TABLES):

@@ -16,13 +16,13 @@ from heedful.tensor_types import Float
 from heedful.training.distributed import to_local
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "momentum", "step")
-"""Adam's two means and its count of steps; of a matrix that Muon learns, the momentum alone."""
+"""Adam's two moments and step count, and the momentum of a matrix that Muon updates."""
 
 
 def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
-    """Adam (AdamW with no decay is Adam), for the matrices inside the layers Muon if so configured.
+    """Adam (AdamW without decay), or Muon for the matrices inside the layers and Adam for the rest.
 
-    Weight decay, when set, acts on the matrices of linear layers alone.
+    Weight decay applies to the matrices of linear layers only.
     """
     for_muon = layer_matrices(model) if config.optimizer == "muon" else []
     taken = {id(matrix) for matrix in for_muon}
@@ -32,11 +32,11 @@ def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Ada
     kept = {id(parameter) for parameter in decayed}
     others = [parameter for parameter in for_adam if id(parameter) not in kept]
     wanted = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    groups = [group for group in wanted if group["params"]]  # each group costs an update of its own
+    groups = [group for group in wanted if group["params"]]  # each group needs its own kernel launches
     device = next(model.parameters()).device
     on_gpu = device.type == "cuda"
     settings: dict[str, Any] = {
-        "lr": torch.zeros((), device=device) if on_gpu else 0.0,  # there, so that a recorded step sees it change
+        "lr": torch.zeros((), device=device) if on_gpu else 0.0,  # a tensor: CUDA graphs read its value
         "betas": config.betas,
         "eps": config.epsilon,
         "fused": device.type in ("cpu", "cuda"),
@@ -48,7 +48,7 @@ def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Ada
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use this learning rate for the next update."""
+    """Set the learning rate of all groups."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -57,7 +57,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Moments and step counts under the parameters' names, e.g. `exp_avg.encoder.norm.weight`; this rank's."""
+    """This rank's moments and step counts, by name, such as `exp_avg.encoder.norm.weight`."""
     return {
         f"{moment}.{name}": to_local(optimizer.state[parameter][moment])
         for name, parameter in model.named_parameters()
@@ -68,7 +68,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put saved moments back."""
+    """Restore saved moments and step counts."""
     for name, parameter in model.named_parameters():
         saved = {moment: tensors[f"{moment}.{name}"] for moment in MOMENTS if f"{moment}.{name}" in tensors}
         for moment, tensor in saved.items():
@@ -83,13 +83,23 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, t
 
 MOMENTUM = 0.95
 COEFFICIENTS, NUM_ITERATIONS = (3.4445, -4.7750, 2.0315), 5
-"""Of the polynomial that brings singular values near 1, steep where they are small, and how often it is applied."""
-SIZE_OF_ADAM = 0.2
+"""Coefficients of the polynomial that moves singular values towards 1, and how often it is applied."""
+ADAM_UPDATE_SIZE = 0.2
+"""Typical root mean square of the numbers in an update of Adam."""
 SMALLEST_NORM = 1e-7
 
 
 class Muon(torch.optim.AdamW):
-    """Adam for the parameters of its groups, Muon for `matrices`; their learning rate is that of the first group."""
+    """Muon (Jordan et al., 2024) for `matrices`, Adam for the groups; the learning rate is that of the first group.
+
+        m ← 0.95 · m + 0.05 · g;   W ← W - rate · 0.2 · √max(rows, columns) · orthogonal(0.95 · m + 0.05 · g)
+
+    The scale (Liu et al., 2025) gives updates the usual size of Adam's, so one learning rate suits both. Embeddings,
+    the output matrix, norms and biases are updated by Adam.
+
+    Unlike `torch.optim.Muon`, this one reads the learning rate and the flag to skip an update from the device, as CUDA
+    graphs need, and orthogonalises all matrices of one shape together.
+    """
 
     def __init__(self, groups: Sequence[dict[str, Any]], *, matrices: Sequence[Tensor], decay: float, **adam: Any):
         super().__init__(groups, **adam)
@@ -100,7 +110,7 @@ class Muon(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Update everything, unless `found_inf` is set; nothing waits for the device."""
+        """Update all parameters unless `found_inf` is set, without waiting for the device."""
         loss = super().step(closure)
         found_inf = getattr(self, "found_inf", None)
         for stack in self.stacks.values():
@@ -114,7 +124,7 @@ class Muon(torch.optim.AdamW):
         rate = self.param_groups[0]["lr"] * (1.0 if found_inf is None else 1 - found_inf)
         stored = [self._momentum(matrix) for matrix in matrices]
         momentum = torch.stack(stored)
-        if found_inf is not None:  # a momentum that meets itself stays what it is, and finite
+        if found_inf is not None:  # a momentum averaged with itself stays finite and unchanged
             gradient = torch.where(found_inf > 0, momentum, gradient)
         momentum.lerp_(gradient, 1 - MOMENTUM)
         torch._foreach_copy_(stored, momentum.unbind())
@@ -122,11 +132,11 @@ class Muon(torch.optim.AdamW):
         direction = orthogonalise(gradient.lerp_(momentum, MOMENTUM).to(dtype))
         if self.decay:
             torch._foreach_mul_(matrices, 1 - rate * self.decay)
-        size = torch.as_tensor(rate * SIZE_OF_ADAM * math.sqrt(max(matrices[0].shape))).type_as(momentum)
-        torch._foreach_sub_(matrices, (size.view(1, 1, 1) * direction).unbind())  # with axes, so not rounded to bf16
+        size = torch.as_tensor(rate * ADAM_UPDATE_SIZE * math.sqrt(max(matrices[0].shape))).type_as(momentum)
+        torch._foreach_sub_(matrices, (size.view(1, 1, 1) * direction).unbind())  # not a scalar, which would be bf16
 
     def _momentum(self, matrix: Tensor) -> Tensor:
-        """The momentum of one matrix, at first zero."""
+        """The momentum of one matrix, initially zero."""
         state = self.state[matrix]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(matrix)
@@ -135,7 +145,7 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonalise(matrices: Float[Tensor, "M R C"]) -> Float[Tensor, "M R C"]:
-    """Each matrix U·S·Vᵀ as nearly U·Vᵀ, all together, by Newton and Schulz's iteration on X = matrix / norm:
+    """Approximately U·Vᵀ for each matrix U·S·Vᵀ, by the Newton-Schulz iteration on X = matrix / norm:
 
     X ← a·X + (b·A + c·A²)·X  with  A = X·Xᵀ
     """
@@ -154,5 +164,5 @@ def layer_matrices(model: nn.Module) -> list[Tensor]:
     """The weights of all linear layers inside a Transformer's encoder and decoder layers."""
     layers = [module for module in model.modules() if isinstance(module, (EncoderLayer, DecoderLayer))]
     if not layers:
-        raise ConfigError("training.optimizer=muon learns the layers of a Transformer; use adam for other models.")
+        raise ConfigError("training.optimizer=muon supports Transformers only; use adam for other models.")
     return [module.weight for layer in layers for module in layer.modules() if isinstance(module, nn.Linear)]

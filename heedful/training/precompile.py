@@ -1,8 +1,8 @@
-"""What is done while the corpora are prepared: the device is started, and the training step compiled beforehand.
+"""Background work while the corpora are prepared: initialising the device and compiling the training step.
 
-Compiling happens in a process of its own, `python -m heedful.training.precompile`, which makes the same step for a
-model of the same shape and lets it work once: torch and Triton keep what they compile on disk, where training finds
-it. The run itself is not touched: neither its random numbers nor its device, whatever becomes of that process.
+The step is compiled in another process, `python -m heedful.training.precompile`, which builds the same step for a model
+of the same shape and runs it once. torch and Triton cache what they compile on disk, where training finds it. Random
+numbers and device of the training process are unaffected, even if the other process fails.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from types import TracebackType
 from typing import Any
 
 from heedful.config import Config, TrainingConfig
-from heedful.config_loading import settle, to_mapping
+from heedful.config_loading import build_config, to_mapping
 from heedful.process_pool import kill, read_messages, start_module
 from heedful.training.compile_cache import is_compiled
 
 MIN_CORPUS_BYTES = 32 << 20
-"""Corpora of less are prepared before another process could have compiled anything."""
+"""Smaller corpora are prepared before the other process could compile anything."""
 MIN_ELAPSED_SECONDS = 20.0
-"""Seconds of a job: when the corpora are ready earlier, compiling here is quicker than waiting for its end."""
+"""If a job has run for less time when the corpora are ready, compiling here is faster than waiting for it."""
 MAX_WAIT_SECONDS = 300.0
-"""Seconds: one that is not done by then is stuck."""
+"""Limit of the wait for a job that does not end."""
 DEVICE_START_TIMEOUT = 2.0
-"""Seconds for the device to have started, so that the program does not end in the middle of that."""
+"""Seconds to wait for the device after an error: the program must not end during its initialisation."""
 DONE = b"done\n"
 
 
 class Background:
-    """Work beside the preparing, within a `with` block. At its end nothing of it is left but what is warm or on disk.
+    """Runs the background work inside a `with` block; its thread and process have ended afterwards.
 
-    Only a rank that is alone compiles beforehand: what several compile depends on how they are connected.
+    Only a single rank compiles in advance: with several, the compiled code depends on their connections.
     """
 
-    def __init__(self, training: TrainingConfig, device: Any, *, alone: bool) -> None:
-        self.training, self.device, self.alone = training, device, alone
+    def __init__(self, training: TrainingConfig, device: Any, *, single_rank: bool) -> None:
+        self.training, self.device, self.single_rank = training, device, single_rank
         self.is_compiled = is_compiled(training, on_gpu=device.type == "cuda")
-        self.compiler: Compiler | None = None
-        self._thread = threading.Thread(target=self._start_here, name="starting the device", daemon=True)
+        self.compiler: CompilerProcess | None = None
+        self._thread = threading.Thread(target=self._initialise_device, name="starting the device", daemon=True)
 
     def __enter__(self) -> Background:
         if self.is_compiled:
@@ -64,19 +64,19 @@ class Background:
                 self._thread.join(None if kind is None else DEVICE_START_TIMEOUT)
 
     def begin(self, num_bytes: int) -> None:
-        """Start the other process if corpora of so many bytes give it time enough."""
-        if self.is_compiled and self.alone and num_bytes >= MIN_CORPUS_BYTES:
-            with suppress(OSError):  # then the step is compiled when it is needed
-                self.compiler = Compiler()
+        """Start the compiler process if corpora of this size take long enough to prepare."""
+        if self.is_compiled and self.single_rank and num_bytes >= MIN_CORPUS_BYTES:
+            with suppress(OSError):  # without the process, the step is compiled when it is needed
+                self.compiler = CompilerProcess()
 
     def compile(self, config: Config, rows: int, width: int) -> None:
-        """Have the step compiled for this model and batches of so many rows, as far as is known now."""
+        """Compile the step for this model and batches of `rows` rows; replaces an earlier job."""
         if self.compiler is not None:
             with suppress(OSError):
-                self.compiler.ask({"config": to_mapping(config), "rows": rows, "width": width})
+                self.compiler.submit({"config": to_mapping(config), "rows": rows, "width": width})
 
-    def _start_here(self) -> None:
-        """Start the device in this process, and load what training and compiling need. Errors come again, later."""
+    def _initialise_device(self) -> None:
+        """Initialise the device and import modules that training needs. Errors recur later, where they are handled."""
         with suppress(Exception):
             import torch
 
@@ -85,8 +85,8 @@ class Background:
                 import_module(name)
 
 
-class Compiler:
-    """The other process, seen from this one. It has one job at a time: the one asked for last."""
+class CompilerProcess:
+    """The process that compiles. It has one job at a time, the last one submitted."""
 
     def __init__(self) -> None:
         self.job: dict[str, Any] | None = None
@@ -95,52 +95,54 @@ class Compiler:
     def _start(self) -> None:
         self.process = start_module("heedful.training.precompile", stderr=subprocess.DEVNULL)
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        threading.Thread(target=_listen, args=(self.process.stdout, self._answers), daemon=True).start()
+        threading.Thread(target=_forward_lines, args=(self.process.stdout, self._answers), daemon=True).start()
         self.is_done = False
 
-    def ask(self, job: dict[str, Any]) -> None:
-        """Have a job done; if another one is still being done, it is left."""
+    def submit(self, job: dict[str, Any]) -> None:
+        """Start a job; one that is still running is cancelled."""
         if job == self.job:
             return
         if self.job is not None and not self._is_done(0.0):
             self.end()
             self._start()
-        self.job, self.is_done, self.began = job, False, time.monotonic()
+        self.job = job
+        self.is_done = False
+        self.start_time = time.monotonic()
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(job).encode() + b"\n")
         self.process.stdin.flush()
 
     def wait(self) -> None:
-        """Wait until the job is done or the process has ended, unless the job has hardly begun."""
-        if self.job is not None and time.monotonic() - self.began >= MIN_ELAPSED_SECONDS:
+        """Wait until the job is done or the process has ended, unless the job has only just started."""
+        if self.job is not None and time.monotonic() - self.start_time >= MIN_ELAPSED_SECONDS:
             self._is_done(MAX_WAIT_SECONDS)
 
     def _is_done(self, timeout: float) -> bool:
-        """Whether the job is done, after waiting for so many seconds."""
+        """Whether the job is done, after waiting for at most `timeout` seconds."""
         with suppress(queue.Empty):
             while not self.is_done and (answer := self._answers.get(timeout=timeout)):
                 self.is_done = answer == DONE
         return self.is_done
 
     def end(self) -> None:
-        """End the process; it has nothing that could be lost."""
+        """Kill the process."""
         self.job = None
         kill(self.process)
 
 
-def _listen(pipe: Any, lines: queue.SimpleQueue[bytes]) -> None:
-    """Pass lines on as they come; an empty one is the end."""
+def _forward_lines(pipe: Any, lines: queue.SimpleQueue[bytes]) -> None:
+    """Put the lines of a pipe into a queue; an empty line marks the end."""
     with suppress(OSError, ValueError):
         for line in pipe:
             lines.put(line)
     lines.put(b"")
 
 
-# ---------------------------------------------------------------------- the other process
+# ---------------------------------------------------------------------- the compiler process
 
 
 def compile_step(config: Config, rows: int, width: int) -> None:
-    """One update of a new model by the step that training will use, on the largest batch there can be."""
+    """Compile by running one update of a new model on the largest possible batch, with the step of training."""
     from heedful.build_model import resolve_device
     from heedful.data.batch_stream import worst_batch
     from heedful.training.distributed import World
@@ -154,16 +156,16 @@ def compile_step(config: Config, rows: int, width: int) -> None:
     batch = worst_batch(rows, width, *sizes)
     step.try_largest_batch(batch)
     result = step(batch, batch.num_tokens, 1e-6)
-    result.loss_sum.item()  # waits for the device
+    result.loss_sum.item()  # wait for the device
 
 
 def main() -> None:
-    """Be the other process: do what is asked on standard input, a line each; end when whoever asks is gone."""
+    """Run jobs from standard input, one a line; end when the training process has ended."""
     lines, answers = read_messages(lambda pipe: pipe.readline())
     import_module("heedful.training.step")
     while True:
         job: Mapping[str, Any] = json.loads(lines.get())
-        compile_step(settle(job["config"], "base"), job["rows"], job["width"])
+        compile_step(build_config(job["config"], "base"), job["rows"], job["width"])
         answers.write(DONE)
         answers.flush()
 

@@ -1,4 +1,4 @@
-"""How long to train and how fast: the budget, and the course of the learning rate (section 5.3)."""
+"""The budget of a run and the learning rate schedule (section 5.3)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ WARMUP_SHARE = 0.1
 
 
 @dataclass
-class Spent:
-    """What a run has used up so far; saved with its state, so that a resumed run goes on counting."""
+class TrainingProgress:
+    """Steps, epochs, tokens and time so far; saved in checkpoints."""
 
     steps: int = 0
     epochs: float = 0.0
@@ -23,7 +23,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: whichever of the limits that are set is reached first."""
+    """Limits of a run; it stops at the first that is reached."""
 
     steps: int | None = None
     epochs: float | None = None
@@ -35,35 +35,35 @@ class Budget:
         """The budget that the configuration sets."""
         return cls(config.steps, config.epochs, config.tokens, config.minutes)
 
-    def updates(self, steps_in_epoch: float, tokens_per_step: int) -> float | None:
-        """About how many updates it is good for; None if it is in minutes alone."""
-        found = [
+    def num_steps(self, steps_in_epoch: float, tokens_per_step: int) -> float | None:
+        """The approximate number of steps; None if only the time is limited."""
+        limits = [
             self.steps,
             self.epochs * steps_in_epoch if self.epochs else None,
             self.tokens / tokens_per_step if self.tokens else None,
         ]
-        return min((float(number) for number in found if number), default=None)
+        return min((float(number) for number in limits if number), default=None)
 
-    def progress(self, spent: Spent) -> float:
-        """How much of the budget is used: 0 at the start, 1 or more at the end."""
-        shares = [
-            spent.steps / self.steps if self.steps else 0.0,
-            spent.epochs / self.epochs if self.epochs else 0.0,
-            spent.tokens / self.tokens if self.tokens else 0.0,
-            spent.seconds / (60 * self.minutes) if self.minutes else 0.0,
+    def fraction_used(self, progress: TrainingProgress) -> float:
+        """The used fraction of the budget: 0 at the start, 1 or more at the end."""
+        fractions = [
+            progress.steps / self.steps if self.steps else 0.0,
+            progress.epochs / self.epochs if self.epochs else 0.0,
+            progress.tokens / self.tokens if self.tokens else 0.0,
+            progress.seconds / (60 * self.minutes) if self.minutes else 0.0,
         ]
-        return max(shares)
+        return max(fractions)
 
 
 @dataclass
 class Schedule:
-    """The learning rate at each step. `warmup_steps` may be found out on the way, when the budget is not in steps."""
+    """The learning rate at each step. Unless the budget is in steps, `warmup_steps` is set during the warm-up."""
 
     config: TrainingConfig
     d_model: int
     warmup_steps: int | None = None
     warmup_progress: float | None = None
-    """How much of the budget was used when the warm-up ended; cosine and linear fall from there."""
+    """The fraction of the budget used when the warm-up ended; cosine and linear decay from there."""
 
     def __post_init__(self) -> None:
         if self.warmup_steps is None:
@@ -81,12 +81,12 @@ class Schedule:
             return self.config.learning_rate
         if self.config.schedule != "paper":
             return 5e-4
-        # The formula's peak. A warm-up cut short by the budget keeps the peak of the paper's 4,000 steps.
+        # The formula's peak. A warm-up shortened by the budget keeps the peak of the paper's 4,000 steps.
         warmup = self.config.warmup_steps or PAPER_WARMUP
         return (self.config.learning_rate_factor or 1.0) * self.d_model**-0.5 * warmup**-0.5
 
     def rate(self, step: int, progress: float) -> float:
-        """The learning rate of update number `step` (from 1), `progress` of the budget being used."""
+        """The learning rate of step number `step` (from 1), when the fraction `progress` of the budget is used."""
         if self.warmup_steps is None and (step >= PAPER_WARMUP or progress >= WARMUP_SHARE):
             self.warmup_steps = max(1, step)
         if self.warmup_steps is None:

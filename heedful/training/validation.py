@@ -14,29 +14,29 @@ from heedful.training.distributed import World
 from heedful.training.loss import smoothed_cross_entropy
 
 MAX_TIME_SHARE = 0.1
-"""Of a run, the share that validations may take unless `validate_every` says how many there are."""
+"""Share of a run that validations may take, unless `validate_every` is set."""
 TRAINING_COST = 3.0
-"""The work of a token in training, forward and backward, where one in the forward pass alone is 1."""
+"""Cost of a token in training, forward and backward, relative to a token in the forward pass."""
 DECODING_COST = {"cpu": 8.0}
-"""The same for a token of a translation, which are made one after the other."""
+"""The same for a token of a translation, by type of device; tokens are generated one after the other."""
 DEFAULT_DECODING_COST = 50.0
-"""On a GPU, which such small steps leave idle."""
+"""On a GPU, which such small steps hardly use."""
 
 
 @dataclass(frozen=True)
 class ValidationWork:
-    """What one validation does. It is counted, never measured: a run is the same on every machine and when resumed."""
+    """The work of one validation. It is counted, not measured, so that a run is the same on every machine."""
 
-    tokens: int = 0
+    num_tokens: int = 0
     """Target tokens whose loss is computed."""
-    translated: int = 0
-    """Target tokens of the sentences that are translated for a score."""
+    num_translated: int = 0
+    """Target tokens of the sentences that are translated for BLEU."""
 
-    def affordable(self, updates: float, tokens_per_update: int, kind: str, num_ranks: int) -> float:
-        """How many validations take `MAX_TIME_SHARE` of a run of that many updates on a kind of device."""
-        decoded = DECODING_COST.get(kind, DEFAULT_DECODING_COST) * self.translated
-        one = self.tokens + decoded * num_ranks  # only one rank translates; the others wait
-        return MAX_TIME_SHARE * TRAINING_COST * tokens_per_update * updates / one if one else math.inf
+    def max_validations(self, num_steps: float, tokens_per_step: int, device_type: str, num_ranks: int) -> float:
+        """How many validations take `MAX_TIME_SHARE` of a run of that many steps."""
+        decoding = DECODING_COST.get(device_type, DEFAULT_DECODING_COST) * self.num_translated
+        cost = self.num_tokens + decoding * num_ranks  # only rank 0 translates; the others wait
+        return MAX_TIME_SHARE * TRAINING_COST * tokens_per_step * num_steps / cost if cost else math.inf
 
 
 @torch.no_grad()
@@ -47,11 +47,11 @@ def validate(
     *,
     bf16: bool,
     world: World | None = None,
-    rows: int | None = None,
+    max_rows: int | None = None,
 ) -> float:
-    """Mean negative log-likelihood of a target token; of several ranks each takes its rows, and sums are added.
+    """Mean negative log-likelihood of a target token. Each rank computes its rows, and the sums are added.
 
-    At most `rows` rows at a time go through the model.
+    At most `max_rows` rows at a time go through the model.
     """
     model.eval()
     losses: list[Tensor] = []
@@ -59,16 +59,16 @@ def validate(
     for batch in batches:
         num_tokens += batch.num_tokens
         if device.type == "cpu" and (world is None or world.size == 1):  # elsewhere all batches have one shape
-            used = int((batch.target_segments > 0).any(dim=1).sum())
-            batch = batch.rows(0, max(1, used))
-        together = rows or batch.num_rows
-        for start in range(0, batch.num_rows, together):
-            moved = batch.rows(start, min(start + together, batch.num_rows)).to(device)
+            num_used = int((batch.target_segments > 0).any(dim=1).sum())
+            batch = batch.rows(0, max(1, num_used))
+        rows_per_pass = max_rows or batch.num_rows
+        for start in range(0, batch.num_rows, rows_per_pass):
+            part = batch.rows(start, min(start + rows_per_pass, batch.num_rows)).to(device)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                logits = model(**moved.inputs)
-            loss = smoothed_cross_entropy(logits, moved.target_output, moved.target_segments, smoothing=0.0)
+                logits = model(**part.inputs)
+            loss = smoothed_cross_entropy(logits, part.target_output, part.target_segments, smoothing=0.0)
             losses.append(loss.loss_sum)
-            del logits  # or the next part would need memory beside it
+            del logits  # free its memory before the next part
     sums = [math.fsum(loss.item() for loss in losses), float(num_tokens)]
     if world is not None and world.size > 1:
         sums = world.all_reduce_sum(torch.tensor(sums, dtype=torch.float64, device=device)).tolist()
@@ -76,24 +76,23 @@ def validate(
 
 
 @dataclass
-class Best:
-    """The best validation so far, how many have passed since, and the numbers of the model that was published last."""
+class BestTracker:
+    """The best validation so far, the number of validations since, and the results of the published model."""
 
     value: float = math.inf
+    """The value of `best_metric`; smaller is better."""
     step: int = 0
-    since: int = 0
+    num_since_best: int = 0
     published_loss: float | None = None
     published_bleu: float | None = None
     published_score_name: str = "BLEU"
-    """What the number in `published_bleu` is."""
-    published: float = math.inf
-    """Their `value`."""
+    """The metric of `published_bleu`."""
+    published_value: float = math.inf
     published_step: int | None = None
-    """After how many updates it stood."""
-    start: float | None = None
-    """The value of the model that the run went on from; None if it began from nothing."""
+    initial_value: float | None = None
+    """The value of the model of `training.init_from`; None if the run started from random weights."""
 
     @property
-    def is_start(self) -> bool:
-        """Whether the published model is the one that the run went on from, as it was."""
-        return self.start is not None and self.published_step == 0
+    def is_initial(self) -> bool:
+        """Whether the published model is the one of `training.init_from`, unchanged."""
+        return self.initial_value is not None and self.published_step == 0

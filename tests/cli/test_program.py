@@ -18,7 +18,7 @@ from heedful.cli import PAPER, VERBS
 from heedful.cli.overrides import complete_request, fold_dotted_flags, search_settings, settings_from_flags
 from heedful.cli.paper import paper
 from heedful.config import Config
-from heedful.config_loading import from_mapping, settle
+from heedful.config_loading import build_config, from_mapping
 from heedful.errors import ConfigError
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 
@@ -231,7 +231,7 @@ def test_flag_priority(tmp_path: Path) -> None:
     changes = settings_from_flags(
         ["training.steps=30"], training__steps=20, training__seed=4, data__train=[{"path": "c.tsv"}]
     )
-    config = settle(complete_request(file, changes))
+    config = build_config(complete_request(file, changes))
     assert (config.training.steps, config.training.seed, config.training.epochs) == (30, 4, 3)
     assert [corpus.path for corpus in config.data.train] == ["c.tsv"]
 
@@ -249,7 +249,7 @@ def test_flag_priority(tmp_path: Path) -> None:
 )
 def test_languages_from_file_names(source: str, target: str, languages: tuple[str | None, str | None]) -> None:
     request = complete_request(None, {"data": {"train": [{"source": source, "target": target}]}})
-    data = settle(request).data
+    data = build_config(request).data
     assert (data.source_language, data.target_language) == languages
     named = complete_request(None, {"data": {"train": [{"source": source, "target": target}], "source_language": "x"}})
     assert named["data"]["source_language"] == "x"
@@ -258,7 +258,7 @@ def test_languages_from_file_names(source: str, target: str, languages: tuple[st
 
 def test_languages_are_not_guessed_from_mixed_file_names() -> None:
     corpora = [{"source": "a.en", "target": "a.de"}, {"source": "a.en", "target": "a.fr"}]
-    assert settle(complete_request(None, {"data": {"train": corpora}})).data.source_language is None
+    assert build_config(complete_request(None, {"data": {"train": corpora}})).data.source_language is None
 
 
 def test_search_takes_keys_of_decoding_only() -> None:

@@ -124,7 +124,7 @@ def test_signal_saves_and_resume_continues(
     steps = json.loads(inside("info", "out", "--json").out)["details"]["training"]["steps"]
     ended = inside(*command, "--steps", steps + 5)
     assert ended.code == 0
-    assert f"Going on from step {steps}." in ended.error
+    assert f"Resuming from step {steps}." in ended.error
     assert json.loads(inside("info", "out", "--json").out)["details"]["training"]["steps"] == steps + 5
 
 
@@ -134,7 +134,7 @@ def test_resume_refuses_another_model(inside: Inside, corpus: Corpus, model: Pat
     again = ["train", *corpus.flags, *TINY, "--steps", 4, "-o", "out", "--resume"]
     inside(*again, "--model.d_ff=48").refused("model.d_ff", "64", "48")
     inside(*again, "--data.max_characters=12").refused("data.max_characters", "12")
-    assert "Going on from step 2" in inside(*again).error
+    assert "Resuming from step 2" in inside(*again).error
 
 
 def test_init_from_finished_model(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_init_from_finished_model(inside: Inside, corpus: Corpus, model: Path, t
     shown = inside("train", *corpus.flags, *going_on, "-o", "tuned", "--dry-run")
     assert "d_model: 32" in shown.out and f"path: {model}" in shown.out and "preset: tiny" in shown.out
     ended = inside("train", *corpus.flags, *going_on, "-o", "tuned")
-    assert ended.code == 0 and "Going on from model, training on" in ended.error, ended.error
+    assert ended.code == 0 and "Continuing from model, training on" in ended.error, ended.error
     assert "| started from | model |" in (tmp_path / "tuned" / "README.md").read_text()
     for name, flags in (("one", [f"--tokenizer.path={model}"]), ("two", ["--init-from", model])):
         prepared = inside("prepare", *corpus.flags, *flags, "-o", name)

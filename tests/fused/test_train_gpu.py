@@ -97,7 +97,7 @@ def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, A
     torch.testing.assert_close(found.loss_sum, expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(found.scaled, expected * scale, rtol=1e-12, atol=0)
     found.scaled.backward()
-    GRADIENTS.hand_over()
+    GRADIENTS.flush()
     for (name, parameter), theirs in zip(model.named_parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, theirs, rtol=1e-9, atol=1e-12, msg=name)
 
@@ -150,11 +150,11 @@ def assert_gradients(operation: Callable[..., Any], flowing: list[Tensor], weigh
         return sum((torch.randn_like(one) * one).sum() for one in operation(*flowing, *given))
 
     assert not flowing or torch.autograd.gradcheck(loss, flowing, check_undefined_grad=False)
-    GRADIENTS.hand_over()
+    GRADIENTS.flush()
     for weight in weights:
         weight.grad = None
     of_weights(*weights).backward()
-    GRADIENTS.hand_over()
+    GRADIENTS.flush()
     for number, weight in enumerate(weights):
         slope = torch.zeros_like(weight)
         for place in range(weight.numel()):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from heedful.build_model import build_model, num_parameters
 from heedful.config import ModelConfig
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.model.positions import sinusoidal_encoding
 from heedful.model.transformer import Transformer
 from tests.small_models import SMALL, VARIANTS, build, random_tokens
@@ -119,7 +119,7 @@ PAPER_SIZES = {"base": (65e6, 0.05), "big": (213e6, 0.02)}
 def test_presets_have_the_papers_sizes(preset: str) -> None:
     expected, tolerance = PAPER_SIZES[preset]
     with torch.device("meta"):
-        model = build_model(settle({}, preset).model)
+        model = build_model(build_config({}, preset).model)
     assert model.config.source_vocab_size == 37_000
     assert num_parameters(model) == pytest.approx(expected, rel=tolerance)
 
@@ -127,7 +127,7 @@ def test_presets_have_the_papers_sizes(preset: str) -> None:
 @pytest.mark.parametrize("preset", ["tiny", "small", "iwslt", "base", "big"])
 def test_presets_can_be_built(preset: str) -> None:
     with torch.device("meta"):
-        model = build_model(settle({"model": {"source_vocab_size": 100, "target_vocab_size": 100}}, preset).model)
+        model = build_model(build_config({"model": {"source_vocab_size": 100, "target_vocab_size": 100}}, preset).model)
         logits = model(torch.ones(2, 5, dtype=torch.long), torch.ones(2, 3, dtype=torch.long))
     assert logits.shape == (2, 3, 100)
 

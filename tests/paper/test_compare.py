@@ -19,7 +19,7 @@ import torch
 
 from heedful.build_model import build_model
 from heedful.config import ModelConfig
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.errors import ConfigError
 from heedful.paper.compare import compare, make_plan
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
@@ -295,10 +295,10 @@ def test_recurrent_default_depth() -> None:
         ("transformer", {}, (6, 6)),
     ):
         [system] = parse_systems([name])
-        model = settle(system.request(shared), "base").model
+        model = build_config(system.request(shared), "base").model
         assert (model.num_encoder_layers, model.num_decoder_layers) == layers
     [system] = parse_systems(["recurrent"], {"recurrent": {"training": {"learning_rate": 1e-3}}})
-    training = settle(system.request({"training": {"learning_rate_factor": 2.0}}), "base").training
+    training = build_config(system.request({"training": {"learning_rate_factor": 2.0}}), "base").training
     assert (training.learning_rate, training.learning_rate_factor) == (1e-3, None)
 
 
@@ -394,13 +394,13 @@ def test_matching_width(name: str, width: int) -> None:
 def test_heads_apply_only_to_transformer(name: str) -> None:
     shared = {"model": {"num_heads": 4, "head_dim": 32, "key_dim": 16}}
     [transformer, rival] = [
-        settle(system.request(shared), "base").model for system in parse_systems(["transformer", name])
+        build_config(system.request(shared), "base").model for system in parse_systems(["transformer", name])
     ]
     assert (transformer.num_heads, transformer.head_dim, transformer.key_dim) == (4, 32, 16)
     assert (rival.num_heads, rival.head_dim, rival.key_dim) == (1, None, None)
     [own] = parse_systems([name], {name: {"model": {"key_dim": 16}}})
     with pytest.raises(ConfigError, match="key_dim belongs to a Transformer"):
-        settle(own.request(shared), "base")
+        build_config(own.request(shared), "base")
 
 
 def test_no_matching_width() -> None:
@@ -500,7 +500,7 @@ def test_unused_keys_are_not_differences() -> None:
     """Settings of a Transformer say nothing of a recurrence: it has no positions, no feed-forward layers, no norms."""
     own = {"positions": "rotary", "activation": "swiglu", "d_ff": 96, "attention_dropout": 0.1, "norm": "rms"}
     systems = parse_systems(["transformer", "recurrent", "convolutional"], {"transformer": {"model": own}})
-    reference, recurrent, convolutional = (settle(system.request({}), "base") for system in systems)
+    reference, recurrent, convolutional = (build_config(system.request({}), "base") for system in systems)
     assert differences(recurrent, reference) == {
         "model.num_encoder_layers": 2,
         "model.num_decoder_layers": 2,
@@ -561,6 +561,6 @@ def test_chart_drops_only_steep_start_of_thin_lines() -> None:
 @pytest.mark.parametrize(("given", "expected"), [({}, False), ({"fused_step": True}, True)])
 def test_comparison_disables_fused_step(given: dict[str, Any], expected: bool) -> None:
     plan = make_plan({"training": {"steps": 3, **given}}, None, None)
-    assert [settle(system.request(plan.shared), "base").training.fused_step for system in plan.systems] == [
+    assert [build_config(system.request(plan.shared), "base").training.fused_step for system in plan.systems] == [
         expected for _ in plan.systems
     ]

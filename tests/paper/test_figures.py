@@ -15,7 +15,7 @@ from matplotlib import font_manager
 from heedful.build_model import build_model, num_parameters
 from heedful.cli import run
 from heedful.config import Config, ModelConfig
-from heedful.config_loading import from_mapping, settle
+from heedful.config_loading import build_config, from_mapping
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir import save_model
 from heedful.paper import plot_style, table1
@@ -89,7 +89,7 @@ def has_chinese_font() -> bool:
 
 def test_architecture_shapes_and_parameters() -> None:
     for preset in ("base", "small"):
-        config = settle({"preset": preset}).model
+        config = build_config({"preset": preset}).model
         stacks = architecture.trace(config, batch=2, source=5, target=7)
         with torch.device("meta"):
             model = build_model(config)

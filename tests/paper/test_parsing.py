@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from heedful import cli
 from heedful.config import TokenizerConfig
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.evaluation.evalb import aggregate, score_trees
@@ -361,11 +361,11 @@ def test_index_and_tag_symbols_are_learned(
 def test_paper_size_of_parser():
     import torch
 
-    config = settle(parsing_request({}, device=torch.device("cuda"), paper=True))
+    config = build_config(parsing_request({}, device=torch.device("cuda"), paper=True))
     assert (config.model.num_encoder_layers, config.model.num_decoder_layers, config.model.d_model) == (4, 4, 1024)
     assert (config.decoding.beam_size, config.decoding.length_penalty_alpha) == (21, 0.3)
     assert config.decoding.max_extra_length == 300
-    named = settle(parsing_request({"preset": "tiny"}, device=torch.device("cpu"), paper=False))
+    named = build_config(parsing_request({"preset": "tiny"}, device=torch.device("cpu"), paper=False))
     assert (named.model.d_model, named.model.num_encoder_layers) == (128, 2)
     assert named.tokenizer.target_kind == "word"
     with pytest.raises(ConfigError, match="exclude each other"):
@@ -376,11 +376,13 @@ def test_gpu_recipe_for_parsing():
     import torch
 
     request = parsing_request({}, device=torch.device("cuda"), paper=False, word_symbols=WordSymbols("index"))
-    config = settle(request)
+    config = build_config(request)
     assert (config.training.r_drop, config.training.best_metric) == (1.0, "bleu")
     assert config.training.epochs == 60
     assert config.tokenizer.user_defined_symbols[:2] == ("<w0>", "<w1>")
-    assert settle(parsing_request({}, device=torch.device("cuda"), paper=False)).tokenizer.user_defined_symbols == ()
+    assert (
+        build_config(parsing_request({}, device=torch.device("cuda"), paper=False)).tokenizer.user_defined_symbols == ()
+    )
 
 
 def test_names_of_test_sets():

@@ -12,7 +12,7 @@ import pytest
 
 from heedful.build_model import num_parameters
 from heedful.config import Config, ModelConfig, TrainingConfig
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.errors import ConfigError
 from heedful.paper.profiling import row_flops, step_flops
 from heedful.paper.table2 import (
@@ -77,7 +77,7 @@ def results_of(output: Path) -> dict[str, Any]:
 
 
 def test_base_recipe_matches_paper() -> None:
-    config = settle(read_recipe("base"))
+    config = build_config(read_recipe("base"))
     model, training, decoding = config.model, config.training, config.decoding
     assert (config.tokenizer.kind, config.tokenizer.joint, config.tokenizer.vocab_size) == ("bpe", True, 37_000)
     assert (model.num_encoder_layers, model.num_decoder_layers) == (6, 6)
@@ -99,7 +99,7 @@ def test_base_recipe_matches_paper() -> None:
 
 
 def test_big_recipe_matches_paper() -> None:
-    base, big = settle(read_recipe("base")), settle(read_recipe("big"))
+    base, big = build_config(read_recipe("base")), build_config(read_recipe("big"))
     found = {change["key"]: change["run"] for change in recipe_changes(base, big)}
     assert found == {
         "model.d_model": 1024,
@@ -212,8 +212,8 @@ def test_requested_vocab_size_is_a_recipe_change(finished: Path) -> None:
         remarks(results, "en")
     )
     recipe = read_recipe("base")
-    smaller = settle({**recipe, "tokenizer": {**recipe["tokenizer"], "vocab_size": 32_000}})
-    assert recipe_changes(settle(recipe), smaller, requested_vocab_size(smaller)) == [
+    smaller = build_config({**recipe, "tokenizer": {**recipe["tokenizer"], "vocab_size": 32_000}})
+    assert recipe_changes(build_config(recipe), smaller, requested_vocab_size(smaller)) == [
         {"key": "tokenizer.vocab_size", "recipe": 37_000, "run": 32_000}
     ]
     text = " ".join(remarks({**results, "vocab_size": 31_990, "vocab_size_asked": 32_000}, "en"))
@@ -253,16 +253,16 @@ def test_resumed_run_equals_uninterrupted_run(
 
     from heedful.training.loop import TrainingLoop
 
-    counted = TrainingLoop._count
+    counted = TrainingLoop._advance
 
     def interrupted(self: TrainingLoop, *arguments: Any) -> None:
         counted(self, *arguments)
-        if self.spent.steps == 3:
+        if self.progress.steps == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
     command = [*corpus, *TINY, "--steps", 5, "-o", tmp_path / "out", "--quiet"]
     with monkeypatch.context() as patched:
-        patched.setattr(TrainingLoop, "_count", interrupted)
+        patched.setattr(TrainingLoop, "_advance", interrupted)
         assert program(*command) == 130
     assert results_of(tmp_path / "out")["complete"] is False
     assert not (tmp_path / "out" / "table2.md").exists()

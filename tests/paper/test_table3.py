@@ -18,7 +18,7 @@ import torch
 
 from heedful import cli
 from heedful.config import ModelConfig
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.console import Console
 from heedful.errors import ConfigError
 from heedful.paper.experiment_io import evenly_spaced
@@ -109,7 +109,7 @@ def test_cheap_scale_keeps_proportions(row: Row) -> None:
 @every_row
 def test_every_row_has_a_valid_request(row: Row, scale: str) -> None:
     base = base_request({"training": {"device": "cpu"}}, scale)
-    config = settle(row_request(row, base, seed=7), "base")
+    config = build_config(row_request(row, base, seed=7), "base")
     values = row.at(base_values(base))
     assert (config.model.num_encoder_layers, config.model.num_decoder_layers) == (values.layers, values.layers)
     assert (config.model.d_model, config.model.d_ff, config.model.num_heads) == (
@@ -134,15 +134,15 @@ def test_cheap_scale_warm_up() -> None:
     from heedful.training.schedule import Schedule
 
     for row in (BY_NAME["base"], BY_NAME["big"]):
-        training = settle(
+        training = build_config(
             row_request(row, base_request({"training": {"steps": 500}}, "cheap"), seed=1), "base"
         ).training
         assert training.warmup_steps == 100
         assert training.steps == training.validate_every == 500 * row.budget
         assert Schedule(training, 512).peak == pytest.approx(512**-0.5 * 4000**-0.5)
-    own = settle(base_request({"training": {"epochs": 2, "learning_rate": 0.001}}, "cheap"), "base").training
+    own = build_config(base_request({"training": {"epochs": 2, "learning_rate": 0.001}}, "cheap"), "base").training
     assert (own.steps, own.epochs, own.learning_rate, own.learning_rate_factor) == (None, 2, 0.001, None)
-    big = settle(row_request(BY_NAME["big"], base_request({"training": {"epochs": 2}}, "cheap"), seed=1), "base")
+    big = build_config(row_request(BY_NAME["big"], base_request({"training": {"epochs": 2}}, "cheap"), seed=1), "base")
     assert big.training.epochs == 6
 
 
@@ -508,7 +508,7 @@ def test_interrupted_sweep_is_resumed(corpus: list[str], tmp_path: Path) -> None
     assert all(0 < step < 4000 for step in reached.values())
     again = start(*flags, "--resume")
     texts = [output / "runs" / f"{name}-seed-1" / LOG_FILE for name in ("base", "A-heads-1")]
-    while not all("Going on from step" in path.read_text("utf-8") for path in texts):
+    while not all("Resuming from step" in path.read_text("utf-8") for path in texts):
         assert again.poll() is None, again.communicate()
         time.sleep(0.05)
     again.send_signal(signal.SIGTERM)

@@ -100,7 +100,7 @@ def test_killed_and_resumed_training_equals_uninterrupted(tmp_path: Path) -> Non
     process = start(request)
     told = finish(process)
     assert process.returncode == 0, told
-    assert "Going on from step" in told
+    assert "Resuming from step" in told
     assert finish(unbroken) is not None
     assert unbroken.returncode == 0
 

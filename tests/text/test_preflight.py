@@ -183,12 +183,12 @@ def test_table_shows_counts_and_warnings(tmp_path: Path) -> None:
 
     train = corpus(tmp_path, "train", [*make_pairs(1100), ("same", "same")])
     result = preflight(DataConfig(train=(train,)))
-    result.report.warnings.append("something [unusual]")
+    result.report.warnings.append("something [non_default_values]")
     console = Console(width=200, file=io.StringIO())
     with console.capture() as capture:
         console.print(table(result.report))
     for rendered in (plain_table(result.report), capture.get()):
-        for part in ("train.source", "1,101", "1,078", "22", "source = target", "something [unusual]"):
+        for part in ("train.source", "1,101", "1,078", "22", "source = target", "something [non_default_values]"):
             assert part in rendered
 
 

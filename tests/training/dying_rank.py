@@ -13,17 +13,17 @@ from heedful.cli import main
 from heedful.training.loop import TrainingLoop
 
 DEATH = 5
-count = TrainingLoop._count
+count = TrainingLoop._advance
 
 
 def counted(loop: TrainingLoop, *arguments: Any) -> None:
     """Die as if by kill -9."""
     count(loop, *arguments)
     is_first_start = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-    if loop.spent.steps == DEATH and loop.world.rank == 1 and is_first_start:
+    if loop.progress.steps == DEATH and loop.world.rank == 1 and is_first_start:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    TrainingLoop._count = counted  # type: ignore[method-assign]
+    TrainingLoop._advance = counted  # type: ignore[method-assign]
     main()

@@ -56,7 +56,7 @@ def outcome(loop: TrainingLoop, shelf: Shelf) -> dict[str, Any]:
         "kinds": shelf.kinds,
         "published": {name: tensor.double().sum().item() for name, tensor in shelf.weights.items()},
         "stopped_by": loop.stopped_by,
-        "steps": loop.spent.steps,
+        "steps": loop.progress.steps,
     }
 
 
@@ -74,7 +74,7 @@ def whole_run(folder: Path, store: PairStore, world: World, name: str) -> dict[s
     )
     use_order(loop, folder, name)
     loop.run()
-    loop.choose()
+    loop.publish_final_weights()
     return outcome(loop, shelf)
 
 
@@ -144,14 +144,14 @@ def stopped_by_one_rank(folder: Path, store: PairStore, world: World) -> dict[st
 
 def stop_after(loop: TrainingLoop, steps: int | None) -> None:
     """Stop as a signal would, after so many steps of all."""
-    count = loop._count
+    count = loop._advance
 
     def counted(*arguments: Any) -> None:
         count(*arguments)
-        if loop.spent.steps == steps:
+        if loop.progress.steps == steps:
             loop.stopped_by = "SIGTERM"
 
-    loop._count = counted  # type: ignore[method-assign]
+    loop._advance = counted  # type: ignore[method-assign]
 
 
 def main(folder: Path, store: PairStore) -> None:

@@ -155,7 +155,7 @@ def damage_empty(path: Path) -> None:
 
 def damage_version(path: Path) -> None:
     text = (path / "state.json").read_text()
-    (path / "state.json").write_text(text.replace('"format_version": 3', '"format_version": 99'))
+    (path / "state.json").write_text(text.replace('"format_version": 4', '"format_version": 99'))
 
 
 def damage_value(path: Path) -> None:
@@ -191,7 +191,7 @@ def test_when_all_are_damaged_it_is_an_error(tmp_path: Path) -> None:
         save_state(tmp_path, step, some_state(step))
         damage_flip(tmp_path / f"step-{step:09d}")
     notes: list[str] = []
-    with pytest.raises(TrainingError, match="no saved state is readable; remove this directory"):
+    with pytest.raises(TrainingError, match="no checkpoint is readable; remove this directory"):
         load_state(tmp_path, notes.append)
     assert len(notes) == 2
 

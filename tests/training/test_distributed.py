@@ -145,8 +145,8 @@ def test_a_killed_rank_is_started_again_and_nobody_can_tell(tmp_path: Path) -> N
     request = write_request(tmp_path, tmp_path / "killed")
     ended = torchrun(2, HERE / "dying_rank.py", "train", request, max_restarts=1)
     assert ended.returncode == 0, ended.stderr
-    assert "Going on from step 4." in ended.stderr
-    assert re.search(r"heedful: rank 0 lost another rank \(.*\)\. torchrun --max-restarts", ended.stderr)
+    assert "Resuming from step 4." in ended.stderr
+    assert re.search(r"heedful: rank 0 lost another rank \(.*\)\. With --max-restarts", ended.stderr)
     assert ended.stderr.count("with 2 ranks for 8 steps") == 2  # once each time, by the first rank alone
     assert losses_of(tmp_path / "killed") == pytest.approx(losses_of(tmp_path / "alone"), abs=1e-5)
     assert len(losses_of(tmp_path / "killed")) == 8

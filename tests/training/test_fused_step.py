@@ -1,4 +1,4 @@
-"""The fast step is the usual one, whatever the microbatches, and is left where it cannot be had; here by plain code."""
+"""The fused training step equals the usual one and is replaced by it where it cannot run; on a CPU, in plain code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.training.small_runs import CPU, MODEL, VOCAB, build, random_batch
 SHAPE = replace(MODEL, dropout=0.0, d_model=32, num_decoder_layers=2, max_length=256)
 
 
-class NotRecorded:
+class EagerStep:
     """In the place of a CUDA graph."""
 
     def __init__(self, work: Callable[[Batch], tuple[Tensor, ...]], device: torch.device) -> None:
@@ -36,9 +36,9 @@ class NotRecorded:
 
 def fused_step(monkeypatch: pytest.MonkeyPatch, shape: Any = SHAPE, **training: Any) -> TrainingStep:
     """As on a GPU, but for the device."""
-    monkeypatch.setattr(steps, "Recorded", NotRecorded)
+    monkeypatch.setattr(steps, "GraphedStep", EagerStep)
     step = TrainingStep(build(shape), TrainingConfig(device="cpu", **training), CPU)
-    step._compute(fast=True)
+    step._configure(fused=True)
     step.cpu_parallel = None  # which would compute it all on a CPU
     return step
 
@@ -48,7 +48,7 @@ def with_an_empty_row(batch: Batch) -> Batch:
 
 
 @pytest.mark.parametrize("rows", [None, 2])
-@pytest.mark.parametrize(("with_twin", "flat"), [(True, True), (True, False), (False, False)])
+@pytest.mark.parametrize(("with_copy", "flat"), [(True, True), (True, False), (False, False)])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -60,35 +60,35 @@ def with_an_empty_row(batch: Batch) -> Batch:
     ids=str,
 )
 def test_updates_are_those_of_the_usual_step(
-    monkeypatch: pytest.MonkeyPatch, rows: int | None, with_twin: bool, flat: bool, changes: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, rows: int | None, with_copy: bool, flat: bool, changes: dict[str, Any]
 ) -> None:
     shape = replace(SHAPE, **changes)
     settings: dict[str, Any] = {"label_smoothing": 0.1, "clip_norm": 0.5, "epsilon": 1e-4}
-    usual, fast = (TrainingStep(build(shape), TrainingConfig(device="cpu", **settings), CPU) for _ in range(2))
-    monkeypatch.setattr(steps, "Recorded", NotRecorded)
-    fast._compute(fast=True)
-    usual.cpu_parallel = fast.cpu_parallel = None  # which would compute it all on a CPU
-    if with_twin:
-        fast.twin = LowPrecisionCopy(fast.model, torch.float32)
-        fast.computing = fast.twin.model
+    usual, fused = (TrainingStep(build(shape), TrainingConfig(device="cpu", **settings), CPU) for _ in range(2))
+    monkeypatch.setattr(steps, "GraphedStep", EagerStep)
+    fused._configure(fused=True)
+    usual.cpu_parallel = fused.cpu_parallel = None  # which would compute it all on a CPU
+    if with_copy:
+        fused.low_precision = LowPrecisionCopy(fused.model, torch.float32)
+        fused.compute_model = fused.low_precision.model
     if flat:
-        fast.adam = FlatAdam(fast.optimizer, fast.twin)
-        fast.gradients.set_buffers(fast.twin.parameters, fast.adam.rooms)
-    usual.rows_per_microbatch = fast.rows_per_microbatch = rows
+        fused.adam = FlatAdam(fused.optimizer, fused.low_precision)
+        fused.gradients.set_buffers(fused.low_precision.parameters, fused.adam.gradient_views)
+    usual.rows_per_microbatch = fused.rows_per_microbatch = rows
     for seed, width in enumerate((12, 12, 10)):
         batch = with_an_empty_row(random_batch(4, width=width, seed=seed))
-        one, other = (step(batch, batch.num_tokens, 1e-3) for step in (usual, fast))
+        one, other = (step(batch, batch.num_tokens, 1e-3) for step in (usual, fused))
         torch.testing.assert_close(one.loss_sum, other.loss_sum, rtol=1e-5, atol=0)
         torch.testing.assert_close(one.gradient_norm, other.gradient_norm, rtol=1e-4, atol=0)
-    for (name, ours), theirs in zip(fast.model.named_parameters(), usual.model.parameters(), strict=True):
+    for (name, ours), theirs in zip(fused.model.named_parameters(), usual.model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5, msg=name)
 
 
 def flat_step(monkeypatch: pytest.MonkeyPatch, **training: Any) -> TrainingStep:
     step = fused_step(monkeypatch, epsilon=1e-4, **training)
-    step.twin = LowPrecisionCopy(step.model, torch.float32)
-    step.computing, step.adam = step.twin.model, FlatAdam(step.optimizer, step.twin)
-    step.gradients.set_buffers(step.twin.parameters, step.adam.rooms)
+    step.low_precision = LowPrecisionCopy(step.model, torch.float32)
+    step.compute_model, step.adam = step.low_precision.model, FlatAdam(step.optimizer, step.low_precision)
+    step.gradients.set_buffers(step.low_precision.parameters, step.adam.gradient_views)
     return step
 
 
@@ -110,14 +110,14 @@ def test_moments_that_lie_side_by_side_are_saved_and_taken_up_again_like_any_oth
     for parameter, same, usual in zip(*(step.model.parameters() for step in (one, other, plain)), strict=True):
         assert torch.equal(parameter, same)
         torch.testing.assert_close(parameter, usual, rtol=0, atol=1e-6)
-    assert one.twin is not None and torch.equal(one.twin.flat, one.adam.weights)
+    assert one.low_precision is not None and torch.equal(one.low_precision.flat, one.adam.weights)
 
 
 def test_an_update_that_is_not_finite_changes_no_weight_and_no_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     step, batch = flat_step(monkeypatch), random_batch(4, width=12)
     step(batch, batch.num_tokens, 1e-3)
     assert step.adam is not None
-    tensors = (step.adam.weights, step.adam.twin.flat, *step.adam.moments, step.adam.counts)
+    tensors = (step.adam.weights, step.adam.low_precision.flat, *step.adam.moments, step.adam.step_counts)
     before = [tensor.clone() for tensor in tensors]
     assert step(batch, 0, 1e-3).skipped  # a mean over no tokens
     assert all(torch.equal(now, then) for now, then in zip(tensors, before, strict=True))
@@ -135,9 +135,18 @@ def test_after_an_update_that_is_not_finite_come_finite_ones(monkeypatch: pytest
         assert step(batch, batch.num_tokens, 1e-3).skipped == skipped
 
 
-@pytest.mark.parametrize("broken_at", ["add_rows", "hand_over"])
-@pytest.mark.parametrize("rows", [None, 2])
-@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize(
+    ("flat", "rows", "broken_at"),
+    [
+        *(
+            (flat, rows, broken_at)
+            for flat in (False, True)
+            for rows in (None, 2)
+            for broken_at in ("add_rows", "flush")
+        ),
+        (True, 2, "add_gradients"),  # used for several microbatches of a low-precision copy
+    ],
+)
 def test_what_a_step_left_that_failed_is_in_no_update(
     monkeypatch: pytest.MonkeyPatch, flat: bool, rows: int | None, broken_at: str
 ) -> None:
@@ -149,8 +158,7 @@ def test_what_a_step_left_that_failed_is_in_no_update(
         raise RuntimeError("in the middle")
 
     with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="in the middle"):
-        failing_class = LowPrecisionCopy if broken_at == "hand_over" and flat and rows else Gradients
-        broken.setattr(failing_class, broken_at, failing)
+        broken.setattr(LowPrecisionCopy if broken_at == "add_gradients" else Gradients, broken_at, failing)
         one(batch, batch.num_tokens, 1e-3)
     norms = [step(batch, batch.num_tokens, 1e-3).gradient_norm for step in (one, other)]
     assert torch.equal(*norms)
@@ -167,7 +175,7 @@ def test_weights_that_someone_moved_in_memory_go_on_learning(monkeypatch: pytest
 
 def test_where_it_is_left_no_memory_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     step = flat_step(monkeypatch)
-    step._compute(fast=False)
+    step._configure(fused=False)
     assert not step.gradients.buffers
 
 
@@ -190,7 +198,7 @@ def test_rows_that_its_kernels_do_not_hold_are_not_its_by_default(monkeypatch: p
     for setting, width, expected in ((None, 128, True), (None, 130, False), (True, 130, True)):
         step = fused_step(monkeypatch, fused_step=setting)
         assert step.try_largest_batch(worst_batch(2, width, VOCAB, VOCAB)) is None
-        assert step.is_fast is expected
+        assert step.is_fused is expected
 
 
 class OutOfResourcesError(Exception):
@@ -207,13 +215,13 @@ def test_where_its_kernels_cannot_run_the_usual_step_is_used_and_a_line_says_so(
         raise error
 
     step = fused_step(monkeypatch)
-    step.twin = LowPrecisionCopy(step.model, torch.float32)
-    step.computing = step.twin.model
+    step.low_precision = LowPrecisionCopy(step.model, torch.float32)
+    step.compute_model = step.low_precision.model
     insisting = fused_step(monkeypatch, fused_step=True)
     monkeypatch.setattr(steps, "fused_losses", broken)
     remark = step.try_largest_batch(worst_batch(4, 12, VOCAB, VOCAB))
     assert remark is not None and str(error) in remark and "usual" in remark
-    assert not step.is_fast and step.twin is None and step.computing is step.model
+    assert not step.is_fused and step.low_precision is None and step.compute_model is step.model
     assert step.rows_per_microbatch == 4
     batch = random_batch()
     assert not step(batch, batch.num_tokens, 1e-3).skipped
@@ -223,7 +231,7 @@ def test_where_its_kernels_cannot_run_the_usual_step_is_used_and_a_line_says_so(
 
 def test_an_error_of_the_usual_step_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     step = fused_step(monkeypatch)
-    step._compute(fast=False)
+    step._configure(fused=False)
     for message in ("a bug", "CUDA error: an illegal memory access was encountered"):  # no lack of memory
         error = RuntimeError(message)
 
@@ -236,22 +244,22 @@ def test_an_error_of_the_usual_step_is_told_as_it_is(monkeypatch: pytest.MonkeyP
 
 
 def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    step, hand_over = fused_step(monkeypatch), steps.Gradients.hand_over
+    step, flush = fused_step(monkeypatch), steps.Gradients.flush
     held: list[int] = []
 
     def short_of_memory(gradients: steps.Gradients) -> None:
         held.append(len(gradients.collected))
         if len(held) == 1:
             raise torch.OutOfMemoryError("out of memory")
-        hand_over(gradients)
+        flush(gradients)
 
-    monkeypatch.setattr(steps.Gradients, "hand_over", short_of_memory)
+    monkeypatch.setattr(steps.Gradients, "flush", short_of_memory)
     seen: list[int] = []
     reset = step._accumulate
 
-    def accumulate(batch: Batch, *, alone: bool = False) -> Tensor:
+    def accumulate(batch: Batch, *, local_only: bool = False) -> Tensor:
         seen.append(len(step.gradients.collected) + len(step.gradients.lookups))
-        return reset(batch, alone=alone)
+        return reset(batch, local_only=local_only)
 
     monkeypatch.setattr(step, "_accumulate", accumulate)
     remark = step.try_largest_batch(worst_batch(4, 12, VOCAB, VOCAB))

@@ -22,9 +22,9 @@ from heedful.training import step as step_module
 from heedful.training.averaging import average_weights, copy_weights
 from heedful.training.checkpoint import load_state, saved_steps
 from heedful.training.logging import Evaluation, FileReporter, Reporters, Sample, TrainRecord, ValidRecord
-from heedful.training.loop import EARLY, validate
+from heedful.training.loop import EARLY_STOPPING
 from heedful.training.loss import smoothed_cross_entropy
-from heedful.training.validation import ValidationWork
+from heedful.training.validation import ValidationWork, validate
 from tests.training.small_runs import CPU, MODEL, Recorder, Shelf, copying_store, make_loop, same
 
 
@@ -53,7 +53,7 @@ def test_the_loss_falls_and_the_best_is_published(tmp_path: Path, store: PairSto
     assert shelf.numbers["steps"] == 20
     assert [record.step for record in recorder.train] == list(range(1, 21))
     assert recorder.train[-1].progress == 1.0
-    assert recorder.train[-1].tokens == loop.spent.tokens
+    assert recorder.train[-1].tokens == loop.progress.tokens
 
 
 def test_only_a_better_validation_replaces_the_best(
@@ -97,13 +97,13 @@ def test_early_stopping(tmp_path: Path, store: PairStore, monkeypatch: pytest.Mo
     pretend_losses(monkeypatch, [3.0, 2.0, 2.1, 2.2, 2.3, 1.0])
     loop = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=3)
     loop.run()
-    assert loop.stopped_by == EARLY
-    assert loop.spent.steps == 10
-    assert loop.numbers()["valid_loss"] == 2.0  # of the model that was published, not of the last look
+    assert loop.stopped_by == EARLY_STOPPING
+    assert loop.progress.steps == 10
+    assert loop.summary()["valid_loss"] == 2.0  # of the model that was published, not of the last look
     resumed = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=3)
     resumed.restore(load(tmp_path))
     resumed.run()
-    assert resumed.spent.steps == 10  # patience is still lost
+    assert resumed.progress.steps == 10  # patience is still lost
     patient = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=5)
     patient.restore(load(tmp_path))
     assert patient.stopped_by is None
@@ -132,18 +132,18 @@ def test_about_twenty_validations_whatever_the_budget_is_counted_in_and_fewer_in
     assert about - 1 <= len(steps) <= about + 1
     gaps = [later - earlier for earlier, later in zip([0, *steps], steps, strict=False)]
     assert max(gaps) <= min(gaps) + 2
-    assert steps[-1] == loop.spent.steps
+    assert steps[-1] == loop.progress.steps
 
 
 @pytest.mark.parametrize("epochs", [1, 3, 0.5])
 def test_an_epochs_budget_shows_whole_epochs(tmp_path: Path, store: PairStore, epochs: float) -> None:
     loop = make_loop(tmp_path, store, epochs=epochs, validate_every=1000)
     loop.run()
-    assert loop.spent.steps == math.ceil(epochs * loop.stream.steps_in_epoch(0))
+    assert loop.progress.steps == math.ceil(epochs * loop.stream.steps_in_epoch(0))
     if epochs >= 1:
-        assert loop.spent.epochs == epochs
+        assert loop.progress.epochs == epochs
         tokens = sum(loop.stream.batch(0, step).num_tokens for step in range(loop.stream.steps_in_epoch(0)))
-        assert loop.spent.tokens == epochs * tokens
+        assert loop.progress.tokens == epochs * tokens
 
 
 def test_a_tokens_budget_stops_at_the_first_step_beyond_it(tmp_path: Path, store: PairStore) -> None:
@@ -168,8 +168,8 @@ def test_a_minutes_budget_stops_by_the_clock(tmp_path: Path, store: PairStore, m
         tmp_path, store, reporter=recorder, minutes=0.5, steps=10_000, schedule="cosine", warmup_steps=None
     )
     loop.run()
-    assert 10 < loop.spent.steps < 300
-    assert 30 <= loop.spent.seconds < 32
+    assert 10 < loop.progress.steps < 300
+    assert 30 <= loop.progress.seconds < 32
     assert 5 <= len(recorder.valid) <= 7  # a few minutes are not to be spent on validations
     assert recorder.train[-1].learning_rate < 0.1 * max(record.learning_rate for record in recorder.train)
 
@@ -177,7 +177,7 @@ def test_a_minutes_budget_stops_by_the_clock(tmp_path: Path, store: PairStore, m
 def test_whichever_limit_comes_first_stops(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(tmp_path, store, steps=3, epochs=100, minutes=100, validate_every=1000)
     loop.run()
-    assert loop.spent.steps == 3
+    assert loop.progress.steps == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -197,7 +197,7 @@ def test_a_signal_stops_after_the_present_step_with_the_state_saved(
     assert not recorder.valid
     assert signal.getsignal(number) is earlier
     state = load(tmp_path)
-    assert state.values["spent"]["steps"] == 4
+    assert state.values["progress"]["steps"] == 4
     assert all(torch.equal(state.tensors[f"model.{name}"], weight) for name, weight in loop.model.state_dict().items())
 
 
@@ -208,7 +208,7 @@ def test_saves_by_their_own_cadence(tmp_path: Path, store: PairStore) -> None:
 
     def save() -> None:
         original()
-        seen.append(loop.spent.steps)
+        seen.append(loop.progress.steps)
 
     loop.save = save  # type: ignore[method-assign]
     loop.run()
@@ -224,7 +224,7 @@ def chosen_of(tmp_path: Path, store: PairStore, **training: Any) -> tuple[Any, S
     loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=12, validate_every=3, **training)
     loop.run()
     recorder.valid.clear()
-    loop.choose()
+    loop.publish_final_weights()
     return loop, shelf, recorder
 
 
@@ -255,7 +255,7 @@ def test_publish_average_is_the_mean_of_the_last_validations(tmp_path: Path, sto
     original = loop._snapshot
     loop._snapshot = lambda: (kept.append(copy_weights(loop.model)), original())  # type: ignore[method-assign]
     loop.run()
-    loop.choose()
+    loop.publish_final_weights()
     assert len(kept) == 4
     assert shelf.kinds[-1] == "average"
     assert same(shelf.weights, average_weights(kept[-3:]))
@@ -266,7 +266,7 @@ def test_publish_average_of_a_single_validation_is_that_one(tmp_path: Path, stor
     shelf = Shelf()
     loop = make_loop(tmp_path, store, shelf=shelf, steps=3, validate_every=3, final_weights="average", average_last=5)
     loop.run()
-    loop.choose()
+    loop.publish_final_weights()
     assert shelf.kinds[-1] == "average"
     assert same(shelf.weights, loop.model.state_dict())
 
@@ -285,7 +285,7 @@ def test_publish_auto_compares_all_there_is(
         tmp_path, store, shelf=shelf, reporter=recorder, steps=2, validate_every=1, ema_decay=0.5, average_last=2
     )
     loop.run()
-    loop.choose()
+    loop.publish_final_weights()
     assert [record.weights for record in recorder.valid] == ["ema", "ema", "last", "average"]
     assert shelf.kinds[-1] == published
     expected = 0.9 if published == "best" else min(losses[1:])
@@ -311,7 +311,7 @@ def test_the_moving_average_is_what_is_validated_and_training_goes_on_with_the_w
     assert same(with_average.model.state_dict(), without.model.state_dict())
 
 
-def test_looking_at_valid_leaves_no_trace(tmp_path: Path, store: PairStore) -> None:
+def test_validating_the_initial_model_leaves_no_trace(tmp_path: Path, store: PairStore) -> None:
     """Validations that draw random numbers, of a model with dropout and BatchNorm: the weights come out the same."""
 
     def evaluate(model: nn.Module) -> Evaluation:
@@ -342,16 +342,16 @@ def test_validation_is_the_mean_over_tokens_without_smoothing_or_dropout(tmp_pat
 
 def test_validation_takes_no_more_rows_at_once_than_training_found_to_fit(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(tmp_path, store, steps=1)
-    whole, _ = loop.look("last")
+    whole, _ = loop.validate_weights("last")
     seen: list[int] = []
     loop.model.register_forward_pre_hook(
         lambda module, _, inputs: seen.append(inputs["source"].shape[0]), with_kwargs=True
     )
-    loop.look("last")
+    loop.validate_weights("last")
     assert max(seen) > 1
     loop.step.rows_per_microbatch = 1
     seen.clear()
-    parts, _ = loop.look("last")
+    parts, _ = loop.validate_weights("last")
     assert set(seen) == {1}
     assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
 
@@ -364,7 +364,7 @@ def test_a_recorded_step_makes_room_for_a_look(
 
         has_memory = True
 
-        def forget(self) -> bool:
+        def release(self) -> bool:
             had, self.has_memory = self.has_memory, False
             return had
 
@@ -376,10 +376,10 @@ def test_a_recorded_step_makes_room_for_a_look(
     loop, recording = make_loop(tmp_path, store, steps=1), Recording()
     monkeypatch.setattr(loop_module, "validate", full)
     with pytest.raises(torch.OutOfMemoryError):  # nothing is recorded on a CPU
-        loop.look("last")
-    monkeypatch.setattr(step_module, "Recorded", Recording)
+        loop.validate_weights("last")
+    monkeypatch.setattr(step_module, "GraphedStep", Recording)
     monkeypatch.setattr(loop.step, "update", recording)
-    assert loop.look("last")[0].loss == 2.5
+    assert loop.validate_weights("last")[0].loss == 2.5
 
 
 # ---------------------------------------------------------------------- when numbers go wrong
@@ -388,7 +388,7 @@ def test_a_recorded_step_makes_room_for_a_look(
 def poison(loop: Any, when: Callable[[int], bool]) -> None:
     """Let the gradient be NaN at some steps."""
     parameter = next(iter(loop.model.parameters()))
-    parameter.register_hook(lambda gradient: gradient * math.nan if when(loop.spent.steps + 1) else gradient)
+    parameter.register_hook(lambda gradient: gradient * math.nan if when(loop.progress.steps + 1) else gradient)
 
 
 def test_skipped_updates_are_told_and_counted(tmp_path: Path, store: PairStore) -> None:
@@ -397,19 +397,19 @@ def test_skipped_updates_are_told_and_counted(tmp_path: Path, store: PairStore) 
     poison(loop, lambda step: step in (2, 3, 9))
     loop.run()
     assert [record.skipped_steps for record in recorder.train] == [2, 0, 1]
-    assert sum("2 updates skipped" in note for note in recorder.notes) == 1
+    assert sum("skipped 2 updates" in note for note in recorder.notes) == 1
     assert all(2.0 < record.loss < 5.0 for record in recorder.train)  # the mean is over what was counted
     assert all(bool(weight.isfinite().all()) for weight in loop.model.state_dict().values())
 
 
-def test_too_many_in_a_row_end_the_run_with_advice(tmp_path: Path, store: PairStore) -> None:
+def test_too_many_in_a_row_end_the_run_with_out_of_memory_advice(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(tmp_path, store, steps=30, validate_every=5, max_skipped_steps=4)
     poison(loop, lambda step: step > 5)
     with pytest.raises(TrainingError, match=r"not finite.*training\.learning_rate"):
         loop.run()
-    assert loop.spent.steps == 9
+    assert loop.progress.steps == 9
     state = load(tmp_path)  # of the last validation; the steps since have changed nothing
-    assert state.values["spent"]["steps"] == 5
+    assert state.values["progress"]["steps"] == 5
     assert all(torch.equal(state.tensors[f"model.{name}"], weight) for name, weight in loop.model.state_dict().items())
 
 
@@ -417,7 +417,7 @@ def test_too_many_but_not_in_a_row_do_not(tmp_path: Path, store: PairStore) -> N
     loop = make_loop(tmp_path, store, steps=30, validate_every=30, max_skipped_steps=4)
     poison(loop, lambda step: step % 4 != 0)
     loop.run()
-    assert loop.spent.steps == 30
+    assert loop.progress.steps == 30
 
 
 # ---------------------------------------------------------------------- going on from a model
@@ -432,7 +432,7 @@ def gone_on(
     loop = make_loop(directory, store, shelf=shelf, reporter=recorder, evaluate=evaluate, **usual)
     began = copy_weights(loop.model)
     loop.run()
-    loop.choose()
+    loop.publish_final_weights()
     return loop, began, shelf, recorder
 
 
@@ -444,13 +444,13 @@ def test_what_is_never_better_than_its_start_leaves_the_start(
     pretend_losses(monkeypatch, [2.0, 3.0, 2.0, 2.5, 2.5])
     loop, began, shelf, recorder = gone_on(tmp_path, store, final_weights=publish, **averages)
     first = recorder.valid[0]
-    assert (first.step, first.weights, first.loss, first.is_best) == (0, "start", 2.0, True)
+    assert (first.step, first.weights, first.loss, first.is_best) == (0, "initial", 2.0, True)
     assert not any(record.is_best for record in recorder.valid[1:])
-    assert shelf.kinds == ["start"]
+    assert shelf.kinds == ["initial"]
     assert same(shelf.weights, began)
     assert not same(loop.model.state_dict(), began)
     assert (shelf.numbers["steps"], shelf.numbers["valid_loss"]) == (0, 2.0)
-    assert loop.best.is_start
+    assert loop.best.is_initial
     assert not list(tmp_path.glob("snapshots/step-000000000*"))  # an average is of the run's own weights
 
 
@@ -459,9 +459,14 @@ def test_what_is_better_than_its_start_replaces_it(
 ) -> None:
     pretend_losses(monkeypatch, [2.0, 2.5, 1.5])
     loop, _, shelf, _ = gone_on(tmp_path, store)
-    assert shelf.kinds == ["start", "best"]
+    assert shelf.kinds == ["initial", "best"]
     assert same(shelf.weights, loop.model.state_dict())
-    assert (loop.best.start, loop.best.published, loop.best.published_step, loop.best.is_start) == (2.0, 1.5, 2, False)
+    assert (loop.best.initial_value, loop.best.published_value, loop.best.published_step, loop.best.is_initial) == (
+        2.0,
+        1.5,
+        2,
+        False,
+    )
 
 
 def test_the_last_weights_are_published_if_wanted_however_bad(
@@ -469,8 +474,8 @@ def test_the_last_weights_are_published_if_wanted_however_bad(
 ) -> None:
     pretend_losses(monkeypatch, [2.0, 3.0, 3.5, 3.5])
     loop, _, shelf, _ = gone_on(tmp_path, store, final_weights="last")
-    assert shelf.kinds == ["start", "last"]
-    assert (loop.best.start, loop.best.published, loop.best.is_start) == (2.0, 3.5, False)
+    assert shelf.kinds == ["initial", "last"]
+    assert (loop.best.initial_value, loop.best.published_value, loop.best.is_initial) == (2.0, 3.5, False)
 
 
 def test_by_bleu_the_start_is_kept_although_the_loss_falls(tmp_path: Path, store: PairStore) -> None:
@@ -479,9 +484,9 @@ def test_by_bleu_the_start_is_kept_although_the_loss_falls(tmp_path: Path, store
         tmp_path, store, lambda model: Evaluation(next(scores), "signature", ()), best_metric="bleu"
     )
     assert recorder.valid[-1].loss < recorder.valid[0].loss
-    assert shelf.kinds == ["start"]
+    assert shelf.kinds == ["initial"]
     assert same(shelf.weights, began)
-    assert (loop.best.start, shelf.numbers["valid_bleu"]) == (-30.0, 30.0)
+    assert (loop.best.initial_value, shelf.numbers["valid_bleu"]) == (-30.0, 30.0)
 
 
 def test_a_start_of_no_finite_loss_is_no_candidate(
@@ -490,7 +495,7 @@ def test_a_start_of_no_finite_loss_is_no_candidate(
     pretend_losses(monkeypatch, [math.nan, 2.0, 3.0])
     loop, _, shelf, _ = gone_on(tmp_path, store)
     assert shelf.kinds == ["best"]
-    assert (loop.best.step, loop.best.is_start) == (1, False)
+    assert (loop.best.step, loop.best.is_initial) == (1, False)
 
 
 def test_the_look_at_the_start_leaves_no_trace_and_costs_no_budget(
@@ -501,7 +506,7 @@ def test_the_look_at_the_start_leaves_no_trace_and_costs_no_budget(
     monkeypatch.setattr(loop_module, "time", type("Clock", (), {"perf_counter": lambda: real() + 3600 * hours[0]}))
 
     def evaluate(model: nn.Module) -> Evaluation:
-        hours[0] += loop.spent.steps == 0
+        hours[0] += loop.progress.steps == 0
         return Evaluation(float(torch.rand(())), "signature", ())
 
     ended = []
@@ -510,7 +515,7 @@ def test_the_look_at_the_start_leaves_no_trace_and_costs_no_budget(
         loop = make_loop(tmp_path / name, store, model=model, evaluate=evaluate, steps=4, init_from=init_from)
         loop.run()
         ended.append(copy_weights(loop.model))
-        assert loop.spent.seconds < 1800
+        assert loop.progress.seconds < 1800
     assert hours == [1.0]
     assert same(*ended)
 

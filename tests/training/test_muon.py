@@ -196,5 +196,5 @@ def test_what_it_cannot_do_is_said() -> None:
     with pytest.raises(ConfigError, match=r"training\.optimizer: 'moun' is not one of adam, muon"):
         from_mapping(TrainingConfig, {"optimizer": "moun"}, "training")
     rival = build_model(ModelConfig(architecture="convolutional", d_model=8, d_ff=8, num_heads=2))
-    with pytest.raises(ConfigError, match=r"training\.optimizer=muon learns the layers of a Transformer; use adam"):
+    with pytest.raises(ConfigError, match=r"training\.optimizer=muon supports Transformers only; use adam"):
         build_optimizer(rival, TrainingConfig(optimizer="muon"))

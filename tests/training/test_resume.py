@@ -55,7 +55,7 @@ class Outcome:
         state = loop.state()
         self.tensors: dict[str, Tensor] = {name: tensor.clone() for name, tensor in state.tensors.items()}
         self.values = json.loads(json.dumps(state.values))
-        self.values["spent"].pop("seconds")
+        self.values["progress"].pop("seconds")
         self.published = shelf.weights
         self.snapshots = {path.name: path.read_bytes() for path in (directory / "snapshots").glob("*")}
         self.log = log_of(directory)
@@ -91,20 +91,20 @@ def run(
 ) -> Outcome:
     """Go on from whatever is saved, to the end or to a stop."""
     state = load_state(directory / "states", lambda note: None)
-    step = state.values["spent"]["steps"] if state is not None else None
+    step = state.values["progress"]["steps"] if state is not None else None
     shelf, files = Shelf(), FileReporter(directory, resumed_step=step, tensorboard=False)
     reporter = Reporters(Recorder(), files)
     settings = {**SETTINGS, **changes}
     loop = make_loop(directory, store, model=model, reporter=reporter, shelf=shelf, evaluate=evaluate, **settings)
     if state is not None:
         loop.restore(state)
-    count = loop._count
+    count = loop._advance
 
     def counted(*arguments: Any) -> None:
         count(*arguments)
-        if loop.spent.steps == stop_at:
+        if loop.progress.steps == stop_at:
             loop.stopped_by = "SIGTERM"
-        if loop.spent.steps == die_at:
+        if loop.progress.steps == die_at:
             raise Died
 
     def looked(*arguments: Any) -> None:
@@ -112,12 +112,12 @@ def run(
             loop.stopped_by = "SIGTERM"
         validated(*arguments)
 
-    loop._count = counted  # type: ignore[method-assign]
+    loop._advance = counted  # type: ignore[method-assign]
     validated, reporter.validated = reporter.validated, looked  # type: ignore[method-assign]
     try:
         loop.run()
         if loop.stopped_by is None:
-            loop.choose()
+            loop.publish_final_weights()
     finally:
         files.close()
     return Outcome(loop, shelf, directory)
@@ -197,13 +197,13 @@ def test_skipped_updates_are_counted_across_a_stop(tmp_path: Path, store: PairSt
         parameter.register_hook(lambda gradient: gradient * math.nan)
         loop.stopped_by = None
         if start:
-            count = loop._count
+            count = loop._advance
 
             def counted(*arguments: Any, loop: TrainingLoop = loop, count: Any = count) -> None:
                 count(*arguments)
-                loop.stopped_by = "SIGTERM" if loop.spent.steps == 3 else None
+                loop.stopped_by = "SIGTERM" if loop.progress.steps == 3 else None
 
-            loop._count = counted  # type: ignore[method-assign]
+            loop._advance = counted  # type: ignore[method-assign]
         loop.run()
         loops.append(loop)
     recorder = loops[1].reporter
@@ -229,7 +229,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path: Path, store: PairStore, unint
 def test_with_a_raised_budget_a_finished_run_goes_on(tmp_path: Path, store: PairStore) -> None:
     first = run(tmp_path, store)
     further = run(tmp_path, store, steps=30)
-    assert further.values["spent"]["steps"] == 30
+    assert further.values["progress"]["steps"] == 30
     assert not torch.equal(
         first.tensors["model.source_embedding.weight"], further.tensors["model.source_embedding.weight"]
     )
@@ -247,6 +247,6 @@ def test_a_run_that_went_on_from_a_model_looks_at_it_once(tmp_path: Path, store:
     parts = run(tmp_path / "parts", store, **settings)
     parts.assert_equals(whole)
     looks = [(line["step"], line["weights"]) for line in parts.log if line["event"] == "valid"]
-    assert looks[:2] == [(0, "start"), (5, "ema")]
-    assert looks.count((0, "start")) == 1
-    assert whole.values["best"]["start"] is not None
+    assert looks[:2] == [(0, "initial"), (5, "ema")]
+    assert looks.count((0, "initial")) == 1
+    assert whole.values["best"]["initial_value"] is not None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.config import TrainingConfig
-from heedful.training.schedule import Budget, Schedule, Spent
+from heedful.training.schedule import Budget, Schedule, TrainingProgress
 
 
 def rates(config: TrainingConfig, num_steps: int, d_model: int = 512) -> list[float]:
@@ -121,12 +121,12 @@ def test_a_found_warm_up_can_be_put_back() -> None:
 
 def test_progress_is_that_of_the_limit_reached_first() -> None:
     budget = Budget(steps=100, epochs=4, tokens=10_000, minutes=2)
-    assert budget.progress(Spent()) == 0
-    assert budget.progress(Spent(steps=50, epochs=1, tokens=1000, seconds=12)) == 0.5
-    assert budget.progress(Spent(steps=10, epochs=3, tokens=1000, seconds=12)) == 0.75
-    assert budget.progress(Spent(steps=10, epochs=1, tokens=9000, seconds=12)) == 0.9
-    assert budget.progress(Spent(steps=10, epochs=1, tokens=1000, seconds=120)) == 1.0
-    assert Budget(minutes=1).progress(Spent(steps=10**6, seconds=30)) == 0.5
+    assert budget.fraction_used(TrainingProgress()) == 0
+    assert budget.fraction_used(TrainingProgress(steps=50, epochs=1, tokens=1000, seconds=12)) == 0.5
+    assert budget.fraction_used(TrainingProgress(steps=10, epochs=3, tokens=1000, seconds=12)) == 0.75
+    assert budget.fraction_used(TrainingProgress(steps=10, epochs=1, tokens=9000, seconds=12)) == 0.9
+    assert budget.fraction_used(TrainingProgress(steps=10, epochs=1, tokens=1000, seconds=120)) == 1.0
+    assert Budget(minutes=1).fraction_used(TrainingProgress(steps=10**6, seconds=30)) == 0.5
 
 
 def test_the_budget_is_the_configurations() -> None:

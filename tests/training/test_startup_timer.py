@@ -16,13 +16,13 @@ import torch
 
 from heedful import training_pipeline
 from heedful.config import TrainingConfig
-from heedful.config_loading import settle, to_mapping
+from heedful.config_loading import build_config, to_mapping
 from heedful.data.prepare import Prepared
 from heedful.model_dir import load_weights
 from heedful.training import compile_cache, precompile
 from heedful.training.compile_cache import FOLDERS, is_compiled, set_cache_directories
 from heedful.training.logging import FirstStep, StartupTimer
-from heedful.training.precompile import Background, Compiler
+from heedful.training.precompile import Background, CompilerProcess
 
 CPU = torch.device("cpu")
 ALWAYS = ["starting_torch", "opening_the_corpora", "scanning_the_corpora", "training_the_tokenizer", "tokenising"]
@@ -56,7 +56,7 @@ def request_for(folder: Path, output: Path, **training: Any) -> dict[str, Any]:
     }
 
 
-class Remembered(Compiler):
+class Remembered(CompilerProcess):
     """One that can be looked at afterwards."""
 
     started: ClassVar[list[Remembered]] = []
@@ -66,9 +66,9 @@ class Remembered(Compiler):
         self.jobs: list[dict[str, Any]] = []
         self.started.append(self)
 
-    def ask(self, job: dict[str, Any]) -> None:
+    def submit(self, job: dict[str, Any]) -> None:
         self.jobs.append(job)
-        super().ask(job)
+        super().submit(job)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
     monkeypatch.setattr(precompile, "is_compiled", lambda config, *, on_gpu: True)
     monkeypatch.setattr(precompile, "MIN_CORPUS_BYTES", 0)
     monkeypatch.setattr(precompile, "MIN_ELAPSED_SECONDS", 0.0)
-    monkeypatch.setattr(precompile, "Compiler", Remembered)
+    monkeypatch.setattr(precompile, "CompilerProcess", Remembered)
     Remembered.started = []
     return Remembered.started
 
@@ -104,7 +104,7 @@ def test_a_stopwatch_divides_all_of_the_time() -> None:
 
 def test_the_line_names_every_part() -> None:
     told = str(FirstStep(step=1, seconds=3.25, parts={"starting_torch": 2.0, "first_update": 1.25}))
-    assert told == "The first step was done after 3.2 s: starting torch 2.0, first update 1.2."
+    assert told == "First update after 3.2 s: starting torch 2.0, first update 1.2."
 
 
 def test_a_run_tells_the_time_to_its_first_step_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +144,7 @@ def test_a_step_compiled_beside_the_preparing_changes_no_bit(
     assert list(result.first_step.parts) == [*ALWAYS, "waiting_for_the_compiler", *LAST]
 
     prepared = Prepared.open(tmp_path / "beside" / "training" / "data")
-    config = training_pipeline.complete(request, settle(request, "base"), prepared)
+    config = training_pipeline.resolve_config(request, build_config(request, "base"), prepared)
     guessed, known = compiler.jobs
     assert guessed == known
     assert known["config"]["model"] == to_mapping(config)["model"]
@@ -176,7 +176,7 @@ def test_the_other_process_imports_nothing_from_the_directory_it_is_started_in(
 ) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit(7)\n")
     monkeypatch.chdir(tmp_path)
-    compiler = Compiler()
+    compiler = CompilerProcess()
     assert compiler.process.stdin is not None
     compiler.process.stdin.close()
     assert compiler.process.wait(timeout=60) == 0
@@ -184,15 +184,15 @@ def test_the_other_process_imports_nothing_from_the_directory_it_is_started_in(
 
 
 def test_another_job_takes_the_place_of_one_that_is_not_done() -> None:
-    compiler = Compiler()
+    compiler = CompilerProcess()
     try:
         first = compiler.process
-        compiler.ask({"config": {}, "rows": 1, "width": 8})
-        compiler.ask({"config": {}, "rows": 1, "width": 8})
+        compiler.submit({"config": {}, "rows": 1, "width": 8})
+        compiler.submit({"config": {}, "rows": 1, "width": 8})
         assert compiler.process is first
         compiler.wait()  # it has hardly begun, so this does not wait
         assert not compiler.is_done
-        compiler.ask({"config": {}, "rows": 2, "width": 8})
+        compiler.submit({"config": {}, "rows": 2, "width": 8})
         assert compiler.process is not first
         assert first.poll() is not None
     finally:
@@ -201,12 +201,12 @@ def test_another_job_takes_the_place_of_one_that_is_not_done() -> None:
 
 
 def test_the_other_process_ends_with_the_preparing_and_with_whoever_started_it(eager: list[Remembered]) -> None:
-    with pytest.raises(KeyboardInterrupt), Background(TrainingConfig(), CPU, alone=True) as beside:
+    with pytest.raises(KeyboardInterrupt), Background(TrainingConfig(), CPU, single_rank=True) as beside:
         beside.begin(1)
         raise KeyboardInterrupt
     assert eager[0].process.poll() is not None
 
-    left = Compiler()
+    left = CompilerProcess()
     assert left.process.stdin is not None
     left.process.stdin.close()
     assert left.process.wait(timeout=60) == 0
@@ -226,7 +226,7 @@ def test_only_what_pays_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
         (TrainingConfig(compile=True), False, large),
         (TrainingConfig(compile=True), True, large - 1),
     ):
-        beside = Background(training, CPU, alone=alone)
+        beside = Background(training, CPU, single_rank=alone)
         beside.begin(num_bytes)
         assert beside.compiler is None
 

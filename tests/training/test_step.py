@@ -220,7 +220,7 @@ def test_other_errors_are_not_taken_for_memory() -> None:
         step.try_largest_batch(worst_batch(4, 16, VOCAB, VOCAB))
 
 
-def test_a_size_that_the_user_fixed_is_kept_or_refused_with_advice() -> None:
+def test_a_size_that_the_user_fixed_is_kept_or_refused_with_out_of_memory_advice() -> None:
     step = make_step(build(), tokens_per_microbatch=64)
     assert step.try_largest_batch(worst_batch(10, 16, VOCAB, VOCAB)) is None
     assert step.rows_per_microbatch == 4
@@ -229,7 +229,7 @@ def test_a_size_that_the_user_fixed_is_kept_or_refused_with_advice() -> None:
         step.try_largest_batch(worst_batch(10, 16, VOCAB, VOCAB))
 
 
-def test_when_not_even_one_row_fits_there_is_advice() -> None:
+def test_when_not_even_one_row_fits_there_is_out_of_memory_advice() -> None:
     step = make_step(build())
     limited(step, 0)
     with pytest.raises(TrainingError, match="smaller --preset"):
@@ -323,15 +323,15 @@ def test_r_drop_with_dropout_adds_the_disagreement_of_the_two_passes() -> None:
 def test_a_twin_that_computes_in_the_place_of_the_model_changes_nothing(rows: int) -> None:
     """In the type of the model itself: what bf16 does to numbers is for a GPU to show."""
     plain, paired = (make_step(build(PLAIN), clip_norm=0.5) for _ in range(2))
-    paired.twin = LowPrecisionCopy(paired.model, torch.float32)
-    paired.computing = paired.twin.model
+    paired.low_precision = LowPrecisionCopy(paired.model, torch.float32)
+    paired.compute_model = paired.low_precision.model
     plain.rows_per_microbatch = paired.rows_per_microbatch = rows
     for seed in range(3):
         batch = random_batch(6, seed=seed)
         one, other = (step(batch, batch.num_tokens, 1e-3) for step in (plain, paired))
         assert torch.equal(one.loss_sum, other.loss_sum) and torch.equal(one.gradient_norm, other.gradient_norm)
     assert same(everything(plain), everything(paired))
-    assert all(parameter.grad is None for parameter in paired.twin.parameters)
+    assert all(parameter.grad is None for parameter in paired.low_precision.parameters)
 
 
 def test_a_model_with_running_statistics_has_no_twin() -> None:

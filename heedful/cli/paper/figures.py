@@ -48,7 +48,7 @@ def figures(
     """
     from heedful.build_model import resolve_device
     from heedful.config import Config
-    from heedful.config_loading import from_mapping, settle
+    from heedful.config_loading import build_config, from_mapping
     from heedful.console import Console
     from heedful.model_dir import describe
     from heedful.paper.experiment_io import refuse_ranks
@@ -60,7 +60,7 @@ def figures(
     if sentence is not None and model is None:
         raise ConfigError("--sentence needs --model DIRECTORY, the model whose attention is shown.")
     names = choose_figures(only or [], with_model=sentence is not None)
-    config = settle({"preset": preset}) if model is None else from_mapping(Config, describe(model)["config"])
+    config = build_config({"preset": preset}) if model is None else from_mapping(Config, describe(model)["config"])
     example = None
     if model is not None and sentence is not None and "attention" in names:
         example = translate_with_attention(model, sentence, target_language=target_language)

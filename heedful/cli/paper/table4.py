@@ -13,7 +13,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.exit_codes import INTERRUPTED
 from heedful.cli.overrides import command_line, request_from_flags, require_model_directory, search_settings
-from heedful.config_loading import settle
+from heedful.config_loading import build_config
 from heedful.errors import ConfigError
 
 METRICS = ("f1", "precision", "recall", "exact", "crossing", "no_crossing")
@@ -90,7 +90,7 @@ def table4(
     Every configuration key is also a flag: --model.dropout=0.2.
     """
     request = request_from_flags({**flags, "preset": preset, "output": output})
-    settle(request, "base")  # reports unknown keys before torch is imported
+    build_config(request, "base")  # reports unknown keys before torch is imported
     from heedful.paper.table4 import Treebanks, run_table4
 
     results = run_table4(
