@@ -126,13 +126,19 @@ def translate_with(
 
 def store_alignment(config: Config, prepared: Prepared, device: torch.device) -> None:
     """Choose the attention head that gives the published model's word alignments, and store the choice in it."""
-    from heedful.decoding.alignment_selection import ALIGNED_PAIRS, LEXICON_PAIRS, PairOfIds, choose_alignment, spread
+    from heedful.decoding.alignment_selection import (
+        ALIGNED_PAIRS,
+        LEXICON_PAIRS,
+        TokenPair,
+        choose_alignment,
+        evenly_spaced,
+    )
     from heedful.model_dir import load_model
     from heedful.model_dir.alignment_source import KEY
     from heedful.model_dir.save_load import save_details
 
     train_pairs, valid_pairs = (
-        [PairOfIds(*store.pair(index)) for index in spread(len(store), max_pairs)]
+        [TokenPair(*store.pair(index)) for index in evenly_spaced(len(store), max_pairs)]
         for store, max_pairs in ((prepared.train, LEXICON_PAIRS), (prepared.valid, ALIGNED_PAIRS))
     )
     model = load_model(config.output, device=device).model
@@ -250,17 +256,17 @@ def compare_with_int8(
 
     Warns if int8 scores clearly less.
     """
-    from heedful.decoding.engines.loading import is_native
+    from heedful.decoding.engines.loading import uses_native
     from heedful.decoding.engines.native_engine import load_native
     from heedful.native import available
 
     evaluate_model = make_bleu_evaluator(config, prepared, "cpu")
     assert evaluate_model is not None
     key = f"valid_{name.lower()}"
-    if not is_native(config.output, device="cpu", quantization=None):
+    if not uses_native(config.output, device="cpu", quantization=None):
         availability = available()
         reason = "it does not support this model" if availability else availability.reason
-        console.note(f"Valid {name} with {engine}: {float32:.1f}. Native int8 was not scored: {reason}.")
+        console.note(f"Valid {name} with {engine}: {float32:.1f}. NativeDecodingEngine int8 was not scored: {reason}.")
         return float32, {key: float32, f"{key}_engine": engine}
     uses_int8 = engine == INT8
     int8 = evaluate_model(translator.engine if uses_int8 else load_native(config.output, device="cpu")[0]).bleu

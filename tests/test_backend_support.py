@@ -15,7 +15,7 @@ from heedful.backend_support import SUPPORTED, Backend, require_support, support
 from heedful.build_model import ARCHITECTURES, build_model
 from heedful.config import Config, DecodingConfig, ModelConfig
 from heedful.data.batch import Batch
-from heedful.decoding.engines import Job
+from heedful.decoding.engines import DecodeRequest
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError
 from heedful.fused.grad_buffers import Gradients
@@ -88,13 +88,18 @@ def check_cpu_training(model: Transformer, folder: Path) -> None:
 
 def check_cuda_graph_search(model: Transformer, folder: Path) -> None:
     special = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
-    jobs, config = [Job((5, 8, 3), (), "", 8), Job((7, 9, 12, 4, 3), (), "", 8)], DecodingConfig(method="greedy")
-    found, expected = (
-        TorchEngine(model, special, captured=captured).decode(jobs, config, align=False, make_rule=None)
-        for captured in (True, False)
+    requests, config = (
+        [DecodeRequest((5, 8, 3), (), "", 8), DecodeRequest((7, 9, 12, 4, 3), (), "", 8)],
+        DecodingConfig(method="greedy"),
     )
-    for job in jobs:
-        [[one], [other]] = found[job].hypotheses, expected[job].hypotheses
+    found, expected = (
+        TorchEngine(model, special, use_cuda_graph=use_cuda_graph).decode(
+            requests, config, align=False, constraint_factory=None
+        )
+        for use_cuda_graph in (True, False)
+    )
+    for request in requests:
+        [[one], [other]] = found[request].hypotheses, expected[request].hypotheses
         assert one.tokens == other.tokens
         assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)
 
@@ -187,6 +192,6 @@ def test_entry_points_refuse_other_architectures(architecture: str) -> None:
         export(config)
     special = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
     with pytest.raises(ConfigError, match="Transformer"):
-        TorchEngine(build_model(config), special, captured=True).decode(
-            [], DecodingConfig(), align=False, make_rule=None
+        TorchEngine(build_model(config), special, use_cuda_graph=True).decode(
+            [], DecodingConfig(), align=False, constraint_factory=None
         )

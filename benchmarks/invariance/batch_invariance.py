@@ -101,11 +101,11 @@ def loader(model: Path, engine: str, quantization: str | None, device: str) -> C
     def load(**options: Any) -> Translator:
         translator = Translator.load(model, device=device, engine=engine, quantization=quantization)
         if options:
-            from heedful.decoding.engines.native_engine import Native
+            from heedful.decoding.engines.native_engine import NativeDecodingEngine
             from heedful.native import NativeEngine
 
             made = NativeEngine.load(model, precision=quantization or "int8", **options)
-            assert isinstance(translator.engine, Native)
+            assert isinstance(translator.engine, NativeDecodingEngine)
             translator.engine.engine = made
         return translator
 

@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 
 from benchmarks.common.run_metadata import run_metadata
-from heedful.decoding.alignment_selection import sources_in
+from heedful.decoding.alignment_selection import list_sources
 from heedful.decoding.batching import make_batches, pad
-from heedful.decoding.forced_decoding import force
+from heedful.decoding.forced_decoding import force_decode
 from heedful.decoding.translator import Translator
 from heedful.decoding.word_alignment import Span, locate
 from heedful.model_dir import load_model
@@ -93,7 +93,9 @@ def measure_all(loaded: LoadedModel, pairs: Sequence[GoldPair], language: str | 
     found: dict[AlignmentSource, list[tuple[Links, Links]]] = {}
     for batch in make_batches([len(ids) for ids in sources], tokens_per_batch=2048, rows_per_sentence=1):
         given = pad([sources[i] for i in batch], pad_id=tokenizer.pad_id, device=torch.device("cpu"))
-        forced = force(loaded.model, *given, [targets[i] for i in batch], bos_id=tokenizer.bos_id, need_weights=True)
+        forced = force_decode(
+            loaded.model, *given, [targets[i] for i in batch], bos_id=tokenizer.bos_id, need_weights=True
+        )
         for i, score in zip(batch, forced, strict=True):
             assert score.attention is not None
             words = (
@@ -101,7 +103,7 @@ def measure_all(loaded: LoadedModel, pairs: Sequence[GoldPair], language: str | 
                 words_of_tokens(pairs[i].target, tokenizer.pieces(targets[i][:-1])),
             )
             weights = score.attention.numpy()
-            for chosen in sources_in(weights.shape[1], weights.shape[2]):
+            for chosen in list_sources(weights.shape[1], weights.shape[2]):
                 layer = weights[:, chosen.layer]
                 one = layer.mean(axis=1) if chosen.head is None else layer[:, chosen.head]
                 best = chosen.rows(one, num_tags).argmax(axis=1)

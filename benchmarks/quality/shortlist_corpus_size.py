@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.common.run_metadata import run_metadata
-from heedful.decoding.build_shortlist import PairsInIds, ShortlistSize, make_shortlist
+from heedful.decoding.build_shortlist import ShortlistSize, TokenizedPairs, make_shortlist
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
 from heedful.interop.repack import repack
@@ -35,7 +35,7 @@ def measure(place: Path, args: argparse.Namespace) -> list[str]:
     for count in (None, *args.pairs):
         average = float(sizes[1])
         if count is not None:
-            collected = PairsInIds(tokenizer)
+            collected = TokenizedPairs(tokenizer)
             step = (len(sources) - args.test) // count
             chosen = slice(0, step * count, step)
             collected.add(sources[chosen], targets[chosen], tag)

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.common.run_metadata import public, run_metadata
 from heedful import Translator
-from heedful.decoding.engines import Job, Outcome
-from heedful.decoding.span_masking import FORMS
+from heedful.decoding.engines import DecodeRequest, DecodeResult
+from heedful.decoding.span_masking import MASK_FORMATS
 from heedful.evaluation.score import score
 from heedful.text.protected_spans import find_spans
 
@@ -237,15 +237,19 @@ class Counting:
         self.counts: Counter[str] = Counter()
         self.max_length = engine.max_length
 
-    def decode(self, jobs: Sequence[Job], config: Any, *, align: bool, make_rule: Any) -> dict[Job, Outcome]:
-        found: dict[Job, Outcome] = self.engine.decode(jobs, config, align=align, make_rule=make_rule)
-        for number, form in enumerate(FORMS):
-            masked = [job for job in jobs if form.read.search(job.text)]
+    def decode(
+        self, requests: Sequence[DecodeRequest], config: Any, *, align: bool, constraint_factory: Any
+    ) -> dict[DecodeRequest, DecodeResult]:
+        found: dict[DecodeRequest, DecodeResult] = self.engine.decode(
+            requests, config, align=align, constraint_factory=constraint_factory
+        )
+        for number, form in enumerate(MASK_FORMATS):
+            masked = [request for request in requests if form.read.search(request.text)]
             self.counts[f"form {number}"] += len(masked)
-            for job in masked:
-                wanted = Counter(form.read.findall(job.text))
+            for request in masked:
+                wanted = Counter(form.read.findall(request.text))
                 right = [
-                    Counter(form.read.findall(self.text_of(h.tokens[:-1]))) == wanted for h in found[job].hypotheses
+                    Counter(form.read.findall(self.text_of(h.tokens[:-1]))) == wanted for h in found[request].hypotheses
                 ]
                 self.counts[f"form {number} best"] += right[0]
                 self.counts[f"form {number} any"] += any(right)

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.common.run_metadata import run_metadata
 from heedful.cpu_count import usable_cores
-from heedful.decoding.engines.native_engine import Native
+from heedful.decoding.engines.native_engine import NativeDecodingEngine
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
 from heedful.paper.markdown import markdown_table
@@ -72,7 +72,7 @@ def ways_of(named: list[str]) -> Iterator[Way]:
     for one in named:
         name, _, directory = one.partition("=")
         translator = Translator.load(directory, device="cpu", engine="native")
-        assert isinstance(translator.engine, Native)
+        assert isinstance(translator.engine, NativeDecodingEngine)
         for shortlist in (False, True) if translator.engine.engine.has_shortlist else (False,):
             for search in SEARCHES:
                 yield Way(name, translator, search, shortlist)
@@ -149,7 +149,7 @@ def main() -> None:
     page = (
         "# BLEU against sentences per second\n\n"
         f"{markdown_table(heading, [row_of(way, len(texts)) for way in ways])}\n\n"
-        f"Native engine, int8, {usable_cores()} cores; {len(texts)} sentences of {chosen.test[0][0]}, "
+        f"NativeDecodingEngine engine, int8, {usable_cores()} cores; {len(texts)} sentences of {chosen.test[0][0]}, "
         f"{len(few)} of them also alone (median); best of {chosen.rounds} turns; load {load:.1f} before.\n\n"
         f"- BLEU: {signature}\n{run_metadata()}"
     )

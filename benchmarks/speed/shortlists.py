@@ -24,7 +24,7 @@ from benchmarks.common.run_metadata import run_metadata
 from benchmarks.speed.native_speed import LENGTH, SPECIAL, Run, Sources, measure, table, with_ctranslate2
 from heedful.config import DecodingConfig
 from heedful.cpu_count import usable_cores
-from heedful.decoding.engines.native_engine import Native
+from heedful.decoding.engines.native_engine import NativeDecodingEngine
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
 from heedful.model_dir.shortlist import read_shortlist
@@ -66,7 +66,7 @@ def quality(models: list[Path], tests: list[list[str]]) -> str:
 
 
 def native_of(translator: Translator) -> NativeEngine:
-    assert isinstance(translator.engine, Native)
+    assert isinstance(translator.engine, NativeDecodingEngine)
     return translator.engine.engine
 
 

@@ -29,7 +29,7 @@ from benchmarks.common.run_metadata import public, run_metadata
 from benchmarks.speed.native_speed import LENGTH, SPECIAL, VOCAB, make_model
 from heedful import Translator
 from heedful.config import DecodingConfig
-from heedful.decoding.engines.native_engine import Native
+from heedful.decoding.engines.native_engine import NativeDecodingEngine
 from heedful.native import NativeEngine
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -70,7 +70,7 @@ def look(name: str, engine: NativeEngine, sentences: Sequence[Any], run: Run) ->
 
 def look_at_text(translator: Translator, path: Path, language: str, lines: int) -> Row:
     """The first lines of a text."""
-    assert isinstance(translator.engine, Native), "guesses are the native engine's"
+    assert isinstance(translator.engine, NativeDecodingEngine), "guesses are the native engine's"
     with path.open(encoding="utf-8") as file:
         texts = [line.strip() for line in islice(file, lines)]
 

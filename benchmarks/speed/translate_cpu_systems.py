@@ -101,16 +101,20 @@ def readable(*, fast: bool) -> Callable[[Path, int], Run]:
     """Our torch engine; slow on CPUs because single sentences are computed in batches of sixteen."""
 
     def load(folder: Path, threads: int) -> Run:
-        from heedful.decoding.engines import Job
+        from heedful.decoding.engines import DecodeRequest
         from heedful.decoding.engines.torch_engine import TorchEngine
         from heedful.model_dir import load_model
 
         engine = TorchEngine(load_model(folder / "model").model, special(), device="cpu")
 
         def run(sources: Sources, beam: int) -> int:
-            jobs = [Job(tuple(source), (), str(number), TARGET - 1) for number, source in enumerate(sources)]
-            outcomes = engine.decode(jobs, settings(beam, batch_invariant=not fast), align=False, make_rule=None)
-            return sum(len(outcome.hypotheses[0].tokens) for outcome in outcomes.values())
+            requests = [
+                DecodeRequest(tuple(source), (), str(number), TARGET - 1) for number, source in enumerate(sources)
+            ]
+            results = engine.decode(
+                requests, settings(beam, batch_invariant=not fast), align=False, constraint_factory=None
+            )
+            return sum(len(result.hypotheses[0].tokens) for result in results.values())
 
         return run
 

@@ -1,13 +1,13 @@
 """Translation speed of Heedful, Hugging Face Marian, CTranslate2, OpenVINO, Bergamot and a naive loop.
 
     python benchmarks/speed/translate_speed.py --write 2026-11-15
-    python benchmarks/speed/translate_speed.py --steps      # microseconds of a captured step, kernel by kernel
+    python benchmarks/speed/translate_speed.py --steps      # microseconds of a CUDA graph step, kernel by kernel
 
 One shape for all (that of the preset, random weights), the same sentences of 28 tokens, translations of exactly 32, so
 that all systems do the same work whatever the weights. A call translates one batch; the systems are interleaved for
 several rounds.
 
-On a GPU (bf16, Heedful's captured search in float32 too) all run in this process. Start-up is a system's first call
+On a GPU (bf16, Heedful's CUDA graph search in float32 too) all run in this process. Start-up is a system's first call
 of a task: compiling and recording included.
 
 On a CPU (under Linux) every system that is installed runs in a separate process (`translate_cpu_systems.py`), with as
@@ -50,7 +50,7 @@ from heedful.config_loading import build_config
 from heedful.decoding.cuda_graph.scheduler import Scheduler
 from heedful.decoding.cuda_graph.search import CudaGraphSearch
 from heedful.decoding.cuda_graph.search_state import Capacity
-from heedful.decoding.engines import Job
+from heedful.decoding.engines import DecodeRequest
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.model.transformer import Transformer
 from heedful.model_card import versions
@@ -101,16 +101,16 @@ def settings(beam: int) -> DecodingConfig:
     )
 
 
-def heedful(config: Config, device: torch.device, dtype: torch.dtype, *, captured: bool) -> System:
+def heedful(config: Config, device: torch.device, dtype: torch.dtype, *, use_cuda_graph: bool) -> System:
     """The torch engine: CUDA graph search or the reference search."""
     torch.manual_seed(1)
     model: Any = build_model(config.model).to(device, dtype).eval()
-    engine = TorchEngine(model, SPECIAL, device=device, captured=captured)
-    kind = "captured" if captured else "readable"
+    engine = TorchEngine(model, SPECIAL, device=device, use_cuda_graph=use_cuda_graph)
+    kind = "cuda-graph" if use_cuda_graph else "readable"
 
     def run(sources: Sources, beam: int) -> int:
-        jobs = [Job(source, (), str(number), TARGET - 1) for number, source in enumerate(sources)]
-        outcomes = engine.decode(jobs, settings(beam), align=False, make_rule=None)
+        jobs = [DecodeRequest(source, (), str(number), TARGET - 1) for number, source in enumerate(sources)]
+        outcomes = engine.decode(jobs, settings(beam), align=False, constraint_factory=None)
         return sum(len(outcome.hypotheses[0].tokens) for outcome in outcomes.values())
 
     return System(f"Heedful torch, {kind}, {short(dtype)}", run, device)
@@ -161,12 +161,12 @@ def naive(config: Config, device: torch.device, dtype: torch.dtype) -> System:
 def systems_for(config: Config, device: torch.device, names: set[str]) -> Iterator[System]:
     """All requested systems that are installed, ours first."""
     dtype = torch.bfloat16
-    if "captured" in names:
-        yield heedful(config, device, dtype, captured=True)
-    if "captured-float32" in names:
-        yield heedful(config, device, torch.float32, captured=True)
+    if "cuda-graph" in names:
+        yield heedful(config, device, dtype, use_cuda_graph=True)
+    if "cuda-graph-float32" in names:
+        yield heedful(config, device, torch.float32, use_cuda_graph=True)
     if "readable" in names:
-        yield heedful(config, device, dtype, captured=False)
+        yield heedful(config, device, dtype, use_cuda_graph=False)
     if "marian" in names and find_spec("transformers"):
         yield hugging_face(config, device, dtype, cache=None)
     if "marian-static" in names and find_spec("transformers"):
@@ -218,7 +218,7 @@ def steps_alone(config: Config, device: torch.device, tasks: list[Task], dtype: 
     for task in tasks:
         with torch.inference_mode():
             session = Scheduler(search.weights, Capacity(task.batch, task.beam, 128, 64, 1), SPECIAL)
-            jobs = [Job((*range(4, 3 + SOURCE), SPECIAL.eos_id), (), "", 120)] * task.batch
+            jobs = [DecodeRequest((*range(4, 3 + SOURCE), SPECIAL.eos_id), (), "", 120)] * task.batch
             chosen = replace(settings(task.beam), min_length=120)
             session._admit(jobs, list(range(task.batch)), chosen)
             reading = timed(lambda s=session, j=jobs, c=chosen: s._admit(j, list(range(len(j))), c), 4, device)  # type: ignore[misc]
@@ -309,7 +309,7 @@ def on_gpu(config: Config, device: torch.device, chosen: argparse.Namespace) -> 
     tasks = read_tasks(chosen.tasks) or ON_GPU
     if chosen.steps:
         return steps_alone(config, device, tasks, torch.float32 if chosen.float32 else torch.bfloat16)
-    names = set((chosen.systems or "captured,captured-float32,readable,marian,naive").split(","))
+    names = set((chosen.systems or "cuda-graph,cuda-graph-float32,readable,marian,naive").split(","))
     systems = list(systems_for(config, device, names))
     measure(systems, tasks, rounds=chosen.rounds, seconds=chosen.seconds)
     return table(systems, tasks)
@@ -340,7 +340,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each system in each round")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--steps", action="store_true", help="on a GPU: only the captured step, kernel by kernel")
+    parser.add_argument("--steps", action="store_true", help="on a GPU: only the CUDA graph step, kernel by kernel")
     parser.add_argument("--float32", action="store_true", help="with --steps: in float32")
     parser.add_argument(
         "--longest", type=float, default=12, help="on a CPU: seconds of a call above which it is skipped"

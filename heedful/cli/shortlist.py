@@ -18,7 +18,7 @@ from heedful.text.language_names import target_code
 
 if TYPE_CHECKING:
     from heedful.console import Console
-    from heedful.decoding.build_shortlist import PairsInIds
+    from heedful.decoding.build_shortlist import TokenizedPairs
     from heedful.model_dir.shortlist import Shortlist
     from heedful.text.tokenizer import Tokenizer
 
@@ -68,14 +68,14 @@ def shortlist(
     sizes = (arrays.config.model.source_vocab_size, arrays.config.model.target_vocab_size)
     with console.stages() as advance:
         collected = collect_pairs(
-            arrays.tokenizer, with_languages, most=pairs, tell=lambda count: advance("reading pairs", count, None)
+            arrays.tokenizer, with_languages, most=pairs, progress=lambda count: advance("reading pairs", count, None)
         )
         require_enough_pairs(collected, console, force=force)
         learned = make_shortlist(
             collected,
             ShortlistSize(per_token, frequent),
             vocab_sizes=sizes,
-            tell=lambda count: advance("learning translation probabilities", count, len(collected)),
+            progress=lambda count: advance("learning translation probabilities", count, len(collected)),
         )
     learned, kept = merge_with_existing(directory, learned, arrays.tokenizer, console)
     save_shortlist(directory, learned)
@@ -85,18 +85,18 @@ def shortlist(
         console.note(f"Kept the existing entries for {', '.join(kept)}.")
 
 
-def require_enough_pairs(collected: PairsInIds, console: Console, *, force: bool) -> None:
+def require_enough_pairs(collected: TokenizedPairs, console: Console, *, force: bool) -> None:
     """Raise `ConfigError` if there are too few sentence pairs; with `force`, warn."""
-    from heedful.decoding.build_shortlist import LEAST_PAIRS
+    from heedful.decoding.build_shortlist import MIN_PAIRS
 
     for language, count in Counter(collected.languages).items():
-        if count >= LEAST_PAIRS:
+        if count >= MIN_PAIRS:
             continue
         into = f" into {language}" if language else ""
         problem = f"{count:,} sentence pairs{into} are too few for a shortlist: tokens not in them are never used"
         if not force:
             raise ConfigError(
-                f"{problem}, which makes translations much worse. Give {LEAST_PAIRS:,} or more, preferably the "
+                f"{problem}, which makes translations much worse. Give {MIN_PAIRS:,} or more, preferably the "
                 f"training data, or add --force if these pairs cover the vocabulary."
             )
         console.note(f"warning: {problem}. Compare `heedful evaluate` with and without --no-shortlist.")
@@ -118,7 +118,7 @@ def merge_with_existing(
     directory: Path, learned: Shortlist, tokenizer: Tokenizer, console: Console
 ) -> tuple[Shortlist, list[str]]:
     """Merge a new shortlist with the existing one; returns it and the target languages that were kept."""
-    from heedful.decoding.build_shortlist import merged
+    from heedful.decoding.build_shortlist import merge_shortlists
     from heedful.model_dir.shortlist import read_shortlist
 
     try:
@@ -126,7 +126,7 @@ def merge_with_existing(
     except ModelDirectoryError:
         console.note("The existing shortlist is damaged and is replaced.")
         existing = None
-    return (learned, []) if existing is None else merged(existing, learned, tokenizer)
+    return (learned, []) if existing is None else merge_shortlists(existing, learned, tokenizer)
 
 
 def corpus_target_language(corpus: CorpusConfig, given: str | None, tags: Sequence[str]) -> str | None:

@@ -99,7 +99,7 @@ def translate_document_file(
             if choice.remark and not options.quiet:
                 print_stderr(f"warning: {name} {choice.remark}; it is translated all the same.")
             translated = translate_texts(
-                translator.translate, texts, choice, progress=report, left=untranslated, **job.search
+                translator.translate, texts, choice, progress=report, copied=untranslated, **job.search
             )
             return translated, choice.target
 
@@ -110,9 +110,9 @@ def translate_document_file(
         except DecodingError as error:
             raise DecodingError(f"{name} {error}") from None
     if untranslated:
-        from heedful.decoding.document_translation import too_long
+        from heedful.decoding.document_translation import too_long_warning
 
-        print_stderr(f"warning: {name}: {too_long(untranslated)}.")
+        print_stderr(f"warning: {name}: {too_long_warning(untranslated)}.")
 
 
 def read_bytes(input_file: str | None) -> bytes:
@@ -140,9 +140,9 @@ def read_bounded(file: BinaryIO, name: str) -> bytes:
 
 def choose_languages(job: TranslationJob, directions: Directions, texts: Sequence[str]) -> Choice:
     """The languages of a document; asks for the target if flags and model leave a choice."""
-    from heedful.decoding.document_translation import document_languages, document_source
+    from heedful.decoding.document_translation import detect_document_language, document_languages
 
-    source = directions.source_code(job.source_language) or document_source(directions, texts)
+    source = directions.source_code(job.source_language) or detect_document_language(directions, texts)
     target = job.target_language
     if source is not None and LanguagePrompt(job, directions).is_enabled and directions.is_ambiguous(source):
         target = ask_target_language(source, directions.targets_for(source))

@@ -1,4 +1,4 @@
-"""Making a lexical shortlist from pairs of sentences: the words each source token becomes, and frequent words."""
+"""Build a lexical shortlist from sentence pairs: likely translations of each source token, and frequent words."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from heedful.search_types import special_tokens
 from heedful.text.corpus import SentencePair, read_pairs
 from heedful.text.tokenizer import Tokenizer, id_type
 
-LINKS_AT_ONCE = 30_000_000
-PAIRS_AT_ONCE = 20_000
-PAIRS_OF = "pairs_"
-"""Before a target language among the settings of a shortlist: how many pairs into it were seen."""
-LEAST_PAIRS = 10_000
-"""For one target language. With fewer pairs, words are missing and BLEU falls by more than 1
+LINKS_PER_BATCH = 30_000_000
+PAIRS_PER_READ = 20_000
+PAIRS_PREFIX = "pairs_"
+"""Prefix of settings keys that hold the number of pairs for a target language."""
+MIN_PAIRS = 10_000
+"""Per target language. With fewer pairs, words are missing and BLEU drops by more than 1
 (benchmarks/quality/shortlist_corpus_size.py)."""
-LONGEST = 150
-"""Longer sentences, in tokens, are left out: they teach little of which word becomes which."""
+MAX_LENGTH = 150
+"""Longer sentences, in tokens, are skipped: they say little about word translations."""
 
 
 @dataclass(frozen=True)
 class ShortlistSize:
-    """How many candidates a sentence gets."""
+    """The number of candidates per sentence."""
 
     per_token: int = 100
-    """Of each source token."""
+    """Candidates for each source token."""
     frequent: int = 1000
-    """Always: the most frequent tokens of the target language."""
+    """Most frequent tokens of the target language, always candidates."""
 
 
-class PairsInIds:
-    """Pairs of sentences as ids, in as little memory as they need, with the language that each is translated into."""
+class TokenizedPairs:
+    """Tokenized sentence pairs with their target languages, stored compactly."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -49,11 +49,11 @@ class PairsInIds:
         self.languages: list[str | None] = []
 
     def add(self, sources: Sequence[str], targets: Sequence[str], language: str | None = None) -> None:
-        """Add pairs; `language` is that of the tag, in models with tags."""
+        """Add pairs; `language` selects the tag in models with tags."""
         packed = self.tokenizer.pack_sources(sources, language), self.tokenizer.pack_targets(targets)
         for source, target in zip(*packed, strict=True):
             sizes = (len(source) // self.types[0].itemsize, len(target) // self.types[1].itemsize)
-            if max(sizes) <= LONGEST:
+            if max(sizes) <= MAX_LENGTH:
                 self.sources.append(source)
                 self.targets.append(target)
                 self.languages.append(language)
@@ -74,7 +74,7 @@ class PairsInIds:
         return np.frombuffer(self.targets[index], dtype=self.types[1])
 
     def average(self, shortlist: Shortlist, *, most: int = 300) -> float:
-        """How many candidates a sentence has on average, over some of the sources."""
+        """Mean number of candidates per sentence, over a sample of the sources."""
         some = range(0, len(self), max(1, len(self) // most))
         return float(np.mean([len(shortlist.candidates(self.source(index).tolist())) for index in some]))
 
@@ -84,13 +84,13 @@ def collect_pairs(
     corpora: Iterable[tuple[CorpusConfig, str | None]],
     *,
     most: int,
-    tell: Callable[[int], None] = lambda pairs: None,
-) -> PairsInIds:
-    """At most so many pairs, evenly from the whole of the corpora; each comes with the language of its tag."""
-    collected, step, number = PairsInIds(tokenizer), 1, 0
+    progress: Callable[[int], None] = lambda pairs: None,
+) -> TokenizedPairs:
+    """At most `most` pairs, evenly sampled from all corpora, each with the language of its tag."""
+    collected, step, number = TokenizedPairs(tokenizer), 1, 0
     for corpus, language in corpora:
         lines = read_pairs(corpus)
-        while items := list(islice(lines, PAIRS_AT_ONCE)):
+        while items := list(islice(lines, PAIRS_PER_READ)):
             chosen = items[-number % step :: step]
             kept = [item for item in chosen if isinstance(item, SentencePair) and item.source and item.target]
             collected.add([pair.source for pair in kept], [pair.target for pair in kept], language)
@@ -98,140 +98,147 @@ def collect_pairs(
             while len(collected) > most:
                 collected.thin()
                 step *= 2
-            tell(len(items))
+            progress(len(items))
     return collected
 
 
 def make_shortlist(
-    pairs: PairsInIds,
+    pairs: TokenizedPairs,
     size: ShortlistSize,
     *,
     vocab_sizes: tuple[int, int],
-    tell: Callable[[int], None] = lambda pairs: None,
+    progress: Callable[[int], None] = lambda pairs: None,
 ) -> Shortlist:
-    """A shortlist for a model whose vocabularies have these sizes; `tell` hears how many more pairs are done."""
+    """A shortlist for these vocabulary sizes; `progress` receives the number of pairs processed."""
     if not len(pairs):
-        raise CorpusError("there is no pair of sentences to make a shortlist from.")
+        raise CorpusError("there are no sentence pairs to build a shortlist from.")
     tokenizer = pairs.tokenizer
     frequent = {language: frequent_tokens(pairs, language, size.frequent) for language in set(pairs.languages)}
     is_frequent = {language: np.isin(np.arange(vocab_sizes[1]), tokens) for language, tokens in frequent.items()}
     lexicon = Lexicon(*vocab_sizes)
-    for portion in portions(pairs):
-        sources, targets = [pairs.source(i) for i in portion], [pairs.target(i) for i in portion]
-        rare = [~is_frequent[pairs.languages[i]] for i in portion]
+    for batch in split_batches(pairs):
+        sources, targets = [pairs.source(i) for i in batch], [pairs.target(i) for i in batch]
+        rare = [~is_frequent[pairs.languages[i]] for i in batch]
         lexicon.update(sources, [target[kept[target]] for target, kept in zip(targets, rare, strict=True)])
-        tell(len(portion))
+        progress(len(batch))
     starts, found = lexicon.top_targets(size.per_token)
     lists = [found[starts[i] : starts[i + 1]] for i in range(vocab_sizes[0])]
-    for token, same in same_pieces(tokenizer):
+    for token, same in shared_pieces(tokenizer):
         lists[token] = np.append(lists[token], np.int32(same))
     always = [tokenizer.eos_id, *byte_tokens(tokenizer)]
     for language, tokens in frequent.items():
         if language is None:
             always += tokens.tolist()
-        else:  # the tag brings the words of its language
+        else:  # candidates of the tag: frequent words of its language
             lists[tokenizer.encode_source("", language)[0]] = tokens
     special = special_tokens(tokenizer)
-    spoken = np.setdiff1d(np.arange(vocab_sizes[1]), [special.pad_id, special.bos_id, *special.forbidden])
-    for tag in set(tokenizer.tags) - set(frequent):  # nothing is known of this language, so nothing is ruled out
-        lists[tokenizer.encode_source("", tag)[0]] = spoken
+    allowed = np.setdiff1d(np.arange(vocab_sizes[1]), [special.pad_id, special.bos_id, *special.forbidden])
+    for tag in set(tokenizer.tags) - set(frequent):  # no pairs of this language: allow every word
+        lists[tokenizer.encode_source("", tag)[0]] = allowed
     lists = [np.unique(tokens).astype(np.int32) for tokens in lists]
-    made = Shortlist(
+    shortlist = Shortlist(
         starts=np.append(0, np.cumsum([len(tokens) for tokens in lists])).astype(np.int64),
         targets=np.concatenate(lists),
         always=np.unique(always).astype(np.int32),
         settings={"per_token": size.per_token, "frequent": size.frequent, "pairs": len(pairs)},
     )
-    return with_languages(made, pairs) if tokenizer.tags else made
+    return add_languages(shortlist, pairs) if tokenizer.tags else shortlist
 
 
-def with_languages(made: Shortlist, pairs: PairsInIds) -> Shortlist:
-    """The same, with the languages that each word was learned for: those whose pairs have it and its source token."""
+def add_languages(shortlist: Shortlist, pairs: TokenizedPairs) -> Shortlist:
+    """Record for which languages each entry is: those whose pairs contain its source and target token."""
     tags = pairs.tokenizer.tags
     kind = next((kind for kind in MASKS if len(tags) <= 8 * np.dtype(kind).itemsize), None)
     if kind is None:
-        return made
-    owners = np.repeat(np.arange(made.num_sources), np.diff(made.starts))
-    languages: np.ndarray = np.zeros(len(made.targets), dtype=kind)
-    settings = dict(made.settings)
+        return shortlist
+    owners = np.repeat(np.arange(shortlist.num_sources), np.diff(shortlist.starts))
+    languages: np.ndarray = np.zeros(len(shortlist.targets), dtype=kind)
+    settings = dict(shortlist.settings)
     for language in sorted({language for language in pairs.languages if language is not None}):
-        own = [one == language for one in pairs.languages]
-        is_own = seen(compress(pairs.sources, own), pairs.types[0], owners)
-        is_own &= seen(compress(pairs.targets, own), pairs.types[1], made.targets)
-        languages[is_own] |= languages.dtype.type(1 << tags.index(language))
-        settings[f"{PAIRS_OF}{language}"] = sum(own)
-    return replace(made, languages=languages, settings=settings)
+        mask = [one == language for one in pairs.languages]
+        matches = occurs_in(compress(pairs.sources, mask), pairs.types[0], owners)
+        matches &= occurs_in(compress(pairs.targets, mask), pairs.types[1], shortlist.targets)
+        languages[matches] |= languages.dtype.type(1 << tags.index(language))
+        settings[f"{PAIRS_PREFIX}{language}"] = sum(mask)
+    return replace(shortlist, languages=languages, settings=settings)
 
 
-def seen(sentences: Iterable[bytes], dtype: np.dtype[Any], tokens: np.ndarray) -> np.ndarray:
-    """For each of the tokens whether it stands in the sentences."""
+def occurs_in(sentences: Iterable[bytes], dtype: np.dtype[Any], tokens: np.ndarray) -> np.ndarray:
+    """Whether each token occurs in the sentences."""
     return np.isin(tokens, np.frombuffer(b"".join(sentences), dtype=dtype))
 
 
-def languages_of(shortlist: Shortlist, tags: Sequence[str]) -> list[str]:
-    """The target languages that a shortlist was learned for; all where it does not tell."""
+def shortlist_languages(shortlist: Shortlist, tags: Sequence[str]) -> list[str]:
+    """The target languages that a shortlist was built for; all tags if it does not record them."""
     if shortlist.languages is None:
         return list(tags)
-    return [tag for tag in tags if f"{PAIRS_OF}{tag}" in shortlist.settings]
+    return [tag for tag in tags if f"{PAIRS_PREFIX}{tag}" in shortlist.settings]
 
 
-def merged(old: Shortlist, new: Shortlist, tokenizer: Tokenizer) -> tuple[Shortlist, list[str]]:
-    """`new`, with what `old` had learned for other target languages; and these languages.
+def merge_shortlists(old: Shortlist, new: Shortlist, tokenizer: Tokenizer) -> tuple[Shortlist, list[str]]:
+    """`new`, plus the entries of `old` for other target languages; also returns these languages.
 
-    Where `old` does not tell which word is for which language, all of its words stay.
+    If `old` does not record languages, all of its entries are kept.
     """
     tags = tokenizer.tags
-    kept = [tag for tag in languages_of(old, tags) if tag not in languages_of(new, tags)]
+    kept = [tag for tag in shortlist_languages(old, tags) if tag not in shortlist_languages(new, tags)]
     if not kept or new.languages is None or old.num_sources != new.num_sources:
         return new, []
     kind = new.languages.dtype.type
     wanted = sum(1 << tags.index(tag) for tag in kept)
     marks = np.full(len(old.targets), wanted, dtype=kind) if old.languages is None else old.languages & kind(wanted)
     rows = [np.repeat(np.arange(one.num_sources), np.diff(one.starts)) for one in (old, new)]
-    theirs, ours = ([tokenizer.encode_source("", tag)[0] for tag in some] for some in (kept, set(tags) - set(kept)))
-    stays = (marks != 0) & ~np.isin(rows[0], ours)
-    comes = ~np.isin(rows[1], theirs)  # there a tag stands for all words, but the old list knows its own
-    owners = np.concatenate([rows[0][stays], rows[1][comes]])
-    targets = np.concatenate([old.targets[stays], new.targets[comes]])
+    kept_tags, new_tags = (
+        [tokenizer.encode_source("", tag)[0] for tag in some] for some in (kept, set(tags) - set(kept))
+    )
+    keep_old = (marks != 0) & ~np.isin(rows[0], new_tags)
+    keep_new = ~np.isin(rows[1], kept_tags)  # in `new` such a tag allows every word
+    owners = np.concatenate([rows[0][keep_old], rows[1][keep_new]])
+    targets = np.concatenate([old.targets[keep_old], new.targets[keep_new]])
     width = int(targets.max()) + 1
     codes, places = np.unique(owners * width + targets, return_inverse=True)
     languages = np.zeros(len(codes), dtype=kind)
-    np.bitwise_or.at(languages, places, np.concatenate([marks[stays], new.languages[comes]]))
-    told = {f"{PAIRS_OF}{tag}": old.settings[f"{PAIRS_OF}{tag}"] for tag in kept if f"{PAIRS_OF}{tag}" in old.settings}
-    settings = {**new.settings, **told, "pairs": new.settings["pairs"] + sum(told.values())}
+    np.bitwise_or.at(languages, places, np.concatenate([marks[keep_old], new.languages[keep_new]]))
+    keys = [f"{PAIRS_PREFIX}{tag}" for tag in kept]
+    kept_counts = {key: old.settings[key] for key in keys if key in old.settings}
+    settings = {**new.settings, **kept_counts, "pairs": new.settings["pairs"] + sum(kept_counts.values())}
     starts = np.searchsorted(codes, np.arange(new.num_sources + 1) * width).astype(np.int64)
     found = Shortlist(starts, (codes % width).astype(np.int32), new.always, settings, languages)
     return found, kept
 
 
-def portions(pairs: PairsInIds) -> Iterable[list[int]]:
-    """Numbers of pairs, evenly from the whole, as many as may be looked at together."""
+def split_batches(pairs: TokenizedPairs) -> Iterable[list[int]]:
+    """Indices of pairs in batches of bounded size, each evenly sampled."""
     num_links = sum(len(source) * len(target) for source, target in zip(pairs.sources, pairs.targets, strict=True)) // (
         pairs.types[0].itemsize * pairs.types[1].itemsize
     )
-    count = max(1, -(-num_links // LINKS_AT_ONCE))
+    count = max(1, -(-num_links // LINKS_PER_BATCH))
     return [list(range(first, len(pairs), count)) for first in range(count)]
 
 
-def frequent_tokens(pairs: PairsInIds, language: str | None, count: int) -> np.ndarray:
-    """The most frequent target tokens of the pairs into one language."""
-    text = b"".join(target for target, own in zip(pairs.targets, pairs.languages, strict=True) if own == language)
+def frequent_tokens(pairs: TokenizedPairs, language: str | None, count: int) -> np.ndarray:
+    """The most frequent target tokens for one language."""
+    text = b"".join(
+        target
+        for target, target_language in zip(pairs.targets, pairs.languages, strict=True)
+        if target_language == language
+    )
     counts = np.bincount(np.frombuffer(text, dtype=pairs.types[1]))
     order = np.argsort(-counts, kind="stable")[:count]
     return order[counts[order] > 0]
 
 
-def same_pieces(tokenizer: Tokenizer) -> list[tuple[int, int]]:
-    """Source tokens that are target tokens too: names and numbers stay as they are."""
+def shared_pieces(tokenizer: Tokenizer) -> list[tuple[int, int]]:
+    """(source id, target id) of pieces in both vocabularies, since names and numbers are often copied."""
     special = special_tokens(tokenizer)
-    silent = {special.bos_id, special.pad_id, *special.forbidden}
+    excluded = {special.bos_id, special.pad_id, *special.forbidden}
     ids = {piece: token for token, piece in enumerate(tokenizer.pieces(range(tokenizer.target_vocab_size)))}
     pieces = enumerate(tokenizer.source_pieces(range(tokenizer.source_vocab_size)))
-    return [(token, ids[piece]) for token, piece in pieces if piece in ids and ids[piece] not in silent]
+    return [(token, ids[piece]) for token, piece in pieces if piece in ids and ids[piece] not in excluded]
 
 
 def byte_tokens(tokenizer: Tokenizer) -> list[int]:
-    """The target tokens that are single bytes, by which every text can be written."""
+    """The target byte tokens, which can spell any text."""
     pieces = tokenizer.pieces(range(tokenizer.target_vocab_size))
     wanted = {f"<0x{byte:02X}>" for byte in range(256)}
     return [token for token, piece in enumerate(pieces) if piece in wanted]

@@ -1,4 +1,4 @@
-"""A translator's work on a document: its language is decided once, its texts are translated, its tags are placed."""
+"""Translating a document: choose its languages once, translate its texts, place their inline tags."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from heedful.text.documents.document import MarkedText
 from heedful.text.documents.tag_placement import Link, place_tags
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 
-TEXTS_AT_ONCE = 256
+BATCH_SIZE = 256
 
 
-def document_source(directions: Directions, texts: Sequence[str]) -> str | None:
-    """The language that most of a document is in, as far as it can be detected."""
+def detect_document_language(directions: Directions, texts: Sequence[str]) -> str | None:
+    """The language of most of a document; None if it cannot be detected."""
     evidence = LanguageEvidence(directions)
     evidence.read(texts)
     return evidence.language
@@ -28,8 +28,8 @@ def document_languages(
     source_language: str | None,
     target_language: str | Mapping[str, str] | None,
 ) -> Choice:
-    """The languages of a document: the language that most of its letters are in, and where that goes."""
-    source = directions.source_code(source_language) or document_source(directions, texts)
+    """The languages of a document: those given, else the language of most of its letters and its target."""
+    source = directions.source_code(source_language) or detect_document_language(directions, texts)
     longest = max(texts, key=len, default="")
     return directions.choose(longest, source=source, target=directions.target_code(target_language))
 
@@ -40,44 +40,46 @@ def translate_texts(
     choice: Choice,
     *,
     progress: Callable[[int, int], None] | None = None,
-    left: list[str] | None = None,
+    copied: list[str] | None = None,
     **settings: Any,
 ) -> list[MarkedText]:
-    """The texts of a document in its target language, with their tags around the same words.
+    """Translate the texts of a document, with inline tags around the corresponding words.
 
-    `translate` is that of a `Translator`. `left` receives the texts that the model cannot take, which do not change.
+    `translate`: `Translator.translate`. `copied` receives the texts that exceed the model's maximum length, which are
+    copied unchanged.
     """
     translated: list[MarkedText] = []
     align = any(text.marks for text in texts)
-    for start in range(0, len(texts), TEXTS_AT_ONCE):
-        portion = texts[start : start + TEXTS_AT_ONCE]
+    for start in range(0, len(texts), BATCH_SIZE):
+        batch = texts[start : start + BATCH_SIZE]
         try:
-            found = translate(
-                [text.text for text in portion],
+            translations = translate(
+                [text.text for text in batch],
                 target_language=choice.target,
                 source_language=choice.source,
                 align=align,
                 **settings,
             )
         except TextError as error:
-            text = portion[error.number - 1].text
+            text = batch[error.number - 1].text
             raise DocumentError(f"the text {text[:60]!r} {error.problem}") from None
-        if left is not None:
-            left += [text.text for text, one in zip(portion, found, strict=True) if TOO_LONG in one.warnings]
-        translated += [_placed(text, one) for text, one in zip(portion, found, strict=True)]
+        pairs = list(zip(batch, translations, strict=True))
+        if copied is not None:
+            copied += [text.text for text, translation in pairs if TOO_LONG in translation.warnings]
+        translated += [_with_tags(text, translation) for text, translation in pairs]
         if progress is not None:
             progress(len(translated), len(texts))
     return translated
 
 
-def too_long(texts: Sequence[str]) -> str:
-    """What a user is told about texts that the model cannot take."""
+def too_long_warning(texts: Sequence[str]) -> str:
+    """The warning about texts that exceed the model's maximum length."""
     count = f"{len(texts):,} text{'s' * (len(texts) > 1)} ({texts[0][:60]!r}{', …' * (len(texts) > 1)})"
     return f"{count}: {WARNINGS[TOO_LONG]}"
 
 
-def _placed(content: MarkedText, translation: Translation) -> MarkedText:
-    """A translation with the tags and, at its two ends, the white space of its text."""
+def _with_tags(content: MarkedText, translation: Translation) -> MarkedText:
+    """A translation with the tags of its source text and the source's white space at both ends."""
     text = content.text
     before = text[: len(text) - len(text.lstrip())]
     after = text[len(text.rstrip()) :] if text.strip() else ""

@@ -1,4 +1,4 @@
-"""Forced scoring: what the model thinks of a given translation, token by token, and where it looked."""
+"""Forced decoding: log-probabilities and cross-attention of a given translation, token by token."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from heedful.tensor_types import Bool, Float, Int
 
 
 @dataclass(frozen=True)
-class ForcedScore:
-    """One given translation as the model sees it."""
+class ForcedDecoding:
+    """The model's scores for one given translation."""
 
     token_log_probs: list[float]
-    """Log-probability of each token after those before it."""
+    """Log-probability of each token given those before it."""
     attention: Float[Tensor, "T L H S"] | None
-    """When asked for: cross-attention weights of the step that predicts each token, over the real source tokens."""
+    """With `need_weights`: cross-attention of the step that predicts each token, over the source without padding."""
 
     @property
     def log_prob(self) -> float:
@@ -30,7 +30,7 @@ class ForcedScore:
 
 
 @torch.inference_mode()
-def force(
+def force_decode(
     model: Seq2Seq,
     source: Int[Tensor, "B S"],
     source_mask: Bool[Tensor, "B S"],
@@ -38,8 +38,8 @@ def force(
     *,
     bos_id: int,
     need_weights: bool = False,
-) -> list[ForcedScore]:
-    """Feed each sentence its target (with the end token, without the start token) and note what the model says."""
+) -> list[ForcedDecoding]:
+    """Decode with given targets (with end token, without start token) and return the model's scores."""
     device, num_steps = source.device, max(len(target) for target in targets)
     table = torch.tensor([[*target, *[bos_id] * (num_steps - len(target))] for target in targets], device=device)
     state = model.start(model.encode(source, source_mask), num_beams=1, max_length=num_steps)
@@ -51,12 +51,12 @@ def force(
         token_log_probs.append(torch.log_softmax(output.logits.float(), dim=-1).gather(1, newest[:, None])[:, 0])
         if need_weights:
             if output.attention is None:
-                raise DecodingError("this model has no cross-attention to show; leave the alignment away.")
+                raise DecodingError("this model has no cross-attention; translate without alignment.")
             weights.append(output.attention.float().cpu())
 
     log_probs = torch.stack(token_log_probs, dim=1).tolist()
     return [
-        ForcedScore(
+        ForcedDecoding(
             token_log_probs=log_probs[b][: len(target)],
             attention=torch.stack([step[b] for step in weights[: len(target)]])[..., source_mask[b].cpu()]
             if need_weights
@@ -69,9 +69,9 @@ def force(
 def alignment_weights(
     attention: Float[Tensor, "T L H S"], source: AlignmentSource | None = None
 ) -> Float[Tensor, "T S"]:
-    """One weight a step and source token: those of a head, or the mean over the heads of a layer.
+    """One weight per step and source token: of one head, or the mean over the heads of a layer.
 
-    `source`: which; None: what suits most models of so many layers.
+    `source`: which layer and head; None: the default for the number of layers.
     """
     chosen = source or default_source(attention.shape[1])
     layer = attention[:, chosen.layer]

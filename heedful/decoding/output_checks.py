@@ -1,9 +1,9 @@
-"""A second search for sentences whose translation has other numbers than they have, or goes round in circles.
+"""Checks of finished translations, and a second search for those that fail: wrong numbers, or repetition loops.
 
-Every translation of a language is looked at: `problems_of` is cheap and says no nearly always. A sentence that fails is
-searched again with a wider beam: for numbers without digits that its own numbers have not, for repetition without
-repeated n-grams and with a shorter limit. Of all hypotheses the first with the fewest problems is kept; those that it
-still has become warnings. What is done with a sentence depends on nothing but itself.
+The check `find_problems` is cheap. A sentence that fails is searched again with a wider beam: for numbers, without
+tokens whose digits are not in the source; for repetition, with n-gram blocking and a shorter maximum length. Of all
+hypotheses, the first with the fewest problems is kept; remaining problems become warnings. The outcome for a sentence
+depends on nothing but the sentence.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import Engine, Job, Outcome
+from heedful.decoding.engines import DecodeRequest, DecodeResult, Engine
 from heedful.decoding.text_splitting import is_visible
-from heedful.decoding.tokenizer_cache import Spelling
+from heedful.decoding.tokenizer_cache import TokenizerCache
 from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATED
 from heedful.errors import ConfigError
 from heedful.search_types import Hypothesis
@@ -29,133 +29,146 @@ from heedful.text.translation_checks import ascii_digit, is_repetition_loop, num
 BEAM_SIZE = 8
 NO_REPEAT_NGRAM = 3
 EXTRA_LENGTH = 10
-"""Where a translation repeated itself: tokens it may be longer than twice its source."""
+"""After a repetition loop, a translation may have twice its source's tokens plus this many."""
 PERIODIC = re.compile(r"(.{1,20}?)\1\1", re.DOTALL)
-"""Tokens, as characters, that come three times in a row: only then a text can have a loop."""
+"""Token ids, as characters, repeated three times in a row: a necessary condition for a loop."""
 
 
-class Languages(NamedTuple):
-    """Codes of the languages of a sentence and of its translation."""
+class LanguagePair(NamedTuple):
+    """Language codes of a sentence and its translation."""
 
     source: str | None
     target: str | None
 
 
 def is_checked(config: DecodingConfig, choice: Choice) -> bool:
-    """Whether translations are checked: as the configuration says, else from a language that is known into another."""
+    """Whether to check translations: as configured, else if both languages are known and different."""
     if config.checks is not None:
         return config.checks
     source, target = (primary_subtag(code or "") for code in (choice.source, choice.target))
     return source != target and all(code in SCRIPTS_BY_LANGUAGE or code in FREQUENT_WORDS for code in (source, target))
 
 
-def problems_of(job: Job, hypothesis: Hypothesis, text: str, languages: Languages) -> list[str]:
-    """What is wrong with a translation, as codes of `heedful.decoding.translation.WARNINGS`."""
+def find_problems(request: DecodeRequest, hypothesis: Hypothesis, text: str, languages: LanguagePair) -> list[str]:
+    """Problems of a translation, as codes of `heedful.decoding.translation.WARNINGS`."""
     if not is_visible(text):
         return [UNTRANSLATED]
-    found = [NUMBERS_DIFFER] if numbers_differ(job.text, text, languages=languages) else []
-    if PERIODIC.search("".join(map(chr, hypothesis.tokens))) and is_repetition_loop(job.text, text):
+    found = [NUMBERS_DIFFER] if numbers_differ(request.text, text, languages=languages) else []
+    if PERIODIC.search("".join(map(chr, hypothesis.tokens))) and is_repetition_loop(request.text, text):
         found.append(REPETITION)
     return found
 
 
-class SecondSearch:
-    """Finds translations with problems, and searches for better ones."""
+class OutputChecker:
+    """Finds translations with problems and searches for better ones."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
         self.engine, self.tokenizer = engine, tokenizer
 
-    def improve(
+    def retry_failed(
         self,
-        outcomes: dict[Job, Outcome],
-        languages: Mapping[Job, Languages],
+        results: dict[DecodeRequest, DecodeResult],
+        languages: Mapping[DecodeRequest, LanguagePair],
         config: DecodingConfig,
-        spelling: Spelling,
+        cache: TokenizerCache,
         *,
         align: bool,
-        accepts: Callable[[Job, str], bool],
-    ) -> dict[Job, list[str]]:
-        """Put better outcomes in the place of those with problems; returns the problems that are left.
+        accepts: Callable[[DecodeRequest, str], bool],
+    ) -> dict[DecodeRequest, list[str]]:
+        """Replace results with problems by better ones, and return the problems that remain.
 
-        Only translations that `accepts` lets pass are put in their place.
+        Only translations for which `accepts` is true are considered.
         """
-        left: dict[Job, list[str]] = {}
-        for job, codes in languages.items():
-            best = outcomes[job].hypotheses[0]
-            if found := problems_of(job, best, spelling.text(best.tokens[:-1]), codes):
-                left[job] = found
+        problems: dict[DecodeRequest, list[str]] = {}
+        for request, pair in languages.items():
+            best = results[request].hypotheses[0]
+            if found := find_problems(request, best, cache.decode(best.tokens[:-1]), pair):
+                problems[request] = found
         for repetition in (False, True):
-            jobs = [
-                job for job, found in left.items() if found != [UNTRANSLATED] and (REPETITION in found) == repetition
+            failed = [
+                request
+                for request, codes in problems.items()
+                if codes != [UNTRANSLATED] and (REPETITION in codes) == repetition
             ]
-            for job, hypotheses in self._search_again(jobs, left, config, repetition=repetition).items():
-                spelling.write(one.tokens[:-1] for one in hypotheses)
-                hypotheses = [one for one in hypotheses if accepts(job, spelling.text(one.tokens[:-1]))]
-                texts = [spelling.text(one.tokens[:-1]) for one in hypotheses]
-                problems = [problems_of(job, *pair, languages[job]) for pair in zip(hypotheses, texts, strict=True)]
-                fewest = min(map(len, problems), default=len(left[job]))
-                if fewest < len(left[job]):
-                    kept = [one for one, found in zip(hypotheses, problems, strict=True) if len(found) == fewest]
-                    left[job] = problems[hypotheses.index(kept[0])]
-                    outcomes[job] = self._outcome(job, kept[: config.num_best], config, align=align)
-        return {job: found for job, found in left.items() if found}
+            for request, hypotheses in self._search_again(failed, problems, config, repetition=repetition).items():
+                cache.decode_all(hypothesis.tokens[:-1] for hypothesis in hypotheses)
+                texts = [cache.decode(hypothesis.tokens[:-1]) for hypothesis in hypotheses]
+                candidates = [
+                    (hypothesis, find_problems(request, hypothesis, text, languages[request]))
+                    for hypothesis, text in zip(hypotheses, texts, strict=True)
+                    if accepts(request, text)
+                ]
+                fewest = min((len(codes) for _, codes in candidates), default=len(problems[request]))
+                if fewest < len(problems[request]):
+                    kept = [(hypothesis, codes) for hypothesis, codes in candidates if len(codes) == fewest]
+                    problems[request] = kept[0][1]
+                    n_best = [hypothesis for hypothesis, _ in kept[: config.num_best]]
+                    results[request] = self._make_result(request, n_best, align=align, config=config)
+        return {request: codes for request, codes in problems.items() if codes}
 
     def _search_again(
-        self, jobs: Sequence[Job], problems: Mapping[Job, list[str]], config: DecodingConfig, *, repetition: bool
-    ) -> dict[Job, list[Hypothesis]]:
-        """More hypotheses for these sentences, best first; none where the search was sampling, or the engine cannot."""
-        if not jobs or config.method == "sampling":
+        self,
+        requests: Sequence[DecodeRequest],
+        problems: Mapping[DecodeRequest, list[str]],
+        config: DecodingConfig,
+        *,
+        repetition: bool,
+    ) -> dict[DecodeRequest, list[Hypothesis]]:
+        """Hypotheses of a second search, best first; none for sampling, or if the engine lacks a constraint."""
+        if not requests or config.method == "sampling":
             return {}
         size = max(BEAM_SIZE, config.beam_size)
-        harder = replace(config, method="beam", beam_size=size, num_best=size)
+        wider = replace(config, method="beam", beam_size=size, num_best=size)
         if repetition:
-            harder = replace(
-                harder, no_repeat_ngram_size=min(config.no_repeat_ngram_size or NO_REPEAT_NGRAM, NO_REPEAT_NGRAM)
+            wider = replace(
+                wider, no_repeat_ngram_size=min(config.no_repeat_ngram_size or NO_REPEAT_NGRAM, NO_REPEAT_NGRAM)
             )
-        again = {job: self._harder_job(job, problems[job], harder) for job in jobs}
+        constrained = {request: self._constrain(request, problems[request], wider) for request in requests}
         try:
-            found = self.engine.decode(list(again.values()), harder, align=False, make_rule=None)
-        except ConfigError:  # CTranslate2 has not every constraint
+            found = self.engine.decode(list(constrained.values()), wider, align=False, constraint_factory=None)
+        except ConfigError:  # CTranslate2 does not support every constraint
             return {}
-        return {job: found[constrained].hypotheses for job, constrained in again.items()}
+        return {request: found[retried].hypotheses for request, retried in constrained.items()}
 
-    def _harder_job(self, job: Job, problems: Sequence[str], config: DecodingConfig) -> Job:
-        """The job with what its second search may not do."""
-        limit = job.max_length
+    def _constrain(self, request: DecodeRequest, problems: Sequence[str], config: DecodingConfig) -> DecodeRequest:
+        """The request of the second search, with the constraints that its problems call for."""
+        limit = request.max_length
         if REPETITION in problems:
-            limit = max(min(limit, 2 * len(job.source) + EXTRA_LENGTH), len(job.prefix), config.min_length)
-        forbidden = self._foreign_digits(job.text) if NUMBERS_DIFFER in problems else ()
-        return job._replace(max_length=limit, forbidden=(*job.forbidden, *forbidden))
+            limit = max(min(limit, 2 * len(request.source) + EXTRA_LENGTH), len(request.prefix), config.min_length)
+        forbidden = self._tokens_with_other_digits(request.text) if NUMBERS_DIFFER in problems else ()
+        return request._replace(max_length=limit, forbidden=(*request.forbidden, *forbidden))
 
-    def _foreign_digits(self, text: str) -> tuple[int, ...]:
-        """The tokens with digits that stand nowhere in the numbers of a text as they stand in the token."""
+    def _tokens_with_other_digits(self, text: str) -> tuple[int, ...]:
+        """Tokens with a run of digits that does not occur in the numbers of a text."""
         numbers = re.findall(r"\d+", re.sub(r"(?<=\d)[.,' ](?=\d)", "", digits_as_ascii(text)))
         return tuple(
-            number
-            for number, runs in self._digits.items()
-            if not all(any(run in own for own in numbers) or not run.strip("0") for run in runs)
+            token
+            for token, runs in self._digit_runs.items()
+            if not all(any(run in number for number in numbers) or not run.strip("0") for run in runs)
         )
 
     @cached_property
-    def _digits(self) -> dict[int, list[str]]:
-        """Of every token with digits, its runs of digits."""
+    def _digit_runs(self) -> dict[int, list[str]]:
+        """The runs of digits of each token that has digits."""
         size = self.tokenizer.target_vocab_size
         pieces = dict(enumerate(self.tokenizer.pieces(range(size))))
-        pieces.update({number: chr(byte) for byte, number in enumerate(self.tokenizer.byte_ids)})
-        for number in self.tokenizer.control_ids:
-            pieces.pop(number, None)
-        runs = {number: re.findall(r"\d+", digits_as_ascii(piece)) for number, piece in pieces.items()}
-        return {number: found for number, found in runs.items() if found}
+        pieces.update({token: chr(byte) for byte, token in enumerate(self.tokenizer.byte_ids)})
+        for token in self.tokenizer.control_ids:
+            pieces.pop(token, None)
+        runs = {token: re.findall(r"\d+", digits_as_ascii(piece)) for token, piece in pieces.items()}
+        return {token: found for token, found in runs.items() if found}
 
-    def _outcome(self, job: Job, hypotheses: list[Hypothesis], config: DecodingConfig, *, align: bool) -> Outcome:
-        """The outcome with these hypotheses; the weights of the first come from a search that is forced to find it."""
+    def _make_result(
+        self, request: DecodeRequest, hypotheses: list[Hypothesis], *, align: bool, config: DecodingConfig
+    ) -> DecodeResult:
+        """A result with these hypotheses; the attention of the first comes from forced decoding."""
         if not align:
-            return Outcome(hypotheses, None)
+            return DecodeResult(hypotheses, None)
         tokens = tuple(hypotheses[0].tokens[:-1])
-        forced = job._replace(prefix=tokens, max_length=len(tokens), forbidden=())
+        forced = request._replace(prefix=tokens, max_length=len(tokens), forbidden=())
         single = replace(config, beam_size=1, num_best=1)
-        found = self.engine.decode([forced], single, align=True, make_rule=None)
-        return Outcome(hypotheses, found[forced].attention)
+        found = self.engine.decode([forced], single, align=True, constraint_factory=None)
+        return DecodeResult(hypotheses, found[forced].attention)
 
 
 def digits_as_ascii(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Sampling: draw each token at random, as likely as the model finds it.
+"""Sampling: draw each token from the model's distribution, with temperature, top-k and top-p.
 
-A draw is a pure function of (seed, source, prefix, number of the draw): neither batch mates nor the device's random
-generator have a part in it, and the same sentence gives the same draws wherever it stands.
+A sample is a pure function of (seed, source, prefix, sample number). It does not depend on the batch or on the device's
+random generator.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.config import DecodingConfig
-from heedful.decoding.constraints import Rule, SpecialTokens
-from heedful.decoding.greedy import rollout
+from heedful.decoding.constraints import Constraint, SpecialTokens
+from heedful.decoding.greedy import decode_loop
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search_types import Hypothesis
 from heedful.tensor_types import Bool, Float, Int
@@ -32,12 +32,12 @@ def search(
     max_lengths: Sequence[int],
     prefix: Sequence[Sequence[int]] | None = None,
     forbidden: Sequence[Sequence[int]] | None = None,
-    rule: Rule | None = None,
+    constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
-    """`num_best` draws for every sentence, best score first; two of them may be equal."""
-    beginnings = prefix if prefix is not None else [[] for _ in max_lengths]
+    """`num_best` samples per sentence, best score first; they may contain duplicates."""
+    prefixes = prefix if prefix is not None else [[] for _ in max_lengths]
     identities = [
-        [*source[b][source_mask[b]].tolist(), -1, *beginnings[b]]  # -1 stands between source and prefix
+        [*source[b][source_mask[b]].tolist(), -1, *prefixes[b]]  # -1 separates source and prefix
         for b in range(source.shape[0])
     ]
     uniforms = torch.tensor(
@@ -49,15 +49,16 @@ def search(
     def choose(log_probs: Tensor, step: int, sentences: Tensor) -> Tensor:
         return draw(log_probs, uniforms[sentences, :, step].flatten(), config)
 
-    found = rollout(
+    found = decode_loop(
         model, source, source_mask, config, special,
-        max_lengths=max_lengths, prefix=prefix, forbidden=forbidden, rule=rule, num_rows=config.num_best, choose=choose,
+        max_lengths=max_lengths, prefix=prefix, forbidden=forbidden, constraint=constraint,
+        num_rows=config.num_best, choose=choose,
     )  # fmt: skip
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in found]
 
 
 def draw_uniforms(identity: Sequence[int], num_steps: int, config: DecodingConfig) -> np.ndarray:
-    """Numbers in [0, 1), one a draw and step (N, T), that depend on the seed and the sentence alone."""
+    """Uniform numbers in [0, 1) for each sample and step (N, T); depend only on the seed and the sentence."""
     digest = hashlib.blake2b(repr(list(identity)).encode(), digest_size=8).digest()
     sentence = int.from_bytes(digest, "big")
     streams = [np.random.default_rng([config.seed % 2**64, sentence, number]) for number in range(config.num_best)]
@@ -65,20 +66,22 @@ def draw_uniforms(identity: Sequence[int], num_steps: int, config: DecodingConfi
 
 
 def draw(log_probs: Float[Tensor, "R V"], uniforms: Float[Tensor, " R"], config: DecodingConfig) -> Int[Tensor, " R"]:
-    """The token at which the cumulative probability, likeliest token first, passes the row's uniform number."""
+    """Inverse transform sampling: the token at which the cumulative probability exceeds the row's uniform number."""
     probs, token_ids = kept_distribution(log_probs, config)
     cumulative = probs.cumsum(dim=1)
-    place = torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)
-    num_kept = (probs > 0).sum(dim=1, keepdim=True)  # rounding must not lead past the tokens that are kept
-    return token_ids.gather(1, place.minimum(num_kept - 1).clamp(min=0))[:, 0]  # none are where a row is long ended
+    index = torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)
+    num_kept = (probs > 0).sum(dim=1, keepdim=True)  # rounding must not select a token that was cut
+    return token_ids.gather(1, index.minimum(num_kept - 1).clamp(min=0))[
+        :, 0
+    ]  # clamp: rows that ended earlier keep none
 
 
 def kept_distribution(
     log_probs: Float[Tensor, "R V"], config: DecodingConfig
 ) -> tuple[Float[Tensor, "R K"], Int[Tensor, "R K"]]:
-    """Probabilities after temperature, top-k and top-p in this order, likeliest first, and the ids they belong to.
+    """Probabilities after temperature, top-k and top-p, in this order, sorted descending, and their token ids.
 
-    They need not add up to one: what was cut away is not spread over the rest.
+    They are not renormalised after top-p.
     """
     ordered, token_ids = log_probs.sort(dim=1, descending=True, stable=True)
     if config.top_k:

@@ -1,16 +1,14 @@
-"""Spans that must not change, on their way through a model: masked in the source, put back into the translation.
+"""Protected spans: masked in the source, so that the model does not change them, and restored in the translation.
 
     "Visit https://a.de now."  →  "Visit {0} now."  →  "Besuchen Sie {0} jetzt."  →  "Besuchen Sie https://a.de jetzt."
 
-A text is read as lines and cells (what stands between tabs). A cell without letters outside its spans is copied. Spans
-at an end of a sentence that are no part of it (emoji, tags, a URL after a full stop) are copied too, beside its
-translation; the others are masked by `{0}`, `{1}` … in their order. `{0}` in a text is itself a placeholder, hence a
-span, so a masked sentence has no other `{0}`.
+A text is read as lines and cells (separated by tabs). A cell without letters outside its spans is copied. Spans at
+the start or end of a sentence that are not part of it (emoji, tags, a URL after a full stop) are copied too; the
+others are masked by `{0}`, `{1}` … in order. A literal `{0}` in a text is a span itself, so masks are unambiguous.
 
-A translation is accepted if it has every mask once, and no closing tag before its opening one. Of a beam search that is
-the best such hypothesis; if there is none, the sentence is translated with masks of another form, `<0>`; if that fails
-too, the text between the spans is translated piece by piece and the spans stay where they are. So every span is in the
-result, whatever the model does.
+A translation is accepted if it contains every mask once, with closing tags after their opening tags. Beam search takes
+the best such hypothesis. If there is none, the sentence is translated with another mask format, `<0>`; if that fails
+too, the text between the spans is translated piece by piece, with the spans in place. So no span is ever lost.
 """
 
 from __future__ import annotations
@@ -21,49 +19,47 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import Job, Outcome
+from heedful.decoding.engines import DecodeRequest, DecodeResult
 from heedful.decoding.text_splitting import LINES, VISIBLE, Segment, SplitRule, split_line
-from heedful.decoding.tokenizer_cache import Spelling
+from heedful.decoding.tokenizer_cache import TokenizerCache
 from heedful.search_types import Hypothesis
 from heedful.text.protected_spans import find_spans, has_prose, split_blocks
 
-Search = Callable[[Sequence[Job], DecodingConfig], dict[Job, Outcome]]
-MakeJob = Callable[[int, Segment, str | None], Job | None]
-"""(number of the text from 0, segment, what its translation begins with) -> the job that translates it.
+Search = Callable[[Sequence[DecodeRequest], DecodingConfig], dict[DecodeRequest, DecodeResult]]
+MakeRequest = Callable[[int, Segment, str | None], DecodeRequest | None]
+"""(index of the text, segment, target prefix) -> request; None if the segment exceeds the model's maximum length."""
 
-None: the model cannot take the segment."""
-
-COPIED_JOB = Job((), (), "", 0)
-COPIED = Outcome([Hypothesis([], [], 0.0, 0.0)], None)
-"""What stands for the translation of a segment that is copied: no tokens, no cost."""
+COPIED_REQUEST = DecodeRequest((), (), "", 0)
+COPIED_RESULT = DecodeResult([Hypothesis([], [], 0.0, 0.0)], None)
+"""Request and result of a copied segment: no tokens, log-probability 0."""
 
 _CELL_ENDS = re.compile(r"([\t\v\f\x1c-\x1f\x85\u2028\u2029]+)")
-_BESIDE = {"emoji", "tag", "time code"}
-"""Kinds of spans that are no part of a sentence when they stand at its start or end."""
-_FIRST = re.compile(r"\{(\d+)\}((?:\s*[:：])?)(\s*)")
-_LAST = re.compile(r"(\s*)\{(\d+)\}$")
+_NOT_PART_OF_SENTENCE = {"emoji", "tag", "time code"}
+"""Kinds of spans that are not part of a sentence when they are at its start or end."""
+_LEADING_MASK = re.compile(r"\{(\d+)\}((?:\s*[:：])?)(\s*)")
+_TRAILING_MASK = re.compile(r"(\s*)\{(\d+)\}$")
 _ENDS_SENTENCE = re.compile(r"[.!?:。！？：…][\"'”’)）」]*\s*$")
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w:.-]*)")
 _WORD = re.compile(r"\w")
 _LATIN_WORD = re.compile(r"[A-Za-z0-9_\u00c0-\u024f]")
 
 
-class Form(NamedTuple):
-    """How masks are written, and how they are read in a translation, where a wide bracket or a space is let pass."""
+class MaskFormat(NamedTuple):
+    """A mask format: how masks are written, and a pattern that also accepts full-width brackets and spaces."""
 
     written: str
     read: re.Pattern[str]
 
 
-FORMS = (
-    Form("{%d}", re.compile(r"[{｛]\s?(\d{1,4})\s?[}｝]")),
-    Form("<%d>", re.compile(r"[<＜〈]\s?(\d{1,4})\s?[>＞〉]")),
+MASK_FORMATS = (
+    MaskFormat("{%d}", re.compile(r"[{｛]\s?(\d{1,4})\s?[}｝]")),
+    MaskFormat("<%d>", re.compile(r"[<＜〈]\s?(\d{1,4})\s?[>＞〉]")),
 )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands between two tabs or line ends: text to translate with its spans masked, or text to copy."""
+    """The text between two tabs or line ends: text to translate with masked spans, or text to copy."""
 
     before: str
     text: str
@@ -72,8 +68,8 @@ class Cell:
     copied: bool = False
 
 
-def cells_of(text: str) -> list[Cell]:
-    """The cells of a text in order, with all white space, that after the last as an empty cell of its own."""
+def split_into_cells(text: str) -> list[Cell]:
+    """The cells of a text in order. White space after the last cell becomes an empty cell."""
     cells: list[Cell] = []
     gap = ""
     for piece, is_block in split_blocks(text):
@@ -93,7 +89,7 @@ def cells_of(text: str) -> list[Cell]:
 
 
 def split_cells(cells: Iterable[Cell], rule: SplitRule, *, keep_start: bool = False) -> list[Segment]:
-    """The segments of a text. `keep_start`: spans at the start of the first sentence are masked: a prefix is there."""
+    """The segments of a text. `keep_start`: also mask spans at the start of the first sentence, for a target prefix."""
     segments: list[Segment] = []
     for cell in cells:
         if cell.copied:
@@ -114,13 +110,13 @@ def split_cells(cells: Iterable[Cell], rule: SplitRule, *, keep_start: bool = Fa
     return segments
 
 
-def restored(segment: Segment, translation: str) -> str:
-    """The translation of a segment with its spans in the place of their masks; of one that is copied, itself."""
+def restore_spans(segment: Segment, translation: str) -> str:
+    """Replace the masks in a segment's translation by their spans. For a copied segment, return its text."""
     if segment.copied:
         return segment.text
     if not segment.spans:
         return translation
-    pattern = FORMS[segment.form].read
+    pattern = MASK_FORMATS[segment.mask_format].read
     around = {
         int(m.group(1)): (segment.text[: m.start()], segment.text[m.end() :]) for m in pattern.finditer(segment.text)
     }
@@ -129,105 +125,122 @@ def restored(segment: Segment, translation: str) -> str:
         number = int(match.group(1))
         span, (before, after) = segment.spans[number], around[number]
         text += translation[end : match.start()]
-        if _clings(text[-1:], span) and not _WORD.match(before[-1:]):
+        if _needs_space(text[-1:], span) and not _WORD.match(before[-1:]):
             text += " "
         following = translation[match.end() : match.end() + 1]
-        is_apart = _LATIN_WORD.match(span[-1:]) and _WORD.match(following) and not _WORD.match(after[:1])
-        text += span + (" " if is_apart else "")
+        needs_space_after = _LATIN_WORD.match(span[-1:]) and _WORD.match(following) and not _WORD.match(after[:1])
+        text += span + (" " if needs_space_after else "")
         end = match.end()
     return text + translation[end:]
 
 
-def left_untranslated(segment: Segment) -> Segment:
-    """A segment that the model cannot take, as one that is copied."""
-    return replace(segment, text=restored(segment, segment.text), spans=(), form=0, copied=True, too_long=True)
+def as_copied(segment: Segment) -> Segment:
+    """A copied segment in place of one that exceeds the model's maximum length."""
+    return replace(
+        segment, text=restore_spans(segment, segment.text), spans=(), mask_format=0, copied=True, too_long=True
+    )
 
 
-def keeps_spans(segment: Segment, translation: str) -> bool:
-    """Whether a translation has each mask of its segment once, words beside them, and its tags in a possible order."""
-    pattern = FORMS[segment.form].read
+def has_all_spans(segment: Segment, translation: str) -> bool:
+    """Whether a translation has each mask once, words besides masks, and tags in a valid order."""
+    pattern = MASK_FORMATS[segment.mask_format].read
     numbers = [int(match.group(1)) for match in pattern.finditer(translation)]
     if sorted(numbers) != list(range(len(segment.spans))) or not has_prose(pattern.sub("", translation)):
         return False
-    return all(numbers.index(opening) < numbers.index(closing) for opening, closing in _pairs(segment.spans))
+    return all(numbers.index(opening) < numbers.index(closing) for opening, closing in _tag_pairs(segment.spans))
 
 
-def masked_prefix(prefix: str | None, segment: Segment) -> str | None:
-    """What a translation must begin with, with the spans of its segment masked."""
+def mask_prefix(prefix: str | None, segment: Segment) -> str | None:
+    """The target prefix with the spans of its segment masked."""
     for number, span in enumerate(segment.spans):
-        prefix = prefix and prefix.replace(span, FORMS[segment.form].written % number, 1)
+        prefix = prefix and prefix.replace(span, MASK_FORMATS[segment.mask_format].written % number, 1)
     return prefix
 
 
-def keep_spans(
+def translate_masked(
     segments: list[list[Segment]],
-    jobs: list[list[Job]],
+    requests: list[list[DecodeRequest]],
     prefixes: Sequence[str | None],
     *,
     config: DecodingConfig,
     align: bool,
-    spelling: Spelling,
+    cache: TokenizerCache,
     search: Search,
-    make_job: MakeJob,
-) -> dict[Job, Outcome]:
-    """Translate all masked segments so that no span is lost, and replace those that can only be done in pieces.
+    make_request: MakeRequest,
+) -> dict[DecodeRequest, DecodeResult]:
+    """Translate all masked segments without losing a span, splitting those for which every mask format fails.
 
-    The lists of each text are changed: masks get another form, a segment may become several.
+    Modifies the lists of each text: masks may change their format, a segment may become several.
     """
-    outcomes: dict[Job, Outcome] = {}
-    for form in range(len(FORMS)):
-        asked: dict[Job, Segment] = {}
-        for line, index in _masked(segments):
-            if jobs[line][index] in outcomes:
+    results: dict[DecodeRequest, DecodeResult] = {}
+    for mask_format in range(len(MASK_FORMATS)):
+        searched: dict[DecodeRequest, Segment] = {}
+        for line, index in _masked_positions(segments):
+            if requests[line][index] in results:
                 continue
-            if form:
-                part = remasked(segments[line][index], form)
-                job = make_job(line, part, prefixes[line] if _is_first(segments[line], index) else None)
-                if job is None:  # these masks have more tokens
+            if mask_format:
+                part = change_mask_format(segments[line][index], mask_format)
+                request = make_request(
+                    line, part, prefixes[line] if _is_first_translated(segments[line], index) else None
+                )
+                if request is None:  # masks of this format need more tokens
                     continue
-                segments[line][index], jobs[line][index] = part, job
-            asked[jobs[line][index]] = segments[line][index]
-        found = search(list(asked), replace(config, num_best=config.beam_size) if config.method == "beam" else config)
-        outcomes.update(
-            (job, kept) for job, part in asked.items() if (kept := _kept(part, found[job], spelling, config))
+                segments[line][index], requests[line][index] = part, request
+            searched[requests[line][index]] = segments[line][index]
+        found = search(
+            list(searched), replace(config, num_best=config.beam_size) if config.method == "beam" else config
         )
-    for line, index in reversed(list(_masked(segments))):
-        if jobs[line][index] not in outcomes:
-            first = prefixes[line] if _is_first(segments[line], index) else None
-            made = [with_job(line, piece, start, make_job) for piece, start in pieces_of(segments[line][index], first)]
-            segments[line][index : index + 1] = [piece for piece, _ in made]
-            jobs[line][index : index + 1] = [job for _, job in made]
+        results.update(
+            (request, kept)
+            for request, part in searched.items()
+            if (kept := _accept(part, found[request], cache, config))
+        )
+    for line, index in reversed(list(_masked_positions(segments))):
+        if requests[line][index] not in results:
+            first = prefixes[line] if _is_first_translated(segments[line], index) else None
+            pairs = [
+                with_request(line, piece, start, make_request)
+                for piece, start in split_at_spans(segments[line][index], first)
+            ]
+            segments[line][index : index + 1] = [piece for piece, _ in pairs]
+            requests[line][index : index + 1] = [request for _, request in pairs]
     if align:
-        outcomes.update(
-            _aligned({job: found for job, found in outcomes.items() if found.attention is None}, search, config)
+        results.update(
+            _add_attention(
+                {request: found for request, found in results.items() if found.attention is None}, search, config
+            )
         )
-    late = [job for line in jobs for job in line if job not in outcomes and job is not COPIED_JOB]
-    return {**outcomes, **search(list(dict.fromkeys(late)), config)}
+    remaining = [
+        request for line in requests for request in line if request not in results and request is not COPIED_REQUEST
+    ]
+    return {**results, **search(list(dict.fromkeys(remaining)), config)}
 
 
-def with_job(line: int, segment: Segment, prefix: str | None, make_job: MakeJob) -> tuple[Segment, Job]:
-    """A segment with its job; one that the model cannot take as a segment that is copied."""
+def with_request(
+    line: int, segment: Segment, prefix: str | None, make_request: MakeRequest
+) -> tuple[Segment, DecodeRequest]:
+    """A segment with its request. A segment that exceeds the model's maximum length becomes a copied one."""
     if segment.copied:
-        return segment, COPIED_JOB
-    job = make_job(line, segment, prefix)
-    return (left_untranslated(segment), COPIED_JOB) if job is None else (segment, job)
+        return segment, COPIED_REQUEST
+    request = make_request(line, segment, prefix)
+    return (as_copied(segment), COPIED_REQUEST) if request is None else (segment, request)
 
 
-def remasked(segment: Segment, form: int) -> Segment:
-    """A masked segment with masks of another form."""
-    written = FORMS[form].written
-    text = FORMS[segment.form].read.sub(lambda match: written % int(match.group(1)), segment.text)
-    return replace(segment, text=text, form=form)
+def change_mask_format(segment: Segment, mask_format: int) -> Segment:
+    """A masked segment with its masks in another format."""
+    written = MASK_FORMATS[mask_format].written
+    text = MASK_FORMATS[segment.mask_format].read.sub(lambda match: written % int(match.group(1)), segment.text)
+    return replace(segment, text=text, mask_format=mask_format)
 
 
-def pieces_of(segment: Segment, prefix: str | None) -> list[tuple[Segment, str | None]]:
-    """A masked segment as its spans, copied, and the text between them, each with what its translation begins with.
+def split_at_spans(segment: Segment, prefix: str | None) -> list[tuple[Segment, str | None]]:
+    """Split a masked segment into its spans, copied, and the text between them, each with its target prefix.
 
-    A prefix with spans is divided at them; one that has them in another order is copied before the rest.
+    A prefix is split at its spans too; if they are in another order, the whole prefix is copied before the rest.
     """
-    read = FORMS[segment.form].read
+    read = MASK_FORMATS[segment.mask_format].read
     parts = read.split(segment.text)  # text, number, text, number … text
-    starts = read.split(masked_prefix(prefix, segment) or "")
+    starts = read.split(mask_prefix(prefix, segment) or "")
     pieces: list[tuple[Segment, str | None]] = []
     before, used = segment.before, set()
     if starts[1::2] != parts[1 : len(starts) : 2]:
@@ -257,7 +270,7 @@ def _masked_cell(before: str, text: str) -> Cell:
     masked, outside, end = "", "", 0
     for number, span in enumerate(spans):
         between = text[end : span.start]
-        masked += between + FORMS[0].written % number
+        masked += between + MASK_FORMATS[0].written % number
         outside += between
         end = span.end
     if not has_prose(outside + text[end:]):
@@ -267,60 +280,70 @@ def _masked_cell(before: str, text: str) -> Cell:
 
 
 def _segments_of(before: str, text: str, cell: Cell, *, keep_start: bool) -> list[Segment]:
-    """A sentence of a cell: the spans beside it, copied, and what is between them, its masks counted from 0."""
+    """The segments of a sentence: leading and trailing spans, copied, and the rest, with masks numbered from 0."""
     if not cell.spans:
         return [Segment(before, text)]
     head: list[Segment] = []
     tail: list[Segment] = []
-    while not keep_start and (match := _FIRST.match(text)) and (match[2] or cell.kinds[int(match[1])] in _BESIDE):
+    while (
+        not keep_start
+        and (match := _LEADING_MASK.match(text))
+        and (match[2] or cell.kinds[int(match[1])] in _NOT_PART_OF_SENTENCE)
+    ):
         head.append(Segment(before, cell.spans[int(match[1])] + match[2], copied=True))
         before, text = match[3], text[match.end() :]
-    while (match := _LAST.search(text)) and _is_beside(text[: match.start()], cell.kinds[int(match[2])]):
+    while (match := _TRAILING_MASK.search(text)) and _is_outside_sentence(
+        text[: match.start()], cell.kinds[int(match[2])]
+    ):
         tail.insert(0, Segment(match[1], cell.spans[int(match[2])], copied=True))
         text = text[: match.start()]
     if not text:
         return head + tail
-    read = FORMS[0].read
+    read = MASK_FORMATS[0].read
     numbers = [int(match[1]) for match in read.finditer(text)]
     spans = tuple(cell.spans[number] for number in numbers)
     if not has_prose(read.sub("", text)):
         text = read.sub(lambda match: cell.spans[int(match[1])], text)
         return [*head, Segment(before, text, copied=True), *tail]
-    text = read.sub(lambda match: FORMS[0].written % (int(match[1]) - numbers[0]), text)
+    text = read.sub(lambda match: MASK_FORMATS[0].written % (int(match[1]) - numbers[0]), text)
     return [*head, Segment(before, text, spans=spans), *tail]
 
 
-def _is_beside(text: str, kind: str) -> bool:
-    """Whether a span after this text is no part of its sentence."""
-    if kind in _BESIDE:
+def _is_outside_sentence(text: str, kind: str) -> bool:
+    """Whether a span after this text is outside its sentence."""
+    if kind in _NOT_PART_OF_SENTENCE:
         return True
     return bool(_ENDS_SENTENCE.search(text)) and kind != "placeholder"
 
 
-def _kept(segment: Segment, outcome: Outcome, spelling: Spelling, config: DecodingConfig) -> Outcome | None:
-    """The hypotheses that keep all spans, as many as are wanted; None if there is none."""
-    kept = [found for found in outcome.hypotheses if keeps_spans(segment, spelling.text(found.tokens[:-1]))]
+def _accept(
+    segment: Segment, result: DecodeResult, cache: TokenizerCache, config: DecodingConfig
+) -> DecodeResult | None:
+    """The best `num_best` hypotheses that have all spans; None if there are none."""
+    kept = [found for found in result.hypotheses if has_all_spans(segment, cache.decode(found.tokens[:-1]))]
     if not kept:
         return None
-    return Outcome(kept[: config.num_best], outcome.attention if kept[0] is outcome.hypotheses[0] else None)
+    return DecodeResult(kept[: config.num_best], result.attention if kept[0] is result.hypotheses[0] else None)
 
 
-def _aligned(outcomes: dict[Job, Outcome], search: Search, config: DecodingConfig) -> dict[Job, Outcome]:
-    """The outcomes with the attention of their first hypothesis, which was not the best: it is forced once more."""
+def _add_attention(
+    results: dict[DecodeRequest, DecodeResult], search: Search, config: DecodingConfig
+) -> dict[DecodeRequest, DecodeResult]:
+    """Add the attention of hypotheses that were not the best of their search, by forced decoding."""
     forced = {}
-    for job, outcome in outcomes.items():
-        tokens = outcome.hypotheses[0].tokens[:-1]
-        forced[job] = job._replace(prefix=tuple(tokens), max_length=len(tokens))
+    for request, result in results.items():
+        tokens = result.hypotheses[0].tokens[:-1]
+        forced[request] = request._replace(prefix=tuple(tokens), max_length=len(tokens))
     found = search(list(dict.fromkeys(forced.values())), replace(config, num_best=1))
-    return {job: outcome._replace(attention=found[forced[job]].attention) for job, outcome in outcomes.items()}
+    return {request: result._replace(attention=found[forced[request]].attention) for request, result in results.items()}
 
 
-def _masked(segments: Sequence[Sequence[Segment]]) -> Iterator[tuple[int, int]]:
+def _masked_positions(segments: Sequence[Sequence[Segment]]) -> Iterator[tuple[int, int]]:
     return ((line, index) for line, parts in enumerate(segments) for index, part in enumerate(parts) if part.spans)
 
 
-def _pairs(spans: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """The numbers of tags that open and close the same element."""
+def _tag_pairs(spans: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The index pairs of opening and closing tags of the same element."""
     opened: list[tuple[str, int]] = []
     for number, span in enumerate(spans):
         for closing, name in _TAG.findall(span):
@@ -333,12 +356,12 @@ def _pairs(spans: Sequence[str]) -> Iterator[tuple[int, int]]:
                     yield last[1], number
 
 
-def _is_first(parts: Sequence[Segment], index: int) -> bool:
+def _is_first_translated(parts: Sequence[Segment], index: int) -> bool:
     return all(part.copied for part in parts[:index])
 
 
-def _clings(before: str, span: str) -> bool:
-    """Whether a span would run into the character before it, and be something else."""
+def _needs_space(before: str, span: str) -> bool:
+    """Whether a span needs a space before it, because it would merge with the preceding character."""
     if span[:1] in "#@":
         return bool(_WORD.match(before))
     return bool(_LATIN_WORD.match(before) and _LATIN_WORD.match(span))

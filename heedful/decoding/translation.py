@@ -9,8 +9,8 @@ from typing import Any
 
 from heedful.search_types import AttentionWeights
 
-BREAKS_IN_JSON = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
-"""Characters that some readers take for the end of a line; JSON has another spelling for them."""
+LINE_BREAK_ESCAPES = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u0085"}
+"""Characters that some readers treat as line ends, and their JSON escapes."""
 
 
 NUMBERS_DIFFER, REPETITION, UNTRANSLATED = "numbers_differ", "repetition", "untranslated"
@@ -18,10 +18,10 @@ TOO_LONG = "too_long"
 WARNINGS = {
     NUMBERS_DIFFER: "the translation has other numbers than the text",
     REPETITION: "the translation repeats itself",
-    UNTRANSLATED: "the translation was empty, so that the text was copied",
-    TOO_LONG: "the model cannot take text of this length, so that it was copied; decoding.split=long divides it",
+    UNTRANSLATED: "the translation was empty, so the text was copied",
+    TOO_LONG: "the text is too long for the model, so it was copied; decoding.split=long splits it",
 }
-"""What the codes among a translation's warnings mean."""
+"""Descriptions of the warning codes."""
 
 
 @dataclass(frozen=True)
@@ -41,44 +41,44 @@ class Translation:
     text: str
     """The best translation."""
     tokens: list[str]
-    """Its subwords, without the end token, as the model wrote them: spans that must not change are masks here."""
+    """Its subwords as generated, without the end token; protected spans appear as masks."""
     log_prob: float
-    """Log-probability of the tokens, end tokens included; over all sentences of a text that was split."""
+    """Log-probability of the tokens including end tokens, summed over all sentences of the text."""
     score: float
-    """`log_prob` after the length penalty; a sum over the sentences of a text that was split."""
+    """`log_prob` after the length penalty, summed over all sentences of the text."""
     n_best: list[Alternative]
-    """The best translations, best first; the first of them is this translation."""
+    """The `num_best` best translations, best first; the first is this translation."""
     source_tokens: list[str]
     """Subwords of the source, without tag and end token."""
     finished: bool = True
-    """False when some sentence ran into the maximum length and was ended there."""
-    sentences: int = 1
-    """In how many pieces the text was translated; 0 where nothing was: it is empty, or was copied."""
+    """False if some sentence was cut off at the maximum length."""
+    num_sentences: int = 1
+    """Number of pieces in which the text was translated; 0 if it is empty or was copied."""
     alignment: list[tuple[int, int]] | None = None
-    """When asked for: pairs (index in source_tokens, index in tokens), one a target token."""
+    """With `align`: pairs (index in source_tokens, index in tokens), one for each target token."""
     word_alignment: list[tuple[tuple[int, int], tuple[int, int]]] | None = None
-    """When asked for: pairs of words that belong together, each the span of its characters in source and text."""
+    """With `align`: pairs of aligned words, each as character spans in the source and in `text`."""
     attention: AttentionWeights | None = field(default=None, compare=False)
-    """When asked for: the weights behind the alignment, one row per target token, one column per source token.
+    """With `align`: the attention weights behind the alignment, a row per target token and a column per source token.
 
-    None for a text of more than 20,000 characters, whose weights would fill the memory."""
+    None for texts of more than 20,000 characters, whose weights would need too much memory."""
     source_language: str | None = field(default=None, compare=False)
-    """Language of the source, as it was told or detected, or as the model has only one; None: not known."""
+    """Language of the source: given, detected, or the only one of the model. None: unknown."""
     target_language: str | None = field(default=None, compare=False)
-    """Language of the translation; None: not known."""
+    """Language of the translation. None: unknown."""
     language_confidence: float | None = field(default=None, compare=False)
-    """How sure the source language is, from 0 to 1; only if it was detected."""
+    """Confidence of the detected source language, from 0 to 1; None if it was not detected."""
     remark: str | None = field(default=None, compare=False)
-    """What is odd about the languages: the text looks as if it were in the target language already, or in another."""
+    """A remark about the languages: the text seems to be in the target language already, or in another language."""
     warnings: list[str] = field(default_factory=list, compare=False)
-    """What a check of the translation found and a second search could not mend: keys of `WARNINGS`."""
+    """Problems that a second search could not fix: keys of `WARNINGS`."""
 
     def __str__(self) -> str:
-        """The text, so that a translation can be printed."""
+        """The text."""
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; what was not asked for is left out."""
+        """The fields that are not None, as plain data for JSON."""
         plain = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         if self.alignment is not None:
             plain["alignment"] = [list(pair) for pair in self.alignment]
@@ -89,19 +89,19 @@ class Translation:
         return plain
 
     def to_json(self, source: str) -> str:
-        """Everything about the translation of `source` on one line; the alignment also in Pharaoh's notation."""
+        """The translation of `source` as JSON on one line, with the alignment also in Pharaoh notation."""
         plain: dict[str, Any] = {"source": source, **self.to_dict()}
         plain.pop("attention", None)
         if self.alignment is not None:
             plain["pharaoh"] = " ".join(f"{source}-{target}" for source, target in self.alignment)
         line = json.dumps(plain, ensure_ascii=False)
-        for character, spelled in BREAKS_IN_JSON.items():
-            line = line.replace(character, spelled)
+        for character, escape in LINE_BREAK_ESCAPES.items():
+            line = line.replace(character, escape)
         return line
 
 
 def empty_translation(*, align: bool = False) -> Translation:
-    """The translation of nothing: certain and empty."""
+    """The translation of an empty text."""
     return Translation(
         text="",
         tokens=[],
@@ -109,7 +109,7 @@ def empty_translation(*, align: bool = False) -> Translation:
         score=0.0,
         n_best=[Alternative(text="", tokens=[], log_prob=0.0, score=0.0)],
         source_tokens=[],
-        sentences=0,
+        num_sentences=0,
         alignment=[] if align else None,
         word_alignment=[] if align else None,
         attention=AttentionWeights([], 0) if align else None,

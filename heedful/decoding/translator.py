@@ -1,49 +1,45 @@
-"""The translator: texts in, `Translation`s out, in the same order."""
+"""`Translator`: texts in, `Translation`s out, in the same order."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from heedful.config import DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
-from heedful.decoding.engines import Engine, Job, MakeRule, Outcome, choose_engine
-from heedful.decoding.long_texts import LONG, joined, portions_of, prefixes_of, source_of
-from heedful.decoding.output_checks import Languages, SecondSearch, is_checked
+from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeResult, Engine
+from heedful.decoding.output_checks import LanguagePair, OutputChecker, is_checked
+from heedful.decoding.segment_merging import (
+    LONG_TEXT,
+    SegmentMerger,
+    merge_portions,
+    portion_prefixes,
+    portion_source,
+    split_portions,
+)
 from heedful.decoding.span_masking import (
-    COPIED,
-    COPIED_JOB,
-    cells_of,
-    keep_spans,
-    keeps_spans,
-    masked_prefix,
-    restored,
+    COPIED_REQUEST,
+    COPIED_RESULT,
+    has_all_spans,
+    mask_prefix,
     split_cells,
-    with_job,
+    split_into_cells,
+    translate_masked,
+    with_request,
 )
-from heedful.decoding.text_splitting import (
-    Segment,
-    SplitRule,
-    is_visible,
-    join_text,
-    lines_of,
-    split_text,
-    surely_longer,
-)
-from heedful.decoding.tokenizer_cache import Spelling
-from heedful.decoding.translation import TOO_LONG, Alternative, Translation, empty_translation
+from heedful.decoding.text_splitting import Segment, SplitRule, certainly_longer, split_text, visible_lines
+from heedful.decoding.tokenizer_cache import TokenizerCache
+from heedful.decoding.translation import TOO_LONG, Translation
 from heedful.decoding.word_alignment import with_word_alignment
-from heedful.errors import ConfigError, DecodingError, MissingPackageError, TextError
-from heedful.model_dir.alignment_source import AlignmentSource, recorded_source
-from heedful.model_dir.registry import RECORD, default_model, find_model
-from heedful.search_types import AttentionWeights, Hypothesis, SearchSettings, special_tokens
+from heedful.errors import DecodingError, TextError
+from heedful.model_dir.alignment_source import AlignmentSource
+from heedful.model_dir.registry import default_model, find_model
+from heedful.search_types import SearchSettings, special_tokens
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 from heedful.text.protected_spans import remove_spans
@@ -53,11 +49,11 @@ if TYPE_CHECKING:
     from heedful.text.documents.document import MarkedText
     from heedful.text.documents.gettext_format import Catalogue
 
-SHORTEST_USUAL_LENGTH = 32  # tokens: below this no line counts as long, however short the training sentences were
+MIN_TYPICAL_LENGTH = 32  # tokens: shorter lines never count as long, however short the training sentences are
 
 
 class LoadedFrom(NamedTuple):
-    """How a translator was loaded: enough to load it again."""
+    """The arguments of `Translator.load`, enough to load the same translator again."""
 
     path: Path
     device: str
@@ -65,19 +61,20 @@ class LoadedFrom(NamedTuple):
     quantization: str | None
 
 
-class Row(NamedTuple):
-    """A text that was split: its number among all texts, from 0, and what its translation needs."""
+class SplitInput(NamedTuple):
+    """An input text split into segments."""
 
-    number: int
+    position: int
+    """Its index among the texts of the call."""
     segments: list[Segment]
     prefix: str | None
     choice: Choice
 
 
 class Translator:
-    """A model, its tokenizer and the way to search, ready to translate.
+    """A model, its tokenizer and search settings.
 
-    Nothing in it changes while it translates, so several threads may share one.
+    A translator is immutable while it translates, so several threads may share one.
     """
 
     def __init__(
@@ -87,34 +84,40 @@ class Translator:
         config: DecodingConfig | None = None,
         *,
         device: Any = "cpu",
-        usual_length: int | None = None,
+        typical_length: int | None = None,
         target_language: str | None = None,
         directions: Directions | None = None,
-        make_rule: MakeRule | None = None,
+        constraint_factory: ConstraintFactory | None = None,
         alignment: AlignmentSource | None = None,
     ) -> None:
-        """Translate with `model`: a `Seq2Seq`, which torch runs on `device`, where it already is, or an `Engine`.
+        """Make a translator of `model`: an `Engine`, or a `Seq2Seq` that is on `device` already and runs with torch.
 
-        `usual_length`: longest source, in tokens, that is usual for the model; longer lines are split into sentences,
-        and sentences over twice that are cut. None: only what the model cannot take at all is split.
-        `target_language`: the language that a model with one direction translates into. `directions`: what a model with
-        several has learned. `make_rule`: makes the rule that translations of some sentences must keep, beside those of
-        the configuration. `alignment`: the attention of a `Seq2Seq` that alignments are read from.
+        `typical_length`: the length, in tokens, up to which source sentences are usual for the model. Longer lines are
+        split into sentences, and sentences more than twice as long are cut. None: only what exceeds the model's maximum
+        length is split. `target_language`: the target language of a model with one direction. `directions`: the
+        directions of a model with several. `constraint_factory`: makes a constraint on the translations of some
+        sentences, in addition to those of the configuration. `alignment`: the attention of a `Seq2Seq` from which
+        alignments are read.
         """
         self.model = model
         self.tokenizer = tokenizer
         self.config = config or DecodingConfig()
         self.special = special_tokens(tokenizer)
-        self.engine = model if isinstance(model, Engine) else make_torch_engine(model, tokenizer, device, alignment)
+        if isinstance(model, Engine):
+            self.engine = model
+        else:
+            from heedful.decoding.engines.loading import make_torch_engine
+
+            self.engine = make_torch_engine(model, tokenizer, device, alignment)
         self.max_length = self.engine.max_length
-        self.usual_length = min(usual_length or self.max_length, self.max_length)
-        self.longest = min(2 * self.usual_length, self.max_length)
+        self.typical_length = min(typical_length or self.max_length, self.max_length)
+        self.max_segment_length = min(2 * self.typical_length, self.max_length)
         self.target_language = target_language
         self.directions = directions or Directions((Direction(None, target_language),), tokenizer.tags)
-        self.make_rule = make_rule
+        self.constraint_factory = constraint_factory
         self.loaded_from: LoadedFrom | None = None
-        """None for one that was made of a model, not loaded from a directory."""
-        self.second_search = SecondSearch(self.engine, tokenizer)
+        """None for a translator made from a model in memory."""
+        self.output_checker = OutputChecker(self.engine, tokenizer)
 
     @classmethod
     def load(
@@ -125,91 +128,69 @@ class Translator:
         engine: str = "auto",
         quantization: str | None = None,
     ) -> Translator:
-        """The translator of a model directory, with the settings saved there.
+        """Load a model directory, with the decoding settings saved in it.
 
-        `path`: a directory, or the name of an installed model; None: that of the environment variable HEEDFUL_MODEL,
-        else the bundled one.
+        `path`: a directory, or the name of an installed model; None: the model named by the environment variable
+        HEEDFUL_MODEL, else the bundled model.
 
-        `engine`: "torch" can do everything; "native" is int8 on CPUs; "ctranslate2" also reads what `heedful export`
-        wrote; "auto" takes native on CPUs, torch on GPUs and for what native cannot do, CTranslate2 for what was
-        exported for it. `engine_for` tells which it is.
-        `quantization`: how the weights are kept, such as "int8"; None: for native int8, for CTranslate2 float32, or as
-        they were exported. torch has "float32" and "bfloat16", in which it also computes; None: as they were saved.
+        `engine`: "torch" supports everything; "native" runs int8 on CPUs; "ctranslate2" also reads what `heedful
+        export` writes; "auto" uses native on CPUs, torch on GPUs and for the rest, and CTranslate2 for
+        exported models. `engine_for` returns the choice. `quantization`: the type of the weights. native has "int8"
+        (the default) and "float32"; CTranslate2 defaults to float32, or the type of the export; torch has "float32"
+        and "bfloat16", in which it also computes, and defaults to the saved type.
         """
+        from heedful.decoding.engines.loading import alignment_source_of, load_engine
+
         path = (default_model() if path is None else find_model(path)).absolute()
-        translator = cls._load(path, device=device, engine=engine, quantization=quantization)
-        translator.loaded_from = LoadedFrom(path, device, engine, quantization)
-        return translator
-
-    @classmethod
-    def _load(cls, path: Path, *, device: str, engine: str, quantization: str | None) -> Translator:
-        chosen = choose_engine(engine, exported=(path / RECORD).is_file())
-        where: Any = None
-        model: object
-        if chosen == "auto":
-            from heedful.decoding.engines.loading import load_auto
-
-            found = load_auto(path, device=device, quantization=quantization, load_torch=partial(torch_engine_of, path))
-            if found is not None:
-                return cls._of(*found)
-        if chosen == "ctranslate2":
-            from heedful.decoding.engines.ctranslate2_engine import load_engine
-
-            model, loaded = load_engine(path, device=device, quantization=quantization)
-        elif chosen == "native":
-            from heedful.decoding.engines.native_engine import load_native
-
-            model, loaded = load_native(path, device=device, quantization=quantization)
-        else:
-            model, loaded, where = load_torch(path, device, quantization)
-        return cls._of(model, loaded, where)
-
-    @classmethod
-    def _of(cls, model: object, loaded: Any, device: Any = None) -> Translator:
-        typical = loaded.details.get("lengths", {}).get("source_p99")
-        return cls(
+        model, loaded, torch_device = load_engine(path, device=device, engine=engine, quantization=quantization)
+        source_p99 = loaded.details.get("lengths", {}).get("source_p99")
+        translator = cls(
             model,
             loaded.tokenizer,
             loaded.config.decoding,
-            device=device,
-            usual_length=max(int(typical), SHORTEST_USUAL_LENGTH) if typical else None,
+            device=torch_device,
+            typical_length=max(int(source_p99), MIN_TYPICAL_LENGTH) if source_p99 else None,
             target_language=loaded.config.data.target_language,
             directions=Directions.of(loaded.config.data, loaded.tokenizer.tags, loaded.details),
-            alignment=alignment_of(loaded),
+            alignment=alignment_source_of(loaded),
         )
+        translator.loaded_from = LoadedFrom(path, device, engine, quantization)
+        return translator
 
     def __repr__(self) -> str:
         """The model, the engine and the languages."""
-        engine: Any = getattr(self.engine, "native", self.engine)  # of Auto, which has torch for the rest
+        engine: Any = getattr(self.engine, "native", self.engine)  # an AutoEngine is shown as its native engine
         name, weights = getattr(engine, "name", "torch"), getattr(engine, "weights", None)
         pairs = [f"{pair.source} → {pair.target}" for pair in self.directions.known if pair.source and pair.target]
         model = str(self.loaded_from.path) if self.loaded_from else type(self.model).__name__
         return f"Translator({model!r}, engine={name!r}, weights={weights!r}, directions={', '.join(pairs) or None!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process loads the same directory again; no weights are pickled."""
-        if self.loaded_from is None or self.make_rule is not None:
+        """Pickle the path, not the weights: a copy in another process loads the same directory."""
+        if self.loaded_from is None or self.constraint_factory is not None:
             raise TypeError(
-                "this Translator was made of a model in memory, which is not pickled; save the model and use "
+                "this Translator was made from a model in memory, which is not pickled; save the model and use "
                 "Translator.load(directory), or make the Translator in the process that needs it."
             )
-        return _load_again, (type(self), *self.loaded_from), {"config": self.config}
+        return _load, (type(self), *self.loaded_from), {"config": self.config}
 
     def engine_for(self, **settings: Unpack[SearchSettings]) -> tuple[str, str]:
-        """The name of the engine that translates with these settings, and how it keeps the weights."""
+        """The name of the engine used with these settings, and the type of its weights."""
         engine = self._engine_for(self._search_settings(settings))
         return getattr(engine, "name", "torch"), getattr(engine, "weights", "float32")
 
     def uses_shortlist(self, **settings: Unpack[SearchSettings]) -> bool:
-        """Whether translations with these settings are chosen from the model's shortlist, not from all words."""
+        """Whether translations with these settings are restricted to the model's lexical shortlist."""
         config = self._search_settings(settings)
         engine = self._engine_for(config)
         return bool(engine.uses_shortlist(config)) if hasattr(engine, "uses_shortlist") else False
 
     def _engine_for(self, config: DecodingConfig) -> Any:
-        from heedful.decoding.engines.loading import Auto
+        from heedful.decoding.engines.loading import AutoEngine
 
-        return self.engine.engine_for(config, self.make_rule) if isinstance(self.engine, Auto) else self.engine
+        if isinstance(self.engine, AutoEngine):
+            return self.engine.engine_for(config, self.constraint_factory)
+        return self.engine
 
     def _search_settings(self, settings: Mapping[str, Any]) -> DecodingConfig:
         return from_mapping(DecodingConfig, {**to_mapping(self.config), **settings}, "decoding")
@@ -225,164 +206,183 @@ class Translator:
         align: bool = False,
         **settings: Unpack[SearchSettings],
     ) -> list[Translation]:
-        """Translate texts of any length; the results come in their order.
+        """Translate texts of any length; results are in the order of the texts.
 
         `target_language`: the language to translate into, by code or name ("de", "de-DE", "German"), or one for each
-        source language, such as {"en": "de"}; None: in a model with several, each text goes where its own language
+        source language, such as {"en": "de"}. None: in a model with several, each text goes where its own language
         leaves one choice, or into English.
-        `source_language`: the language of all texts; None: in a model with several, each text's is detected.
-        `likely_language`: what a text is taken to be in that does not show its language clearly, as of the lines around
-        it; None: each text is judged alone, and by the others only where it would be an error.
-        `target_prefix`: for each text what its translation must begin with, or None. `align`: also tell which source
-        token each target token comes from. `settings` change the search for this call: any key of `DecodingConfig`,
-        such as `beam_size=8`, `num_best=4`, `method="sampling"`.
+        `source_language`: the language of all texts. None: in a model with several, it is detected for each text.
+        `likely_language`: assumed for texts whose language is ambiguous, for example the language of the lines around
+        them. None: each text is judged alone, and by the others only if that would be an error.
+        `target_prefix`: for each text, what its translation must begin with, or None. `align`: also return which source
+        token each target token comes from. `settings`: override any key of `DecodingConfig` for this call, such as
+        `beam_size=8`, `num_best=4`, `method="sampling"`.
 
-        A part of a text that the model cannot take, as with `split="never"`, is left untranslated, with a warning.
+        Segments that exceed the model's maximum length, as with `split="never"`, are copied, with a warning.
         """
         texts = texts if isinstance(texts, (str, list, tuple)) else list(texts)
         source_language = self.directions.source_code(source_language)
         target_language = self.directions.target_code(target_language)
         self._check_texts(texts, target_prefix, target_language)
         config = self._search_settings(settings)
-        choices = self._choose(
-            texts, source_language, target_language, likely_language, protects=self._protects(config)
+        choices = self._choose_languages(
+            texts, source_language, target_language, likely_language, masks_spans=self._masks_spans(config)
         )
-        spelling = Spelling(self.tokenizer)
+        cache = TokenizerCache(self.tokenizer)
         prefixes = list(target_prefix or [None] * len(texts))
-        segments = self._split(texts, prefixes, choices, spelling, config)
-        short = [number for number, parts in enumerate(segments) if len(texts[number]) <= LONG]
-        rows = [Row(number, segments[number], prefixes[number], choices[number]) for number in short]
-        found = dict(zip(short, self._translate_rows(rows, texts, spelling, config, align=align), strict=True))
-        for number, parts in enumerate(segments):
-            if number not in found:
-                row = Row(number, parts, prefixes[number], choices[number])
-                found[number] = self._translate_long(row, texts[number], config, align=align)
-        return [found[number] for number in range(len(texts))]
+        segments = self._split(texts, prefixes, choices, cache, config)
+        inputs = [SplitInput(i, *row) for i, row in enumerate(zip(segments, prefixes, choices, strict=True))]
+        short = [one for one in inputs if len(texts[one.position]) <= LONG_TEXT]
+        translated = self._translate_segments(short, [texts[one.position] for one in short], cache, config, align=align)
+        translations = dict(zip([one.position for one in short], translated, strict=True))
+        for one in inputs:
+            if one.position not in translations:
+                translations[one.position] = self._translate_long(one, texts[one.position], config, align=align)
+        return [translations[index] for index in range(len(texts))]
 
-    def _translate_long(self, row: Row, text: str, config: DecodingConfig, *, align: bool) -> Translation:
-        """The translation of a long text, in portions."""
-        portions = portions_of(row.segments)
-        sources = [source_of(portion) for portion in portions]
+    def _translate_long(self, one: SplitInput, text: str, config: DecodingConfig, *, align: bool) -> Translation:
+        """Translate a long text in portions."""
+        portions = split_portions(one.segments)
+        sources = [portion_source(portion) for portion in portions]
         sources[0] = text[: max(text.find(sources[0]), 0)] + sources[0]
-        found = []
-        for source, portion, prefix in zip(sources, portions, prefixes_of(portions, row.prefix), strict=True):
-            part = row._replace(segments=portion, prefix=prefix)
-            found += self._translate_rows([part], {row.number: source}, Spelling(self.tokenizer), config, align=align)
-        return joined(portions, found, sources, config.num_best) if len(portions) > 1 else found[0]
+        translations = []
+        for source, portion, prefix in zip(sources, portions, portion_prefixes(portions, one.prefix), strict=True):
+            part = one._replace(segments=portion, prefix=prefix)
+            cache = TokenizerCache(self.tokenizer)
+            translations += self._translate_segments([part], [source], cache, config, align=align)
+        if len(portions) == 1:
+            return translations[0]
+        return merge_portions(portions, translations, sources, config.num_best)
 
-    def _translate_rows(
+    def _translate_segments(
         self,
-        rows: Sequence[Row],
-        texts: Sequence[str] | Mapping[int, str],
-        spelling: Spelling,
+        inputs: Sequence[SplitInput],
+        sources: Sequence[str],
+        cache: TokenizerCache,
         config: DecodingConfig,
         *,
         align: bool,
     ) -> list[Translation]:
-        """The translations of texts that were split; their lists of segments are changed."""
-        segments, choices = [row.segments for row in rows], [row.choice for row in rows]
-        jobs, outcomes = self._search(rows, spelling, config, align=align)
-        languages = {
-            job: Languages(choice.source, choice.target)
-            for line, choice in zip(jobs, choices, strict=True)
-            if self._is_checked(config, choice)
-            for job in line
-            if job is not COPIED_JOB
+        """Translate split texts and merge their segments. May modify the lists of segments."""
+        requests, results = self._search(inputs, cache, config, align=align)
+        checked = {
+            request: LanguagePair(one.choice.source, one.choice.target)
+            for one, row in zip(inputs, requests, strict=True)
+            if self.constraint_factory is None and is_checked(config, one.choice)
+            for request in row
+            if request is not COPIED_REQUEST
         }
-        masked = {job: part for pair in zip(jobs, segments, strict=True) for job, part in zip(*pair, strict=True)}
-        problems = self.second_search.improve(
-            outcomes,
-            languages,
+        segment_of = {
+            request: segment
+            for one, row in zip(inputs, requests, strict=True)
+            for request, segment in zip(row, one.segments, strict=True)
+        }
+        problems = self.output_checker.retry_failed(
+            results,
+            checked,
             config,
-            spelling,
+            cache,
             align=align,
-            accepts=lambda job, text: not masked[job].spans or keeps_spans(masked[job], text),
+            accepts=lambda request, text: not segment_of[request].spans or has_all_spans(segment_of[request], text),
         )
-        translated = TextsOf(spelling, {job.text for job in languages})
-        found = [
-            with_languages(
-                self._assemble(parts, line, [outcomes[job] for job in line], translated, config, align=align),
-                choice,
-                [TOO_LONG] * any(part.too_long for part in parts)
-                + list(dict.fromkeys(code for job in line for code in problems.get(job, ()))),
+        merger = SegmentMerger(cache, {request.text for request in checked}, config.num_best, align=align)
+        translations = []
+        for one, row, source in zip(inputs, requests, sources, strict=True):
+            translation = replace(
+                merger.merge(one.segments, row, [results[request] for request in row]),
+                source_language=one.choice.source,
+                target_language=one.choice.target,
+                language_confidence=one.choice.confidence,
+                remark=one.choice.remark,
+                warnings=[TOO_LONG] * any(segment.too_long for segment in one.segments)
+                + list(dict.fromkeys(code for request in row for code in problems.get(request, ()))),
             )
-            for parts, line, choice in zip(segments, jobs, choices, strict=True)
-        ]
-        return [with_word_alignment(one, texts[row.number]) for one, row in zip(found, rows, strict=True)]
+            translations.append(with_word_alignment(translation, source))
+        return translations
 
     def _search(
-        self, rows: Sequence[Row], spelling: Spelling, config: DecodingConfig, *, align: bool
-    ) -> tuple[list[list[Job]], dict[Job, Outcome]]:
-        """The jobs of all segments and what was found for them; segments whose spans were lost are divided at them."""
-        spelling.read(
-            (part.text, row.choice.target)
-            for row in rows
-            for part in row.segments
-            if not part.copied and not surely_longer(part.text, self.max_length)
+        self, inputs: Sequence[SplitInput], cache: TokenizerCache, config: DecodingConfig, *, align: bool
+    ) -> tuple[list[list[DecodeRequest]], dict[DecodeRequest, DecodeResult]]:
+        """The requests of all segments and their results. Segments whose spans are lost are split at the spans."""
+        cache.encode_all(
+            (segment.text, one.choice.target)
+            for one in inputs
+            for segment in one.segments
+            if not segment.copied and not certainly_longer(segment.text, self.max_length)
         )
 
-        def make_job(place: int, part: Segment, prefix: str | None) -> Job | None:
-            start = self._encode_prefix(masked_prefix(prefix, part))
-            row = rows[place]
-            return self._make_job(spelling, part.text, row.choice.target, start, row.number + 1, config)
+        def make_request(row: int, segment: Segment, prefix: str | None) -> DecodeRequest | None:
+            target_prefix = self._encode_prefix(mask_prefix(prefix, segment))
+            one = inputs[row]
+            return self._make_request(cache, segment.text, one.choice.target, target_prefix, one.position + 1, config)
 
-        def search(jobs: Sequence[Job], config: DecodingConfig) -> dict[Job, Outcome]:
-            found = self.engine.decode(jobs, config, align=align, make_rule=self.make_rule) if jobs else {}
-            spelling.write(one.tokens[:-1] for outcome in found.values() for one in outcome.hypotheses)
+        def search(requests: Sequence[DecodeRequest], config: DecodingConfig) -> dict[DecodeRequest, DecodeResult]:
+            if not requests:
+                return {}
+            found = self.engine.decode(requests, config, align=align, constraint_factory=self.constraint_factory)
+            cache.decode_all(hypothesis.tokens[:-1] for result in found.values() for hypothesis in result.hypotheses)
             return found
 
-        jobs = []
-        for place, row in enumerate(rows):
-            first = next((index for index, part in enumerate(row.segments) if not part.copied), None)
-            made = [
-                with_job(place, part, row.prefix if index == first else None, make_job)
-                for index, part in enumerate(row.segments)
+        requests = []
+        for row, one in enumerate(inputs):
+            first = next((index for index, segment in enumerate(one.segments) if not segment.copied), None)
+            pairs = [
+                with_request(row, segment, one.prefix if index == first else None, make_request)
+                for index, segment in enumerate(one.segments)
             ]
-            row.segments[:] = [part for part, _ in made]
-            jobs.append([job for _, job in made])
-        segments, prefixes = [row.segments for row in rows], [row.prefix for row in rows]
-        kept = keep_spans(
-            segments, jobs, prefixes, config=config, align=align, spelling=spelling, search=search, make_job=make_job
+            one.segments[:] = [segment for segment, _ in pairs]
+            requests.append([request for _, request in pairs])
+        masked = translate_masked(
+            [one.segments for one in inputs],
+            requests,
+            [one.prefix for one in inputs],
+            config=config,
+            align=align,
+            cache=cache,
+            search=search,
+            make_request=make_request,
         )
-        different = dict.fromkeys(job for line in jobs for job in line if job not in kept and job is not COPIED_JOB)
-        return jobs, {COPIED_JOB: COPIED, **kept, **search(list(different), config)}
+        remaining = dict.fromkeys(
+            request for row in requests for request in row if request not in masked and request is not COPIED_REQUEST
+        )
+        return requests, {COPIED_REQUEST: COPIED_RESULT, **masked, **search(list(remaining), config)}
 
     def _split(
         self,
         texts: Sequence[str],
         prefixes: Sequence[str | None],
         choices: Sequence[Choice],
-        spelling: Spelling,
+        cache: TokenizerCache,
         config: DecodingConfig,
     ) -> list[list[Segment]]:
-        """The segments of each text, with its spans masked if they are protected."""
-        rules = [self._split_rule(config, spelling, choice.target) for choice in choices]
-        if not self._protects(config):
-            if config.split == "long":  # which asks for the length of each line
-                spelling.read(
-                    (line, c.target)
-                    for text, c in zip(texts, choices, strict=True)
-                    for line in lines_of(text)
-                    if not surely_longer(line, self.usual_length)
+        """The segments of each text, with protected spans masked."""
+        rules = [self._split_rule(config, cache, choice.target) for choice in choices]
+        if not self._masks_spans(config):
+            if config.split == "long":  # needs the length of each line
+                cache.encode_all(
+                    (line, choice.target)
+                    for text, choice in zip(texts, choices, strict=True)
+                    for line in visible_lines(text)
+                    if not certainly_longer(line, self.typical_length)
                 )
             return [split_text(text, rule) for text, rule in zip(texts, rules, strict=True)]
-        cells = [cells_of(text) for text in texts]
+        cells = [split_into_cells(text) for text in texts]
         if config.split == "long":
-            spelling.read(
-                (cell.text, c.target)
-                for row, c in zip(cells, choices, strict=True)
+            cache.encode_all(
+                (cell.text, choice.target)
+                for row, choice in zip(cells, choices, strict=True)
                 for cell in row
-                if not cell.copied and not surely_longer(cell.text, self.usual_length)
+                if not cell.copied and not certainly_longer(cell.text, self.typical_length)
             )
         return [
             split_cells(row, rule, keep_start=bool(prefix))
             for row, rule, prefix in zip(cells, rules, prefixes, strict=True)
         ]
 
-    def _protects(self, config: DecodingConfig) -> bool:
-        """Whether spans are kept: as the configuration says, else in a model of languages. Never beside a rule."""
-        wanted = self.directions.are_natural_languages if config.protect is None else config.protect
-        return wanted and self.make_rule is None  # a rule is about the tokens of the whole sentence
+    def _masks_spans(self, config: DecodingConfig) -> bool:
+        """Whether protected spans are masked: as configured, else for models of natural languages."""
+        enabled = self.directions.are_natural_languages if config.protect is None else config.protect
+        return enabled and self.constraint_factory is None  # a constraint applies to the unmasked sentence
 
     def translate_lines(
         self,
@@ -394,26 +394,26 @@ class Translator:
         chunk_size: int = 1024,
         **settings: Unpack[SearchSettings],
     ) -> Iterator[Translation]:
-        """Translate a stream, one translation a line in the same order, reading `chunk_size` lines at a time.
+        """Translate a stream line by line, in order, reading `chunk_size` lines at a time.
 
-        The lines are those of one text: one that does not show its language clearly is in that of the lines so far.
+        The lines are treated as one text: a line whose language is ambiguous takes the language of the lines so far.
         """
         lines = iter(lines)
         evidence = LanguageEvidence(self.directions)
-        is_open = self.directions.needs_context(source_language, target_language)
+        detects_language = self.directions.needs_context(source_language, target_language)
         languages: Any = {"target_language": target_language, "source_language": source_language}
-        behind = 0
+        num_done = 0
         while chunk := [line.rstrip("\r\n") for line in islice(lines, chunk_size)]:
-            if is_open:
+            if detects_language:
                 evidence.read(chunk)
             likely = evidence.language
             try:
                 translations = self.translate(chunk, **languages, likely_language=likely, align=align, **settings)
             except TextError as error:
-                number = behind + error.number
+                number = num_done + error.number
                 raise TextError(number, error.problem, f"line {number}") from None
             yield from translations
-            behind += len(chunk)
+            num_done += len(chunk)
 
     def translate_document(
         self,
@@ -429,13 +429,13 @@ class Translator:
         """Translate the prose of a document and keep its markup; the result is of the type of `document`.
 
         `format`: "html", "markdown", "srt", "vtt", "po", "json" or "text". `target_language`, `source_language` and
-        `settings` are those of `translate`; languages that are not named are decided once for the whole document.
-        `catalogue` says how a "po" is filled. `progress` is called with the number of texts that are done and of all.
+        `settings`: as for `translate`; missing languages are chosen once for the whole document. `catalogue`:
+        how a "po" is filled. `progress` is called with the number of texts done and the total.
         """
-        from heedful.decoding.document_translation import document_languages, too_long, translate_texts
+        from heedful.decoding.document_translation import document_languages, too_long_warning, translate_texts
         from heedful.text.documents import translate_document
 
-        left: list[str] = []
+        copied: list[str] = []
 
         def translate(texts: Sequence[MarkedText]) -> tuple[list[MarkedText], str | None]:
             choice = document_languages(
@@ -444,28 +444,28 @@ class Translator:
                 source_language=source_language,
                 target_language=target_language,
             )
-            found = translate_texts(self.translate, texts, choice, progress=progress, left=left, **settings)
-            return found, choice.target
+            translated = translate_texts(self.translate, texts, choice, progress=progress, copied=copied, **settings)
+            return translated, choice.target
 
-        made = translate_document(document, format, translate, catalogue=catalogue)
-        if left:
-            warnings.warn(too_long(left), stacklevel=2)
-        return made
+        result = translate_document(document, format, translate, catalogue=catalogue)
+        if copied:
+            warnings.warn(too_long_warning(copied), stacklevel=2)
+        return result
 
-    def _choose(
+    def _choose_languages(
         self,
         texts: Sequence[str],
         source: str | None,
         target: str | Mapping[str, str] | None,
         likely: str | None,
         *,
-        protects: bool,
+        masks_spans: bool,
     ) -> list[Choice]:
-        """The languages of each text; one that alone would be an error, and is in doubt, goes by the others."""
+        """The languages of each text. An ambiguous text that would be an error takes the language of the others."""
         choices = []
         others = LanguageEvidence(self.directions)
         for number, text in enumerate(texts, start=1):
-            prose = remove_spans(text) if protects and source is None else text
+            prose = remove_spans(text) if masks_spans and source is None else text
             try:
                 choices.append(self.directions.choose(prose, source=source, target=target, likely_language=likely))
                 continue
@@ -503,177 +503,44 @@ class Translator:
     def _encode_prefix(self, text: str | None) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode_prefix(text)) if text else ()
 
-    def _split_rule(self, config: DecodingConfig, spelling: Spelling, target_language: str | None) -> SplitRule:
+    def _split_rule(self, config: DecodingConfig, cache: TokenizerCache, target_language: str | None) -> SplitRule:
         return SplitRule(
             split=config.split,
-            usual_length=self.usual_length,
-            longest=self.longest,
-            num_tokens=lambda text: spelling.count(text, target_language),
+            typical_length=self.typical_length,
+            max_length=self.max_segment_length,
+            num_tokens=lambda text: cache.num_tokens(text, target_language),
         )
 
-    def _make_job(
+    def _make_request(
         self,
-        spelling: Spelling,
+        cache: TokenizerCache,
         text: str,
         target_language: str | None,
         prefix: tuple[int, ...],
         number: int,
         config: DecodingConfig,
-    ) -> Job | None:
-        """None for a text that the model cannot take."""
-        if surely_longer(text, self.max_length):
+    ) -> DecodeRequest | None:
+        """The request for a segment; None if the segment exceeds the model's maximum length."""
+        if certainly_longer(text, self.max_length):
             return None
-        source = spelling.ids(text, target_language)
+        source = cache.encode(text, target_language)
         if len(source) > self.max_length:
             return None
-        limit = self._max_length(len(source) - 1 - self._num_tags, config)
+        num_tags = 1 if self.tokenizer.tags else 0
+        limit = self._max_target_length(len(source) - 1 - num_tags, config)
         if len(prefix) > limit:
             raise TextError(
                 number,
-                f"has a target prefix of {len(prefix)} tokens, more than its longest allowed translation ({limit}); "
+                f"has a target prefix of {len(prefix)} tokens, more than the maximum translation length ({limit}); "
                 f"shorten it or raise decoding.max_length or max_extra_length.",
             )
-        return Job(source, prefix, text, limit)
+        return DecodeRequest(source, prefix, text, limit)
 
-    def _max_length(self, num_source_tokens: int, config: DecodingConfig) -> int:
-        """Most tokens, without the end token, of a translation; the start token takes a place in the model too."""
-        wanted = config.max_length or num_source_tokens + config.max_extra_length
-        return min(wanted, self.max_length - 1)
-
-    @property
-    def _num_tags(self) -> int:
-        return 1 if self.tokenizer.tags else 0
-
-    def _assemble(
-        self,
-        segments: list[Segment],
-        jobs: list[Job],
-        outcomes: list[Outcome],
-        texts: TextsOf,
-        config: DecodingConfig,
-        *,
-        align: bool,
-    ) -> Translation:
-        """One translation of the outcomes of all segments of a text."""
-        if not segments:
-            return empty_translation(align=align)
-        combinations = best_combinations([outcome.hypotheses for outcome in outcomes], config.num_best)
-        n_best = [self._alternative(segments, combination, texts) for combination in combinations]
-        best = n_best[0]
-        weights = [outcome.attention for outcome in outcomes if outcome.attention is not None]
-        attention = AttentionWeights.block_diagonal(weights) if align else None
-        return Translation(
-            text=best.text,
-            tokens=best.tokens,
-            log_prob=best.log_prob,
-            score=best.score,
-            n_best=n_best,
-            source_tokens=[
-                piece for job in jobs for piece in self.tokenizer.source_pieces(job.source[self._num_tags : -1])
-            ],
-            finished=all(hypothesis.finished for hypothesis in combinations[0]),
-            sentences=sum(not segment.copied for segment in segments),
-            alignment=[(s, t) for t, s in enumerate(attention.largest_columns())] if attention is not None else None,
-            attention=attention,
-        )
-
-    def _is_checked(self, config: DecodingConfig, choice: Choice) -> bool:
-        return self.make_rule is None and is_checked(config, choice)
-
-    def _alternative(self, segments: list[Segment], hypotheses: list[Hypothesis], texts: TextsOf) -> Alternative:
-        ids = [hypothesis.tokens[:-1] for hypothesis in hypotheses]
-        return Alternative(
-            text=join_text(
-                segments,
-                [restored(part, texts.of(part.text, tokens)) for part, tokens in zip(segments, ids, strict=True)],
-            ),
-            tokens=[piece for tokens in ids for piece in self.tokenizer.pieces(tokens)],
-            log_prob=sum(hypothesis.log_prob for hypothesis in hypotheses),
-            score=sum(hypothesis.score for hypothesis in hypotheses),
-        )
+    def _max_target_length(self, num_source_tokens: int, config: DecodingConfig) -> int:
+        """Maximum number of target tokens without the end token; the start token takes one position."""
+        configured = config.max_length or num_source_tokens + config.max_extra_length
+        return min(configured, self.max_length - 1)
 
 
-def _load_again(cls: type[Translator], path: Path, device: str, engine: str, quantization: str | None) -> Translator:
+def _load(cls: type[Translator], path: Path, device: str, engine: str, quantization: str | None) -> Translator:
     return cls.load(path, device=device, engine=engine, quantization=quantization)
-
-
-class TextsOf:
-    """The texts of translations. Of sentences that are checked an empty one becomes the sentence itself."""
-
-    def __init__(self, spelling: Spelling, checked: Set[str]) -> None:
-        self.spelling, self.checked = spelling, checked
-
-    def of(self, source: str, ids: Sequence[int]) -> str:
-        """The text of a sentence's translation: no tab, if the sentence has none."""
-        text = self.spelling.text(ids)
-        if source in self.checked and not is_visible(text):
-            return source
-        return text if "\t" in source else text.replace("\t", " ")
-
-
-def load_torch(path: str | Path, device: str, quantization: str | None = None) -> tuple[Any, Any, Any]:
-    """A model ready on its device, all that belongs to it, and the device."""
-    if quantization not in (None, "float32", "bfloat16"):
-        raise ConfigError(
-            f"quantization={quantization}: the engine torch has float32 and bfloat16; use engine native or ctranslate2."
-        )
-    from heedful.native import available
-
-    if find_spec("torch") is None and not (native := available()):
-        raise MissingPackageError(f"torch is not installed, and the native engine cannot be used: {native.reason}")
-    import torch
-
-    from heedful.build_model import resolve_device
-    from heedful.model_dir import load_model
-
-    where = resolve_device(device)
-    if quantization == "bfloat16" and where.type != "cuda":
-        raise ConfigError(
-            f"quantization=bfloat16: the engine torch computes in it on GPUs, not on {where.type}; "
-            f"use float32, or engine native, which is int8."
-        )
-    loaded = load_model(path, device=where, dtype=getattr(torch, quantization) if quantization else None)
-    return loaded.model, loaded, where
-
-
-def make_torch_engine(
-    model: Any, tokenizer: Tokenizer, device: Any, alignment: AlignmentSource | None = None
-) -> Engine:
-    """Torch's engine for a model on its device."""
-    from heedful.decoding.engines.torch_engine import TorchEngine
-
-    num_tags = 1 if tokenizer.tags else 0
-    return TorchEngine(model, special_tokens(tokenizer), device=device, num_tags=num_tags, alignment=alignment)
-
-
-def alignment_of(loaded: Any) -> AlignmentSource | None:
-    """The attention that alignments of a loaded model are read from, if that is recorded."""
-    model = loaded.config.model
-    return recorded_source(loaded.details, num_layers=model.num_decoder_layers, num_heads=model.num_heads)
-
-
-def torch_engine_of(path: str | Path, device: str) -> Engine:
-    """Torch's engine for a model directory."""
-    model, loaded, where = load_torch(path, device)
-    return make_torch_engine(model, loaded.tokenizer, where, alignment_of(loaded))
-
-
-def with_languages(translation: Translation, choice: Choice, warnings: list[str]) -> Translation:
-    """A translation that says from which language it is into which, and what is wrong with it."""
-    return replace(
-        translation,
-        source_language=choice.source,
-        target_language=choice.target,
-        language_confidence=choice.confidence,
-        remark=choice.remark,
-        warnings=warnings,
-    )
-
-
-def best_combinations(choices: Sequence[list[Hypothesis]], count: int) -> list[list[Hypothesis]]:
-    """The `count` best ways to pick one hypothesis for every sentence, by the sum of their scores."""
-    combinations: list[tuple[float, list[Hypothesis]]] = [(0.0, [])]
-    for hypotheses in choices:
-        longer = [(score + h.score, [*picked, h]) for score, picked in combinations for h in hypotheses]
-        combinations = sorted(longer, key=lambda combination: -combination[0])[:count]
-    return [picked for _, picked in combinations]

@@ -1,8 +1,7 @@
-"""Which words of a translation come from which words of its source, as spans of characters in both texts.
+"""Word alignment: which words of a translation correspond to which source words, as character spans in both texts.
 
-The alignment of a `Translation` links subwords. Here subwords are located in the text that they spell, and joined to
-words: in scripts that put spaces between words everything up to a space or punctuation mark, in others (Chinese,
-Japanese, Thai) each subword.
+The alignment of a `Translation` links subwords. Here subwords are located in the text and merged into words: in scripts
+with spaces, everything up to a space or punctuation mark; in others (Chinese, Japanese, Thai), each subword.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from difflib import SequenceMatcher
 from heedful.decoding.translation import Translation
 
 Span = tuple[int, int]
-"""The first character, and the one after the last."""
+"""Start and end index of characters; the end is exclusive."""
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_UNKNOWN = "\ufdd0"  # stands for <unk>; no text has this code point, which Unicode keeps free of characters
+_UNKNOWN = "\ufdd0"  # stands for <unk>; a noncharacter, so no text contains it
 _SPACE_MARK = "\u2581"
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00016fe0-\U0003ffff]")
 _JOINERS = "'’-\u2010\u2011\u00ad\u200c\u200d"
 
 
 def with_word_alignment(translation: Translation, source: str) -> Translation:
-    """A translation with the alignment of the words of its `source`, if it has one of the subwords."""
+    """Add the word alignment to a translation that has a subword alignment."""
     if translation.alignment is None:
         return translation
     sides = source, translation.source_tokens, translation.text, translation.tokens
@@ -40,7 +39,7 @@ def align_words(
     tokens: Sequence[str],
     alignment: Sequence[tuple[int, int]],
 ) -> list[tuple[Span, Span]]:
-    """Pairs of words of which some subwords are linked, by their place in the target, then in the source.
+    """Pairs of words with linked subwords, ordered by target position, then source position.
 
     `alignment`: pairs (index in `source_tokens`, index in `tokens`).
     """
@@ -50,7 +49,7 @@ def align_words(
 
 
 def words_of(text: str, tokens: Sequence[str]) -> list[list[Span]]:
-    """For each subword the words that it is part of: one as a rule, none if it spells only a space."""
+    """For each subword, the words that it is part of: usually one, none if it is only a space."""
     places = locate(text, tokens)
     words = list(split_words(text, places))
     starts: dict[int, Span] = {character: word for word in words for character in range(*word)}
@@ -58,7 +57,7 @@ def words_of(text: str, tokens: Sequence[str]) -> list[list[Span]]:
 
 
 def split_words(text: str, places: Sequence[Span]) -> Iterator[Span]:
-    """The words and punctuation marks of a text; without spaces between words, the subwords at these places."""
+    """The words and punctuation marks of a text; in scripts without spaces, the subwords at these spans."""
     owners = dict.fromkeys(range(len(text)), -1)
     for number, place in enumerate(places):
         owners.update((character, number) for character in range(*place) if owners[character] < 0)
@@ -80,10 +79,9 @@ def split_words(text: str, places: Sequence[Span]) -> Iterator[Span]:
 
 
 def locate(text: str, tokens: Sequence[str]) -> list[Span]:
-    """Where in a text each of its subwords stands, without spaces; several bytes of one character stand in one place.
+    """The span of each subword in a text, without spaces; byte tokens of one character share its span.
 
-    Subwords that were spelled differently in the text (an unknown word, something that was put back afterwards) have
-    the whole stretch that differs.
+    Subwords that differ from the text (an unknown token, a restored span) get the whole range that differs.
     """
     spelled, owners = _spell(tokens)
     visible = [place for place, character in enumerate(text) if _kind(character)]
@@ -107,26 +105,26 @@ def locate(text: str, tokens: Sequence[str]) -> list[Span]:
 
 
 def _spell(tokens: Sequence[str]) -> tuple[str, list[list[int]]]:
-    """The visible characters that subwords spell, and of each the subwords that it belongs to."""
+    """The visible characters of subwords, and the subwords that each character belongs to."""
     spelled: list[str] = []
     owners: list[list[int]] = []
-    waiting: list[tuple[int, int]] = []  # bytes of characters that are not complete: subword and value
+    pending: list[tuple[int, int]] = []  # (subword, value) of bytes of an incomplete character
 
     def spell_bytes() -> None:
-        while waiting:
-            for length in range(min(4, len(waiting)), 0, -1):
-                raw = bytes(value for _, value in waiting[:length])
+        while pending:
+            for length in range(min(4, len(pending)), 0, -1):
+                raw = bytes(value for _, value in pending[:length])
                 character = raw.decode(errors="replace")
                 if len(character) == 1 and (length == 1 or character != "\ufffd" or raw == b"\xef\xbf\xbd"):
                     break
             if _kind(character):
                 spelled.append(character)
-                owners.append([token for token, _ in waiting[:length]])
-            del waiting[:length]
+                owners.append([token for token, _ in pending[:length]])
+            del pending[:length]
 
     for token, piece in enumerate(tokens):
         if byte := _BYTE.fullmatch(piece):
-            waiting.append((token, int(byte[1], 16)))
+            pending.append((token, int(byte[1], 16)))
             continue
         spell_bytes()
         for character in _UNKNOWN if piece == "<unk>" else piece.replace(_SPACE_MARK, " "):
@@ -138,7 +136,7 @@ def _spell(tokens: Sequence[str]) -> tuple[str, list[list[int]]]:
 
 
 def _kind(character: str) -> str:
-    """What a character is part of: a word, an unspaced script, a mark; empty for spaces and what cannot be seen."""
+    """ "word", "unspaced" or "mark"; empty for spaces and invisible characters."""
     category = unicodedata.category(character)
     if character.isspace() or category in ("Cc", "Cf") or "\ufe00" <= character <= "\ufe0f":
         return ""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from heedful.config import Config
     from heedful.data.prepare import Prepared
-    from heedful.decoding.constraints import BracketRule, BracketSymbols
+    from heedful.decoding.constraints import BracketConstraint, BracketSymbols
     from heedful.decoding.translator import Translator
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.logging import Evaluation
@@ -164,7 +164,7 @@ class Parser:
         """`forced`: restrict the search to complete trees over exactly the words of the sentence."""
         self.symbols, self.word_symbols = bracket_symbols(translator.tokenizer)
         self.translator = translator
-        translator.make_rule = self.make_rule if forced else None
+        translator.constraint_factory = self.make_constraint if forced else None
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", forced: bool = True) -> Parser:
@@ -199,12 +199,14 @@ class Parser:
             report(len(batch))
         return results
 
-    def make_rule(self, texts: Sequence[str], max_lengths: Sequence[int], device: torch.device) -> BracketRule:
+    def make_constraint(
+        self, texts: Sequence[str], max_lengths: Sequence[int], device: torch.device
+    ) -> BracketConstraint:
         """The search constraint that allows only trees over the words of these texts."""
-        from heedful.decoding.constraints import make_bracket_rule
+        from heedful.decoding.constraints import make_bracket_constraint
 
         num_words = [len(text.split(" ")) for text in texts]
-        return make_bracket_rule(self.symbols, num_words=num_words, max_lengths=max_lengths, device=device)
+        return make_bracket_constraint(self.symbols, num_words=num_words, max_lengths=max_lengths, device=device)
 
     def _fits(self, words: Sequence[str]) -> bool:
         if not words:

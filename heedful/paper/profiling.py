@@ -133,7 +133,7 @@ def decode_once(translator: Translator, pairs: Sequence[TrainingPair]) -> Decodi
         sources = [pairs[index].source for index in indices]
         for index, translation in zip(indices, translator.translate(sources, target_language=tag), strict=True):
             texts[index] = translation.text
-            lengths[tag, pairs[index].source] = len(translation.tokens) + translation.sentences
+            lengths[tag, pairs[index].source] = len(translation.tokens) + translation.num_sentences
     return DecodingResult(texts, len(lengths), sum(lengths.values()), time.perf_counter() - began)
 
 

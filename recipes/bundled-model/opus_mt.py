@@ -190,27 +190,27 @@ def translate(folder: Path, source: Path, out: Path, *, num_best: int, beams: in
     """Translate the lines of a file; each line once, the longest first."""
     from heedful.config import DecodingConfig
     from heedful.decoding.cuda_graph.search import CudaGraphSearch
-    from heedful.decoding.engines import Job
+    from heedful.decoding.engines import DecodeRequest
 
     lines = source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     model, special, pieces = load_teacher(folder, device)
     number_of = {piece: number for number, piece in enumerate(pieces)}
-    jobs = []
+    requests = []
     for text, cut in zip(lines, pieces_of(folder / "sentencepiece.model", lines), strict=True):
         ids = [number_of.get(piece, UNKNOWN) for piece in cut][: LONGEST - 1]
-        jobs.append(Job((*ids, END), (), text, min(MOST_PLACES - 2, 2 * len(ids) + 10)))
+        requests.append(DecodeRequest((*ids, END), (), text, min(MOST_PLACES - 2, 2 * len(ids) + 10)))
     config = DecodingConfig(
         method="beam" if beams > 1 else "greedy", beam_size=max(beams, 1), num_best=num_best,
         length_penalty="average", length_penalty_alpha=1.0, tokens_per_batch=262_144,
     )  # fmt: skip
-    unique = list(dict.fromkeys(jobs))
+    unique = list(dict.fromkeys(requests))
     found = dict(zip(unique, CudaGraphSearch(model, special).search(unique, config), strict=True))
     unfinished = out.with_name(out.name + ".new")
     with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-        for job in jobs:
-            texts = [joined([pieces[token] for token in one.tokens if token != END]) for one in found[job]]
+        for request in requests:
+            texts = [joined([pieces[token] for token in one.tokens if token != END]) for one in found[request]]
             if num_best > 1:
-                plain = {"source": job.text, "n_best": [{"text": text} for text in texts]}
+                plain = {"source": request.text, "n_best": [{"text": text} for text in texts]}
                 file.write(json.dumps(plain, ensure_ascii=False) + "\n")
             else:
                 file.write(texts[0] + "\n")

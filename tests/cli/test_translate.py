@@ -58,9 +58,7 @@ def test_translation_warnings_are_summarized(inside: Inside, tmp_path: Path) -> 
     languages = ("-m", box, "--from", "en", "--to", "zh", "--device", "cpu", "--method", "greedy")
     odd = "\u04d8\u0487\ubd2b\ucb3e\ud002Haus"  # the model makes nothing of it
     (tmp_path / "page.en").write_text(f"Hello.\n{odd}\n\n{odd}\n")
-    summary = (
-        'warning: 2 lines (2, 4): the translation was empty, so that the text was copied; --json shows "untranslated".'
-    )
+    summary = 'warning: 2 lines (2, 4): the translation was empty, so the text was copied; --json shows "untranslated".'
     stream = inside("translate", *languages, given=(tmp_path / "page.en").read_bytes())
     assert stream.out.splitlines()[1:] == [odd, "", odd]
     assert stream.error.splitlines() == [summary]

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from heedful.decoding.alignment_selection import (
-    PairOfIds,
-    agreements,
-    best_source,
+    TokenPair,
     choose_alignment,
-    learn_both,
-    sources_in,
-    spread,
-    sure_links,
+    choose_source,
+    evenly_spaced,
+    intersected_links,
+    link_recall,
+    list_sources,
+    train_lexicons,
 )
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
@@ -84,7 +84,7 @@ def test_the_choice_without_gold_is_the_best_by_gold() -> None:
             lines.append([line.strip() for line in islice(file, 1500)])
     english, german = lines
     pairs = [
-        PairOfIds(*ids)
+        TokenPair(*ids)
         for sources, targets, language in ((english, german, "de"), (german, english, "en"))
         for ids in zip(tokenizer.encode_sources(sources, language), tokenizer.encode_targets(targets), strict=True)
     ]
@@ -95,12 +95,12 @@ def test_the_choice_without_gold_is_the_best_by_gold() -> None:
 
 
 def test_a_head_is_chosen_only_if_it_is_clearly_better() -> None:
-    agreed = dict.fromkeys(sources_in(2, 3), 0.4)
+    recall = dict.fromkeys(list_sources(2, 3), 0.4)
     mean, head = AlignmentSource(1, 0), AlignmentSource(0, 1, head=2)
-    agreed |= {mean: 0.7, head: 0.705}
-    assert best_source(agreed) == mean
-    assert best_source(agreed | {head: 0.72}) == head
-    assert best_source(dict.fromkeys(sources_in(2, 3), 0.5)) == AlignmentSource(0, 0)
+    recall |= {mean: 0.7, head: 0.705}
+    assert choose_source(recall) == mean
+    assert choose_source(recall | {head: 0.72}) == head
+    assert choose_source(dict.fromkeys(list_sources(2, 3), 0.5)) == AlignmentSource(0, 0)
 
 
 def test_links_are_those_on_which_both_directions_agree() -> None:
@@ -108,11 +108,11 @@ def test_links_are_those_on_which_both_directions_agree() -> None:
     random = np.random.default_rng(1)
     sources = [random.permutation(vocabulary)[: random.integers(2, 7)] for _ in range(300)]
     pairs = [(source, source[::-1] + 20) for source in sources]  # each word has its own translation, in reverse
-    lexicons = learn_both(pairs, 50, 50)
-    links = sure_links(*pairs[0], *lexicons)
+    lexicons = train_lexicons(pairs, 50, 50)
+    links = intersected_links(*pairs[0], *lexicons)
     length = len(pairs[0][0])
     assert links.tolist() == [[place, length - 1 - place] for place in range(length)]
-    assert sure_links(pairs[0][0], pairs[0][1][:0], *lexicons).shape == (0, 2)
+    assert intersected_links(pairs[0][0], pairs[0][1][:0], *lexicons).shape == (0, 2)
 
 
 def test_a_model_without_attention_has_no_choice() -> None:
@@ -128,15 +128,15 @@ def test_a_model_without_attention_has_no_choice() -> None:
         def step(self, tokens: torch.Tensor, state: object, **_: object) -> object:
             return type("Output", (), {"logits": torch.zeros(len(tokens), 30_000), "attention": None})()
 
-    pair = PairOfIds([1, 5, 3], [5, 3])
+    pair = TokenPair([1, 5, 3], [5, 3])
     with pytest.raises(DecodingError, match="no cross-attention"):
-        agreements(
+        link_recall(
             Blind(), special_tokens(tokenizer), [pair], [np.array([[0, 0]])], num_tags=1, device=torch.device("cpu")
         )
 
 
 @pytest.mark.parametrize(("count", "most"), [(0, 5), (3, 5), (5, 5), (1000, 7)])
 def test_pairs_are_taken_evenly(count: int, most: int) -> None:
-    places = spread(count, most)
+    places = evenly_spaced(count, most)
     assert len(places) == min(count, most) == len(set(places))
     assert all(0 <= place < count for place in places) and places == sorted(places)

@@ -12,8 +12,8 @@ import torch
 
 from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.batching import even_width, make_even_batches
-from heedful.decoding.engines import Job, Outcome
+from heedful.decoding.batching import make_fixed_shape_batches, padded_width
+from heedful.decoding.engines import DecodeRequest, DecodeResult
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.search_types import SpecialTokens
 
@@ -30,20 +30,20 @@ SHAPE: dict[str, Any] = {
 }
 
 
-def make_jobs(count: int) -> list[Job]:
+def make_requests(count: int) -> list[DecodeRequest]:
     """Sentences of 1 to 40 tokens, some with a prefix, and limits of their own."""
     draw = random.Random(5)
-    jobs = []
+    requests = []
     for number in range(count):
         length = draw.randint(1, 40)
         source = (*(draw.randrange(4, VOCABULARY) for _ in range(length)), EOS)
         prefix = (draw.randrange(4, VOCABULARY),) if number % 7 == 0 else ()
-        jobs.append(Job(source, prefix, str(number), max_length=draw.randint(2, 15)))
-    return jobs
+        requests.append(DecodeRequest(source, prefix, str(number), max_length=draw.randint(2, 15)))
+    return requests
 
 
-def bits(outcome: Outcome) -> list[tuple[list[int], list[float], float]]:
-    return [(found.tokens, found.token_log_probs, found.score) for found in outcome.hypotheses]
+def bits(result: DecodeResult) -> list[tuple[list[int], list[float], float]]:
+    return [(found.tokens, found.token_log_probs, found.score) for found in result.hypotheses]
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def two_threads() -> Iterator[None]:
 
 
 def assert_mates_have_no_part(engine: TorchEngine, config: DecodingConfig) -> None:
-    jobs = make_jobs(40)
-    expected = engine.decode(jobs, config, align=False, make_rule=None)
-    order = random.Random(1).sample(jobs, len(jobs))
+    requests = make_requests(40)
+    expected = engine.decode(requests, config, align=False, constraint_factory=None)
+    order = random.Random(1).sample(requests, len(requests))
     starts = [0, 1, 4, 11, 27, len(order)]  # alone, and in parts of several sizes
     for start, end in pairwise(starts):
-        found = engine.decode(order[start:end], config, align=False, make_rule=None)
-        for job in order[start:end]:
-            assert bits(found[job]) == bits(expected[job])
+        found = engine.decode(order[start:end], config, align=False, constraint_factory=None)
+        for request in order[start:end]:
+            assert bits(found[request]) == bits(expected[request])
 
 
 @pytest.mark.parametrize("align", [False, True])
@@ -101,31 +101,35 @@ def test_no_sentence_is_filled_up_beyond_what_the_model_takes(align: bool) -> No
     engine = TorchEngine(
         build_model(ModelConfig(**{**SHAPE, "positions": "learned", "max_length": 20})).eval(), SPECIAL
     )
-    jobs = [Job((*(4 + place for place in range(length - 1)), EOS), (), "", max_length=8) for length in (17, 20)]
-    together = engine.decode(jobs, DecodingConfig(), align=align, make_rule=None)
-    for job in jobs:
-        assert bits(engine.decode([job], DecodingConfig(), align=align, make_rule=None)[job]) == bits(together[job])
+    requests = [
+        DecodeRequest((*(4 + place for place in range(length - 1)), EOS), (), "", max_length=8) for length in (17, 20)
+    ]
+    together = engine.decode(requests, DecodingConfig(), align=align, constraint_factory=None)
+    for request in requests:
+        assert bits(engine.decode([request], DecodingConfig(), align=align, constraint_factory=None)[request]) == bits(
+            together[request]
+        )
 
 
 def test_fast_finds_the_same_but_for_last_digits() -> None:
     torch.manual_seed(1)
-    engine, jobs = TorchEngine(build_model(ModelConfig(**SHAPE)).eval(), SPECIAL), make_jobs(40)
+    engine, requests = TorchEngine(build_model(ModelConfig(**SHAPE)).eval(), SPECIAL), make_requests(40)
     slow, fast = (
-        engine.decode(jobs, DecodingConfig(batch_invariant=invariant), align=False, make_rule=None)
+        engine.decode(requests, DecodingConfig(batch_invariant=invariant), align=False, constraint_factory=None)
         for invariant in (True, False)
     )
-    for job in jobs:
-        assert slow[job].hypotheses[0].tokens == fast[job].hypotheses[0].tokens
-        assert slow[job].hypotheses[0].score == pytest.approx(fast[job].hypotheses[0].score, abs=1e-5)
+    for request in requests:
+        assert slow[request].hypotheses[0].tokens == fast[request].hypotheses[0].tokens
+        assert slow[request].hypotheses[0].score == pytest.approx(fast[request].hypotheses[0].score, abs=1e-5)
 
 
 def test_the_size_of_an_even_batch_depends_on_its_width_alone() -> None:
     lengths = [3, 16, 17, 40, 5, 33, 100, 9]
-    batches = make_even_batches(lengths, tokens_per_batch=512, rows_per_sentence=2)
+    batches = make_fixed_shape_batches(lengths, tokens_per_batch=512, rows_per_sentence=2)
     assert sorted({index for batch in batches for index in batch}) == list(range(len(lengths)))
     for batch in batches:
-        widths = {even_width(lengths[index]) for index in batch}
+        widths = {padded_width(lengths[index]) for index in batch}
         assert len(widths) == 1
         assert len(batch) == {16: 16, 32: 8, 48: 4, 112: 1}[widths.pop()]  # as 512 tokens allow, by fours
-    assert make_even_batches([4], tokens_per_batch=8192, rows_per_sentence=1) == [[0] * 16]
-    assert make_even_batches([500], tokens_per_batch=100, rows_per_sentence=4) == [[0]]
+    assert make_fixed_shape_batches([4], tokens_per_batch=8192, rows_per_sentence=1) == [[0] * 16]
+    assert make_fixed_shape_batches([500], tokens_per_batch=100, rows_per_sentence=4) == [[0]]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.constraints import SpecialTokens
-from heedful.decoding.forced_decoding import force
+from heedful.decoding.forced_decoding import force_decode
 from heedful.errors import DecodingError
 from heedful.model.transformer import Transformer
 from tests.decoding.stub_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of, exhaustive, naive_beam
@@ -152,7 +152,7 @@ def test_scores_are_those_of_forced_scoring(method, seed, ids):
     model, config = TableModel(seed=seed), SETTINGS[method]
     found = search(model, ids, config, max_lengths=[5] * len(ids))
     for rank in range(config.num_best):
-        forced = force(model, *batch_of(ids), [hypotheses[rank].tokens for hypotheses in found], bos_id=BOS)
+        forced = force_decode(model, *batch_of(ids), [hypotheses[rank].tokens for hypotheses in found], bos_id=BOS)
         for hypotheses, score in zip(found, forced, strict=True):
             assert hypotheses[rank].token_log_probs == pytest.approx(score.token_log_probs, abs=1e-5)
             assert hypotheses[rank].log_prob == pytest.approx(score.log_prob, abs=1e-5)
@@ -189,7 +189,7 @@ def test_a_forced_prefix_is_obeyed_and_scored(method, seed, prefix):
     ids = [[3, 4], [5]]
     found = search(model, ids, config, max_lengths=[6, 6], prefix=[prefix, []])
     assert all(hypothesis.tokens[: len(prefix)] == prefix for hypothesis in found[0])
-    forced = force(model, *batch_of(ids[:1]), [found[0][0].tokens], bos_id=BOS)
+    forced = force_decode(model, *batch_of(ids[:1]), [found[0][0].tokens], bos_id=BOS)
     assert found[0][0].log_prob == pytest.approx(forced[0].log_prob, abs=1e-5)
     assert found[1] == search(model, ids[1:], config, max_lengths=[6])[0]
 

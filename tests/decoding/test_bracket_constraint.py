@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heedful.config import DecodingConfig
 from heedful.decoding import beam, greedy, sampling
-from heedful.decoding.constraints import LONGEST_RUN, BracketSymbols, make_bracket_rule, make_constraints
+from heedful.decoding.constraints import MAX_OPENING_RUN, BracketSymbols, make_bracket_constraint, make_constraints
 from heedful.errors import DecodingError
 from heedful.paper.parsing import WordSymbols, linearize, rebuild
 from tests.decoding.stub_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of
@@ -33,13 +33,13 @@ NUMBERED = BracketSymbols(
 )
 
 
-def rule_for(num_words: list[int], max_lengths: list[int]):
-    return make_bracket_rule(SYMBOLS, num_words=num_words, max_lengths=max_lengths, device=CPU)
+def constraint_for(num_words: list[int], max_lengths: list[int]):
+    return make_bracket_constraint(SYMBOLS, num_words=num_words, max_lengths=max_lengths, device=CPU)
 
 
 def allowed_after(text: str, *, num_words: int, max_length: int) -> set[str]:
     history = torch.tensor([[NAMES.index(name) for name in text.split()]], dtype=torch.long).view(1, -1)
-    [mask] = rule_for([num_words], [max_length]).allowed(history)
+    [mask] = constraint_for([num_words], [max_length]).allowed(history)
     return {name for name, may in zip(NAMES, mask.tolist(), strict=True) if may}
 
 
@@ -74,19 +74,19 @@ def test_what_may_follow(history: str, num_words: int, max_length: int, expected
     ],
 )
 def test_numbered_words_come_in_their_order(history: str, expected: set[str]):
-    rule = make_bracket_rule(NUMBERED, num_words=[4], max_lengths=[30], device=CPU)
-    [mask] = rule.allowed(torch.tensor([[NUMBERED_NAMES.index(name) for name in history.split()]]))
+    constraint = make_bracket_constraint(NUMBERED, num_words=[4], max_lengths=[30], device=CPU)
+    [mask] = constraint.allowed(torch.tensor([[NUMBERED_NAMES.index(name) for name in history.split()]]))
     assert {name for name, may in zip(NUMBERED_NAMES, mask.tolist(), strict=True) if may} == expected
 
 
 def test_words_of_several_kinds_all_may_come_and_all_count():
     symbols = dataclasses.replace(NUMBERED, numbered=False)
-    rule = make_bracket_rule(symbols, num_words=[2, 2], max_lengths=[30, 30], device=CPU)
+    constraint = make_bracket_constraint(symbols, num_words=[2, 2], max_lengths=[30, 30], device=CPU)
     histories = [[3, 9], [3, 8]]
     words = {"(A", "(B", "<w0>", "<w1>", "<w2>"}
-    for mask in rule.allowed(torch.tensor(histories)):
+    for mask in constraint.allowed(torch.tensor(histories)):
         assert {name for name, may in zip(NUMBERED_NAMES, mask.tolist(), strict=True) if may} == words
-    done = rule.allowed(torch.tensor([[3, 9, 7], [3, 8, 8]]))
+    done = constraint.allowed(torch.tensor([[3, 9, 7], [3, 8, 8]]))
     assert done.nonzero().tolist() == [[0, 4], [1, 4]]
 
 
@@ -98,8 +98,8 @@ def test_random_logits_give_whole_numbered_trees(method, seed, num_words):
     model = TableModel(vocab_size=len(NUMBERED_NAMES), seed=seed, scale=3.0)
     limits = [words + 9 for words in num_words]
     source, mask = batch_of([[3 + number] * words for number, words in enumerate(num_words)])
-    rule = make_bracket_rule(NUMBERED, num_words=num_words, max_lengths=limits, device=CPU)
-    found = search(model, source, mask, config, SPECIAL, max_lengths=limits, rule=rule)
+    constraint = make_bracket_constraint(NUMBERED, num_words=num_words, max_lengths=limits, device=CPU)
+    found = search(model, source, mask, config, SPECIAL, max_lengths=limits, constraint=constraint)
     for words, hypotheses in zip(num_words, found, strict=True):
         symbols = [NUMBERED_NAMES[token] for token in hypotheses[0].tokens[:-1]]
         tree = rebuild(symbols, ["word"] * words, word_symbols=WordSymbols("index", cycle=3))
@@ -107,8 +107,8 @@ def test_random_logits_give_whole_numbered_trees(method, seed, num_words):
 
 
 def test_runs_of_opening_brackets_are_limited():
-    assert "(A" in allowed_after("(A " * (LONGEST_RUN - 1), num_words=1, max_length=99)
-    assert allowed_after("(A " * LONGEST_RUN, num_words=1, max_length=99) == {"XX"}
+    assert "(A" in allowed_after("(A " * (MAX_OPENING_RUN - 1), num_words=1, max_length=99)
+    assert allowed_after("(A " * MAX_OPENING_RUN, num_words=1, max_length=99) == {"XX"}
 
 
 @pytest.mark.parametrize("method", SEARCHES)
@@ -126,7 +126,9 @@ def test_random_logits_give_whole_trees(method, seed, num_words, room, scale, no
     limits = [words + room for words in num_words]
     source, mask = batch_of([[3 + number] * words for number, words in enumerate(num_words)])
     changed = DecodingConfig(**{**vars(config), "no_repeat_ngram_size": no_repeat_ngram_size})
-    found = search(model, source, mask, changed, SPECIAL, max_lengths=limits, rule=rule_for(num_words, limits))
+    found = search(
+        model, source, mask, changed, SPECIAL, max_lengths=limits, constraint=constraint_for(num_words, limits)
+    )
     for words, limit, hypotheses in zip(num_words, limits, found, strict=True):
         assert hypotheses
         for hypothesis in hypotheses:
@@ -162,7 +164,13 @@ def test_a_model_that_says_whole_trees_is_not_disturbed(method, seed):
     kwargs = {"max_lengths": [20, 20]}
     free = search(SpeakingModel(sayings, seed), source, mask, config, SPECIAL, **kwargs)
     forced = search(
-        SpeakingModel(sayings, seed), source, mask, config, SPECIAL, **kwargs, rule=rule_for([2, 3], [20, 20])
+        SpeakingModel(sayings, seed),
+        source,
+        mask,
+        config,
+        SPECIAL,
+        **kwargs,
+        constraint=constraint_for([2, 3], [20, 20]),
     )
     said = [" ".join(NAMES[token] for token in hypotheses[0].tokens[:-1]) for hypotheses in forced]
     assert said == list(sayings.values())
@@ -173,7 +181,13 @@ def test_a_model_that_says_broken_trees_is_mended():
     source, mask = batch_of([[3, 3]])
     model = SpeakingModel({3: "(A XX )B )A XX (A"}, seed=1)
     [[found]] = greedy.search(
-        model, source, mask, DecodingConfig(method="greedy"), SPECIAL, max_lengths=[12], rule=rule_for([2], [12])
+        model,
+        source,
+        mask,
+        DecodingConfig(method="greedy"),
+        SPECIAL,
+        max_lengths=[12],
+        constraint=constraint_for([2], [12]),
     )
     symbols = [NAMES[token] for token in found.tokens[:-1]]
     assert rebuild(symbols, ["a", "b"]).words == ("a", "b")
@@ -189,7 +203,14 @@ def test_a_prefix_that_breaks_the_rule_still_ends(method: str, prefix: str) -> N
     model = TableModel(vocab_size=len(NAMES), seed=1, scale=1.0)
     limits = [20, 20]
     found = search(
-        model, source, mask, config, SPECIAL, max_lengths=limits, prefix=[tokens, []], rule=rule_for([1, 1], limits)
+        model,
+        source,
+        mask,
+        config,
+        SPECIAL,
+        max_lengths=limits,
+        prefix=[tokens, []],
+        constraint=constraint_for([1, 1], limits),
     )
     for broken in found[0]:
         assert broken.tokens[: len(tokens)] == tokens and broken.tokens[-1] == EOS
@@ -226,7 +247,14 @@ def test_whole_trees_whatever_else_the_search_is_told(seed, num_words, room, cha
     prefix = [[3, 7] if begun and words > 1 else [] for words in num_words]
     model = TableModel(vocab_size=len(NAMES), seed=seed, scale=20.0)
     found = SEARCHES[method][0](
-        model, source, mask, config, SPECIAL, max_lengths=limits, prefix=prefix, rule=rule_for(num_words, limits)
+        model,
+        source,
+        mask,
+        config,
+        SPECIAL,
+        max_lengths=limits,
+        prefix=prefix,
+        constraint=constraint_for(num_words, limits),
     )
     for words, limit, beginning, hypotheses in zip(num_words, limits, prefix, found, strict=True):
         assert hypotheses
@@ -237,16 +265,21 @@ def test_whole_trees_whatever_else_the_search_is_told(seed, num_words, room, cha
 
 
 def test_the_rule_follows_the_sentences_that_are_left():
-    rule = rule_for([1, 2, 3], [10, 11, 12]).select(torch.tensor([2, 0]))
-    assert rule.num_words.tolist() == [3, 1]
-    assert rule.max_lengths.tolist() == [12, 10]
+    constraint = constraint_for([1, 2, 3], [10, 11, 12]).select(torch.tensor([2, 0]))
+    assert constraint.num_words.tolist() == [3, 1]
+    assert constraint.max_lengths.tolist() == [12, 10]
     constraints = make_constraints(
-        DecodingConfig(), SPECIAL, max_lengths=[10, 11], prefix=None, rule=rule_for([1, 2], [10, 11]), device=CPU
+        DecodingConfig(),
+        SPECIAL,
+        max_lengths=[10, 11],
+        prefix=None,
+        constraint=constraint_for([1, 2], [10, 11]),
+        device=CPU,
     )
-    assert constraints.select(torch.tensor([1])).rule.num_words.tolist() == [2]
+    assert constraints.select(torch.tensor([1])).constraint.num_words.tolist() == [2]
     assert PAD != BOS
 
 
 def test_a_sentence_too_long_for_its_limit_is_refused():
     with pytest.raises(DecodingError, match="sentence 2 has 4 words and its tree may have 5 symbols"):
-        rule_for([1, 4], [5, 5])
+        constraint_for([1, 4], [5, 5])

@@ -10,7 +10,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from heedful.config import CorpusConfig, TokenizerConfig
-from heedful.decoding.build_shortlist import PairsInIds, ShortlistSize, collect_pairs, make_shortlist, merged
+from heedful.decoding.build_shortlist import (
+    ShortlistSize,
+    TokenizedPairs,
+    collect_pairs,
+    make_shortlist,
+    merge_shortlists,
+)
 from heedful.errors import CorpusError, ModelDirectoryError
 from heedful.model_dir.shortlist import Shortlist, parse_lists, parse_shortlist, write_shortlist
 from heedful.model_dir.weights import read_header
@@ -35,7 +41,7 @@ def ids(tokenizer: Tokenizer, text: str) -> set[int]:
 
 
 def test_a_tag_brings_the_frequent_words_of_its_language_alone(tokenizer: Tokenizer) -> None:
-    pairs = PairsInIds(tokenizer)
+    pairs = TokenizedPairs(tokenizer)
     pairs.add(ENGLISH, GERMAN, "de")
     pairs.add(ENGLISH, FRENCH, "fr")
     sizes = (tokenizer.source_vocab_size + 3, tokenizer.target_vocab_size + 3)  # rows without a piece
@@ -53,7 +59,7 @@ def test_a_tag_brings_the_frequent_words_of_its_language_alone(tokenizer: Tokeni
 
 
 def test_a_language_without_pairs_keeps_all_words(tokenizer: Tokenizer) -> None:
-    pairs = PairsInIds(tokenizer)
+    pairs = TokenizedPairs(tokenizer)
     pairs.add(ENGLISH, GERMAN, "de")
     sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
     made = make_shortlist(pairs, ShortlistSize(per_token=2, frequent=4), vocab_sizes=sizes)
@@ -64,7 +70,7 @@ def test_a_language_without_pairs_keeps_all_words(tokenizer: Tokenizer) -> None:
 
 
 def test_words_become_their_translations(tokenizer: Tokenizer) -> None:
-    pairs = PairsInIds(tokenizer)
+    pairs = TokenizedPairs(tokenizer)
     pairs.add(ENGLISH, GERMAN, "de")
     made = make_shortlist(
         pairs,
@@ -85,12 +91,12 @@ def test_pairs_are_taken_evenly(tokenizer: Tokenizer, tmp_path: Path) -> None:
         numbers = [int(tokenizer.decode_source(found.source(i).tolist())) for i in range(len(found))]
         assert len(found) <= most and numbers == (expected or sorted(numbers))
         assert max(np.diff(numbers)) <= 4 and numbers[-1] >= 46
-    with pytest.raises(CorpusError, match="no pair"):
-        make_shortlist(PairsInIds(tokenizer), ShortlistSize(), vocab_sizes=(9, 9))
+    with pytest.raises(CorpusError, match="no sentence pairs"):
+        make_shortlist(TokenizedPairs(tokenizer), ShortlistSize(), vocab_sizes=(9, 9))
 
 
 def made_of(tokenizer: Tokenizer, *corpora: tuple[list[str], str]) -> Shortlist:
-    pairs = PairsInIds(tokenizer)
+    pairs = TokenizedPairs(tokenizer)
     for texts, language in corpora:
         pairs.add(ENGLISH, texts, language)
     sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
@@ -103,7 +109,7 @@ def candidates(made: Shortlist, tokenizer: Tokenizer, tag: str) -> set[int]:
 
 def test_another_language_is_added_and_the_same_one_replaced(tokenizer: Tokenizer, tmp_path: Path) -> None:
     german, french = made_of(tokenizer, (GERMAN, "de")), made_of(tokenizer, (FRENCH, "fr"))
-    both, kept = merged(german, french, tokenizer)
+    both, kept = merge_shortlists(german, french, tokenizer)
     assert kept == ["de"]
     assert both.settings == {"per_token": 3, "frequent": 4, "pairs": 24, "pairs_de": 12, "pairs_fr": 12}
     assert candidates(both, tokenizer, "de") >= candidates(german, tokenizer, "de")
@@ -116,25 +122,25 @@ def test_another_language_is_added_and_the_same_one_replaced(tokenizer: Tokenize
     stored = parse_shortlist(tmp_path / "file", tmp_path, sizes)
     wrong = made_of(tokenizer, ([text.replace("Katze", "bald bald hier") for text in GERMAN], "de"))
     assert wrong.settings["pairs_de"] == 12
-    spoiled, kept = merged(stored, wrong, tokenizer)
+    spoiled, kept = merge_shortlists(stored, wrong, tokenizer)
     assert kept == ["fr"]
-    again, _ = merged(spoiled, german, tokenizer)
+    again, _ = merge_shortlists(spoiled, german, tokenizer)
     cat = tokenizer.encode_source("the cat", "de")[2]
     for name in ("starts", "targets", "always", "languages"):
-        assert np.array_equal(getattr(again, name), getattr(merged(french, german, tokenizer)[0], name)), name
+        assert np.array_equal(getattr(again, name), getattr(merge_shortlists(french, german, tokenizer)[0], name)), name
     assert ids(tokenizer, "x Katze") & set(again.of(cat).tolist())
 
 
 def test_both_languages_at_once_leave_nothing_of_before(tokenizer: Tokenizer) -> None:
     first = made_of(tokenizer, (FRENCH, "de"), (GERMAN, "fr"))
     second = made_of(tokenizer, (GERMAN, "de"), (FRENCH, "fr"))
-    assert merged(first, second, tokenizer) == (second, [])
+    assert merge_shortlists(first, second, tokenizer) == (second, [])
 
 
 def test_of_a_list_that_does_not_tell_its_languages_all_words_stay(tokenizer: Tokenizer) -> None:
     german, french = made_of(tokenizer, (GERMAN, "de")), made_of(tokenizer, (FRENCH, "fr"))
     plain = replace(german, languages=None, settings={"per_token": 3, "frequent": 4, "pairs": 12})
-    both, kept = merged(plain, french, tokenizer)
+    both, kept = merge_shortlists(plain, french, tokenizer)
     assert kept == ["de"]
     assert candidates(both, tokenizer, "de") >= candidates(german, tokenizer, "de")
     assert len(candidates(both, tokenizer, "de")) < tokenizer.target_vocab_size - 10

@@ -14,10 +14,10 @@ import torch
 from heedful.config import Config, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.decoding import beam
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.engines import Job, ctranslate2_engine
-from heedful.decoding.engines.ctranslate2_engine import CTranslate2Engine, load_engine
+from heedful.decoding.engines import DecodeRequest, ctranslate2_engine
+from heedful.decoding.engines.ctranslate2_engine import CTranslate2Engine, load_ctranslate2
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.forced_decoding import alignment_weights, force
+from heedful.decoding.forced_decoding import alignment_weights, force_decode
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.interop.ctranslate2_export import export_ctranslate2
@@ -75,15 +75,21 @@ def test_every_option_of_the_model_gives_our_log_probabilities_and_greedy_transl
     scored = theirs.translator.score_batch([pieces(one[:-1]) for one in sources], [pieces(one[:-1]) for one in targets])
     for source, target, found in zip(sources, targets, scored, strict=True):
         row = torch.tensor([source])
-        [expected] = force(model, row, torch.ones_like(row, dtype=torch.bool), [target], bos_id=2)
+        [expected] = force_decode(model, row, torch.ones_like(row, dtype=torch.bool), [target], bos_id=2)
         assert found.log_probs == pytest.approx(expected.token_log_probs, abs=2e-5)
 
-    jobs = [Job(tuple(source), (), "", 9) for source in sources]
+    requests = [DecodeRequest(tuple(source), (), "", 9) for source in sources]
     ours = TorchEngine(model, theirs.special)
     greedy = DecodingConfig(method="greedy")
-    expected, found = (engine.decode(jobs, greedy, align=False, make_rule=None) for engine in (ours, theirs))
-    assert [found[job].hypotheses[0].tokens for job in jobs] == [expected[job].hypotheses[0].tokens for job in jobs]
-    assert [found[job].hypotheses[0].finished for job in jobs] == [expected[job].hypotheses[0].finished for job in jobs]
+    expected, found = (
+        engine.decode(requests, greedy, align=False, constraint_factory=None) for engine in (ours, theirs)
+    )
+    assert [found[request].hypotheses[0].tokens for request in requests] == [
+        expected[request].hypotheses[0].tokens for request in requests
+    ]
+    assert [found[request].hypotheses[0].finished for request in requests] == [
+        expected[request].hypotheses[0].finished for request in requests
+    ]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4])
@@ -109,7 +115,9 @@ def test_ctranslate2_returns_the_recorded_attention_as_far_as_it_can(
     )
     pieces, row = found.hypotheses[0], torch.tensor([source])
     target = [theirs.ids[piece] for piece in pieces]
-    [forced] = force(model, row, torch.ones_like(row, dtype=torch.bool), [[*target, 3]], bos_id=2, need_weights=True)
+    [forced] = force_decode(
+        model, row, torch.ones_like(row, dtype=torch.bool), [[*target, 3]], bos_id=2, need_weights=True
+    )
     weights = alignment_weights(forced.attention, expected)[: len(found.attention[0])]
     np.testing.assert_allclose(found.attention[0], weights[:, :-1], atol=2e-5)  # without the end that it adds itself
 
@@ -229,7 +237,7 @@ def test_n_best_lists_are_ours_once_forbidden_tokens_are_normalised_away(
 def test_long_input_is_split_and_empty_input_stays_empty(ours: Translator, theirs: Translator) -> None:
     texts = ["1 2 3 4 5 6. " * 20 + "\n" + "1 2 3", "", "  "]
     expected, found = (translator.translate(texts) for translator in (ours, theirs))
-    assert found[0].sentences == expected[0].sentences > 4
+    assert found[0].num_sentences == expected[0].num_sentences > 4
     assert [one.text for one in found] == [one.text for one in expected]
 
 
@@ -272,7 +280,7 @@ def test_int8_translates_nearly_the_same(theirs: Translator, directory: Path, tm
 
 def test_an_exported_float32_model_is_ours(theirs: Translator, directory: Path, tmp_path: Path) -> None:
     exported = Translator.load(export_ctranslate2(directory, tmp_path / "exported"), device="cpu")
-    assert exported.usual_length == theirs.usual_length == 32
+    assert exported.typical_length == theirs.typical_length == 32
     assert exported.translate(DIGITS) == theirs.translate(DIGITS)
 
 
@@ -295,8 +303,8 @@ def test_what_it_cannot_do_is_refused_by_name(theirs: Translator, wanted: dict[s
 
 
 def test_a_rule_over_the_tokens_is_refused(theirs: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theirs, "make_rule", lambda texts, max_lengths, device: None)
-    with pytest.raises(ConfigError, match="rule"):
+    monkeypatch.setattr(theirs, "constraint_factory", lambda texts, max_lengths, device: None)
+    with pytest.raises(ConfigError, match="token constraint"):
         theirs.translate(["1 2 3"])
 
 
@@ -311,4 +319,4 @@ def test_wrong_names_are_told(directory: Path, monkeypatch: pytest.MonkeyPatch) 
             Translator.load(directory, **{"device": "cpu", **wrong})
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ConfigError, match=r"heedful\[ctranslate2\]"):
-        load_engine(directory)
+        load_ctranslate2(directory)

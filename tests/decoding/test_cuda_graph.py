@@ -1,4 +1,4 @@
-"""The captured search in its plain forms, as it runs on any device: it finds what the readable search finds."""
+"""The CUDA graph search in its plain forms, as it runs on any device: it finds what the readable search finds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.cuda_graph.search import CudaGraphSearch, group_by_capacity, unsupported_reason
-from heedful.decoding.engines import Job, MakeRule
+from heedful.decoding.engines import ConstraintFactory, DecodeRequest
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer
@@ -61,19 +61,19 @@ def make_model(**changes: object) -> Transformer:
     return model
 
 
-def make_jobs(count: int, *, prefixes: bool = False) -> list[Job]:
+def make_requests(count: int, *, prefixes: bool = False) -> list[DecodeRequest]:
     def tokens(fewest: int, most: int) -> tuple[int, ...]:
         return tuple(random.choices(range(4, 40), k=random.randint(fewest, most)))
 
     return [
-        Job((*tokens(0, 12), 3), tokens(0, 3) if prefixes else (), str(number), random.randint(3, 14))
+        DecodeRequest((*tokens(0, 12), 3), tokens(0, 3) if prefixes else (), str(number), random.randint(3, 14))
         for number in range(count)
     ]
 
 
-def found_by(engine: TorchEngine, jobs: list[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
-    outcomes = engine.decode(jobs, config, align=False, make_rule=None)
-    return [outcomes[job].hypotheses for job in jobs]
+def found_by(engine: TorchEngine, requests: list[DecodeRequest], config: DecodingConfig) -> list[list[Hypothesis]]:
+    results = engine.decode(requests, config, align=False, constraint_factory=None)
+    return [results[request].hypotheses for request in requests]
 
 
 def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
@@ -85,34 +85,38 @@ def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 
 
 def why_not(
-    model: object, config: DecodingConfig, *, jobs: Sequence[Job] = (), make_rule: MakeRule | None = None
+    model: object,
+    config: DecodingConfig,
+    *,
+    requests: Sequence[DecodeRequest] = (),
+    constraint_factory: ConstraintFactory | None = None,
 ) -> str:
-    return unsupported_reason(model, jobs, config, make_rule=make_rule, special=SPECIAL) or ""
+    return unsupported_reason(model, requests, config, constraint_factory=constraint_factory, special=SPECIAL) or ""
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 def test_it_finds_what_the_readable_search_finds(model: dict[str, object], search: dict[str, object]) -> None:
-    made, jobs = make_model(**model), make_jobs(5, prefixes=True)
+    made, requests = make_model(**model), make_requests(5, prefixes=True)
     config = DecodingConfig(**search)  # type: ignore[arg-type]
-    readable = found_by(TorchEngine(made, SPECIAL), jobs, config)
+    readable = found_by(TorchEngine(made, SPECIAL), requests, config)
     assert len({len(many[0].tokens) for many in readable}) > 1
-    assert_equal(found_by(TorchEngine(made, SPECIAL, captured=True), jobs, config), readable)
+    assert_equal(found_by(TorchEngine(made, SPECIAL, use_cuda_graph=True), requests, config), readable)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_sentences_that_leave_and_enter_are_as_they_would_be_alone(beams: int) -> None:
-    model, jobs = make_model(), make_jobs(17, prefixes=True)
+    model, requests = make_model(), make_requests(17, prefixes=True)
     config = DecodingConfig(beam_size=beams, num_best=beams, tokens_per_batch=8 * 16 * beams)  # eight slots
-    engine = TorchEngine(model, SPECIAL, captured=True)
-    together = found_by(engine, jobs, config)
+    engine = TorchEngine(model, SPECIAL, use_cuda_graph=True)
+    together = found_by(engine, requests, config)
     assert engine._search is not None
     assert [room.slots for room in engine._search.sessions] == [8]
-    alone = [found_by(engine, [job], config)[0] for job in jobs]
+    alone = [found_by(engine, [request], config)[0] for request in requests]
     assert {room.slots for room in engine._search.sessions} == {8, 1}
     assert_equal(together, alone)
-    order = random.sample(range(len(jobs)), len(jobs))
-    assert_equal(found_by(engine, [jobs[index] for index in order], config), [alone[index] for index in order])
+    order = random.sample(range(len(requests)), len(requests))
+    assert_equal(found_by(engine, [requests[index] for index in order], config), [alone[index] for index in order])
 
 
 def test_of_equal_scores_the_earlier_beam_and_the_lower_token_win() -> None:
@@ -121,20 +125,20 @@ def test_of_equal_scores_the_earlier_beam_and_the_lower_token_win() -> None:
     with torch.no_grad():
         model.output.weight[5:] = model.output.weight[4]  # most tokens are equally likely, always
     config = DecodingConfig(beam_size=4, num_best=4, min_length=3)
-    jobs = make_jobs(4)
-    readable = found_by(TorchEngine(model, SPECIAL), jobs, config)
-    assert_equal(found_by(TorchEngine(model, SPECIAL, captured=True), jobs, config), readable)
+    requests = make_requests(4)
+    readable = found_by(TorchEngine(model, SPECIAL), requests, config)
+    assert_equal(found_by(TorchEngine(model, SPECIAL, use_cuda_graph=True), requests, config), readable)
 
 
 def test_changed_weights_are_followed() -> None:
-    model, jobs, config = make_model(), make_jobs(3), DecodingConfig(beam_size=2)
-    engine = TorchEngine(model, SPECIAL, captured=True)
-    before = found_by(engine, jobs, config)
+    model, requests, config = make_model(), make_requests(3), DecodingConfig(beam_size=2)
+    engine = TorchEngine(model, SPECIAL, use_cuda_graph=True)
+    before = found_by(engine, requests, config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
-    after = found_by(engine, jobs, config)
-    assert_equal(after, found_by(TorchEngine(model, SPECIAL), jobs, config))
+    after = found_by(engine, requests, config)
+    assert_equal(after, found_by(TorchEngine(model, SPECIAL), requests, config))
     assert after != before
 
 
@@ -144,17 +148,19 @@ def test_damaged_weights_are_named() -> None:
         model.decoder.layers[1].feed_forward.output.weight[0, 0] = torch.nan  # type: ignore[union-attr, index]
     for settings in (DecodingConfig(beam_size=3), DecodingConfig(method="greedy")):
         with pytest.raises(DecodingError, match="NaN"):
-            found_by(TorchEngine(model, SPECIAL, captured=True), make_jobs(2), settings)
+            found_by(TorchEngine(model, SPECIAL, use_cuda_graph=True), make_requests(2), settings)
 
 
 def test_alignment_comes_with_it() -> None:
-    model, jobs, config = make_model(), make_jobs(3), DecodingConfig(beam_size=2)
-    captured = TorchEngine(model, SPECIAL, captured=True).decode(jobs, config, align=True, make_rule=None)
-    readable = TorchEngine(model, SPECIAL).decode(jobs, config, align=True, make_rule=None)
-    for job in jobs:
-        weights, expected = captured[job].attention, readable[job].attention
+    model, requests, config = make_model(), make_requests(3), DecodingConfig(beam_size=2)
+    use_cuda_graph = TorchEngine(model, SPECIAL, use_cuda_graph=True).decode(
+        requests, config, align=True, constraint_factory=None
+    )
+    readable = TorchEngine(model, SPECIAL).decode(requests, config, align=True, constraint_factory=None)
+    for request in requests:
+        weights, expected = use_cuda_graph[request].attention, readable[request].attention
         assert weights is not None
-        assert weights.shape == (len(captured[job].hypotheses[0].tokens) - 1, len(job.source) - 1)
+        assert weights.shape == (len(use_cuda_graph[request].hypotheses[0].tokens) - 1, len(request.source) - 1)
         assert weights == pytest.approx(expected, abs=1e-5)
 
 
@@ -174,25 +180,27 @@ def test_what_it_cannot_do_is_named(model: dict[str, object], settings: dict[str
     made = make_model(**model)
     assert reason in why_not(made, config)
     with pytest.raises(ConfigError, match=reason):
-        found_by(TorchEngine(made, SPECIAL, captured=True), [], config)
+        found_by(TorchEngine(made, SPECIAL, use_cuda_graph=True), [], config)
     assert found_by(TorchEngine(made, SPECIAL), [], config) == []
 
 
 def test_a_rule_and_other_models_go_to_the_readable_search() -> None:
     config = DecodingConfig()
     assert why_not(make_model(), config) == ""
-    assert "rule" in why_not(make_model(), config, make_rule=lambda *_: None)
+    assert "constraint" in why_not(make_model(), config, constraint_factory=lambda *_: None)
     assert "no Transformer" in why_not(object(), config)
     assert why_not(make_model().bfloat16(), config) == ""
     assert "neither" in why_not(make_model().half(), config)
-    assert "longer" in why_not(make_model(), config, jobs=[Job((5, 3), (), "", 64)])
-    assert "longer" in why_not(make_model(), config, jobs=[Job((5,) * 65, (), "", 10)])
+    assert "longer" in why_not(make_model(), config, requests=[DecodeRequest((5, 3), (), "", 64)])
+    assert "longer" in why_not(make_model(), config, requests=[DecodeRequest((5,) * 65, (), "", 10)])
 
 
 def test_jobs_are_grouped_by_the_room_they_need() -> None:
     lengths = [(10, 20), (100, 30), (64, 62), (65, 63), (90, 30)]
-    jobs = [Job(tuple([5] * source), (), str(index), target) for index, (source, target) in enumerate(lengths)]
-    assert group_by_capacity(jobs) == [[1, 4], [3], [2, 0]]
+    requests = [
+        DecodeRequest(tuple([5] * source), (), str(index), target) for index, (source, target) in enumerate(lengths)
+    ]
+    assert group_by_capacity(requests) == [[1, 4], [3], [2, 0]]
     search = CudaGraphSearch(make_model(), SPECIAL)
-    room = search._room([jobs[3]], DecodingConfig(tokens_per_batch=1))
+    room = search._room([requests[3]], DecodingConfig(tokens_per_batch=1))
     assert (room.slots, room.beams, room.source, room.target) == (1, 4, 128, 128)

@@ -1,4 +1,4 @@
-"""The captured search with its kernels: equal to the plain forms and the readable search, and the same bits always."""
+"""The CUDA graph search with its kernels equals the reference search and is deterministic."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.engines import Job
+from heedful.decoding.engines import DecodeRequest
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.forced_decoding import force
+from heedful.decoding.forced_decoding import force_decode
 from heedful.model.transformer import Transformer
-from tests.decoding.test_cuda_graph import MODELS, SPECIAL, assert_equal, found_by, make_jobs, make_model
+from tests.decoding.test_cuda_graph import MODELS, SPECIAL, assert_equal, found_by, make_model, make_requests
 from tests.decoding.test_utf8_automaton import SPECIAL as WITH_BYTES
-from tests.decoding.test_utf8_automaton import byte_jobs, byte_model
+from tests.decoding.test_utf8_automaton import byte_model, byte_requests
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*TensorFloat32")]
 CUDA = torch.device("cuda")
@@ -31,21 +31,21 @@ WIDE = ModelConfig(
     ("model", "beams"), [*((model, 3) for model in MODELS.values()), (MODELS["post"], 1), (MODELS["post"], 8)]
 )
 def test_kernels_find_what_the_plain_forms_find(model: dict[str, object], beams: int) -> None:
-    made, jobs = make_model(**model), make_jobs(12, prefixes=True)
+    made, requests = make_model(**model), make_requests(12, prefixes=True)
     config = DecodingConfig(beam_size=beams, num_best=beams, min_length=3)
-    plain = found_by(TorchEngine(made, SPECIAL), jobs, config)
+    plain = found_by(TorchEngine(made, SPECIAL), requests, config)
     made.to(CUDA)
-    assert_equal(found_by(TorchEngine(made, SPECIAL, device=CUDA, captured=True), jobs, config), plain)
+    assert_equal(found_by(TorchEngine(made, SPECIAL, device=CUDA, use_cuda_graph=True), requests, config), plain)
 
 
 @pytest.mark.parametrize("beams", [1, 2, 3, 8])
 @pytest.mark.parametrize("prefixes", [False, True])
 def test_kernels_find_the_whole_characters_that_the_plain_forms_find(beams: int, prefixes: bool) -> None:
-    model, jobs = deepcopy(byte_model(1)), byte_jobs(40, prefixes=prefixes)
+    model, requests = deepcopy(byte_model(1)), byte_requests(40, prefixes=prefixes)
     config = DecodingConfig(beam_size=beams, num_best=beams)
-    plain = found_by(TorchEngine(model, WITH_BYTES), jobs, config)
+    plain = found_by(TorchEngine(model, WITH_BYTES), requests, config)
     model.to(CUDA)
-    assert_equal(found_by(TorchEngine(model, WITH_BYTES, device=CUDA, captured=True), jobs, config), plain)
+    assert_equal(found_by(TorchEngine(model, WITH_BYTES, device=CUDA, use_cuda_graph=True), requests, config), plain)
 
 
 def wide_model(dtype: torch.dtype, **changes: Any) -> Transformer:
@@ -58,9 +58,11 @@ def wide_model(dtype: torch.dtype, **changes: Any) -> Transformer:
     return model.to(CUDA, dtype)
 
 
-def wide_jobs(count: int) -> list[Job]:
+def wide_requests(count: int) -> list[DecodeRequest]:
     return [
-        Job((*random.choices(range(8, 6000), k=random.randint(1, 60)), 3), (), str(number), random.randint(8, 50))
+        DecodeRequest(
+            (*random.choices(range(8, 6000), k=random.randint(1, 60)), 3), (), str(number), random.randint(8, 50)
+        )
         for number in range(count)
     ]
 
@@ -68,19 +70,19 @@ def wide_jobs(count: int) -> list[Job]:
 @pytest.mark.parametrize("search", [{"method": "greedy"}, {"beam_size": 4, "num_best": 2}], ids=["greedy", "beam 4"])
 @pytest.mark.parametrize("placement", ["post", "pre"])
 def test_float32_finds_what_the_readable_search_finds(search: dict[str, Any], placement: str) -> None:
-    model, jobs = wide_model(torch.float32, norm_placement=placement, tying="none"), wide_jobs(200)
+    model, requests = wide_model(torch.float32, norm_placement=placement, tying="none"), wide_requests(200)
     config = DecodingConfig(**search)
-    captured = found_by(TorchEngine(model, SPECIAL, device=CUDA, captured=True), jobs, config)
-    readable = found_by(TorchEngine(model, SPECIAL, device=CUDA, captured=False), jobs, config)
+    use_cuda_graph = found_by(TorchEngine(model, SPECIAL, device=CUDA, use_cuda_graph=True), requests, config)
+    readable = found_by(TorchEngine(model, SPECIAL, device=CUDA, use_cuda_graph=False), requests, config)
     differing = [
-        (job, ours[0], theirs[0])
-        for job, ours, theirs in zip(jobs, captured, readable, strict=True)
+        (request, ours[0], theirs[0])
+        for request, ours, theirs in zip(requests, use_cuda_graph, readable, strict=True)
         if ours[0].tokens != theirs[0].tokens
     ]
     assert len(differing) <= 2  # where two are as good as equal, another order of sums may keep the other
-    for job, *both in differing:
-        source = torch.tensor([job.source] * 2, device=CUDA)
-        forced = force(
+    for request, *both in differing:
+        source = torch.tensor([request.source] * 2, device=CUDA)
+        forced = force_decode(
             model,
             source,
             torch.ones_like(source, dtype=torch.bool),
@@ -96,17 +98,17 @@ def test_float32_finds_what_the_readable_search_finds(search: dict[str, Any], pl
 def test_a_translation_has_the_same_bits_alone_and_in_any_company(
     dtype: torch.dtype, changes: dict[str, object]
 ) -> None:
-    model, jobs = wide_model(dtype, tying="none", **changes), wide_jobs(600)
-    engine = TorchEngine(model, SPECIAL, device=CUDA, captured=True)
+    model, requests = wide_model(dtype, tying="none", **changes), wide_requests(600)
+    engine = TorchEngine(model, SPECIAL, device=CUDA, use_cuda_graph=True)
     for settings in ({"beam_size": 4, "num_best": 4}, {"method": "greedy"}):
         config = DecodingConfig(**settings, tokens_per_batch=1 << 20)  # type: ignore[arg-type]
-        everyone = found_by(engine, jobs, config)
+        everyone = found_by(engine, requests, config)
         assert len({len(many[0].tokens) for many in everyone}) > 5
         for batch in (1, 7, 64):
-            chosen = random.sample(range(len(jobs)), min(3 * batch, len(jobs)) if batch > 1 else 12)
+            chosen = random.sample(range(len(requests)), min(3 * batch, len(requests)) if batch > 1 else 12)
             for first in range(0, len(chosen), batch):
                 members = chosen[first : first + batch]
-                found = found_by(engine, [jobs[index] for index in members], config)
+                found = found_by(engine, [requests[index] for index in members], config)
                 assert found == [everyone[index] for index in members]
 
 
@@ -137,10 +139,10 @@ def test_tiles_change_no_bit_of_a_product(dtype: torch.dtype) -> None:
 
 
 def test_flags_of_sentences_that_just_entered_are_not_those_of_sentences_that_left() -> None:
-    model, jobs = wide_model(torch.float32, tying="none"), wide_jobs(150)
-    engine = TorchEngine(model, SPECIAL, device=CUDA, captured=True)
+    model, requests = wide_model(torch.float32, tying="none"), wide_requests(150)
+    engine = TorchEngine(model, SPECIAL, device=CUDA, use_cuda_graph=True)
     few = DecodingConfig(beam_size=2, tokens_per_batch=2 * 45 * 8)
     many = DecodingConfig(beam_size=2, tokens_per_batch=1 << 20)
-    assert found_by(engine, jobs, few) == found_by(engine, jobs, many)
+    assert found_by(engine, requests, few) == found_by(engine, requests, many)
     assert engine._search is not None
     assert {room.slots for room in engine._search.sessions} >= {8, 256}

@@ -59,7 +59,7 @@ def test_the_language_is_decided_once(translator: Translator) -> None:
 
 
 def test_bytes_in_bytes_out_in_portions_with_progress(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heedful.decoding.document_translation.TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("heedful.decoding.document_translation.BATCH_SIZE", 2)
     seen: list[tuple[int, int]] = []
     source = b'{"a": "Good morning!", "b": ["Good night!", "Thank you!"]}\n'
     tell: Callable[[int, int], None] = lambda done, total: seen.append((done, total))  # noqa: E731

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heedful.config import ModelConfig
-from heedful.decoding.forced_decoding import alignment_weights, force
+from heedful.decoding.forced_decoding import alignment_weights, force_decode
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import StepOutput
 from heedful.model.transformer import Transformer
@@ -21,7 +21,7 @@ def test_the_transformer_scores_step_by_step_what_it_scores_at_once():
     )  # fmt: skip
     model = Transformer(config).eval()
     sources, targets = [[4, 5, 6, EOS], [7, EOS]], [[3, EOS], [4, 4, 8, EOS]]
-    forced = force(model, *batch_of(sources), targets, bos_id=BOS, need_weights=True)
+    forced = force_decode(model, *batch_of(sources), targets, bos_id=BOS, need_weights=True)
     for source, target, score in zip(sources, targets, forced, strict=True):
         with torch.inference_mode():
             logits = model(torch.tensor([source]), torch.tensor([[BOS, *target[:-1]]]))[0]
@@ -50,6 +50,6 @@ def test_a_model_without_attention_says_so():
         def step(self, tokens, state, *, need_weights=False):
             return StepOutput(super().step(tokens, state).logits, None)
 
-    assert force(Blind(), *batch_of([[3]]), [[3, EOS]], bos_id=BOS)[0].attention is None
+    assert force_decode(Blind(), *batch_of([[3]]), [[3, EOS]], bos_id=BOS)[0].attention is None
     with pytest.raises(DecodingError, match="no cross-attention"):
-        force(Blind(), *batch_of([[3]]), [[3, EOS]], bos_id=BOS, need_weights=True)
+        force_decode(Blind(), *batch_of([[3]]), [[3, EOS]], bos_id=BOS, need_weights=True)

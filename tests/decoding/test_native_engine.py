@@ -147,10 +147,10 @@ def test_auto_is_torch_where_native_cannot_be(tmp_path: Path, monkeypatch: pytes
 
 def test_what_it_cannot_do_is_refused_by_name(directory: Path) -> None:
     native = Translator.load(directory, engine="native")
-    native.make_rule = lambda texts, max_lengths, device: None
-    with pytest.raises(ConfigError, match="rule over the tokens"):
+    native.constraint_factory = lambda texts, max_lengths, device: None
+    with pytest.raises(ConfigError, match="token constraint"):
         native.translate(TEXTS[:1])
-    native.make_rule = None
+    native.constraint_factory = None
     with pytest.raises(ConfigError, match="sampling"):
         native.translate(TEXTS[:1], method="sampling")
     with pytest.raises(ConfigError, match="cuda"):

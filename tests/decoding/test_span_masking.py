@@ -7,8 +7,15 @@ import json
 import pytest
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import Outcome
-from heedful.decoding.span_masking import cells_of, keeps_spans, pieces_of, remasked, restored, split_cells
+from heedful.decoding.engines import DecodeResult
+from heedful.decoding.span_masking import (
+    change_mask_format,
+    has_all_spans,
+    restore_spans,
+    split_at_spans,
+    split_cells,
+    split_into_cells,
+)
 from heedful.decoding.text_splitting import Segment, SplitRule, join_text
 from heedful.decoding.translator import Translator
 from heedful.model_dir.registry import bundled_model
@@ -17,7 +24,7 @@ from heedful.search_types import Hypothesis
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Directions
 
-RULE = SplitRule(split="long", usual_length=60, longest=120, num_tokens=len)
+RULE = SplitRule(split="long", typical_length=60, max_length=120, num_tokens=len)
 ENGINES = ["torch", *(["native"] if available() else [])]
 SPANS = {
     "URL": ("Visit https://example.com/bestellung?id=7 for more details.", ["https://example.com/bestellung?id=7"]),
@@ -74,7 +81,7 @@ def test_white_space_tabs_and_line_ends_are_kept(translator):
 )  # fmt: skip
 def test_a_line_without_prose_is_copied(native, line):
     (found,) = native.translate([line], target_language="de", align=True)
-    assert (found.text, found.tokens, found.sentences, found.log_prob, found.alignment) == (line, [], 0, 0.0, [])
+    assert (found.text, found.tokens, found.num_sentences, found.log_prob, found.alignment) == (line, [], 0, 0.0, [])
 
 
 def test_blocks_of_code_are_copied(native):
@@ -139,7 +146,7 @@ def test_streams_and_long_texts_keep_their_spans(native):
     found = list(native.translate_lines(lines, source_language="en", target_language="zh", chunk_size=16))
     assert all(f"https://a.de/{n}" in one.text and one.text.endswith("  ") for n, one in enumerate(found))
     (long,) = native.translate([" ".join(map(str.strip, lines))], source_language="en", target_language="de")
-    assert long.sentences > 1
+    assert long.num_sentences > 1
     assert [long.text.count(f"https://a.de/{n} ") for n in range(40)] == [1] * 40
 
 
@@ -149,12 +156,14 @@ class Forgetful:
     def __init__(self, engine, tokenizer, forms):
         self.engine, self.tokenizer, self.forms, self.max_length = engine, tokenizer, forms, engine.max_length
 
-    def decode(self, jobs, config, *, align, make_rule):
-        found = self.engine.decode(jobs, config, align=align, make_rule=make_rule)
-        for job in jobs:
-            if any(f"{bracket}0" in job.text for bracket in self.forms):
+    def decode(self, requests, config, *, align, constraint_factory):
+        found = self.engine.decode(requests, config, align=align, constraint_factory=constraint_factory)
+        for request in requests:
+            if any(f"{bracket}0" in request.text for bracket in self.forms):
                 tokens = [*self.tokenizer.encode_target("Nichts da.")]
-                found[job] = Outcome([Hypothesis(tokens, [0.0] * len(tokens), 0.0, 0.0)], found[job].attention)
+                found[request] = DecodeResult(
+                    [Hypothesis(tokens, [0.0] * len(tokens), 0.0, 0.0)], found[request].attention
+                )
         return found
 
 
@@ -166,12 +175,12 @@ def test_lost_masks_are_tried_in_another_form_and_then_in_pieces(forms, sentence
     (found,) = translator.translate([text], source_language="en", target_language="de", align=True)
     assert [found.text.count(span) for span in ("https://a.de/b", "{name}")] == [1, 1]
     assert "Schwester" in found.text and "Wetter" in found.text
-    assert found.sentences == sentences
+    assert found.num_sentences == sentences
     assert found.attention.shape == (len(found.tokens), len(found.source_tokens))
 
 
 def masked(text, **settings):
-    return split_cells(cells_of(text), RULE, **settings)
+    return split_cells(split_into_cells(text), RULE, **settings)
 
 
 def test_what_is_masked_and_what_stands_beside():
@@ -193,34 +202,34 @@ def test_what_is_masked_and_what_stands_beside():
 )
 def test_nothing_is_lost_where_nothing_is_translated(text):
     segments = masked(text)
-    assert join_text(segments, [restored(segment, segment.text) for segment in segments]) == text
+    assert join_text(segments, [restore_spans(segment, segment.text) for segment in segments]) == text
 
 
 def test_a_translation_is_accepted_with_each_mask_once():
     segment = Segment("", "Click {0}Save{1} in {2}.", spans=("<b>", "</b>", "{0}"))
-    assert keeps_spans(segment, "In {2} auf {0}Sichern{1} klicken.")
-    assert keeps_spans(segment, "在｛2｝中单击{ 0 }保存{1}。")
+    assert has_all_spans(segment, "In {2} auf {0}Sichern{1} klicken.")
+    assert has_all_spans(segment, "在｛2｝中单击{ 0 }保存{1}。")
     for wrong in ("{0}Sichern{1}", "{0}{1}{2}", "{0}a{1}{2}{2}", "{0}a{1}{2}{3}", "{1}Sichern{0} {2}"):
-        assert not keeps_spans(segment, wrong)
-    assert restored(segment, "In {2} auf {0}Sichern{1} klicken.") == "In {0} auf <b>Sichern</b> klicken."
-    assert remasked(segment, 1).text == "Click <0>Save<1> in <2>."
+        assert not has_all_spans(segment, wrong)
+    assert restore_spans(segment, "In {2} auf {0}Sichern{1} klicken.") == "In {0} auf <b>Sichern</b> klicken."
+    assert change_mask_format(segment, 1).text == "Click <0>Save<1> in <2>."
 
 
 def test_a_span_does_not_run_into_the_words_beside_it():
     segment = Segment("", "See {0} and {1} for {2}.", spans=("https://a.de/b", "#tag", "{x}"))
-    assert restored(segment, "关于{2}请看{0}和{1}了解") == "关于{x}请看https://a.de/b 和 #tag 了解"
+    assert restore_spans(segment, "关于{2}请看{0}和{1}了解") == "关于{x}请看https://a.de/b 和 #tag 了解"
     glued = Segment("", "请看{0}和", spans=("https://a.de/b",))
-    assert restored(glued, "看{0}和") == "看https://a.de/b和"
+    assert restore_spans(glued, "看{0}和") == "看https://a.de/b和"
 
 
 def test_the_pieces_of_a_sentence_have_its_spans_in_order():
     segment = Segment(" ", "Click {0}Save{1}, then {2}", spans=("<b>", "</b>", "{x}"))
-    pieces = pieces_of(segment, None)
+    pieces = split_at_spans(segment, None)
     assert [(piece.before, piece.text) for piece, _ in pieces] == [
         (" ", "Click"), (" ", "<b>"), ("", "Save"), ("", "</b>"), ("", ", then"), (" ", "{x}"),
     ]  # fmt: skip
-    assert [start for _, start in pieces_of(segment, "Auf <b>Si")][:3] == ["Auf", None, "Si"]
-    other = pieces_of(segment, "Mit {x}")
+    assert [start for _, start in split_at_spans(segment, "Auf <b>Si")][:3] == ["Auf", None, "Si"]
+    other = split_at_spans(segment, "Mit {x}")
     assert (other[0][0].text, other[0][0].copied) == ("Mit {x}", True)
     assert [piece.text for piece, _ in other[1:]] == ["Click", "<b>", "Save", "</b>", ", then"]
 

@@ -11,8 +11,8 @@ from heedful.decoding.text_splitting import Segment, SplitRule, join_text, split
 texts = st.text(alphabet=st.sampled_from("ab C.!?。！好行\u3000 \t\n\r\u2028,"), max_size=80)
 
 
-def rule(split="long", usual_length=10, longest=20):
-    return SplitRule(split=split, usual_length=usual_length, longest=longest, num_tokens=len)
+def rule(split="long", typical_length=10, max_length=20):
+    return SplitRule(split=split, typical_length=typical_length, max_length=max_length, num_tokens=len)
 
 
 @given(texts, st.sampled_from(["long", "always", "never"]))
@@ -28,8 +28,8 @@ def test_splitting_and_joining_gives_the_text_without_its_outer_white_space(text
 def test_what_is_split():
     two = "One two. Three four."
     assert [s.text for s in split_text(two, rule())] == ["One two.", "Three four."]
-    assert [s.text for s in split_text(two, rule(usual_length=20))] == [two]
-    assert [s.text for s in split_text(two, rule("always", usual_length=20))] == ["One two.", "Three four."]
+    assert [s.text for s in split_text(two, rule(typical_length=20))] == [two]
+    assert [s.text for s in split_text(two, rule("always", typical_length=20))] == ["One two.", "Three four."]
     assert [s.text for s in split_text(two, rule("never"))] == [two]
     assert split_text(" a\r\n\n  b ", rule()) == [Segment("", "a"), Segment("\r\n\n  ", "b")]
     assert split_text(" \n ", rule()) == []

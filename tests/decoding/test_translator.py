@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from heedful.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.batching import make_batches
-from heedful.decoding.tokenizer_cache import Spelling
+from heedful.decoding.segment_merging import best_combinations
+from heedful.decoding.tokenizer_cache import TokenizerCache
 from heedful.decoding.translation import TOO_LONG
-from heedful.decoding.translator import Translator, best_combinations
+from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer
 from heedful.model_dir import save_model
@@ -39,7 +40,7 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def copier(tokenizer):
     """A translator from any language into the same language."""
-    return Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, usual_length=24)
+    return Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, typical_length=24)
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +56,8 @@ def transformer(tokenizer):
 
 
 @pytest.fixture
-def asked(tokenizer, monkeypatch):
-    """The texts that the tokenizer was asked for, one entry a call."""
+def encoded(tokenizer, monkeypatch):
+    """The texts that the tokenizer was encoded for, one entry a call."""
     calls: list[tuple[str, ...]] = []
     encode = tokenizer.encode_sources
 
@@ -76,24 +77,24 @@ def test_order_is_kept_and_duplicates_are_decoded_once(tokenizer):
     assert model.largest_batch == 4
 
 
-def test_a_text_is_tokenised_once_and_many_are_together(tokenizer, asked):
+def test_a_text_is_tokenised_once_and_many_are_together(tokenizer, encoded):
     texts = [f"{word} cat {number}" for number in range(600) for word in ("the", "der")]
-    translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, usual_length=24)
+    translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, typical_length=24)
     assert [one.text for one in translator.translate([*texts, *texts[:9], " a mat "])] == [*texts, *texts[:9], "a mat"]
-    assert asked == [(*texts, "a mat")]
+    assert encoded == [(*texts, "a mat")]
 
 
-def test_lines_and_sentences_are_tokenised_together_and_trials_are_not_kept(tokenizer, asked):
-    translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, usual_length=24)
+def test_lines_and_sentences_are_tokenised_together_and_trials_are_not_kept(tokenizer, encoded):
+    translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, typical_length=24)
     assert translator.translate(["the cat\r\n der \n\nthe cat", "a mat"])[0].text == "the cat\r\n der \n\nthe cat"
-    assert asked == [("the cat", "der", "a mat")]
-    asked.clear()
-    assert translator.translate(["Der hund. Die katze."], split="always")[0].sentences == 2
-    assert asked[-1] == ("Der hund.", "Die katze.")
-    asked.clear()
-    spelling = Spelling(tokenizer)
-    assert spelling.count("the cat", None) == len(spelling.ids("the cat", None)) == spelling.count("the cat", None)
-    assert asked == [("the cat",), ("the cat",)]  # the first was a trial, of which nothing was kept
+    assert encoded == [("the cat", "der", "a mat")]
+    encoded.clear()
+    assert translator.translate(["Der hund. Die katze."], split="always")[0].num_sentences == 2
+    assert encoded[-1] == ("Der hund.", "Die katze.")
+    encoded.clear()
+    cache = TokenizerCache(tokenizer)
+    assert cache.num_tokens("the cat", None) == len(cache.encode("the cat", None)) == cache.num_tokens("the cat", None)
+    assert encoded == [("the cat",), ("the cat",)]  # num_tokens does not cache
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
@@ -112,7 +113,7 @@ def test_many_translations_are_spelled_as_each_alone(tokenizer, num_threads):
 @pytest.mark.parametrize("text", ["", " ", "\n", " \t\u3000\n", "\u200b", "\ufeff\n \u2060"])
 def test_nothing_becomes_nothing(copier, text):
     (translation,) = copier.translate([text], align=True)
-    assert (translation.text, translation.tokens, translation.sentences) == ("", [], 0)
+    assert (translation.text, translation.tokens, translation.num_sentences) == ("", [], 0)
     assert (translation.log_prob, translation.alignment) == (0.0, [])
     assert json.loads(json.dumps(translation.to_dict()))["text"] == ""
     assert copier.translate([]) == []
@@ -127,7 +128,7 @@ def test_long_texts_come_back_whole(copier, text, split):
     assert translation.text == text.strip()
     assert translation.finished
     longest = max([len(copier.tokenizer.encode_source(line)) for line in text.splitlines()], default=0)
-    assert translation.sentences > 1 or longest <= 2 * copier.usual_length
+    assert translation.num_sentences > 1 or longest <= 2 * copier.typical_length
 
 
 def test_a_text_longer_than_the_model_takes_is_split_or_left_untranslated_never_cut(tokenizer):
@@ -138,11 +139,11 @@ def test_a_text_longer_than_the_model_takes_is_split_or_left_untranslated_never_
     text = "the cat sat on a mat, " * 30 + "x" * 200
     (translation,) = translator.translate([text], beam_size=2)
     assert translation.text == text
-    assert translation.sentences > 10
+    assert translation.num_sentences > 10
     before, left, after = translator.translate(["a", f"the\n{text}\na", "cat"], split="never", align=True)
     assert (before.text, left.text, after.text) == ("a", f"the\n{text}\na", "cat")
     assert left.warnings == [TOO_LONG] and not before.warnings and not after.warnings
-    assert left.sentences == 2 and len(left.alignment) == len(left.tokens) > 0
+    assert left.num_sentences == 2 and len(left.alignment) == len(left.tokens) > 0
 
 
 def test_a_bare_string_and_other_wrong_requests_are_refused(copier):
@@ -176,7 +177,7 @@ def test_n_best(tokenizer, settings):
         scores = [alternative.score for alternative in translation.n_best]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
-        assert translation.sentences == pieces
+        assert translation.num_sentences == pieces
         assert len(json.loads(json.dumps(translation.to_dict()))["n_best"]) == 3
 
 
@@ -344,7 +345,7 @@ def test_load_gives_the_saved_model_and_settings(tmp_path, transformer, tokenize
     details = {"lengths": {"source_p99": 40}}
     save_model(tmp_path / "model", weights=transformer, config=config, tokenizer=tokenizer, details=details)
     translator = Translator.load(tmp_path / "model", device="cpu", engine="torch")
-    assert (translator.usual_length, translator.longest, translator.target_language) == (40, 64, "de")
+    assert (translator.typical_length, translator.max_segment_length, translator.target_language) == (40, 64, "de")
     expected = Translator(transformer, tokenizer, config.decoding).translate(["the cat", "und"])
     assert translator.translate(["the cat", "und"]) == expected
     plain = Translator.load(tmp_path / "model", device="cpu", engine="torch", quantization="float32")

@@ -50,7 +50,7 @@ def test_a_translator_is_pickled_by_its_path_and_settings(translator: heedful.Tr
     other = subprocess.run([sys.executable, "-c", code], input=packed, capture_output=True, cwd=ROOT, check=True)
     assert other.stdout.decode().strip() == "Good morning!"
     made = heedful.Translator(translator.engine, translator.tokenizer)
-    with pytest.raises(TypeError, match=r"made of a model in memory.*Translator\.load"):
+    with pytest.raises(TypeError, match=r"made from a model in memory.*Translator\.load"):
         pickle.dumps(made)
 
 

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import Engine, Job
-from heedful.decoding.engines.native_engine import Native
+from heedful.decoding.engines import DecodeRequest, Engine
+from heedful.decoding.engines.native_engine import NativeDecodingEngine
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.translator import Translator
-from heedful.decoding.utf8_automaton import is_whole
+from heedful.decoding.utf8_automaton import is_valid_utf8
 from heedful.model.transformer import Transformer
 from heedful.model_dir.shortlist import Shortlist
 from heedful.native import NativeEngine, available
@@ -59,7 +59,7 @@ def is_permitted(text: str) -> bool:
 def test_every_character_can_be_written_but_controls_and_what_stands_for_errors() -> None:
     for code in (*range(0x900), *range(0x900, 0x110000, 61), *range(0xFFC0, 0x10040), 0x10FFFF):
         if not 0xD800 <= code < 0xE000:
-            assert is_whole([FIRST + byte for byte in chr(code).encode()], BYTES) == is_permitted(chr(code))
+            assert is_valid_utf8([FIRST + byte for byte in chr(code).encode()], BYTES) == is_permitted(chr(code))
 
 
 @given(st.one_of(st.binary(max_size=8), st.text(max_size=3).map(lambda text: text.encode("utf-8", "surrogatepass"))))
@@ -68,14 +68,14 @@ def test_only_valid_utf8_can_be_written(written: bytes) -> None:
         expected = is_permitted(written.decode())
     except UnicodeDecodeError:
         expected = False
-    assert is_whole([FIRST + byte for byte in written], BYTES) == expected
+    assert is_valid_utf8([FIRST + byte for byte in written], BYTES) == expected
 
 
 def test_other_tokens_come_between_characters_alone() -> None:
     heart = [FIRST + byte for byte in "❤".encode()]
-    assert is_whole([300, *heart, 300], BYTES)
-    assert not is_whole([*heart[:2], 300, heart[2]], BYTES)
-    assert not is_whole(heart[:2], BYTES)
+    assert is_valid_utf8([300, *heart, 300], BYTES)
+    assert not is_valid_utf8([*heart[:2], 300, heart[2]], BYTES)
+    assert not is_valid_utf8(heart[:2], BYTES)
 
 
 # ---- models that would rather write any byte -------------------------------------------------------------------------
@@ -92,11 +92,11 @@ def byte_model(seed: int) -> Transformer:
     return model
 
 
-def byte_jobs(count: int, *, prefixes: bool = False) -> list[Job]:
+def byte_requests(count: int, *, prefixes: bool = False) -> list[DecodeRequest]:
     drawn = random.Random(1)
     beginnings = [(), "é".encode(), "❤".encode()[:1], "❤".encode()[:2], "🎉".encode()[:3], b"\x80\xff", b"a\xf0\x9f"]
     return [
-        Job(
+        DecodeRequest(
             (*drawn.choices(range(FIRST, VOCABULARY), k=drawn.randint(1, 12)), 3),
             tuple(FIRST + byte for byte in beginnings[number % len(beginnings)]) if prefixes else (),
             str(number),
@@ -106,7 +106,7 @@ def byte_jobs(count: int, *, prefixes: bool = False) -> list[Job]:
     ]
 
 
-def native_engine(folder: Path, model: Transformer, precision: str) -> Native:
+def native_engine(folder: Path, model: Transformer, precision: str) -> NativeDecodingEngine:
     weights = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
     path = folder / f"{precision}.bin"
     write_weight_file(
@@ -115,21 +115,21 @@ def native_engine(folder: Path, model: Transformer, precision: str) -> Native:
         shape=shape_of(model.config, int8=precision == "int8"),
         tensors=convert(model.config, weights, precision=precision),
     )
-    engine = Native.__new__(Native)
+    engine = NativeDecodingEngine.__new__(NativeDecodingEngine)
     engine.engine, engine.max_length = NativeEngine(path, num_threads=1), model.config.max_length
     engine.special, engine.num_tags = SPECIAL, 0
     return engine
 
 
-def assert_whole(engine: Engine, jobs: list[Job], config: DecodingConfig) -> int:
+def assert_valid_utf8(engine: Engine, requests: list[DecodeRequest], config: DecodingConfig) -> int:
     """All hypotheses are whole after their prefixes; returns how many bytes above ASCII were written."""
-    outcomes = engine.decode(jobs, config, align=False, make_rule=None)
+    results = engine.decode(requests, config, align=False, constraint_factory=None)
     count = 0
-    for job in jobs:
-        for hypothesis in outcomes[job].hypotheses:
+    for request in requests:
+        for hypothesis in results[request].hypotheses:
             tokens = hypothesis.tokens[:-1]
-            assert is_whole(tokens, BYTES), tokens
-            assert len(tokens) <= job.max_length
+            assert is_valid_utf8(tokens, BYTES), tokens
+            assert len(tokens) <= request.max_length
             count += sum(FIRST + 128 <= token < FIRST + 256 for token in tokens)
     return count
 
@@ -138,24 +138,24 @@ def assert_whole(engine: Engine, jobs: list[Job], config: DecodingConfig) -> int
 @pytest.mark.parametrize("seed", [1, 2])
 def test_torch_writes_whole_characters(search: dict[str, Any], seed: int) -> None:
     config, engine = DecodingConfig(**search), TorchEngine(byte_model(seed), SPECIAL)
-    assert assert_whole(engine, byte_jobs(40), config) > 0
+    assert assert_valid_utf8(engine, byte_requests(40), config) > 0
 
 
 def test_sampling_draws_whole_characters() -> None:
     config = DecodingConfig(method="sampling", num_best=3, temperature=3.0)
-    assert assert_whole(TorchEngine(byte_model(1), SPECIAL), byte_jobs(40), config) > 100
+    assert assert_valid_utf8(TorchEngine(byte_model(1), SPECIAL), byte_requests(40), config) > 100
 
 
 @pytest.mark.parametrize("beams", [1, 2, 4])
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("prefixes", [False, True])
 def test_the_captured_search_finds_what_the_readable_one_finds(beams: int, seed: int, prefixes: bool) -> None:
-    jobs, config = byte_jobs(20, prefixes=prefixes), DecodingConfig(beam_size=beams, num_best=beams)
-    readable, captured = (TorchEngine(byte_model(seed), SPECIAL, captured=flag) for flag in (False, True))
-    expected, found = (found_by(engine, jobs, config) for engine in (readable, captured))
+    requests, config = byte_requests(20, prefixes=prefixes), DecodingConfig(beam_size=beams, num_best=beams)
+    readable, use_cuda_graph = (TorchEngine(byte_model(seed), SPECIAL, use_cuda_graph=flag) for flag in (False, True))
+    expected, found = (found_by(engine, requests, config) for engine in (readable, use_cuda_graph))
     assert [[one.tokens for one in row] for row in found] == [[one.tokens for one in row] for row in expected]
     if not prefixes:
-        assert assert_whole(captured, jobs, config) > 0
+        assert assert_valid_utf8(use_cuda_graph, requests, config) > 0
 
 
 @native_only
@@ -164,8 +164,8 @@ def test_the_captured_search_finds_what_the_readable_one_finds(beams: int, seed:
 def test_native_finds_the_whole_characters_that_torch_finds(tmp_path: Path, search: dict[str, Any], seed: int) -> None:
     config, model = DecodingConfig(**search), byte_model(seed)
     native = native_engine(tmp_path, model, "float32")
-    for jobs in (byte_jobs(40), byte_jobs(40, prefixes=True)):
-        expected, found = (found_by(engine, jobs, config) for engine in (TorchEngine(model, SPECIAL), native))
+    for requests in (byte_requests(40), byte_requests(40, prefixes=True)):
+        expected, found = (found_by(engine, requests, config) for engine in (TorchEngine(model, SPECIAL), native))
         assert [[one.tokens for one in row] for row in found] == [[one.tokens for one in row] for row in expected]
 
 
@@ -175,8 +175,8 @@ def test_int8_writes_whole_characters_guessing_ahead_too(tmp_path: Path, guessin
     native = native_engine(tmp_path, byte_model(1), "int8")
     native.engine.guessing = guessing
     greedy = DecodingConfig(method="greedy")
-    assert sum(assert_whole(native, [job], greedy) for job in byte_jobs(60)) > 0
-    assert assert_whole(native, byte_jobs(60), DecodingConfig(beam_size=5, num_best=5)) > 0
+    assert sum(assert_valid_utf8(native, [request], greedy) for request in byte_requests(60)) > 0
+    assert assert_valid_utf8(native, byte_requests(60), DecodingConfig(beam_size=5, num_best=5)) > 0
 
 
 @native_only
@@ -187,12 +187,14 @@ def test_characters_are_whole_with_a_shortlist(tmp_path: Path, search: dict[str,
     targets = drawn.integers(FIRST, VOCABULARY, 6 * VOCABULARY).astype(np.int32)
     native = native_engine(tmp_path, byte_model(1), "int8")
     native.engine.use_shortlist(Shortlist(starts, targets, np.array([3], dtype=np.int32)))
-    assert assert_whole(native, byte_jobs(40), DecodingConfig(**search)) > 0
+    assert assert_valid_utf8(native, byte_requests(40), DecodingConfig(**search)) > 0
 
 
 def test_a_prefix_that_ends_inside_a_character_is_continued() -> None:
-    jobs = [job for job in byte_jobs(35, prefixes=True) if job.prefix and FIRST + 0xFF not in job.prefix]
-    assert assert_whole(TorchEngine(byte_model(1), SPECIAL), jobs, DecodingConfig()) > 0
+    requests = [
+        request for request in byte_requests(35, prefixes=True) if request.prefix and FIRST + 0xFF not in request.prefix
+    ]
+    assert assert_valid_utf8(TorchEngine(byte_model(1), SPECIAL), requests, DecodingConfig()) > 0
 
 
 # ---- the bundled model -----------------------------------------------------------------------------------------------
@@ -219,13 +221,15 @@ def test_only_bytes_are_whole_too() -> None:
     others = tuple(
         n for n in range(translator.tokenizer.target_vocab_size) if n not in (special.eos_id, *special.byte_ids)
     )
-    jobs = [Job(tuple(translator.tokenizer.encode_source(text, "de")), (), text, 12, others) for text in EMOJI]
+    requests = [
+        DecodeRequest(tuple(translator.tokenizer.encode_source(text, "de")), (), text, 12, others) for text in EMOJI
+    ]
     for search in ({"method": "greedy"}, {"beam_size": 4, "num_best": 2}):
-        outcomes = translator.engine.decode(jobs, DecodingConfig(**search), align=False, make_rule=None)
-        for outcome in outcomes.values():
-            for hypothesis in outcome.hypotheses:
+        results = translator.engine.decode(requests, DecodingConfig(**search), align=False, constraint_factory=None)
+        for result in results.values():
+            for hypothesis in result.hypotheses:
                 assert {*hypothesis.tokens} <= {special.eos_id, *special.byte_ids}
-                assert is_whole(hypothesis.tokens[:-1], special.byte_ids)
+                assert is_valid_utf8(hypothesis.tokens[:-1], special.byte_ids)
 
 
 @native_only
@@ -238,11 +242,11 @@ def test_translations_without_bytes_keep_their_bits() -> None:
         for subject in ("children", "dogs", "of the men")
         for verb in ("play", "have been seen", "slept well")
     ]
-    jobs = [Job(tuple(translator.tokenizer.encode_source(text, "de")), (), text, 60) for text in texts]
+    requests = [DecodeRequest(tuple(translator.tokenizer.encode_source(text, "de")), (), text, 60) for text in texts]
     config, special = DecodingConfig(num_best=2), translator.special
-    found = native.decode(jobs, config, align=False, make_rule=None)
+    found = native.decode(requests, config, align=False, constraint_factory=None)
     native.special = dataclasses.replace(special, byte_ids=())
-    unconstrained = native.decode(jobs, config, align=False, make_rule=None)
-    for job in jobs:
-        if not any({*one.tokens} & {*special.byte_ids} for one in unconstrained[job].hypotheses):
-            assert found[job] == unconstrained[job]
+    unconstrained = native.decode(requests, config, align=False, constraint_factory=None)
+    for request in requests:
+        if not any({*one.tokens} & {*special.byte_ids} for one in unconstrained[request].hypotheses):
+            assert found[request] == unconstrained[request]

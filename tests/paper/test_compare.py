@@ -431,7 +431,7 @@ class Echo:
 
     def translate(self, texts: list[str], *, target_language: str | None) -> list[SimpleNamespace]:
         self.calls.append((len(texts), target_language))
-        return [SimpleNamespace(text=text, tokens=text.split(), sentences=1) for text in texts]
+        return [SimpleNamespace(text=text, tokens=text.split(), num_sentences=1) for text in texts]
 
 
 def test_decode_order_and_duplicates() -> None:

@@ -18,7 +18,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding.cuda_graph.decoder_step import decode_step, encode, fill_cross_cache
 from heedful.decoding.cuda_graph.packed_weights import PackedWeights
 from heedful.decoding.cuda_graph.search_state import Capacity, SearchState, admit, make_activations, make_search_state
-from heedful.decoding.engines import Job
+from heedful.decoding.engines import DecodeRequest
 from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
 from heedful.fused.kernels.sizes import NEAR_LIMIT, QUERIES
@@ -104,21 +104,21 @@ class SlotEncoder:
 
         self.replayed = GraphedCallable(work, device)
 
-    def read(self, jobs: Sequence[Job], numbers: Sequence[int], *, min_length: int) -> None:
-        """Let these jobs begin in the slots of these numbers."""
+    def read(self, requests: Sequence[DecodeRequest], numbers: Sequence[int], *, min_length: int) -> None:
+        """Let these requests begin in the slots of these numbers."""
         if self.sent is not None:
             self.sent.synchronize()  # what was sent before may still be on its way
         packed, room = self.sending.numpy(), self.slots.room
         packed[:] = self.nothing
-        lengths = np.array([len(job.source) for job in jobs])
+        lengths = np.array([len(request.source) for request in requests])
         begins, total = np.cumsum(lengths) - lengths, int(lengths.sum())
         positions = np.arange(total) - np.repeat(begins, lengths)
         parts = -(-lengths // QUERIES)
         firsts = (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)) * QUERIES
         tiles = np.stack([np.repeat(begins, parts), np.repeat(lengths, parts), firsts], axis=1)
-        limits = [(job.max_length, min_length, len(job.source), len(job.prefix)) for job in jobs]
+        limits = [(request.max_length, min_length, len(request.source), len(request.prefix)) for request in requests]
         filled = (
-            np.fromiter(chain.from_iterable(job.source for job in jobs), np.int32, total),
+            np.fromiter(chain.from_iterable(request.source for request in requests), np.int32, total),
             positions,
             np.repeat(np.array(numbers) * room.source, lengths) + positions,
             tiles.ravel(),
@@ -130,13 +130,13 @@ class SlotEncoder:
         self.staged.copy_(self.sending, non_blocking=True)
         if self.sent is not None:
             self.sent.record()
-        self._force(jobs, numbers)
+        self._force(requests, numbers)
         self.replayed()
 
-    def _force(self, jobs: Sequence[Job], numbers: Sequence[int]) -> None:
-        for job, number in zip(jobs, numbers, strict=True):
-            if job.prefix:
-                prefix = torch.tensor(job.prefix, dtype=torch.int32)
+    def _force(self, requests: Sequence[DecodeRequest], numbers: Sequence[int]) -> None:
+        for request, number in zip(requests, numbers, strict=True):
+            if request.prefix:
+                prefix = torch.tensor(request.prefix, dtype=torch.int32)
                 self.slots.forced[number, : len(prefix)] = prefix.to(self.slots.forced.device)
 
 
@@ -162,43 +162,43 @@ class Scheduler:
         self.encoders: dict[int, SlotEncoder] = {}
         self.launched = 0
 
-    def run(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
-        """The best hypotheses of every job."""
+    def run(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> list[list[Hypothesis]]:
+        """The best hypotheses of every request."""
         penalties = [length_penalty(float(max(length, 1)), config) for length in range(self.room.target + 1)]
         self.slots.penalties.copy_(to_device(penalties, self.device))
-        results: list[list[Hypothesis]] = [[] for _ in jobs]
-        waiting = deque(range(len(jobs)))
-        job_of = np.full(self.room.slots, -1)
+        results: list[list[Hypothesis]] = [[] for _ in requests]
+        waiting = deque(range(len(requests)))
+        request_of = np.full(self.room.slots, -1)
         begun, steps = np.zeros(self.room.slots, dtype=np.int64), np.zeros(self.room.slots, dtype=np.int64)
-        while waiting or (job_of >= 0).any():
-            free = np.flatnonzero(job_of < 0)
+        while waiting or (request_of >= 0).any():
+            free = np.flatnonzero(request_of < 0)
             if waiting and len(free):
                 chosen = [waiting.popleft() for _ in range(min(len(waiting), len(free)))]
                 numbers = free[: len(chosen)]
-                self._admit([jobs[index] for index in chosen], numbers.tolist(), config)
-                job_of[numbers], begun[numbers] = chosen, self.launched
-                steps[numbers] = [jobs[index].max_length + 1 for index in chosen]
-            leaving = self._go_on(job_of >= 0, begun, steps, whole=not waiting)
+                self._admit([requests[index] for index in chosen], numbers.tolist(), config)
+                request_of[numbers], begun[numbers] = chosen, self.launched
+                steps[numbers] = [requests[index].max_length + 1 for index in chosen]
+            leaving = self._go_on(request_of >= 0, begun, steps, whole=not waiting)
             done_steps = int((self.launched - begun[leaving]).max())
-            for index, found in zip(job_of[leaving].tolist(), self._harvest(leaving, done_steps), strict=True):
-                limit = jobs[index].max_length
+            for index, found in zip(request_of[leaving].tolist(), self._harvest(leaving, done_steps), strict=True):
+                limit = requests[index].max_length
                 results[index] = [hypothesis(*row, penalties=penalties, limit=limit) for row in found]
-            job_of[leaving] = -1
+            request_of[leaving] = -1
         return results
 
-    def _admit(self, jobs: list[Job], numbers: list[int], config: DecodingConfig) -> None:
-        """Let jobs begin in slots, as many at a time as the largest reader holds."""
+    def _admit(self, requests: list[DecodeRequest], numbers: list[int], config: DecodingConfig) -> None:
+        """Let requests begin in slots, as many at a time as the largest reader holds."""
         first = 0
-        while first < len(jobs):
+        while first < len(requests):
             count, tokens = 0, 0
-            while first + count < len(jobs) and tokens + len(jobs[first + count].source) <= TOKEN_BUCKETS[-1]:
-                tokens += len(jobs[first + count].source)
+            while first + count < len(requests) and tokens + len(requests[first + count].source) <= TOKEN_BUCKETS[-1]:
+                tokens += len(requests[first + count].source)
                 count += 1
             size = next(size for size in TOKEN_BUCKETS if tokens <= size)
             if size not in self.encoders:
                 self.encoders[size] = SlotEncoder(self.weights, self.slots, size, start=self.special.bos_id)
             last = first + count
-            self.encoders[size].read(jobs[first:last], numbers[first:last], min_length=config.min_length)
+            self.encoders[size].read(requests[first:last], numbers[first:last], min_length=config.min_length)
             first = last
 
     def _go_on(self, taken: np.ndarray, begun: np.ndarray, steps: np.ndarray, *, whole: bool) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The captured search as an engine uses it: whether it fits, which sessions it needs, and what they find."""
+"""The CUDA graph search as an engine uses it: whether it fits, which sessions it needs, and what they find."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding.cuda_graph.packed_weights import iter_tensors, pack_weights
 from heedful.decoding.cuda_graph.scheduler import TOKEN_BUCKETS, Scheduler
 from heedful.decoding.cuda_graph.search_state import Capacity, estimate_bytes
-from heedful.decoding.engines import Job, MakeRule
+from heedful.decoding.engines import ConstraintFactory, DecodeRequest
 from heedful.model.transformer import Transformer
 from heedful.search_types import Hypothesis, SpecialTokens
 
@@ -34,22 +34,22 @@ known: WeakKeyDictionary[Transformer, tuple[tuple[torch.dtype, torch.device], st
 
 def unsupported_reason(
     model: object,
-    jobs: Sequence[Job],
+    requests: Sequence[DecodeRequest],
     config: DecodingConfig,
     *,
-    make_rule: MakeRule | None,
+    constraint_factory: ConstraintFactory | None,
     special: SpecialTokens,
 ) -> str | None:
-    """Why the captured search cannot do this, or None if it can."""
+    """Why the CUDA graph search cannot do this, or None if it can."""
     if type(model) is not Transformer:
         return f"{type(model).__name__} is no Transformer of ours"
     if reason := unsupported_model_reason(model):
         return reason
     if config.method == "sampling":
         return "decoding.method=sampling"
-    if make_rule is not None:
-        return "a rule of the caller's"
-    if any(job.forbidden for job in jobs):
+    if constraint_factory is not None:
+        return "a token constraint"
+    if any(request.forbidden for request in requests):
         return "tokens that single sentences may not have"
     if config.no_repeat_ngram_size:
         return "decoding.no_repeat_ngram_size"
@@ -58,7 +58,7 @@ def unsupported_reason(
     forbidden = len({special.pad_id, special.bos_id, special.eos_id, *special.forbidden})
     if model.config.target_vocab_size - forbidden < 2 * config.beam_size:
         return "a vocabulary smaller than the candidates of a step"
-    if any(max(len(job.source), job.max_length + 1) > model.max_length for job in jobs):
+    if any(max(len(request.source), request.max_length + 1) > model.max_length for request in requests):
         return "sentences longer than model.max_length"
     return None
 
@@ -105,25 +105,25 @@ class CudaGraphSearch:
         self.lock = Lock()
 
     @torch.inference_mode()
-    def search(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
-        """The best hypotheses of every job, whatever else is among the jobs."""
-        found: list[list[Hypothesis]] = [[] for _ in jobs]
+    def search(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> list[list[Hypothesis]]:
+        """The best hypotheses of every request, whatever else is among the requests."""
+        found: list[list[Hypothesis]] = [[] for _ in requests]
         device = self.weights.output.device
         with self.lock, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             self._refresh()
-            for members in group_by_capacity(jobs):
-                chosen = [jobs[index] for index in members]
+            for members in group_by_capacity(requests):
+                chosen = [requests[index] for index in members]
                 for index, hypotheses in zip(members, self._run(chosen, config), strict=True):
                     found[index] = hypotheses
         return found
 
-    def _run(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
+    def _run(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> list[list[Hypothesis]]:
         """Search in one session; with fewer slots where the memory is not enough."""
         while True:
             try:
-                return self._session(jobs, config).run(jobs, config)
+                return self._session(requests, config).run(requests, config)
             except torch.OutOfMemoryError:
-                slots = self._room(jobs, config).slots
+                slots = self._room(requests, config).slots
                 if slots == 1:
                     raise
                 self.most_slots = SLOT_COUNTS[SLOT_COUNTS.index(slots) - 1]
@@ -143,8 +143,8 @@ class CudaGraphSearch:
                 old.copy_(new)
         self.versions = versions
 
-    def _session(self, jobs: Sequence[Job], config: DecodingConfig) -> Scheduler:
-        room = self._room(jobs, config)
+    def _session(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> Scheduler:
+        room = self._room(requests, config)
         if room not in self.sessions:
             while len(self.sessions) >= MAX_SCHEDULERS:
                 self.sessions.popitem(last=False)
@@ -152,14 +152,14 @@ class CudaGraphSearch:
         self.sessions.move_to_end(room)
         return self.sessions[room]
 
-    def _room(self, jobs: Sequence[Job], config: DecodingConfig) -> Capacity:
-        """A session's size: as many slots as there are jobs, as far as tokens_per_batch and the memory allow."""
+    def _room(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> Capacity:
+        """A session's size: as many slots as there are requests, as far as tokens_per_batch and the memory allow."""
         beams = config.beam_size if config.method == "beam" else 1
-        mean = sum(len(job.source) for job in jobs) / len(jobs)
+        mean = sum(len(request.source) for request in requests) / len(requests)
         allowed = max(1, int(config.tokens_per_batch / (max(mean, 16) * beams)))
         fitting = [count for count in SLOT_COUNTS if count <= min(allowed, self.most_slots)]
-        count = next((count for count in fitting if count >= len(jobs)), fitting[-1])
-        target, source = target_capacity(jobs[0]), source_capacity(jobs[0])
+        count = next((count for count in fitting if count >= len(requests)), fitting[-1])
+        target, source = target_capacity(requests[0]), source_capacity(requests[0])
         while True:
             room = Capacity(count, beams, target, source, config.num_best)
             if count == 1 or estimate_bytes(self.weights, room) <= self._memory():
@@ -171,23 +171,23 @@ class CudaGraphSearch:
         return MEMORY_FRACTION * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
 
 
-def group_by_capacity(jobs: Sequence[Job]) -> list[list[int]]:
-    """Indices of jobs that one session holds, the longest first."""
+def group_by_capacity(requests: Sequence[DecodeRequest]) -> list[list[int]]:
+    """Indices of requests that one session holds, the longest first."""
     rooms: dict[tuple[int, int], list[int]] = {}
-    lengths = [len(job.source) for job in jobs]
-    for index in sorted(range(len(jobs)), key=lengths.__getitem__, reverse=True):  # of equals the first first
-        rooms.setdefault((source_capacity(jobs[index]), target_capacity(jobs[index])), []).append(index)
+    lengths = [len(request.source) for request in requests]
+    for index in sorted(range(len(requests)), key=lengths.__getitem__, reverse=True):  # of equals the first first
+        rooms.setdefault((source_capacity(requests[index]), target_capacity(requests[index])), []).append(index)
     return list(rooms.values())
 
 
-def source_capacity(job: Job) -> int:
-    """Capacity for the job's source: a power of two."""
-    return max(MIN_CAPACITY, 1 << (len(job.source) - 1).bit_length())
+def source_capacity(request: DecodeRequest) -> int:
+    """Capacity for the request's source: a power of two."""
+    return max(MIN_CAPACITY, 1 << (len(request.source) - 1).bit_length())
 
 
-def target_capacity(job: Job) -> int:
-    """Capacity for the job's translation, its end and one more: a power of two."""
-    return max(MIN_CAPACITY, 1 << (job.max_length + 1).bit_length())
+def target_capacity(request: DecodeRequest) -> int:
+    """Capacity for the request's translation, its end and one more: a power of two."""
+    return max(MIN_CAPACITY, 1 << (request.max_length + 1).bit_length())
 
 
 def weight_versions(parameters: Sequence[Tensor]) -> tuple[int, ...]:

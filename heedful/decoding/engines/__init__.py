@@ -1,4 +1,4 @@
-"""What runs a model while it translates: the interface `Engine`, and one module for each engine that implements it."""
+"""The engines that run a model: the interface `Engine`, and one module per implementation."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from heedful.errors import ConfigError
 from heedful.search_types import AttentionWeights, Hypothesis
 
 ENGINES = ("auto", "torch", "native", "ctranslate2")
-MakeRule = Callable[[Sequence[str], Sequence[int], Any], Any]
-"""(sentences, longest length allowed for each, device) -> a `Rule` that their translations must keep."""
+ConstraintFactory = Callable[[Sequence[str], Sequence[int], Any], Any]
+"""(source sentences, maximum length of each translation, device) -> a `Constraint` on their translations."""
 
 
-class Job(NamedTuple):
-    """One sentence to decode. Equal jobs have equal results, so each is done once."""
+class DecodeRequest(NamedTuple):
+    """One sentence to decode. Equal requests have equal results and are decoded once."""
 
     source: tuple[int, ...]
-    """Source ids, tag and end token included."""
+    """Source ids, including tag and end token."""
     prefix: tuple[int, ...]
     """Target ids that the translation must begin with."""
     text: str
     max_length: int
-    """Most tokens that the translation may have, without the end token."""
+    """Maximum number of target tokens, not counting the end token."""
     forbidden: tuple[int, ...] = ()
-    """Target ids that this translation may not contain, beside those that none may."""
+    """Target ids forbidden in this translation, in addition to those forbidden everywhere."""
 
 
-class Outcome(NamedTuple):
-    """What decoding a job gave: hypotheses, best first, and the alignment weights of the best when asked for."""
+class DecodeResult(NamedTuple):
+    """The hypotheses for a request, best first, and with `align` the attention weights of the best one."""
 
     hypotheses: list[Hypothesis]
     attention: AttentionWeights | None
@@ -38,22 +38,27 @@ class Outcome(NamedTuple):
 
 @runtime_checkable
 class Engine(Protocol):
-    """A loaded model that can search. What it cannot do it refuses with a `ConfigError` that names it."""
+    """A loaded model that can search. Raises a `ConfigError` for settings it does not support."""
 
     @property
     def max_length(self) -> int:
-        """Longest source or target, in tokens, that the model accepts."""
+        """Maximum source and target length in tokens."""
         ...
 
     def decode(
-        self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
-    ) -> dict[Job, Outcome]:
-        """Search for all jobs, in the engine's own batches."""
+        self,
+        requests: Sequence[DecodeRequest],
+        config: DecodingConfig,
+        *,
+        align: bool,
+        constraint_factory: ConstraintFactory | None,
+    ) -> dict[DecodeRequest, DecodeResult]:
+        """Decode all requests; the engine forms the batches."""
         ...
 
 
 def choose_engine(name: str, *, exported: bool = False) -> str:
-    """The engine that a name stands for; "auto" is left open, but for a model that was exported for CTranslate2."""
+    """Validate an engine name. "auto" becomes "ctranslate2" for a model exported for it, and is otherwise kept."""
     if name not in ENGINES:
         raise ConfigError(
             f"engine: {name!r} is not known{did_you_mean(name, ENGINES)}; choose one of {', '.join(ENGINES)}."

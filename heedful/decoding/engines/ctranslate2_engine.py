@@ -1,14 +1,14 @@
-"""The engine CTranslate2: many servers run it, and it has int8 kernels for CPUs and GPUs.
+"""The CTranslate2 engine, with int8 kernels for CPUs and GPUs.
 
-Its greedy search is ours. Its beam search extends, ends and keeps hypotheses as ours does, and differs in three things:
+Greedy search gives the same results as ours. Beam search extends and keeps hypotheses in the same way, with three
+differences:
 
-* It ranks by log_prob / length^α. We take every translation that it ended and rank them ourselves, by our penalty.
-* It goes on until beam_size · patience translations have ended, where ours stops when nothing alive can win any more.
-  So ours may go on longer. With `patience_of` that hardly ever changes the best; without a penalty both rules agree.
-* A forbidden token's probability is spread over the rest, where ours is left out: its log-probabilities are a trifle
-  higher.
+* It ranks by log_prob / length^α. We take all finished translations and rank them by our own length penalty.
+* It stops after beam_size · patience finished translations; our search stops when no live hypothesis can win, which may
+  be later. With `choose_patience` this hardly ever changes the best one; without a penalty both stop alike.
+* The probability of forbidden tokens is redistributed to the others, so its log-probabilities are slightly higher.
 
-It writes bytes as they come. A sentence whose bytes are no whole characters is searched again without byte tokens.
+It may generate invalid UTF-8 byte sequences; such sentences are searched again without byte tokens.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import Job, MakeRule, Outcome
-from heedful.decoding.utf8_automaton import is_whole
+from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeResult
+from heedful.decoding.utf8_automaton import is_valid_utf8
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
 from heedful.model_dir.fingerprint import read_exported
@@ -31,18 +31,18 @@ from heedful.model_dir.shortlist import read_shortlist
 from heedful.search_types import Hypothesis, length_penalty, special_tokens
 from heedful.text.tokenizer import Tokenizer
 
-PATIENCE, LONG_PATIENCE = 4, 32
+PATIENCE, MEAN_PENALTY_PATIENCE = 4, 32
 
 
 class CTranslate2Engine:
-    """A model that CTranslate2 has loaded, and our tokenizer to speak to it in pieces."""
+    """A model loaded by CTranslate2, which takes and returns token strings."""
 
     name = "ctranslate2"
 
     def __init__(self, translator: Any, tokenizer: Tokenizer, *, max_length: int, has_map: bool = False) -> None:
         """`translator`: a `ctranslate2.Translator` whose vocabularies are those of `tokenizer`.
 
-        `has_map`: whether it has loaded a vocabulary map, which is what it calls a shortlist.
+        `has_map`: whether it has a vocabulary map, CTranslate2's term for a lexical shortlist.
         """
         self.has_map = has_map
         self.translator, self.max_length = translator, max_length
@@ -53,44 +53,56 @@ class CTranslate2Engine:
         self.ids = {piece: number for number, piece in enumerate(self.pieces)}
 
     def uses_shortlist(self, config: DecodingConfig) -> bool:
-        """Whether this search chooses from the vocabulary map: only if told to, since the map is that of a batch."""
+        """Whether this search uses the vocabulary map: only on request, because it is applied to a whole batch."""
         return bool(config.shortlist)
 
     def decode(
-        self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
-    ) -> dict[Job, Outcome]:
-        """Search for all jobs; those that may become equally long go together, since the limit is one for a call."""
-        refuse(jobs, config, align=align, rule=make_rule is not None)
+        self,
+        requests: Sequence[DecodeRequest],
+        config: DecodingConfig,
+        *,
+        align: bool,
+        constraint_factory: ConstraintFactory | None,
+    ) -> dict[DecodeRequest, DecodeResult]:
+        """Decode all requests, grouped by maximum length and forbidden tokens, which apply to a whole call."""
+        check_supported(requests, config, align=align, has_constraint=constraint_factory is not None)
         if config.shortlist and not self.has_map:
             raise ConfigError(
                 "decoding.shortlist: this model has no shortlist; make one with `heedful shortlist`, then export again."
             )
-        outcomes = self._decode(jobs, config)
-        broken = [job for job, outcome in outcomes.items() if not all(map(self._is_whole, outcome.hypotheses))]
-        if broken:
-            without_bytes = {job._replace(forbidden=(*job.forbidden, *self.special.byte_ids)): job for job in broken}
+        results = self._decode(requests, config)
+        malformed = [
+            request for request, result in results.items() if not all(map(self._is_valid_utf8, result.hypotheses))
+        ]
+        if malformed:
+            without_bytes = {
+                request._replace(forbidden=(*request.forbidden, *self.special.byte_ids)): request
+                for request in malformed
+            }
             again = self._decode(list(without_bytes), config)
-            outcomes.update({without_bytes[job]: outcome for job, outcome in again.items()})
-        return outcomes
+            results.update({without_bytes[request]: result for request, result in again.items()})
+        return results
 
-    def _decode(self, jobs: Sequence[Job], config: DecodingConfig) -> dict[Job, Outcome]:
-        groups: dict[tuple[int, tuple[int, ...]], list[Job]] = {}
-        for job in jobs:
-            groups.setdefault((job.max_length, job.forbidden), []).append(job)
-        outcomes: dict[Job, Outcome] = {}
+    def _decode(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> dict[DecodeRequest, DecodeResult]:
+        groups: dict[tuple[int, tuple[int, ...]], list[DecodeRequest]] = {}
+        for request in requests:
+            groups.setdefault((request.max_length, request.forbidden), []).append(request)
+        results: dict[DecodeRequest, DecodeResult] = {}
         for (limit, forbidden), members in groups.items():
-            results = self._search(members, limit, forbidden, config)
-            for job, result in zip(members, results, strict=True):
-                found = [self._read(*pair, config) for pair in zip(result.hypotheses, result.scores, strict=True)]
-                outcomes[job] = Outcome(self._best(job, found, config), None)
-        return outcomes
+            outputs = self._search(members, limit, forbidden, config)
+            for request, output in zip(members, outputs, strict=True):
+                found = [self._read(*pair, config) for pair in zip(output.hypotheses, output.scores, strict=True)]
+                results[request] = DecodeResult(self._best(request, found, config), None)
+        return results
 
-    def _is_whole(self, hypothesis: Hypothesis) -> bool:
-        return is_whole(hypothesis.tokens, self.special.byte_ids)
+    def _is_valid_utf8(self, hypothesis: Hypothesis) -> bool:
+        return is_valid_utf8(hypothesis.tokens, self.special.byte_ids)
 
-    def _search(self, jobs: Sequence[Job], limit: int, forbidden: Sequence[int], config: DecodingConfig) -> list[Any]:
-        """CTranslate2's results. Without a penalty the first to end has won, but to cut it off all must be seen."""
-        sources, options = [self._source(job) for job in jobs], self._options(config)
+    def _search(
+        self, requests: Sequence[DecodeRequest], limit: int, forbidden: Sequence[int], config: DecodingConfig
+    ) -> list[Any]:
+        """CTranslate2's results. Without a penalty, the first finished hypothesis wins, unless it was cut off."""
+        sources, options = [self._source(request) for request in requests], self._options(config)
         options["suppress_sequences"] += [[self.pieces[number]] for number in forbidden]
         results: list[Any] = self.translator.translate_batch(sources, max_decoding_length=limit, **options)
         if options["patience"] > 1 or options["beam_size"] == 1:
@@ -104,15 +116,15 @@ class CTranslate2Engine:
                 results[index] = result
         return results
 
-    def _source(self, job: Job) -> list[str]:
-        """The pieces of a source; the end token is added by CTranslate2."""
-        return [self.source_pieces[number] for number in job.source[:-1]]
+    def _source(self, request: DecodeRequest) -> list[str]:
+        """The pieces of a source; CTranslate2 adds the end token."""
+        return [self.source_pieces[number] for number in request.source[:-1]]
 
     def _options(self, config: DecodingConfig) -> dict[str, Any]:
-        """How CTranslate2 is told to search."""
+        """The arguments of `translate_batch`."""
         beams = config.beam_size if config.method == "beam" else 1
         exponent = ranking_exponent(config)
-        patience = 1 if beams == 1 or (exponent == 0 and config.num_best == 1) else patience_of(config)
+        patience = 1 if beams == 1 or (exponent == 0 and config.num_best == 1) else choose_patience(config)
         special = self.special
         return {
             "beam_size": beams,
@@ -130,7 +142,7 @@ class CTranslate2Engine:
         }
 
     def _read(self, pieces: list[str], score: float, config: DecodingConfig) -> Hypothesis:
-        """A hypothesis in ids. One that ran into its limit has no end token: its price is still to be asked."""
+        """A hypothesis in ids. If it was cut off at the limit, the log-probability of its end token is missing."""
         tokens = [self.ids[piece] for piece in pieces]
         log_prob = score * max(len(tokens), 1) ** ranking_exponent(config)
         if log_prob != log_prob:
@@ -145,56 +157,58 @@ class CTranslate2Engine:
             finished=finished,
         )
 
-    def _best(self, job: Job, found: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
-        """The best `num_best` by our penalty; those that were cut off pay for their end, where it could matter."""
+    def _best(self, request: DecodeRequest, found: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
+        """The best `num_best` by our length penalty; scores the end token of cut-off hypotheses if it matters."""
         ranked = sorted(found, key=lambda hypothesis: -hypothesis.score)
         if all(hypothesis.finished for hypothesis in ranked[: config.num_best]):
             return ranked[: config.num_best]
         cut = [hypothesis for hypothesis in found if not hypothesis.finished]
         texts = [[self.pieces[number] for number in hypothesis.tokens[:-1]] for hypothesis in cut]
-        scored = self.translator.score_batch([self._source(job)] * len(cut), texts, max_input_length=0)
-        paid = []
+        scored = self.translator.score_batch([self._source(request)] * len(cut), texts, max_input_length=0)
+        rescored = []
         for hypothesis, forced in zip(cut, scored, strict=True):
             log_prob = hypothesis.log_prob + forced.log_probs[-1]
             score = log_prob / length_penalty(float(len(hypothesis.tokens)), config)
-            paid.append(replace(hypothesis, log_prob=log_prob, score=score))
+            rescored.append(replace(hypothesis, log_prob=log_prob, score=score))
         whole = [hypothesis for hypothesis in found if hypothesis.finished]
-        return sorted([*whole, *paid], key=lambda hypothesis: -hypothesis.score)[: config.num_best]
+        return sorted([*whole, *rescored], key=lambda hypothesis: -hypothesis.score)[: config.num_best]
 
 
 def ranking_exponent(config: DecodingConfig) -> float:
-    """CTranslate2's `length_penalty`: the α of log_prob / length^α that comes nearest to our penalty."""
+    """CTranslate2's `length_penalty`: the α of log_prob / length^α that is closest to our length penalty."""
     return 0.0 if config.length_penalty == "none" or config.method == "greedy" else config.length_penalty_alpha
 
 
-def patience_of(config: DecodingConfig) -> int:
-    """How many times `beam_size` translations are let end. By their mean, long ones win late, and more must be seen."""
+def choose_patience(config: DecodingConfig) -> int:
+    """CTranslate2's `patience`. With an average penalty, long hypotheses win late, so more must be finished."""
     by_mean = config.length_penalty == "average" and config.length_penalty_alpha > 0.9
-    return LONG_PATIENCE if by_mean else PATIENCE
+    return MEAN_PENALTY_PATIENCE if by_mean else PATIENCE
 
 
-def refuse(jobs: Sequence[Job], config: DecodingConfig, *, align: bool, rule: bool) -> None:
-    """An error that names what was asked for and CTranslate2 cannot do as we do.
+def check_supported(
+    requests: Sequence[DecodeRequest], config: DecodingConfig, *, align: bool, has_constraint: bool
+) -> None:
+    """Raise an error that names the settings which CTranslate2 does not support, or supports differently.
 
-    It has limits and blocking of n-grams, but spreads what they forbid over the rest, and so finds other translations.
+    It has length limits and n-gram blocking, but redistributes forbidden probability, so its results would differ.
     """
-    wanted = {
+    unsupported = {
         f"decoding.method={config.method}": config.method == "sampling",
         f"decoding.min_length={config.min_length}": config.min_length > 0,
         f"decoding.no_repeat_ngram_size={config.no_repeat_ngram_size}": config.no_repeat_ngram_size > 0,
-        "a target prefix": any(job.prefix for job in jobs),
+        "a target prefix": any(request.prefix for request in requests),
         "alignment": align,
-        "a rule over the tokens": rule,
+        "a token constraint": has_constraint,
     }
-    found = [name for name, asked in wanted.items() if asked]
+    found = [name for name, asked in unsupported.items() if asked]
     if found:
-        raise ConfigError(f"the engine ctranslate2 cannot do {' and '.join(found)} as heedful does; use engine torch.")
+        raise ConfigError(f"the engine ctranslate2 does not support {' and '.join(found)}; use engine torch.")
 
 
-def load_engine(
+def load_ctranslate2(
     path: str | Path, *, device: str = "auto", quantization: str | None = None
 ) -> tuple[CTranslate2Engine, ModelArrays]:
-    """The engine of a model directory or of an exported one, and what belongs to the model, without its weights."""
+    """Load a model directory or an exported model. Returns the engine and the metadata, without weights."""
     files: Mapping[str, bytes] | None = None
     module = import_ctranslate2()
     if (Path(path) / RECORD).is_file():
@@ -203,18 +217,18 @@ def load_engine(
         arrays = load_arrays(path)
         quantization = quantization or "float32"
         files = ctranslate2_files(arrays, quantization, read_shortlist(path))
-    where, index = ctranslate2_device(module, device)
+    ct2_device, index = ctranslate2_device(module, device)
     try:
         translator = module.Translator(
             str(path),
-            device=where,
+            device=ct2_device,
             device_index=index,
             compute_type=quantization or "default",
             intra_threads=0 if "OMP_NUM_THREADS" in os.environ else os.cpu_count() or 1,
             files=files,
         )
     except (ValueError, RuntimeError) as error:
-        raise ConfigError(f"{path}: CTranslate2 cannot load this model on {where}: {error}") from None
+        raise ConfigError(f"{path}: CTranslate2 cannot load this model on {ct2_device}: {error}") from None
     loaded = replace(arrays, weights={})
     has_map = VOCABULARY_MAP in files if files else (Path(path) / VOCABULARY_MAP).is_file()
     length = arrays.config.model.max_length
@@ -222,7 +236,7 @@ def load_engine(
 
 
 def import_ctranslate2() -> Any:
-    """The package, or an error that tells how to get it."""
+    """Import the package, or raise an error with the install command."""
     try:
         import ctranslate2
     except ImportError:
@@ -233,7 +247,7 @@ def import_ctranslate2() -> Any:
 
 
 def ctranslate2_device(module: Any, name: str) -> tuple[str, int]:
-    """CTranslate2's names for a device: its kind and its number."""
+    """CTranslate2's device type and index."""
     has_gpu = module.get_cuda_device_count() > 0
     kind, _, number = ("cuda" if has_gpu else "cpu", "", "") if name == "auto" else name.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):

@@ -1,4 +1,4 @@
-"""The native engine as an engine of the translator: int8 on CPUs, without torch, the same bits in any batch."""
+"""The native engine as an `Engine`: int8 on CPUs, without torch, bit-identical results in any batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import Job, MakeRule, Outcome
+from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeResult
 from heedful.errors import ConfigError
 from heedful.model_dir.alignment_source import AlignmentSource, default_source, recorded_source
 from heedful.model_dir.save_load import ModelArrays, load_arrays
@@ -16,71 +16,79 @@ from heedful.search_types import AttentionWeights, special_tokens
 from heedful.text.tokenizer import Tokenizer
 
 
-class Native:
-    """A model that the native engine has mapped into memory."""
+class NativeDecodingEngine:
+    """A model mapped into memory by the native engine."""
 
     name = "native"
 
     def __init__(
         self, engine: NativeEngine, tokenizer: Tokenizer, *, max_length: int, alignment: AlignmentSource | None = None
     ) -> None:
-        """`alignment`: the attention that alignments are read from; None: what suits most models."""
+        """`alignment`: the attention that alignments are read from; None: the default for the number of layers."""
         self.engine, self.max_length, self.special = engine, max_length, special_tokens(tokenizer)
         self.alignment = alignment or default_source(engine.shape.num_decoder_layers)
         self.num_tags = 1 if tokenizer.tags else 0
 
     @property
     def weights(self) -> str:
-        """How the weights are kept."""
+        """The type of the weights."""
         return "int8" if self.engine.shape.int8 else "float32"
 
     def uses_shortlist(self, config: DecodingConfig) -> bool:
-        """Whether this search chooses from the model's shortlist: if there is one, unless it is told not to."""
+        """Whether this search uses the model's lexical shortlist: if there is one, unless disabled."""
         return config.shortlist is not False and self.engine.has_shortlist
 
     def decode(
-        self, jobs: Sequence[Job], config: DecodingConfig, *, align: bool, make_rule: MakeRule | None
-    ) -> dict[Job, Outcome]:
-        """Search for all jobs; what is found for one does not depend on the others."""
-        if make_rule is not None:
-            raise ConfigError("the engine native cannot do a rule over the tokens; use engine torch.")
+        self,
+        requests: Sequence[DecodeRequest],
+        config: DecodingConfig,
+        *,
+        align: bool,
+        constraint_factory: ConstraintFactory | None,
+    ) -> dict[DecodeRequest, DecodeResult]:
+        """Decode all requests; the result of each does not depend on the others."""
+        if constraint_factory is not None:
+            raise ConfigError("the engine native does not support a token constraint; use engine torch.")
         found = self.engine.translate_ids(
-            [job.source for job in jobs],
+            [request.source for request in requests],
             config,
             self.special,
-            max_lengths=[job.max_length for job in jobs],
-            prefix=[job.prefix for job in jobs],
-            forbidden=[job.forbidden for job in jobs],
+            max_lengths=[request.max_length for request in requests],
+            prefix=[request.prefix for request in requests],
+            forbidden=[request.forbidden for request in requests],
         )
-        attention = self._align(jobs, [hypotheses[0].tokens for hypotheses in found]) if align else [None] * len(jobs)
+        attention = (
+            self._align(requests, [hypotheses[0].tokens for hypotheses in found]) if align else [None] * len(requests)
+        )
         return {
-            job: Outcome(hypotheses, weights) for job, hypotheses, weights in zip(jobs, found, attention, strict=True)
+            request: DecodeResult(hypotheses, weights)
+            for request, hypotheses, weights in zip(requests, found, attention, strict=True)
         }
 
-    def _align(self, jobs: Sequence[Job], targets: Sequence[list[int]]) -> list[AttentionWeights]:
-        """The weights between the words of each source and of its translation, special tokens left out."""
+    def _align(self, requests: Sequence[DecodeRequest], targets: Sequence[list[int]]) -> list[AttentionWeights]:
+        """The attention weights between each source and its translation, without special tokens."""
         inputs = [[self.special.bos_id, *target[:-1]] for target in targets]
-        sources, chosen = [job.source for job in jobs], self.alignment
+        sources, chosen = [request.source for request in requests], self.alignment
         found = self.engine.align_ids(sources, inputs, layer=chosen.layer, head=chosen.head)
         return [chosen.rows(weights, self.num_tags) for weights in found]
 
 
 def load_native(
     path: str | Path, *, device: str = "auto", quantization: str | None = None
-) -> tuple[Native, ModelArrays]:
-    """The engine of a model directory, and what belongs to the model, without its weights."""
+) -> tuple[NativeDecodingEngine, ModelArrays]:
+    """Load a model directory. Returns the engine and the metadata, without weights."""
     check_device(device)
     if quantization not in (None, *PRECISIONS):
-        known = " and ".join(PRECISIONS)
-        raise ConfigError(f"quantization={quantization}: the engine native has {known}.")
-    found = available()
-    if not found:
-        raise ConfigError(f"the engine native is not there: {found.reason}. Use engine torch.")
+        supported = " and ".join(PRECISIONS)
+        raise ConfigError(f"quantization={quantization}: the engine native has {supported}.")
+    availability = available()
+    if not availability:
+        raise ConfigError(f"the engine native is not available: {availability.reason}. Use engine torch.")
     arrays = load_arrays(path, with_weights=False)
     engine = NativeEngine.load(path, precision=quantization or "int8")
     model = arrays.config.model
     alignment = recorded_source(arrays.details, num_layers=model.num_decoder_layers, num_heads=model.num_heads)
-    return Native(engine, arrays.tokenizer, max_length=model.max_length, alignment=alignment), arrays
+    return NativeDecodingEngine(engine, arrays.tokenizer, max_length=model.max_length, alignment=alignment), arrays
 
 
 def check_device(name: str) -> None:

@@ -89,11 +89,11 @@ class TranslationJob:
         chosen = choose_engine(self.engine, exported=(Path(self.model) / RECORD).is_file())
         if chosen != "auto":
             return chosen
-        from heedful.decoding.engines.loading import is_native
+        from heedful.decoding.engines.loading import uses_native
 
         method = self.search.get("method", identify_model(self.model)[0].method)
-        uses_native = method != "sampling" and is_native(self.model, device=device, quantization=self.quantization)
-        return "native" if uses_native else "torch"
+        is_native = method != "sampling" and uses_native(self.model, device=device, quantization=self.quantization)
+        return "native" if is_native else "torch"
 
     def native_unavailable_reason(self, device: str) -> str | None:
         """Why the native engine is not available although "auto" would choose it; None otherwise."""

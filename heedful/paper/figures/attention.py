@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from heedful.decoding.forced_decoding import force
+from heedful.decoding.forced_decoding import force_decode
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
 from heedful.model.attention import MultiHeadAttention, Scoring
@@ -179,7 +179,7 @@ def translate_with_attention(
         raise DecodingError(f"the translation of {sentence!r} is empty; choose another --sentence.")
     ids = torch.tensor([loaded.tokenizer.encode_source(sentence, target_language)])
     target = loaded.tokenizer.encode_target(translation.text)
-    [forced] = force(
+    [forced] = force_decode(
         loaded.model, ids, torch.ones_like(ids, dtype=torch.bool), [target], bos_id=loaded.tokenizer.bos_id,
         need_weights=True,
     )  # fmt: skip

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from heedful.config import Config, DecodingConfig, ModelConfig, TokenizerConfig
-from heedful.decoding import long_texts, translator
-from heedful.decoding.long_texts import portions_of, source_of
-from heedful.decoding.span_masking import cells_of, split_cells
-from heedful.decoding.text_splitting import Segment, SplitRule, surely_longer
+from heedful.decoding import segment_merging, translator
+from heedful.decoding.segment_merging import portion_source, split_portions
+from heedful.decoding.span_masking import split_cells, split_into_cells
+from heedful.decoding.text_splitting import Segment, SplitRule, certainly_longer
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
 from heedful.model.transformer import Transformer
@@ -66,13 +66,13 @@ def test_portions_change_nothing(loaded: Translator, monkeypatch: pytest.MonkeyP
         "target_prefix": [None, "cat", None],
     }
     whole = loaded.translate(texts, **settings)
-    for module in (long_texts, translator):
-        monkeypatch.setattr(module, "LONG", 100)
+    for module in (segment_merging, translator):
+        monkeypatch.setattr(module, "LONG_TEXT", 100)
     found = loaded.translate(texts, **settings)
-    assert whole[1].sentences > 20
+    assert whole[1].num_sentences > 20
     for expected, one in zip(whole, found, strict=True):
         assert one.to_json("") == expected.to_json("") or one.score == pytest.approx(expected.score)
-        names = ["text", "tokens", "source_tokens", "alignment", "finished", "sentences"]
+        names = ["text", "tokens", "source_tokens", "alignment", "finished", "num_sentences"]
         for name in names + ["word_alignment"] * (not protect):  # masks of repeated text can be located in two ways
             assert getattr(one, name) == getattr(expected, name), name
         assert [each.text for each in one.n_best] == [each.text for each in expected.n_best]
@@ -81,27 +81,29 @@ def test_portions_change_nothing(loaded: Translator, monkeypatch: pytest.MonkeyP
 
 
 def test_an_error_about_a_long_text_has_its_number(loaded: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (long_texts, translator):
-        monkeypatch.setattr(module, "LONG", 100)
+    for module in (segment_merging, translator):
+        monkeypatch.setattr(module, "LONG_TEXT", 100)
     with pytest.raises(DecodingError, match="text 2 has a target prefix of"):
         loaded.translate(["cat", TEXT], target_prefix=[None, "the cat sat on a mat " * 9])
 
 
 def test_portions_hold_the_text() -> None:
-    rule = SplitRule(split="always", usual_length=10, longest=20, num_tokens=len)
+    rule = SplitRule(split="always", typical_length=10, max_length=20, num_tokens=len)
     for text in (TEXT, "a <b>bold</b> word. " * 3000, "😀 x.y@z.de! " * 2000, "1" * 50_000):
-        portions = portions_of(split_cells(cells_of(text), rule))
-        assert "".join(map(source_of, portions)) == text
-        assert all(len(one) == 1 or sum(len(part.text) for part in one) <= long_texts.LONG for one in portions)
-    assert portions_of([Segment("", "a" * 90_000), Segment("", "b")]) == [
+        portions = split_portions(split_cells(split_into_cells(text), rule))
+        assert "".join(map(portion_source, portions)) == text
+        assert all(
+            len(one) == 1 or sum(len(part.text) for part in one) <= segment_merging.LONG_TEXT for one in portions
+        )
+    assert split_portions([Segment("", "a" * 90_000), Segment("", "b")]) == [
         [Segment("", "a" * 90_000)],
         [Segment("", "b")],
     ]
 
 
 def test_the_length_of_very_long_texts_is_not_counted() -> None:
-    assert not surely_longer("a" * 20_000, 1) and surely_longer("a" * 20_001, 1)
-    assert not surely_longer("a" * 64_000, 1000) and surely_longer("a" * 64_001, 1000)
+    assert not certainly_longer("a" * 20_000, 1) and certainly_longer("a" * 20_001, 1)
+    assert not certainly_longer("a" * 64_000, 1000) and certainly_longer("a" * 64_001, 1000)
 
 
 def peak_megabytes(model: Path, given: Path, *flags: object) -> tuple[subprocess.CompletedProcess[bytes], float]:
@@ -130,7 +132,7 @@ def test_a_line_of_many_megabytes_takes_bounded_memory(directory: Path, tmp_path
         (tmp_path / "in").write_text(unit * (size // len(unit)) + "\nthe cat\n")
         done, peak = peak_megabytes(directory, tmp_path / "in", *flags)
         assert done.returncode == 0 and done.stdout.count(b"\n") == 2, done.stderr
-        assert (b"1 line (1): the model cannot take" in done.stderr) == (kind == "never split"), number
+        assert (b"1 line (1): the text is too long" in done.stderr) == (kind == "never split"), number
         peaks.append(peak)
     assert peaks[1] - peaks[0] < (25 if kind == "never split" else 75)
 
