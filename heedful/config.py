@@ -1,4 +1,4 @@
-"""Every knob on one page: frozen dataclasses, one sentence a field, and the presets.
+"""All settings: frozen dataclasses with one sentence for each field, and the presets.
 
 A `Config` is complete and checked; `heedful.config_loading` makes it from YAML, flags and mappings. This file imports
 no heavy package, so that `heedful --help` answers at once.
@@ -478,7 +478,7 @@ class Config:
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
     def __post_init__(self) -> None:
-        if not self.output.strip():  # an empty path is the working directory, which nobody means
+        if not self.output.strip():  # an empty path would be the working directory
             raise ConfigError("output: the name is empty; name the model directory to write (-o model).")
         if self.model.tying == "three_way" and not self.tokenizer.joint:
             raise ConfigError("model.tying=three_way needs tokenizer.joint=true; use model.tying=target or none.")
@@ -509,11 +509,11 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "training": {"tokens_per_step": 25_600},
     },
 }  # fmt: skip
-"""What a preset changes from the defaults above; base and big are the paper's."""
+"""The values that each preset changes; base and big are those of the paper."""
 
 
 def choose_preset(num_pairs: int, *, on_gpu: bool) -> str:
-    """The preset for a corpus when the user names none: larger corpora and a GPU allow larger models."""
+    """The default preset for a corpus: larger corpora and a GPU allow larger models."""
     if num_pairs < 20_000:
         return "tiny"
     if num_pairs < 100_000 or not on_gpu:
@@ -522,14 +522,14 @@ def choose_preset(num_pairs: int, *, on_gpu: bool) -> str:
 
 
 def require_not_negative(config: Any, section: str, names: tuple[str, ...]) -> None:
-    """Every named number must be zero or above."""
+    """Raise `ConfigError` for a negative number."""
     for name in names:
         if getattr(config, name) < 0:
             raise ConfigError(f"{section}.{name} may not be negative, got {getattr(config, name)}.")
 
 
 def require_positive(config: Any, section: str, names: tuple[str, ...]) -> None:
-    """Every named number that is set must be above zero."""
+    """Raise `ConfigError` for a number that is set and not positive."""
     for name in names:
         value = getattr(config, name)
         if value is not None and not value > 0:
@@ -537,7 +537,7 @@ def require_positive(config: Any, section: str, names: tuple[str, ...]) -> None:
 
 
 def require_at_most(config: Any, section: str) -> None:
-    """No number of this section may be above its bound in `LARGEST`."""
+    """Raise `ConfigError` for a number above its bound in `LARGEST`."""
     for name, largest in LARGEST[section].items():
         value = getattr(config, name)
         if value is not None and value > largest:
@@ -545,13 +545,13 @@ def require_at_most(config: Any, section: str) -> None:
 
 
 def require_named(config: Any, section: str, name: str) -> None:
-    """A name that is set says something; an empty one is most often a variable of a shell that is not set."""
+    """Raise `ConfigError` for a name that is set and empty, most often by an undefined shell variable."""
     value = getattr(config, name)
     if value is not None and not value.strip():
         raise ConfigError(f"{section}.{name} is empty; give a name or a path, or leave it out.")
 
 
 def require_seed(config: Any, section: str) -> None:
-    """A seed must fit in 63 bits and a sign, which is what random generators take."""
+    """Raise `ConfigError` for a seed that random generators do not accept: it must fit in 64 signed bits."""
     if not -(2**63) <= config.seed < 2**63:
         raise ConfigError(f"{section}.seed must lie between -2^63 and 2^63, not {config.seed}.")

@@ -41,7 +41,7 @@ def model_card(config: Config, details: Mapping[str, Any], scores: Sequence[Mapp
 
 
 def title(config: Config, details: Mapping[str, Any]) -> str:
-    """The model's name, or what it translates when it has none."""
+    """The model's name, or by default its languages."""
     if config.name:
         return config.name
     sources, targets = _languages(config, details)
@@ -80,14 +80,14 @@ def public_config(config: Config) -> dict[str, Any]:
 
 
 def file_names(paths: Iterable[str]) -> dict[str, str]:
-    """A name for each file of a corpus: its folder and itself; with one folder more where several would be the same."""
+    """A name for each corpus file: with its folder, or with two folders if names would be equal."""
     names = {path: short_name(path) for path in paths}
     count = Counter(names.values())
     return {path: name if count[name] == 1 else short_name(path, num_folders=2) for path, name in names.items()}
 
 
 def base_name(path: Any) -> Any:
-    """The last part of a path of any system."""
+    """The last part of a path in the notation of any operating system."""
     return path if path is None else str(path).replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -142,8 +142,8 @@ def _direction(config: Config, details: Mapping[str, Any]) -> str:
 def _kind(model: ModelConfig) -> str:
     """The architecture in words."""
     if model.architecture == "recurrent":
-        manner = "Bahdanau's" if model.attention_scoring == "additive" else "Luong's"
-        return f"recurrent encoder-decoder ({model.cell.upper()}) with {manner} attention"
+        scoring = "Bahdanau's" if model.attention_scoring == "additive" else "Luong's"
+        return f"recurrent encoder-decoder ({model.cell.upper()}) with {scoring} attention"
     if model.architecture == "convolutional":
         return f"convolutional encoder-decoder with kernels of {model.kernel_size}"
     return f"encoder-decoder Transformer with {model.num_heads} heads"

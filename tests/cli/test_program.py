@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from heedful.config_loading import build_config, from_mapping
 from heedful.errors import ConfigError
 from tests.cli.program import COMMAND, ENVIRONMENT, Corpus, Inside, run
 
-PAPER_COMMANDS = [str(command.callback and command.callback.__name__) for command in paper.registered_commands]
+PAPER_COMMANDS = sorted(typer.main.get_command(paper).commands)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
@@ -46,7 +47,7 @@ def test_help_of_paper_commands_shows_examples(inside: Inside, command: str) -> 
     assert f" {command} " in inside(PAPER, "--help").out
     ended = inside(PAPER, command, "--help")
     assert ended.code == 0
-    assert any(line.strip().startswith(f"heedful {PAPER} {command} ") for line in ended.out.splitlines())
+    assert any(f"{line.strip()} ".startswith(f"heedful {PAPER} {command} ") for line in ended.out.splitlines())
 
 
 def test_version(inside: Inside) -> None:
