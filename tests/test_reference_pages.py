@@ -29,6 +29,7 @@ CONFIGURATION, PYTHON, MODEL_DIRECTORY = (
         ("configuration_page.py", "configuration.md"),
         ("configuration_page.py zh", "configuration.zh-CN.md"),
         ("paper_results_page.py", "paper/results.md"),
+        ("paper_results_page.py zh", "paper/results.zh-CN.md"),
     ],
 )
 def test_generated_pages_are_current(script: str, page: str) -> None:

@@ -154,7 +154,7 @@ WORDS = {
     "paper": ("paper", "论文"),
     "ours": ("ours", "本次"),
     "parameters": ("params", "参数量"),
-    "perplexity": ("PPL (dev)", "困惑度 (dev)"),
+    "perplexity": ("PPL (dev)", "困惑度（dev）"),
     "bleu": ("BLEU (dev)", "BLEU (dev)"),
     "test": ("BLEU", "BLEU"),
     "from_base": ("{metric}: difference from base", "{metric}：与 base 的差"),

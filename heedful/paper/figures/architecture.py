@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 BATCH, SOURCE, TARGET = 32, 20, 24
 
 ARCHITECTURE_WORDS = {
-    "source": ("source ids", "源句 token id"),
-    "target": ("target ids, shifted right", "目标句 token id（右移一位）"),
+    "source": ("source ids", "源句词元 id"),
+    "target": ("target ids, shifted right", "目标句词元 id（右移一位）"),
     "embedding": ("Embedding × √d_model", "词嵌入 × √d_model"),
     "positions": ("+ positional encoding", "+ 位置编码"),
     "self_attention": ("Multi-head self-attention", "多头自注意力"),

@@ -34,8 +34,8 @@ NORM_WORDS = {
     "batch": ("BatchNorm, padding excluded", "BatchNorm（不计填充）"),
     "batch_padded": ("BatchNorm, padding included", "BatchNorm（计入填充）"),
     "sentence": ("sentence", "句子"),
-    "token": ("token (grey: padding)", "token（灰色为填充）"),
-    "padding": ("Change of the real tokens with the padding value", "填充值引起的真实 token 的变化"),
+    "token": ("token (grey: padding)", "词元（灰色为填充）"),
+    "padding": ("Change of the real tokens with the padding value", "填充值引起的真实词元的变化"),
     "held": ("padding value", "填充值"),
     "change": ("largest change", "最大变化"),
     "others": ("Change of sentence 1 with other sentences in the batch", "更换同批句子后句子 1 的变化"),
@@ -143,13 +143,13 @@ NORM_TRAINING_WORDS = {
     ),
     "gap": ("Valid loss: evaluation mode minus training mode", "验证损失：评估模式减训练模式"),
     "step": ("step", "步"),
-    "loss": ("loss per token (nats)", "每个 token 的损失（nat）"),
+    "loss": ("loss per token (nats)", "每个词元的损失（nat）"),
     "difference": ("difference (nats)", "差（nat）"),
     "what": (
         "Sorting digits, {steps} steps, the same data and seed for all\n"
         "(in training mode the statistics of BatchNorm leak later tokens: only the solid lines are a fair comparison)",
         "数字排序任务，{steps} 步，数据与随机种子相同\n"
-        "（训练模式下 BatchNorm 的统计量会泄露后面的 token：只有实线可以公平比较）",
+        "（训练模式下 BatchNorm 的统计量会泄露后面的词元：只有实线可以公平比较）",
     ),
 }
 

@@ -27,12 +27,12 @@ SCHEDULE_WORDS = {
 SMOOTHING_WORDS = {
     "targets": (
         "Target distribution over {v} tokens; the correct one is token 3",
-        "{v} 个 token 上的目标分布，正确的是 3 号",
+        "{v} 个词元上的目标分布，正确的是 3 号",
     ),
     "token": ("token", "token"),
     "probability": ("target probability", "目标概率"),
     "losses": ("Loss against confidence; dots: minimum", "损失随置信度的变化；圆点为最小值"),
-    "confidence": ("probability of the correct token", "正确 token 的概率"),
+    "confidence": ("probability of the correct token", "正确词元的概率"),
     "loss": ("loss (nats)", "损失（nat）"),
 }
 SMOOTHINGS = (0.0, 0.1, 0.3)
