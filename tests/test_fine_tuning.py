@@ -127,7 +127,7 @@ def in_int8(old: Path, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", [as_it_is, in_shards, in_int8])
-def test_the_weights_at_step_0_are_the_models(
+def test_initial_weights_equal_the_model(
     old: Path, new: dict[str, str], tmp_path: Path, kind: Callable[[Path, Path], Path]
 ) -> None:
     model = kind(old, tmp_path)
@@ -154,7 +154,9 @@ def test_dropout_and_training_may_differ(old: Path, new: dict[str, str], tmp_pat
     )
 
 
-def test_a_full_configuration_says_only_what_is_unusual_in_it(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_full_configuration_conflicts_only_where_it_differs_from_defaults(
+    old: Path, new: dict[str, str], tmp_path: Path
+) -> None:
     plain = request_for(new, tmp_path / "out", init_from=str(old), steps=1)
     assert training_pipeline.train(from_mapping(Config, plain), quiet=True).steps == 1
     assert load_model(tmp_path / "out").config.model == load_model(old).config.model
@@ -163,9 +165,7 @@ def test_a_full_configuration_says_only_what_is_unusual_in_it(old: Path, new: di
         training_pipeline.train(other, quiet=True)
 
 
-def test_a_model_with_more_rows_than_its_tokenizer_has_ids_keeps_them(
-    old: Path, new: dict[str, str], tmp_path: Path
-) -> None:
+def test_extra_vocabulary_rows_are_kept(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     from dataclasses import replace
 
     from heedful.build_model import build_model
@@ -184,7 +184,7 @@ def test_a_model_with_more_rows_than_its_tokenizer_has_ids_keeps_them(
     assert len(loop.model.state_dict()["source_embedding.weight"]) == 320
 
 
-def test_an_installed_model_is_found_by_its_name(
+def test_installed_model_is_found_by_name(
     old: Path, new: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEEDFUL_MODELS", str(old.parent))
@@ -209,7 +209,7 @@ def tuned(old: Path, new: dict[str, str], folder: Path) -> tuple[Path, training_
     return folder / "tuned", training_pipeline.train(request, quiet=True)
 
 
-def test_it_is_better_on_the_new_corpus_than_before_and_than_a_new_model(
+def test_fine_tuning_improves_on_initial_and_new_model(
     old: Path, new: dict[str, str], tuned: tuple[Path, training_pipeline.TrainingResult], tmp_path: Path
 ) -> None:
     _, loop = begun(request_for(new, tmp_path / "before", init_from=str(old)))
@@ -225,7 +225,7 @@ def test_it_is_better_on_the_new_corpus_than_before_and_than_a_new_model(
 
 
 @pytest.mark.parametrize("kind", [as_it_is, in_int8])
-def test_a_run_that_only_makes_it_worse_publishes_the_start_and_says_so(
+def test_run_without_improvement_publishes_the_initial_weights(
     old: Path,
     new: dict[str, str],
     tmp_path: Path,
@@ -255,7 +255,7 @@ def test_a_run_that_only_makes_it_worse_publishes_the_start_and_says_so(
     assert (training["weights"], training["steps"], training["started_from"]) == ("initial", 0, model.name)
 
 
-def test_the_last_weights_are_published_as_asked_but_not_in_silence(
+def test_worse_last_weights_are_published_with_a_warning(
     old: Path, new: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings: dict[str, Any] = {"init_from": str(old), "steps": 3, "final_weights": "last"}
@@ -288,7 +288,7 @@ def write_spellings(folder: Path, name: str, num_pairs: int, *, fixed: bool) -> 
 
 
 @pytest.mark.skipif(not available(), reason=available().reason)
-def test_int8_keeps_what_a_short_fine_tuning_of_a_compact_model_learned(tmp_path: Path) -> None:
+def test_int8_keeps_small_changes_of_short_fine_tuning(tmp_path: Path) -> None:
     """Each weight moves by less than its rounding step, so that rounding alone would take it back."""
 
     def request(name: str, output: str, **training: Any) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def test_int8_keeps_what_a_short_fine_tuning_of_a_compact_model_learned(tmp_path
 
 
 @pytest.mark.parametrize("kind", [as_it_is, in_int8])
-def test_weights_that_were_int8_are_dithered_within_their_steps_and_no_others(
+def test_only_int8_weights_are_dithered_within_one_step(
     old: Path, new: dict[str, str], tmp_path: Path, kind: Callable[[Path, Path], Path]
 ) -> None:
     model = kind(old, tmp_path)
@@ -343,7 +343,7 @@ def test_weights_that_were_int8_are_dithered_within_their_steps_and_no_others(
     assert config.training.init_from == str(model)
 
 
-def test_what_is_told_about_the_start_by_score_and_on_the_way(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_messages_comparing_with_the_initial_model(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path, init_from=str(old), best_metric="bleu", num_bleu_sentences=5)
     start = find_initial_model(*both(request))
     assert start is not None
@@ -358,7 +358,7 @@ def test_what_is_told_about_the_start_by_score_and_on_the_way(old: Path, new: di
     assert start.compare(BestTracker(published_value=2.0, published_step=3), config, is_over=True) is None
 
 
-def test_the_card_and_the_details_tell_where_it_began(
+def test_card_and_details_name_the_initial_model(
     old: Path, tuned: tuple[Path, training_pipeline.TrainingResult]
 ) -> None:
     training = describe(tuned[0])["details"]["training"]
@@ -370,7 +370,7 @@ def test_the_card_and_the_details_tell_where_it_began(
     assert str(old) not in card  # nobody's folders
 
 
-def test_resumed_equals_unbroken_and_never_begins_again(
+def test_resumed_fine_tuning_equals_uninterrupted(
     old: Path, new: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"init_from": str(old), "ema_decay": 0.9}
@@ -382,7 +382,7 @@ def test_resumed_equals_unbroken_and_never_begins_again(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_run_goes_on_with_the_start_it_had(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_resume_requires_the_same_initial_model(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     start = shutil.copytree(old, tmp_path / "start", ignore=shutil.ignore_patterns("training"))
     request = request_for(new, tmp_path / "out", init_from=str(start), steps=3)
     training_pipeline.train(request, quiet=True)
@@ -397,7 +397,7 @@ def test_a_run_goes_on_with_the_start_it_had(old: Path, new: dict[str, str], tmp
         training_pipeline.train({**request, "training": {**request["training"], "steps": 6}}, resume=True, quiet=True)
 
 
-def test_long_sentences_of_the_start_are_not_split_after_short_ones(old: Path, folder: Path, tmp_path: Path) -> None:
+def test_length_percentiles_of_the_initial_model_are_kept(old: Path, folder: Path, tmp_path: Path) -> None:
     corpus = write_corpus(folder, "longer", [f"{word} {word} {word}" for word in NEW_WORDS], 60)
     lengths = []
     for start, output in ((old, "longer"), (tmp_path / "longer", "shorter")):
@@ -410,7 +410,7 @@ def test_long_sentences_of_the_start_are_not_split_after_short_ones(old: Path, f
     assert shorter["source_mean"] < longer["source_mean"]  # which tells of the new sentences
 
 
-def test_from_prepared_data_of_the_same_tokenizer(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_fine_tuning_from_prepared_data(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     for name, tokenizer in (("same", {"path": str(old)}), ("other", {"vocab_size": 290})):
         asked = build_config({"data": request_for(new, tmp_path)["data"], "tokenizer": tokenizer})
         prepare(asked.data, asked.tokenizer, tmp_path / name, seed=1)
@@ -420,7 +420,7 @@ def test_from_prepared_data_of_the_same_tokenizer(old: Path, new: dict[str, str]
     assert training_pipeline.train({**request, "data": {"prepared": str(tmp_path / "same")}}, quiet=True).steps == 1
 
 
-def test_a_model_with_tags_and_markers_keeps_them(tagged: Path, folder: Path, tmp_path: Path) -> None:
+def test_target_tags_and_source_tags_are_kept(tagged: Path, folder: Path, tmp_path: Path) -> None:
     """Also where the new corpora have but one target language and no source tag."""
     corpus = {**write_corpus(folder, "one-way", NEW_WORDS, 60), "source_language": "xx", "target_language": "yy"}
     assert (
@@ -449,7 +449,7 @@ def turned(corpus: dict[str, str], **codes: str) -> dict[str, str]:
     return {"source": corpus["target"], "target": corpus["source"], **codes}
 
 
-def test_what_the_start_knew_can_be_watched_although_it_is_no_longer_trained(
+def test_initial_directions_can_be_validated(
     tagged: Path, one_way: dict[str, str], folder: Path, tmp_path: Path
 ) -> None:
     kept = write_corpus(folder, "kept", OLD_WORDS, 12)
@@ -468,7 +468,7 @@ def test_what_the_start_knew_can_be_watched_although_it_is_no_longer_trained(
 
 
 @pytest.mark.parametrize("role", ["valid", "test"])
-def test_what_neither_the_corpora_nor_the_start_know_is_refused(
+def test_unknown_validation_direction_is_refused(
     tagged: Path, one_way: dict[str, str], tmp_path: Path, role: str
 ) -> None:
     told = r"no training corpus has the target language 'xx', and the model of .* does not know ww → xx"
@@ -482,7 +482,7 @@ def test_what_neither_the_corpora_nor_the_start_know_is_refused(
         training_pipeline.train({**request, "preset": "tiny"}, quiet=True)
 
 
-def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_sharded_ranks_load_the_initial_weights(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     settings = {"init_from": str(old), "steps": 1, "learning_rate": 1e-9, "sharding": "full"}
     (tmp_path / "run.yaml").write_text(json.dumps(request_for(new, tmp_path / "out", **settings)))
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "heedful", "train"]
@@ -517,7 +517,7 @@ def test_two_ranks_that_divide_the_model_begin_with_its_weights(old: Path, new: 
         ),
     ],
 )
-def test_a_contradiction_names_the_key_and_both_values(
+def test_conflict_names_the_key_and_both_values(
     old: Path, new: dict[str, str], tmp_path: Path, section: dict[str, Any], message: str
 ) -> None:
     request = {**request_for(new, tmp_path / "out", init_from=str(old)), **section}
@@ -526,13 +526,13 @@ def test_a_contradiction_names_the_key_and_both_values(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_as_the_model_has_it_is_no_contradiction(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_equal_settings_are_no_conflict(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path / "out", init_from=str(old))
     request |= {"model": {**SHAPE, "head_dim": 16}, "tokenizer": {"path": str(old), "kind": "bpe", "joint": True}}
     assert find_initial_model(*both(request)) is not None
 
 
-def test_another_tokenizer_is_refused(old: Path, tagged: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_other_tokenizer_is_refused(old: Path, tagged: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path / "out", init_from=str(old))
     with pytest.raises(ConfigError, match=r"tokenizer\.path is .*tagged-model', but"):
         find_initial_model(*both({**request, "tokenizer": {"path": str(tagged)}}))
@@ -546,7 +546,7 @@ def test_another_tokenizer_is_refused(old: Path, tagged: Path, new: dict[str, st
         ({}, "the model has target tags; set its target_language"),
     ],
 )
-def test_a_language_or_source_tag_that_the_model_has_not(
+def test_missing_target_or_source_tag_is_refused(
     tagged: Path, new: dict[str, str], tmp_path: Path, changes: dict[str, str], message: str
 ) -> None:
     request = request_for({**new, **changes}, tmp_path / "out", init_from=str(tagged))
@@ -554,7 +554,7 @@ def test_a_language_or_source_tag_that_the_model_has_not(
         training_pipeline.train(request, quiet=True)
 
 
-def test_tags_cannot_be_left_out_or_added(old: Path, tagged: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_tags_cannot_be_removed_or_added(old: Path, tagged: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path / "out", init_from=str(tagged))
     request["data"]["target_tags"] = False
     with pytest.raises(ConfigError, match=r"data\.target_tags is false, but the model in .* has tags"):
@@ -564,7 +564,7 @@ def test_tags_cannot_be_left_out_or_added(old: Path, tagged: Path, new: dict[str
         training_pipeline.train(request_for(corpus, tmp_path / "out", init_from=str(old)), quiet=True)
 
 
-def test_rows_longer_than_learned_positions(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_rows_longer_than_learned_positions_are_refused(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path / "learned", steps=1)
     request |= {"preset": "tiny", "model": {**SHAPE, "positions": "learned", "max_length": 64}}
     training_pipeline.train({**request, "tokenizer": {"path": str(old)}}, quiet=True)
@@ -574,7 +574,7 @@ def test_rows_longer_than_learned_positions(old: Path, new: dict[str, str], tmp_
         training_pipeline.train(longer, quiet=True)
 
 
-def test_what_is_no_model_or_is_the_output(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_invalid_initial_model_is_refused(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     exported = tmp_path / "exported"
     exported.mkdir()
@@ -593,7 +593,7 @@ def test_what_is_no_model_or_is_the_output(old: Path, new: dict[str, str], tmp_p
 
 @pytest.mark.parametrize("empty", ["", "  "])
 @pytest.mark.parametrize("key", ["training.init_from", "tokenizer.path", "data.prepared"])
-def test_an_empty_name_is_not_the_same_as_none(new: dict[str, str], tmp_path: Path, key: str, empty: str) -> None:
+def test_empty_init_from_is_refused(new: dict[str, str], tmp_path: Path, key: str, empty: str) -> None:
     request = request_for(new, tmp_path / "out")
     section, name = key.split(".")
     request.setdefault(section, {})[name] = empty
@@ -604,7 +604,7 @@ def test_an_empty_name_is_not_the_same_as_none(new: dict[str, str], tmp_path: Pa
     assert getattr(getattr(build_config(request, "base"), section), name) is None
 
 
-def test_damaged_weights_are_refused_before_anything_is_done(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_damaged_initial_weights_are_refused_first(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     """Also before an earlier run, which is to be replaced, is thrown away."""
     damaged = shutil.copytree(old, tmp_path / "damaged", ignore=shutil.ignore_patterns("training"))
     weights = (damaged / "model.safetensors").read_bytes()
@@ -623,14 +623,14 @@ def test_experiments_refuse_init_from(old: Path, new: dict[str, str], tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-def test_preparing_and_a_dry_run_know_the_start(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_prepare_and_dry_run_use_the_initial_model(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     config = build_config(with_initial_model(request_for(new, old, init_from=str(old))), "base")
     assert (config.tokenizer.path, config.preset) == (str(old), "tiny")
     assert config.model.d_model == 32
     assert with_initial_model({"output": "x"}) == {"output": "x"}
 
 
-def test_a_look_at_the_corpora_knows_the_directions_of_the_start(
+def test_preflight_knows_initial_directions(
     tagged: Path, one_way: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     request = request_for(one_way, tmp_path / "out", init_from=str(tagged))

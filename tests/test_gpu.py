@@ -59,9 +59,7 @@ SMALL = ModelConfig(
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
-def test_fused_and_explicit_attention_agree_where_rows_are_masked_everywhere(
-    dtype: torch.dtype, tolerance: float
-) -> None:
+def test_attention_implementations_agree_on_fully_masked_rows(dtype: torch.dtype, tolerance: float) -> None:
     query, key, value = (torch.randn(3, 4, 32, 16, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3))
     mask = torch.rand(3, 1, 32, 32, device=CUDA) < 0.3
     mask[:, :, 5:9] = False
@@ -98,7 +96,7 @@ def learn(*, compile_step: bool) -> list[float]:
 
 
 @pytest.mark.compile
-def test_the_compiled_step_learns_what_the_plain_one_does() -> None:
+def test_compiled_step_matches_eager_step() -> None:
     assert learn(compile_step=True) == pytest.approx(learn(compile_step=False), rel=1e-3)
 
 
@@ -107,7 +105,7 @@ def test_bf16_is_the_default() -> None:
 
 
 @pytest.mark.parametrize("search", [greedy.search, beam.search])
-def test_the_gpu_translates_as_the_cpu_does(search: object) -> None:
+def test_gpu_translations_equal_cpu(search: object) -> None:
     torch.manual_seed(5)
     model = Transformer(SMALL).eval()
     source = torch.randint(4, 64, (6, 9))
@@ -133,7 +131,7 @@ def little_memory() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_a_step_that_does_not_fit_is_divided_or_explained() -> None:
+def test_out_of_memory_step_is_split_or_explained() -> None:
     model = Transformer(SMALL).to(CUDA)
     batch = worst_batch(4096, 128, 64, 64)
     step = TrainingStep(model, TrainingConfig(compile=False), CUDA)
@@ -146,7 +144,7 @@ def test_a_step_that_does_not_fit_is_divided_or_explained() -> None:
 
 
 @pytest.mark.compile
-def test_a_run_can_be_stopped_and_resumed(tmp_path: Path) -> None:
+def test_stopped_run_can_be_resumed(tmp_path: Path) -> None:
     dropout_seed = random.Random(1)
     lines = [" ".join(dropout_seed.choice("0123456789") for _ in range(dropout_seed.randint(3, 8))) for _ in range(600)]
     (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
@@ -164,7 +162,7 @@ def test_a_run_can_be_stopped_and_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("scoring", ["additive", "dot", "scaled_dot"])
-def test_a_recurrent_model_in_bf16_gives_what_it_gives_on_a_cpu(cell: str, scoring: str) -> None:
+def test_recurrent_model_in_bf16_matches_cpu(cell: str, scoring: str) -> None:
     """cuDNN's layers and the written-out steps meet in mixed types, forward and backward."""
     config = replace(SMALL, architecture="recurrent", num_heads=1, cell=cell, attention_scoring=scoring)
     model, batch = build_model(config), random_batch(4, 24)
@@ -218,9 +216,7 @@ def leaf(*shape: int, dtype: torch.dtype) -> torch.Tensor:
 
 @BOTH_TYPES
 @pytest.mark.parametrize(("queries", "keys"), [(128, 128), (96, 40), (17, 128)])
-def test_the_attention_kernel_gives_what_plain_attention_gives(
-    dtype: torch.dtype, tolerance: float, queries: int, keys: int
-) -> None:
+def test_attention_kernel_matches_reference(dtype: torch.dtype, tolerance: float, queries: int, keys: int) -> None:
     torch.manual_seed(1)
     own, other = (torch.randint(0, 4, (3, length)).sort(dim=1).values for length in (queries, keys))
     weights = [(leaf(128, 16, dtype=dtype) / 4).detach().requires_grad_() for _ in range(4)]
@@ -240,7 +236,7 @@ def test_the_attention_kernel_gives_what_plain_attention_gives(
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_attention_is_right_where_a_program_has_many_heads_to_work_on(causal: bool) -> None:
+def test_attention_kernel_with_more_heads_than_programs(causal: bool) -> None:
     """As in training: rows of 128, heads of 64, bf16, and far more heads than programs run at a time."""
     torch.manual_seed(1)
     segments = torch.randint(0, 5, (60, 128)).sort(dim=1, descending=True).values
@@ -252,9 +248,7 @@ def test_attention_is_right_where_a_program_has_many_heads_to_work_on(causal: bo
 
 @BOTH_TYPES
 @pytest.mark.parametrize(("rows", "columns"), [(25_600, 512), (300, 96), (1, 1024)])
-def test_sums_over_rows_are_right_also_of_a_part_of_the_columns(
-    dtype: torch.dtype, tolerance: float, rows: int, columns: int
-) -> None:
+def test_row_sums_of_partial_columns(dtype: torch.dtype, tolerance: float, rows: int, columns: int) -> None:
     torch.manual_seed(1)
     x = torch.randn(rows, 3 * columns, device=CUDA, dtype=dtype)[:, columns : 2 * columns]
     expected = x.double().sum(dim=0)
@@ -270,9 +264,7 @@ def test_sums_over_rows_are_right_also_of_a_part_of_the_columns(
 
 @BOTH_TYPES
 @pytest.mark.parametrize(("width", "dropout"), [(512, 0.1), (384, 0.0), (96, 0.3), (1024, 0.1)])
-def test_the_kernel_of_sum_and_norm_gives_what_plain_code_gives(
-    dtype: torch.dtype, tolerance: float, width: int, dropout: float
-) -> None:
+def test_add_norm_kernel_matches_reference(dtype: torch.dtype, tolerance: float, width: int, dropout: float) -> None:
     torch.manual_seed(1)
     inputs: list[Any] = [leaf(7, 9, width, dtype=dtype) for _ in range(2)]
     inputs += [*(leaf(width, dtype=dtype) for _ in range(3)), torch.tensor([3, 99])]
@@ -285,7 +277,7 @@ def test_the_kernel_of_sum_and_norm_gives_what_plain_code_gives(
 
 
 @BOTH_TYPES
-def test_the_kernels_of_embedding_and_branch_give_what_plain_code_gives(dtype: torch.dtype, tolerance: float) -> None:
+def test_embedding_and_branch_kernels_match_reference(dtype: torch.dtype, tolerance: float) -> None:
     torch.manual_seed(1)
     tokens, positions = torch.randint(0, 500, (90, 40)), torch.arange(40).expand(90, 40)
     for places in (None, torch.randn(40, 96, dtype=dtype)):
@@ -308,9 +300,7 @@ def test_the_kernels_of_embedding_and_branch_give_what_plain_code_gives(dtype: t
 
 @BOTH_TYPES
 @pytest.mark.parametrize("vocabulary", [32_000, 8_001, 100])
-def test_the_kernel_of_the_loss_gives_what_plain_code_gives(
-    dtype: torch.dtype, tolerance: float, vocabulary: int
-) -> None:
+def test_loss_kernel_matches_reference(dtype: torch.dtype, tolerance: float, vocabulary: int) -> None:
     torch.manual_seed(1)
     results = []
     for device, kind in ((CUDA, dtype), (torch.device("cpu"), torch.float64)):
@@ -324,7 +314,7 @@ def test_the_kernel_of_the_loss_gives_what_plain_code_gives(
 
 
 @pytest.mark.parametrize(("rows", "depth", "width"), [(9, 24, 24), (300, 96, 304), (25_600, 512, 2048)])
-def test_the_kernel_of_the_feed_forward_layer_gives_what_plain_code_gives(rows: int, depth: int, width: int) -> None:
+def test_feed_forward_kernel_matches_reference(rows: int, depth: int, width: int) -> None:
     from heedful.fused.kernels import train_layers
 
     torch.manual_seed(1)
@@ -341,7 +331,7 @@ def test_the_kernel_of_the_feed_forward_layer_gives_what_plain_code_gives(rows: 
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_a_recorded_step_learns_as_the_plain_one(optimizer: Any) -> None:
+def test_cuda_graph_step_matches_eager_step(optimizer: Any) -> None:
     """Same seeds and batches, bf16 both: the courses of the losses stay together, before and after the recording."""
     losses: list[list[float]] = []
     for fast in (False, True):
@@ -362,7 +352,7 @@ def test_a_recorded_step_learns_as_the_plain_one(optimizer: Any) -> None:
 
 
 @pytest.mark.compile
-def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
+def test_first_step_uses_kernels_precompiled_during_preparation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -392,7 +382,7 @@ def test_the_first_step_finds_what_was_compiled_beside_the_preparing(
 
 
 @pytest.mark.parametrize("shape", [(4, 512, 512), (3, 2048, 512)])
-def test_orthogonalising_in_bf16_agrees_with_single_precision(shape: tuple[int, ...]) -> None:
+def test_bf16_orthogonalization_matches_float32(shape: tuple[int, ...]) -> None:
     matrices = torch.randn(shape, device=CUDA)
     exact, rounded = orthogonalise(matrices), orthogonalise(matrices.bfloat16()).float()
     similarity = torch.cosine_similarity(exact.flatten(1), rounded.flatten(1), dim=1)
@@ -400,7 +390,7 @@ def test_orthogonalising_in_bf16_agrees_with_single_precision(shape: tuple[int, 
     assert torch.linalg.svdvals(rounded).max() < 1.3
 
 
-def test_a_recorded_update_of_muon_is_skipped_on_the_device() -> None:
+def test_muon_update_in_cuda_graph_is_skipped_on_the_device() -> None:
     """Weights and momentum are as before a step whose gradients are not finite, and nothing waited to find out."""
     torch.manual_seed(1)
     model = Transformer(SMALL).to(CUDA)
@@ -437,7 +427,7 @@ def courses_agree(one: TrainingStep, other: TrainingStep, batches: list[Batch], 
         assert losses[0] == pytest.approx(losses[1], abs=tolerance), number
 
 
-def test_a_recorded_step_in_microbatches_is_the_whole_one() -> None:
+def test_cuda_graph_step_in_microbatches_matches_whole_step() -> None:
     """Seven rows in parts of three, the last of them empty, as at the end of an epoch."""
     whole, parts = fused_step(clip_norm=1.0), fused_step(clip_norm=1.0)
     parts.rows_per_microbatch = 3
@@ -447,7 +437,7 @@ def test_a_recorded_step_in_microbatches_is_the_whole_one() -> None:
     courses_agree(whole, parts, [batch], tolerance=0.02)
 
 
-def test_a_batch_of_another_shape_between_recorded_ones_is_learned_from() -> None:
+def test_batch_of_another_shape_between_cuda_graph_steps() -> None:
     usual = TrainingStep(copy_of(SMALL), TrainingConfig(compile=False), CUDA)
     courses_agree(usual, fused_step(), [random_batch(8, 64), random_batch(8, 64), random_batch(5, 32)], tolerance=0.05)
 
@@ -467,13 +457,13 @@ def copy_of(shape: ModelConfig) -> Transformer:
     ],
     ids=str,
 )
-def test_a_recorded_step_learns_as_the_plain_one_in_other_shapes(changes: dict[str, Any]) -> None:
+def test_cuda_graph_step_matches_eager_step_in_other_shapes(changes: dict[str, Any]) -> None:
     shape = replace(SMALL, **changes)
     usual = TrainingStep(copy_of(shape), TrainingConfig(compile=False), CUDA)
     courses_agree(usual, fused_step(shape), [random_batch(8, 64)], tolerance=0.05)
 
 
-def test_each_replay_draws_its_own_dropout_and_a_restored_state_draws_it_again() -> None:
+def test_dropout_differs_between_replays_and_repeats_after_restore() -> None:
     step, batch = fused_step(DROPPING), random_batch(8, 64)
     losses = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(8)]  # nothing is learned
     assert len(set(losses)) == 8
@@ -488,7 +478,7 @@ def test_each_replay_draws_its_own_dropout_and_a_restored_state_draws_it_again()
     assert [float(other(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)] == pytest.approx(expected, rel=1e-5)
 
 
-def test_weights_that_were_changed_between_replays_are_seen() -> None:
+def test_weight_changes_between_replays_take_effect() -> None:
     """As by a moving average that stands in for them while valid is looked at, and by a restored state."""
     step, batch = fused_step(), random_batch(8, 64)
     for _ in range(6):
@@ -501,7 +491,7 @@ def test_weights_that_were_changed_between_replays_are_seen() -> None:
     assert float(step(batch, batch.num_tokens, 0.0).loss_sum) == pytest.approx(before, rel=1e-5)
 
 
-def test_where_there_is_no_room_for_a_recording_the_work_goes_on_without_it() -> None:
+def test_training_continues_if_graph_capture_is_out_of_memory() -> None:
     """What was begun of the recording has done nothing."""
     done = torch.zeros((), device=CUDA)
 
@@ -519,7 +509,7 @@ def test_where_there_is_no_room_for_a_recording_the_work_goes_on_without_it() ->
     assert recorded.graph is None
 
 
-def test_a_recorded_step_gives_its_memory_back_and_goes_on() -> None:
+def test_cuda_graph_step_releases_memory_and_continues() -> None:
     usual, step = fused_step(), fused_step()
     batch = random_batch(256, 64)
     for _ in range(6):
@@ -539,7 +529,7 @@ def test_a_recorded_step_gives_its_memory_back_and_goes_on() -> None:
     courses_agree(usual, step, [batch], tolerance=0.01)
 
 
-def test_single_precision_is_not_given_to_kernels_that_round() -> None:
+def test_float32_does_not_use_bf16_kernels() -> None:
     """Nor rows too wide for them: there the usual compiled step is the default."""
     model = Transformer(SMALL).to(CUDA)
     assert TrainingStep(model, TrainingConfig(), CUDA).is_fused
@@ -551,7 +541,7 @@ def test_single_precision_is_not_given_to_kernels_that_round() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second GPU")
-def test_the_fast_step_runs_on_another_gpu_than_the_first() -> None:
+def test_fused_step_on_second_gpu() -> None:
     torch.manual_seed(1)
     device = torch.device("cuda:1")
     step = TrainingStep(Transformer(SMALL).to(device), TrainingConfig(fused_step=True), device)

@@ -43,7 +43,7 @@ def padded_sources() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randint(4, 30, (3, 7)), mask
 
 
-def test_the_cached_step_equals_the_whole_forward_pass(model: torch.nn.Module) -> None:
+def test_cached_step_equals_full_forward_pass(model: torch.nn.Module) -> None:
     source, mask = padded_sources()
     target = torch.randint(4, 30, (3, 6))
     whole = model(source, target, mask.long())
@@ -52,7 +52,7 @@ def test_the_cached_step_equals_the_whole_forward_pass(model: torch.nn.Module) -
     torch.testing.assert_close(torch.stack(steps, dim=1), whole, atol=1e-5, rtol=1e-5)
 
 
-def test_beams_reorder_and_leave(model: torch.nn.Module) -> None:
+def test_decoder_state_reorder_and_removal(model: torch.nn.Module) -> None:
     source, mask = padded_sources()
     state = model.start(model.encode(source, mask), num_beams=2, max_length=8)
     first = torch.randint(4, 30, (6,))
@@ -74,7 +74,7 @@ def test_beams_reorder_and_leave(model: torch.nn.Module) -> None:
     assert (output.attention[2:, :, :, 4:] == 0).all()  # sentence 1 has four real tokens
 
 
-def test_packed_rows_equal_one_sentence_at_a_time(model: torch.nn.Module) -> None:
+def test_packed_rows_equal_single_sentences(model: torch.nn.Module) -> None:
     lengths = [[(3, 4), (2, 2), (4, 3)], [(6, 5)]]
     source, target = torch.randint(4, 30, (2, 10)), torch.randint(4, 30, (2, 11))
     sides = [torch.zeros(2, 10, dtype=torch.long), torch.zeros(2, 11, dtype=torch.long)]
@@ -95,7 +95,7 @@ def test_packed_rows_equal_one_sentence_at_a_time(model: torch.nn.Module) -> Non
         torch.testing.assert_close(packed[row, starts[1] : ends[1]], alone[0], atol=1e-5, rtol=1e-5)
 
 
-def test_the_future_and_padding_change_nothing(model: torch.nn.Module) -> None:
+def test_future_and_padding_change_nothing(model: torch.nn.Module) -> None:
     source, mask = padded_sources()
     target = torch.randint(4, 30, (3, 6))
     before = model(source, target, mask.long())
@@ -106,7 +106,7 @@ def test_the_future_and_padding_change_nothing(model: torch.nn.Module) -> None:
     torch.testing.assert_close(model(noisy, target, mask.long()), before)
 
 
-def test_every_parameter_learns(model: torch.nn.Module) -> None:
+def test_every_parameter_gets_a_gradient(model: torch.nn.Module) -> None:
     model.train()
     source, mask = padded_sources()
     model(source, torch.randint(4, 30, (3, 6)), mask.long()).square().mean().backward()
@@ -115,7 +115,7 @@ def test_every_parameter_learns(model: torch.nn.Module) -> None:
         assert "position" in name or parameter.grad.abs().sum() > 0, name
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_unsupported_options_are_refused() -> None:
     with pytest.raises(ConfigError, match="rotary"):
         replace(SMALL, architecture="convolutional", positions="rotary")
     with pytest.raises(ConfigError, match="scaled_dot or dot"):  # it would compare without a scale, unasked

@@ -48,7 +48,7 @@ def model(request: pytest.FixtureRequest) -> torch.nn.Module:
     return made
 
 
-def test_a_wide_beam_is_exhaustive_search(model: torch.nn.Module) -> None:
+def test_wide_beam_is_exhaustive_search(model: torch.nn.Module) -> None:
     config = DecodingConfig(beam_size=60, num_best=7)
     found = beam.search(model, *batch_of(IDS), config, SPECIAL, max_lengths=[3, 3, 3])
     for source, hypotheses in zip(IDS, found, strict=True):
@@ -57,7 +57,7 @@ def test_a_wide_beam_is_exhaustive_search(model: torch.nn.Module) -> None:
         assert [one.log_prob for one in hypotheses] == pytest.approx([one[1] for one in expected], rel=1e-4)
 
 
-def test_a_narrow_beam_follows_its_rows_through_every_reordering(model: torch.nn.Module) -> None:
+def test_narrow_beam_with_reordering(model: torch.nn.Module) -> None:
     config = DecodingConfig(beam_size=3, num_best=3)
     found = beam.search(model, *batch_of(IDS), config, SPECIAL, max_lengths=[8, 6, 8])
     for source, longest, hypotheses in zip(IDS, (8, 6, 8), found, strict=True):

@@ -84,7 +84,7 @@ def read_by_the_book(model: RecurrentSeq2Seq, source: Tensor, target: Tensor) ->
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("scoring", ["additive", "dot", "scaled_dot"])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_values_and_gradients_equal_a_step_by_step_reading(cell: str, scoring: str, layers: int) -> None:
+def test_values_and_gradients_equal_step_by_step_computation(cell: str, scoring: str, layers: int) -> None:
     config = replace(SMALL, cell=cell, attention_scoring=scoring, num_decoder_layers=layers)
     model = RecurrentSeq2Seq(config)
     source, source_mask, target, target_mask = pairs()
@@ -104,7 +104,7 @@ def test_values_and_gradients_equal_a_step_by_step_reading(cell: str, scoring: s
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_a_written_out_step_is_that_of_torch(cell: str) -> None:
+def test_explicit_cell_step_equals_torch(cell: str) -> None:
     reference = (nn.GRUCell if cell == "gru" else nn.LSTMCell)(5, 8)
     x, hidden = torch.randn(4, 5), (torch.randn(4, 8), torch.randn(4, 8))
     expected = reference(x, hidden[0] if cell == "gru" else hidden)
@@ -114,7 +114,7 @@ def test_a_written_out_step_is_that_of_torch(cell: str) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_first_weights_keep_lengths_and_an_lstm_remembers() -> None:
+def test_initial_weights_are_orthogonal_and_forget_bias_is_one() -> None:
     for cell, gates in (("gru", 3), ("lstm", 4)):
         layers = (nn.GRU if cell == "gru" else nn.LSTM)(8, 8, bidirectional=True)
         init_recurrent(layers.named_parameters(), cell)
@@ -132,7 +132,7 @@ def test_rows_leave_the_loop_in_groups() -> None:
 
 
 @pytest.mark.parametrize("scoring", ["additive", "dot", "scaled_dot"])
-def test_a_wide_model_begins_without_having_decided_where_to_look(scoring: str) -> None:
+def test_initial_attention_of_wide_model_is_nearly_uniform(scoring: str) -> None:
     """Unscaled scores of 512 dimensions stay small at first: softmax is far from choosing one position."""
     model = RecurrentSeq2Seq(replace(SMALL, d_model=512, attention_scoring=scoring, cell="lstm")).eval()
     source, mask = torch.randint(4, 30, (4, 10)), torch.ones(4, 10, dtype=torch.bool)
@@ -161,7 +161,7 @@ def lines(sentences: Sentences) -> list[list[int]]:
     return [row[mask].tolist() for row, mask in zip(sentences.tokens, sentences.mask, strict=True)]
 
 
-def test_rows_become_sentences_with_long_targets_first_and_come_back() -> None:
+def test_unpack_rows_sorts_by_target_length_and_packs_again() -> None:
     rows = packed_rows()
     sources, targets = unpack_pair(*rows)
     assert lines(sources) == [[21], [31, 32, 33, 34], [11, 12]] and sources.lengths == [1, 4, 2]
@@ -170,7 +170,7 @@ def test_rows_become_sentences_with_long_targets_first_and_come_back() -> None:
         assert torch.equal(sentences.to_rows(sentences.tokens[..., None].float())[..., 0].long(), tokens)
 
 
-def test_a_side_may_be_missing_and_a_batch_empty() -> None:
+def test_missing_side_and_empty_batch() -> None:
     source, target, source_segments, target_segments, *positions = packed_rows()
     sources, targets = unpack_pair(source, target, source_segments * (source != 21), target_segments, *positions)
     assert lines(sources) == [[], [31, 32, 33, 34], [11, 12]] and lines(targets)[0] == [61, 62, 63, 64]
@@ -181,7 +181,7 @@ def test_a_side_may_be_missing_and_a_batch_empty() -> None:
         assert torch.isfinite(model(source, target, segments, target_segments, *positions)).all()
 
 
-def test_the_host_waits_once_for_the_sentences_of_a_batch() -> None:
+def test_one_device_synchronization_per_batch() -> None:
     """Every copy of a number from the device makes the host wait; the lengths are the only ones that are asked for."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -201,7 +201,7 @@ def test_the_host_waits_once_for_the_sentences_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_the_encoder_reads_the_same_with_all_rows_at_every_step(cell: str) -> None:
+def test_encoder_equals_computation_with_all_rows_at_every_step(cell: str) -> None:
     torch.manual_seed(2)
     model = RecurrentSeq2Seq(replace(SMALL, cell=cell, num_encoder_layers=2)).eval()
     source, mask, _, _ = pairs()
