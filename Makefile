@@ -27,6 +27,7 @@ test:  ## Run all tests, one process per core
 docs:  ## Regenerate the generated pages of the documentation
 	$(PYTHON) .ci/configuration_page.py > docs/configuration.md
 	$(PYTHON) .ci/configuration_page.py zh > docs/configuration.zh-CN.md
+	$(PYTHON) .ci/configuration_page.py zh > docs/configuration.zh-CN.md
 	$(PYTHON) .ci/paper_results_page.py > docs/paper/results.md
 	$(PYTHON) .ci/paper_results_page.py zh > docs/paper/results.zh-CN.md
 	$(PYTHON) .ci/bundled_model_page.py

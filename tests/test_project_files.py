@@ -89,6 +89,12 @@ def test_make_help_lists_all_commands() -> None:
     assert {line.split()[1] for line in done.stdout.splitlines()} == make_targets()
 
 
+def test_make_docs_runs_every_page_script() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    scripts = {path.name for path in (ROOT / ".ci").glob("*_page.py")}
+    assert scripts and {name for name in scripts if f".ci/{name}" in text} == scripts
+
+
 def test_contributing_and_pull_request_template_name_make_targets() -> None:
     for name in ("CONTRIBUTING.md", ".github/pull_request_template.md"):
         named = set(re.findall(r"`make ([a-z]+)`", (ROOT / name).read_text(encoding="utf-8")))
