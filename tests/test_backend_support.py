@@ -156,7 +156,7 @@ CHECKS = {
 
 @pytest.mark.parametrize(("name", "value"), list(choices()), ids=str)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_choice_is_computed_or_refused(backend: Backend, name: str, value: Any, tmp_path: Path) -> None:
+def test_every_option_is_computed_or_refused(backend: Backend, name: str, value: Any, tmp_path: Path) -> None:
     config = config_with(name, value)
     if supports(backend, config):
         assert value in SUPPORTED[backend][name]  # type: ignore[operator]
@@ -168,7 +168,7 @@ def test_every_choice_is_computed_or_refused(backend: Backend, name: str, value:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_table_lists_only_fields_and_values_that_exist(backend: Backend) -> None:
+def test_supported_lists_existing_fields_and_values(backend: Backend) -> None:
     known = {field.name for field in fields(ModelConfig)}
     assert SUPPORTED[backend].keys() <= known
     listed = {(name, value) for name, rule in SUPPORTED[backend].items() if not callable(rule) for value in rule}
@@ -177,7 +177,7 @@ def test_a_table_lists_only_fields_and_values_that_exist(backend: Backend) -> No
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_unlisted_option_must_have_its_default(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlisted_option_must_have_default(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     table = {name: rule for name, rule in SUPPORTED[backend].items() if name != "positions"}
     monkeypatch.setitem(SUPPORTED, backend, table)
     assert supports(backend, BASE)

@@ -1,4 +1,4 @@
-"""Going on from a finished model: its weights bit for bit, its tokenizer, its shape; and every contradiction."""
+"""Fine-tuning: the initial model's weights, tokenizer and shape, and errors for settings that contradict them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def new(folder: Path) -> dict[str, str]:
-    """The corpus to go on with."""
+    """The new corpus."""
     return write_corpus(folder, "new", NEW_WORDS, 90)
 
 
@@ -143,7 +143,7 @@ def test_initial_weights_equal_the_model(
     assert written.read_bytes() == (model / "tokenizer.model").read_bytes()
 
 
-def test_dropout_and_training_may_differ(old: Path, new: dict[str, str], tmp_path: Path) -> None:
+def test_dropout_and_training_settings_can_change(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path / "out", init_from=str(old))
     request |= {"preset": "small", "model": {"dropout": 0.25, "d_model": "32"}, "tokenizer": {"vocab_size": None}}
     config, loop = begun(request)
@@ -199,7 +199,7 @@ def both(request: dict[str, Any]) -> tuple[dict[str, Any], Config]:
     return request, build_config(request, "base")
 
 
-# ---------------------------------------------------------------------- whole runs
+# ---------------------------------------------------------------------- complete runs
 
 
 @pytest.fixture(scope="module")
@@ -407,7 +407,7 @@ def test_length_percentiles_of_the_initial_model_are_kept(old: Path, folder: Pat
     longer, shorter = lengths
     assert longer["source_p99"] > describe(old)["details"]["lengths"]["source_p99"]
     assert (shorter["source_p99"], shorter["target_p99"]) == (longer["source_p99"], longer["target_p99"])
-    assert shorter["source_mean"] < longer["source_mean"]  # which tells of the new sentences
+    assert shorter["source_mean"] < longer["source_mean"]  # that of the new sentences
 
 
 def test_fine_tuning_from_prepared_data(old: Path, new: dict[str, str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What only a GPU can show: kernels agree, the compiled step learns as the plain one, memory runs out politely."""
+"""Tests that need a GPU: kernels, the compiled step, CUDA graphs, running out of memory."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_compiled_step_matches_eager_step() -> None:
     assert learn(compile_step=True) == pytest.approx(learn(compile_step=False), rel=1e-3)
 
 
-def test_bf16_is_the_default() -> None:
+def test_bf16_is_default_on_gpu() -> None:
     assert uses_bf16(TrainingConfig(), CUDA)
 
 
@@ -332,7 +332,7 @@ def test_feed_forward_kernel_matches_reference(rows: int, depth: int, width: int
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_cuda_graph_step_matches_eager_step(optimizer: Any) -> None:
-    """Same seeds and batches, bf16 both: the courses of the losses stay together, before and after the recording."""
+    """With the same seeds and batches in bf16, the losses stay close, before and after the capture."""
     losses: list[list[float]] = []
     for fast in (False, True):
         torch.manual_seed(1)
@@ -396,7 +396,7 @@ def test_muon_update_in_cuda_graph_is_skipped_on_the_device() -> None:
     model = Transformer(SMALL).to(CUDA)
     step = TrainingStep(model, TrainingConfig(fused_step=True, optimizer="muon"), CUDA)
     batch = random_batch(8, 64)
-    for _ in range(6):  # plainly, then recorded
+    for _ in range(6):  # eagerly, then captured
         assert not step(batch, batch.num_tokens, 1e-3).skipped
     before = [parameter.detach().clone() for parameter in model.parameters()]
     momenta = {name: tensor.clone() for name, tensor in optimizer_tensors(step.optimizer, model).items()}
@@ -421,7 +421,7 @@ def fused_step(shape: ModelConfig = SMALL, **training: Any) -> TrainingStep:
 
 
 def courses_agree(one: TrainingStep, other: TrainingStep, batches: list[Batch], *, tolerance: float) -> None:
-    for number in range(12):  # plainly, recorded, and replayed
+    for number in range(12):  # eagerly, captured, and replayed
         batch = batches[number % len(batches)]
         losses = [float(step(batch, batch.num_tokens, 1e-3).loss_sum) / batch.num_tokens for step in (one, other)]
         assert losses[0] == pytest.approx(losses[1], abs=tolerance), number
@@ -479,7 +479,7 @@ def test_dropout_differs_between_replays_and_repeats_after_restore() -> None:
 
 
 def test_weight_changes_between_replays_take_effect() -> None:
-    """As by a moving average that stands in for them while valid is looked at, and by a restored state."""
+    """As by a moving average during validation, and by a restored checkpoint."""
     step, batch = fused_step(), random_batch(8, 64)
     for _ in range(6):
         before = float(step(batch, batch.num_tokens, 0.0).loss_sum)
@@ -492,7 +492,7 @@ def test_weight_changes_between_replays_take_effect() -> None:
 
 
 def test_training_continues_if_graph_capture_is_out_of_memory() -> None:
-    """What was begun of the recording has done nothing."""
+    """The incomplete capture has no effect."""
     done = torch.zeros((), device=CUDA)
 
     def work(batch: Batch) -> tuple[torch.Tensor, ...]:

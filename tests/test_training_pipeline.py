@@ -1,4 +1,4 @@
-"""The whole path, small: requests in all their forms, refusals, resuming, the model card, averaging."""
+"""Small runs from start to end: kinds of requests, refusals, resuming, the model card, averaging."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(folder: Path) -> tuple[Path, training_pipeline.TrainingResult]:
-    """A finished run with everything that a card can tell."""
+    """A finished run with all that a card can contain."""
     output = folder / "finished"
     test = {**write_pairs(folder, "test", 12, seed=7)}
     request = request_for(folder, output, data__test=[test], training__tensorboard=True)
@@ -111,7 +111,7 @@ def without_clock(lines: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
 # ---------------------------------------------------------------------- a run and what it leaves
 
 
-def test_a_run_ends_with_a_model_that_translates(finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
+def test_train_writes_model_that_translates(finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
     output, result = finished
     assert result.output == output
     assert result.steps == 10
@@ -125,7 +125,7 @@ def test_a_run_ends_with_a_model_that_translates(finished: tuple[Path, training_
     assert isinstance(translation.log_prob, float)
 
 
-def test_what_aligns_the_model_is_chosen_and_stored_with_it(
+def test_alignment_head_is_stored(
     finished: tuple[Path, training_pipeline.TrainingResult],
 ) -> None:
     from heedful.model_dir.alignment_source import KEY, recorded_source
@@ -139,14 +139,14 @@ def test_what_aligns_the_model_is_chosen_and_stored_with_it(
     assert heedful.Translator.load(output, device="cpu", engine="torch").engine.alignment == chosen
 
 
-def test_scores_come_with_signatures(finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
+def test_scores_have_signatures(finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
     _, result = finished
     assert [score.name for score in result.scores] == ["BLEU", "chrF2", "TER", "ExactMatch", "CER"]
     assert all("version:" in score.signature for score in result.scores)
 
 
 @native_only
-def test_the_final_scores_are_those_of_the_engine_that_translates_and_name_it(
+def test_final_scores_are_of_translating_engine(
     folder: Path, finished: tuple[Path, training_pipeline.TrainingResult], capsys: pytest.CaptureFixture[str]
 ) -> None:
     output, result = finished
@@ -174,9 +174,7 @@ def test_the_final_scores_are_those_of_the_engine_that_translates_and_name_it(
 
 
 @native_only
-def test_a_loss_by_int8_is_told_with_both_figures_and_the_remedy(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_int8_loss_warning(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = request_for(folder, tmp_path / "out", training__steps=4)
     training_pipeline.train(request)
     told = capsys.readouterr().err
@@ -192,7 +190,7 @@ def test_a_loss_by_int8_is_told_with_both_figures_and_the_remedy(
     assert describe(tmp_path / "out")["details"]["training"]["valid_chrf2_float32"] == 90.0
 
 
-def test_without_the_native_engine_torch_is_scored_and_named(
+def test_final_scores_without_native_engine(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = Availability("the native engine was not compiled", usable=False)
@@ -210,9 +208,7 @@ def test_without_the_native_engine_torch_is_scored_and_named(
     assert (training[key], training[f"{key}_engine"]) == (result.valid_bleu, "torch float32")
 
 
-def test_the_model_card_tells_data_scores_licence_and_numbers(
-    folder: Path, finished: tuple[Path, training_pipeline.TrainingResult]
-) -> None:
+def test_model_card_contents(folder: Path, finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
     import hashlib
 
     output, result = finished
@@ -232,14 +228,14 @@ def test_the_model_card_tells_data_scores_licence_and_numbers(
     assert details["scores"][0]["data"].endswith("test.low + test.up")
 
 
-def test_the_log_and_tensorboard(finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
+def test_log_and_tensorboard_files(finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
     output, result = finished
     lines = log_of(output)
     assert [line["step"] for line in lines if line["event"] == "train"] == [3, 6, 9, 10]
     valid = [line for line in lines if line["event"] == "valid"]
     assert [(line["step"], line["weights"]) for line in valid] == [
         *((4, "ema"), (8, "ema"), (10, "ema")),  # on the way
-        *((10, "last"), (10, "average")),  # the choice at the end; ema was looked at just now
+        *((10, "last"), (10, "average")),  # the candidates at the end; ema is validated already
     ]
     assert result.valid_loss == min(line["loss"] for line in valid)
     assert len(valid[0]["samples"]) == 2
@@ -249,7 +245,7 @@ def test_the_log_and_tensorboard(finished: tuple[Path, training_pipeline.Trainin
     assert list((output / "training" / "tensorboard").glob("events*"))
 
 
-def test_mapping_yaml_and_config_are_the_same_run(folder: Path, tmp_path: Path) -> None:
+def test_mapping_yaml_and_config_give_same_run(folder: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / name for name in ("mapping", "yaml", "config")]
     mapping, for_yaml, for_config = (request_for(folder, output, training__steps=4) for output in outputs)
     training_pipeline.train(mapping, quiet=True)
@@ -262,7 +258,7 @@ def test_mapping_yaml_and_config_are_the_same_run(folder: Path, tmp_path: Path) 
     assert same_weights(outputs[0], outputs[2])
 
 
-def test_interrupted_while_the_test_corpora_are_translated_the_model_is_there(
+def test_interrupt_while_scoring_keeps_model(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from heedful import validation_bleu
@@ -280,7 +276,7 @@ def test_interrupted_while_the_test_corpora_are_translated_the_model_is_there(
     assert "is complete and saved; only its scores are missing" in said and "heedful evaluate -m" in said
 
 
-def test_where_bleu_is_undefined_validations_and_card_have_chrf(folder: Path, tmp_path: Path) -> None:
+def test_chrf_replaces_undefined_bleu(folder: Path, tmp_path: Path) -> None:
     lines = [f"{one} {two}" for one in ("red", "blue", "old", "new") for two in ("cat", "dog", "sun", "hat", "tree")]
     for name, text in (("amounts.low", lines), ("amounts.up", [line.upper() for line in lines])):
         (folder / name).write_text("".join(f"{line}\n" for line in text))
@@ -300,7 +296,7 @@ def test_where_bleu_is_undefined_validations_and_card_have_chrf(folder: Path, tm
     assert "exact_match" in card.split("---")[1] and "bleu" not in card.split("---")[1]
 
 
-def test_what_is_not_said_is_chosen(folder: Path, tmp_path: Path) -> None:
+def test_defaults_are_resolved(folder: Path, tmp_path: Path) -> None:
     request = request_for(folder, tmp_path / "out")
     plain = {"output": request["output"], "data": {"train": request["data"]["train"]}, "training": {"device": "cpu"}}
     asked = build_config(plain, "base")
@@ -323,7 +319,7 @@ def test_what_is_not_said_is_chosen(folder: Path, tmp_path: Path) -> None:
     assert config.training.early_stopping is None
 
 
-def test_from_a_prepared_directory(folder: Path, tmp_path: Path) -> None:
+def test_train_from_prepared_directory(folder: Path, tmp_path: Path) -> None:
     request = request_for(folder, tmp_path / "direct", training__steps=3)
     training_pipeline.train(request, quiet=True)
     prepared = tmp_path / "direct" / "training" / "data"
@@ -334,7 +330,7 @@ def test_from_a_prepared_directory(folder: Path, tmp_path: Path) -> None:
     assert same_weights(tmp_path / "direct", tmp_path / "again")
 
 
-def test_both_directions_in_one_model(folder: Path, tmp_path: Path) -> None:
+def test_train_both_directions(folder: Path, tmp_path: Path) -> None:
     request = request_for(folder, tmp_path / "out", training__steps=4)
     languages = {"source_language": "xx", "target_language": "yy", "both_directions": True}
     request["data"]["train"] = [{**request["data"]["train"][0], **languages}]
@@ -346,7 +342,7 @@ def test_both_directions_in_one_model(folder: Path, tmp_path: Path) -> None:
     assert len(Prepared.open(tmp_path / "out" / "training" / "data").train) > 100
 
 
-def test_separate_vocabularies(folder: Path, tmp_path: Path) -> None:
+def test_train_separate_vocabularies(folder: Path, tmp_path: Path) -> None:
     request = request_for(folder, tmp_path / "out", training__steps=3, tokenizer__joint=False)
     training_pipeline.train(request, quiet=True)
     config = load_model(tmp_path / "out").config
@@ -354,7 +350,7 @@ def test_separate_vocabularies(folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "source.model").exists()
 
 
-def test_without_a_corpus_there_is_nothing_to_train_on(tmp_path: Path) -> None:
+def test_train_without_corpus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no corpus to train on"):
         training_pipeline.train({"output": str(tmp_path / "out")}, quiet=True)
     assert not (tmp_path / "out").exists()
@@ -363,7 +359,7 @@ def test_without_a_corpus_there_is_nothing_to_train_on(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- never over a model unasked
 
 
-def test_a_model_is_not_written_over_unasked(
+def test_existing_model_is_not_overwritten(
     folder: Path, tmp_path: Path, finished: tuple[Path, training_pipeline.TrainingResult]
 ) -> None:
     output = tmp_path / "copy"
@@ -379,7 +375,7 @@ def test_a_model_is_not_written_over_unasked(
     assert {line["step"] for line in log_of(output) if line["event"] == "valid"} == {2}  # nothing of the old run
 
 
-def test_a_run_that_cannot_begin_leaves_the_old_one_whole(
+def test_refused_run_keeps_old_run(
     folder: Path, tmp_path: Path, finished: tuple[Path, training_pipeline.TrainingResult]
 ) -> None:
     output = tmp_path / "copy"
@@ -393,7 +389,7 @@ def test_a_run_that_cannot_begin_leaves_the_old_one_whole(
     assert any("states" in path.parts for path in before)
 
 
-def test_a_model_without_its_run_cannot_be_resumed_over(
+def test_resume_without_run_is_refused(
     folder: Path, tmp_path: Path, finished: tuple[Path, training_pipeline.TrainingResult]
 ) -> None:
     shutil.copytree(finished[0], tmp_path / "copy", ignore=shutil.ignore_patterns("training"))
@@ -401,13 +397,13 @@ def test_a_model_without_its_run_cannot_be_resumed_over(
         training_pipeline.train(request_for(folder, tmp_path / "copy"), resume=True, quiet=True)
 
 
-def test_the_output_may_not_be_a_file(folder: Path, tmp_path: Path) -> None:
+def test_output_file_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match="must be a directory"):
         training_pipeline.train(request_for(folder, tmp_path / "file"), quiet=True)
 
 
-# ---------------------------------------------------------------------- stopping and going on
+# ---------------------------------------------------------------------- stopping and resuming
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
@@ -422,7 +418,7 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(FileReporter, "trained", trained_and_interrupted)
 
 
-def test_a_run_stopped_by_a_signal_and_resumed_equals_the_unbroken_one(
+def test_interrupted_and_resumed_run_equals_uninterrupted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"training__steps": 14, "training__log_every": 1}
@@ -434,7 +430,7 @@ def test_a_run_stopped_by_a_signal_and_resumed_equals_the_unbroken_one(
             result = training_pipeline.train(request_for(folder, parts, **settings), resume=bool(number), quiet=True)
         assert result.stopped_by == "SIGTERM"
         assert result.steps == step
-        verify(parts)  # there is a whole model in every case
+        verify(parts)  # there is always a complete model
     result = training_pipeline.train(request_for(folder, parts, **settings), resume=True, quiet=True)
     assert result.stopped_by is None
     assert result.steps == 14
@@ -445,7 +441,7 @@ def test_a_run_stopped_by_a_signal_and_resumed_equals_the_unbroken_one(
         assert states[0].read_bytes() == states[1].read_bytes()
 
 
-def test_resume_with_nothing_to_resume_simply_starts(folder: Path, tmp_path: Path) -> None:
+def test_resume_without_earlier_run_starts_one(folder: Path, tmp_path: Path) -> None:
     outputs = tmp_path / "one", tmp_path / "two"
     for output, resume in zip(outputs, (False, True), strict=True):
         assert (
@@ -487,7 +483,7 @@ def begun(folder: Path, tmp_path: Path) -> Path:
         ("data__shuffle", "blocks"),
     ],
 )
-def test_what_may_not_change_on_resume_is_named(folder: Path, stopped: Path, key: str, value: Any) -> None:
+def test_resume_names_changed_key(folder: Path, stopped: Path, key: str, value: Any) -> None:
     request = request_for(folder, stopped, training__steps=5)
     section, name = key.split("__")
     request[section][name] = value
@@ -495,8 +491,8 @@ def test_what_may_not_change_on_resume_is_named(folder: Path, stopped: Path, key
         training_pipeline.train(request, resume=True, quiet=True)
 
 
-def test_what_was_put_back_goes_on_as_if_nothing_had_been(folder: Path, stopped: Path, tmp_path: Path) -> None:
-    """A wrong seed prepares the data anew before it is refused; with the right one they come back as they were."""
+def test_resume_after_restoring_changed_setting(folder: Path, stopped: Path, tmp_path: Path) -> None:
+    """With a wrong seed the data is prepared again before the run is refused; the right one restores it."""
     shutil.copytree(stopped, tmp_path / "run")
     with pytest.raises(TrainingError, match="seed"):
         training_pipeline.train(request_for(folder, tmp_path / "run", training__seed=2), resume=True, quiet=True)
@@ -504,13 +500,13 @@ def test_what_was_put_back_goes_on_as_if_nothing_had_been(folder: Path, stopped:
     assert training_pipeline.train(request, resume=True, quiet=True).steps == 5
 
 
-def test_the_order_of_blocks(
+def test_shuffle_blocks(
     folder: Path,
     finished: tuple[Path, training_pipeline.TrainingResult],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its rows are made where preparing has not made them; a run stopped and resumed equals the unbroken one."""
+    """Rows are prepacked if they do not exist; a resumed run equals an uninterrupted one."""
     prepared = shutil.copytree(finished[0] / "training" / "data", tmp_path / "prepared")
     assert not (prepared / "train" / "rows.json").exists()
     outputs = tmp_path / "whole", tmp_path / "parts"
@@ -528,7 +524,7 @@ def test_the_order_of_blocks(
     assert not same_weights(outputs[0], finished[0])
 
 
-def test_a_changed_corpus_is_named_on_resume(begun: Path, tmp_path: Path) -> None:
+def test_resume_names_changed_corpus(begun: Path, tmp_path: Path) -> None:
     with (begun / "train.low").open("a") as low, (begun / "train.up").open("a") as up:
         low.write("one more cat\n")
         up.write("ONE MORE CAT\n")
@@ -537,13 +533,13 @@ def test_a_changed_corpus_is_named_on_resume(begun: Path, tmp_path: Path) -> Non
         training_pipeline.train(request, resume=True, quiet=True)
 
 
-def test_a_corpus_that_was_only_touched_is_the_same(begun: Path, tmp_path: Path) -> None:
+def test_resume_ignores_modification_time_of_corpus(begun: Path, tmp_path: Path) -> None:
     os.utime(begun / "train.low", (1, 1))
     request = request_for(begun, tmp_path / "run", training__steps=5)
     assert training_pipeline.train(request, resume=True, quiet=True).steps == 5
 
 
-def test_a_finished_run_says_so_and_stays(begun: Path, tmp_path: Path) -> None:
+def test_resuming_finished_run_says_so(begun: Path, tmp_path: Path) -> None:
     before = load_weights(tmp_path / "run")
     request = request_for(begun, tmp_path / "run", training__steps=2)
     result = training_pipeline.train(request, resume=True, quiet=True)
@@ -568,7 +564,7 @@ def siblings(folder: Path) -> list[Path]:
     return outputs
 
 
-def test_averaging_models(siblings: list[Path], tmp_path: Path) -> None:
+def test_average_models(siblings: list[Path], tmp_path: Path) -> None:
     average_models(siblings, tmp_path / "mean")
     ours, theirs = (load_weights(path) for path in siblings)
     for name, weight in load_weights(tmp_path / "mean").items():
@@ -580,7 +576,7 @@ def test_averaging_models(siblings: list[Path], tmp_path: Path) -> None:
     assert same_weights(siblings[0], tmp_path / "same")
 
 
-def test_models_that_do_not_average(
+def test_average_models_refuses_incompatible_models(
     folder: Path, siblings: list[Path], tmp_path: Path, finished: tuple[Path, training_pipeline.TrainingResult]
 ) -> None:
     with pytest.raises(ConfigError, match="at least two"):
@@ -597,7 +593,7 @@ def test_models_that_do_not_average(
     assert not (tmp_path / "mean").exists()
 
 
-def test_evaluating_a_model(finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
+def test_evaluate_model(finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
     texts, scores, *_ = evaluate(finished[0], ["red cat", "two dog"], ["RED CAT", "TWO DOG"], device="cpu")
     assert len(texts) == 2
     assert {score.name for score in scores} >= {"BLEU", "chrF2"}
@@ -605,7 +601,7 @@ def test_evaluating_a_model(finished: tuple[Path, training_pipeline.TrainingResu
         evaluate(finished[0], ["a", "b"], ["A"], device="cpu")
 
 
-def test_files_that_a_model_would_replace_are_refused_before_the_training(tmp_path: Path) -> None:
+def test_foreign_output_files_are_refused_before_training(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("My notes.\n", encoding="utf-8")
     with pytest.raises(ModelDirectoryError, match=r"README\.md"):
         training_pipeline.train({"output": str(tmp_path), "data": {"train": [{"source": "no.en", "target": "no.de"}]}})

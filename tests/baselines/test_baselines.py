@@ -1,4 +1,4 @@
-"""The rivals keep the same promises as the Transformer: one protocol, cached = uncached, packed = alone."""
+"""The baselines have the properties of the Transformer: one protocol, cached = uncached, packed = alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches on the rivals' states: what a beam finds step by step is what reading every prefix anew finds."""
+"""Beam search with the states of the baselines equals a search that reads every prefix again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recurrent rival computes what the papers say: its fast ways equal one written step by step from torch's cells."""
+"""The recurrent baseline equals a step-by-step implementation with torch's cells."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_initial_weights_are_orthogonal_and_forget_bias_is_one() -> None:
         assert [float(part.mean()) for part in total] == ([0, 0, 0] if cell == "gru" else [0, 1, 0, 0])
 
 
-def test_rows_leave_the_loop_in_groups() -> None:
+def test_finished_rows_leave_loop_in_groups() -> None:
     for lengths in ([9, 8, 3, 3, 2, 1], [5], [4, 4, 4], [1, 0]):
         raised = shrink_in_groups(lengths).tolist()
         assert raised == sorted(raised, reverse=True) and raised[0] == lengths[0]

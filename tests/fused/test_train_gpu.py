@@ -1,4 +1,4 @@
-"""The fast forward pass computes what the readable model computes, and so do its operations and their gradients."""
+"""The fused forward pass, its operations and their gradients equal those of the reference model."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def readable_loss(model: Transformer, batch: Batch, smoothing: float) -> Tensor:
     ],
     ids=str,
 )
-def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, Any]) -> None:
+def test_loss_and_gradients_equal_reference_model(changes: dict[str, Any]) -> None:
     model, batch, scale = build(**changes), packed(), torch.tensor(0.37, dtype=torch.float64)
     assert supports_batch(replace(SHAPE, **changes), 14)
     expected = readable_loss(model, batch, 0.1)
@@ -102,7 +102,7 @@ def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, A
         torch.testing.assert_close(parameter.grad, theirs, rtol=1e-9, atol=1e-12, msg=name)
 
 
-def test_dropout_is_there_only_in_training_and_differs_from_call_to_call() -> None:
+def test_dropout_only_in_training_and_varies() -> None:
     model, batch = build(dropout=0.3), packed()
     one, other = fused_hidden(model, batch, GRADIENTS), fused_hidden(model, batch, GRADIENTS)
     assert not torch.allclose(one, other)
@@ -123,11 +123,11 @@ def test_dropout_is_there_only_in_training_and_differs_from_call_to_call() -> No
     ],
     ids=str,
 )
-def test_what_the_operations_are_not_made_for_is_known(changes: dict[str, Any]) -> None:
+def test_supports_batch_refuses_unsupported_models(changes: dict[str, Any]) -> None:
     assert not supports_batch(replace(SHAPE, **changes), 14)
 
 
-def test_rows_wider_than_a_kernel_are_left_to_the_readable_model() -> None:
+def test_wide_rows_use_reference_model() -> None:
     assert supports_batch(SHAPE, 128) and not supports_batch(SHAPE, 129)
     wide = replace(SHAPE, d_ff=1 << 14)  # rows · 128 · 2¹⁴ places have to be counted in 32 bits
     assert supports_batch(wide, 128, 1023) and not supports_batch(wide, 128, 1024)
@@ -168,7 +168,7 @@ def assert_gradients(operation: Callable[..., Any], flowing: list[Tensor], weigh
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
-def test_the_gradient_of_add_norm_is_right(dropout: float) -> None:
+def test_gradient_of_add_norm(dropout: float) -> None:
     torch.manual_seed(3)
     dropout_seed = DropoutSeed(torch.tensor([5, 77]), 1, dropout)
     for part in (slice(0, 2), slice(1, 2)):  # the sum is not used in post-norm
@@ -177,7 +177,7 @@ def test_the_gradient_of_add_norm_is_right(dropout: float) -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
-def test_the_gradient_of_the_embedding_is_right(dropout: float) -> None:
+def test_gradient_of_embedding(dropout: float) -> None:
     torch.manual_seed(3)
     dropout_seed, places = DropoutSeed(torch.tensor([5, 77]), 1, dropout), torch.randn(4, 6, dtype=torch.float64)
     tokens, positions = torch.tensor([[1, 4, 1], [0, 2, 4]]), torch.tensor([[0, 1, 2], [0, 1, 0]])
@@ -189,7 +189,7 @@ def test_the_gradient_of_the_embedding_is_right(dropout: float) -> None:
         )
 
 
-def test_both_gradients_of_a_branch_meet() -> None:
+def test_gradient_of_linear_branch() -> None:
     torch.manual_seed(3)
     x, weights = doubles(2, 3, 4), [doubles(5, 4), doubles(2, 4)]
     assert_gradients(lambda x, *given: linear_branch(x, given, GRADIENTS), [x], weights)
@@ -198,7 +198,7 @@ def test_both_gradients_of_a_branch_meet() -> None:
 
 
 @pytest.mark.parametrize("length", [4, 6])
-def test_the_gradient_of_attention_is_right_also_where_nothing_may_be_seen(length: int) -> None:
+def test_gradient_of_attention_with_masked_rows(length: int) -> None:
     torch.manual_seed(3)
     segments = torch.tensor([[1, 1, 3, 2, 0], [1, 2, 0, 0, 0]])
     keys = torch.tensor([[1, 1, 2, 2, 2, 0], [1, 1, 1, 2, 2, 2]])[:, :length]
@@ -218,7 +218,7 @@ def test_the_gradient_of_attention_is_right_also_where_nothing_may_be_seen(lengt
 
 
 @pytest.mark.parametrize("crossing", [True, False])
-def test_the_biases_around_attention_get_their_gradients_without_a_sum_of_their_own(crossing: bool) -> None:
+def test_gradients_of_attention_biases(crossing: bool) -> None:
     """Seen are all tokens here: what nobody sees has no gradient in a model, which is what this builds on."""
     torch.manual_seed(3)
     rows = Segments(torch.tensor([[1, 1, 2, 2, 2], [1, 2, 2, 2, 2]]), torch.tensor([[1, 1, 2, 2], [1, 1, 2, 2]]), False)
@@ -245,7 +245,7 @@ def test_the_biases_around_attention_get_their_gradients_without_a_sum_of_their_
         assert_gradients(lambda x, *given: around(x, x, *given), flowing[:1], weights)
 
 
-def test_the_gradient_that_comes_with_the_loss_is_that_of_the_plain_one() -> None:
+def test_gradient_of_scaled_loss() -> None:
     torch.manual_seed(3)
     logits = torch.randn(6, 11, dtype=torch.float64, requires_grad=True)
     labels, counted = torch.randint(0, 11, (6,)), torch.tensor([True, True, False, True, False, True])
@@ -259,7 +259,7 @@ def test_the_gradient_that_comes_with_the_loss_is_that_of_the_plain_one() -> Non
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (scaled, plain)))
 
 
-def test_dropout_keeps_the_share_it_should_without_a_pattern() -> None:
+def test_dropout_mask_rate_without_pattern() -> None:
     seeds = torch.tensor([1, 2])
     one, other = (dropout_mask(torch.Size((400, 512)), DropoutSeed(seeds, call, 0.1)) for call in (0, 1))
     share = one.double().mean()

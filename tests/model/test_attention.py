@@ -1,4 +1,4 @@
-"""Attention: the fused and the explicit way agree, whatever the shapes and the masks."""
+"""Fused and explicit attention agree for all shapes and masks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_fused_equals_explicit(kind: str, inputs: tuple[Tensor, Tensor, Tensor, 
 
 @pytest.mark.parametrize("kind", SCORINGS)
 @given(inputs=attention_inputs())
-def test_fused_equals_explicit_in_half_the_bits(kind: str, inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+def test_fused_equals_explicit_in_bf16(kind: str, inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     query, key, value, mask = inputs
     scoring = scoring_of(kind, query)
     tensors = [tensor.bfloat16() for tensor in (query, key, value)]
@@ -68,9 +68,7 @@ def test_fused_equals_explicit_in_half_the_bits(kind: str, inputs: tuple[Tensor,
 
 @pytest.mark.parametrize("kind", SCORINGS)
 @given(inputs=attention_inputs())
-def test_weights_are_a_distribution_over_what_is_visible(
-    kind: str, inputs: tuple[Tensor, Tensor, Tensor, Tensor]
-) -> None:
+def test_weights_are_distribution_over_visible_keys(kind: str, inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     query, key, value, mask = inputs
     attended = attend_explicit(query, key, value, mask, scoring=scoring_of(kind, query), dropout=0.0)
     assert attended.weights is not None
@@ -86,9 +84,7 @@ def test_weights_are_a_distribution_over_what_is_visible(
 @pytest.mark.parametrize("attend", [attend_fused, attend_explicit])
 @pytest.mark.parametrize("kind", SCORINGS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_query_that_sees_nothing_gets_zeros_and_gives_no_gradient(
-    attend: object, kind: str, dtype: torch.dtype
-) -> None:
+def test_fully_masked_query_gets_zeros_and_no_gradient(attend: object, kind: str, dtype: torch.dtype) -> None:
     leaves = [torch.randn(2, 2, 3, 4, dtype=dtype).requires_grad_() for _ in range(3)]
     mask = torch.ones(2, 1, 3, 3, dtype=torch.bool)
     mask[0, :, 1] = False
@@ -118,7 +114,7 @@ def test_scores_follow_their_formulas() -> None:
         torch.testing.assert_close(additive(query, key)[0, head, q, k], expected)
 
 
-def test_several_heads_equal_one_head_after_another() -> None:
+def test_heads_equal_separate_single_heads() -> None:
     attention = MultiHeadAttention(SMALL)
     x, mask = torch.randn(2, 5, 16), torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
     together, _ = attention(x, mask=mask)
@@ -133,7 +129,7 @@ def test_several_heads_equal_one_head_after_another() -> None:
     torch.testing.assert_close(together, attention.output(torch.cat(heads, dim=-1)), rtol=1e-5, atol=1e-5)
 
 
-def test_weights_come_only_when_asked_for_and_change_nothing() -> None:
+def test_need_weights_does_not_change_output() -> None:
     attention = MultiHeadAttention(SMALL)
     x, mask = torch.randn(2, 5, 16), torch.ones(2, 1, 1, 5, dtype=torch.bool)
     silent, none = attention(x, mask=mask)
@@ -165,6 +161,6 @@ def logits_and_gradients(model: Transformer, *inputs: Tensor) -> tuple[Tensor, l
     return logits, list(torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True))
 
 
-def test_unknown_way_of_attention_is_refused() -> None:
+def test_unknown_attention_backend_is_refused() -> None:
     with pytest.raises(ValueError, match="fused, explicit"):
         build(SMALL).use_attention("flash")

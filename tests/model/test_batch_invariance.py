@@ -1,4 +1,4 @@
-"""Places have no part in the bits of a row."""
+"""The bits of a row do not depend on its position in the batch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from heedful.model.attention import Scoring, attend_explicit, attend_fused
 from heedful.model.batch_invariance import align, sigmoid, silu
 
 
-def test_steady_counts() -> None:
+def test_align_rounds_up() -> None:
     assert [align(count) for count in (0, 1, 4, 5, 8)] == [0, 4, 4, 8, 8]
 
 
 @pytest.mark.parametrize(("mine", "torchs"), [(sigmoid, torch.sigmoid), (silu, torch.nn.functional.silu)])
-def test_functions_are_torchs_but_for_the_last_digits(mine, torchs) -> None:
+def test_sigmoid_and_silu_are_close_to_torch(mine, torchs) -> None:
     x = torch.tensor([-torch.inf, -200.0, -100.0, -80.0, -1.5, -0.0, 0.0, 1e-8, 3.0, 80.0, 200.0])
     x = x[1:] if mine is silu else x
     with torch.no_grad():
@@ -27,7 +27,7 @@ def test_functions_are_torchs_but_for_the_last_digits(mine, torchs) -> None:
 @pytest.mark.parametrize("function", [sigmoid, silu])
 @pytest.mark.parametrize("rows", [3, 48])  # a few left over at the end; shared out among threads
 @torch.no_grad()
-def test_a_row_has_the_same_bits_wherever_it_stands(function, rows: int) -> None:
+def test_row_bits_do_not_depend_on_position(function, rows: int) -> None:
     torch.manual_seed(0)
     for _ in range(20):
         y: Tensor = function(torch.randn(1, 1366).repeat(rows, 1))
@@ -36,7 +36,7 @@ def test_a_row_has_the_same_bits_wherever_it_stands(function, rows: int) -> None
 
 @pytest.mark.parametrize("num_queries", [1, 3, 4, 5])
 @torch.no_grad()
-def test_attention_gives_a_sentence_the_same_bits_wherever_it_stands(num_queries: int) -> None:
+def test_attention_bits_do_not_depend_on_position_in_batch(num_queries: int) -> None:
     torch.manual_seed(0)
     for width, num_keys in ((6, 4), (16, 12), (32, 16), (64, 20)):
         scoring, mask = Scoring("scaled_dot", 2, width), torch.ones(16, 1, 1, num_keys, dtype=torch.bool)

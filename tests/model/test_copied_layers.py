@@ -53,7 +53,7 @@ def update(layers: nn.ModuleList) -> None:
             parameter -= 0.1 * parameter.grad
 
 
-def test_deepcopied_layers_begin_with_the_same_random_numbers() -> None:
+def test_deepcopied_layers_start_identical() -> None:
     """What goes wrong: `deepcopy` copies the values, so a stack of copies begins as the same layer three times."""
     first, *others = first_matrices(deep_copied())
     assert all(torch.equal(first, other) for other in others)
@@ -63,7 +63,7 @@ def test_deepcopied_layers_begin_with_the_same_random_numbers() -> None:
     assert not any(torch.equal(first, other) for other in others)
 
 
-def test_deepcopied_layers_become_different_in_training() -> None:
+def test_deepcopied_layers_diverge_in_training() -> None:
     """Each copy has its own gradient, because it stands at another depth; the identical start is lost at once."""
     layers = deep_copied()
     update(layers)
@@ -80,7 +80,7 @@ def test_repeated_layer_shares_its_weights() -> None:
     assert all(other is first for other in others)
 
 
-def test_torch_encoder_begins_with_identical_layers() -> None:
+def test_torch_encoder_starts_with_identical_layers() -> None:
     """`nn.TransformerEncoder` deep-copies the layer it is given; `nn.Transformer` draws the matrices again."""
     torch.manual_seed(1)
     sizes = {"d_model": 16, "nhead": 2, "dim_feedforward": 32}
@@ -91,7 +91,7 @@ def test_torch_encoder_begins_with_identical_layers() -> None:
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_transformer_layers_are_built_one_by_one(side: str) -> None:
+def test_transformer_layers_start_different(side: str) -> None:
     torch.manual_seed(1)
     layers = getattr(Transformer(CONFIG), side).layers
     matrices = [parameter for layer in layers for parameter in layer.parameters() if parameter.ndim == 2]

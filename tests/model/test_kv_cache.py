@@ -1,4 +1,4 @@
-"""The cache: feeding tokens one by one gives the logits of the whole target at once, for every option of the model."""
+"""The cache: feeding tokens one by one gives the logits of the full target, for every option of the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def start(model: Transformer, source: Tensor, *, num_beams: int = 1, room: int =
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.no_grad()
-def test_step_by_step_equals_all_at_once(name: str, attention: str) -> None:
+def test_cached_steps_equal_full_forward(name: str, attention: str) -> None:
     model = build(VARIANTS[name])
     model.use_attention(attention)
     source, target_input = random_tokens(3, WIDTH), random_tokens(3, STEPS)
@@ -38,7 +38,7 @@ def test_step_by_step_equals_all_at_once(name: str, attention: str) -> None:
 
 @pytest.mark.parametrize("name", ["paper", "modern", "learned", "additive", "batch"])
 @torch.no_grad()
-def test_beams_reordered_equal_their_histories_recomputed(name: str) -> None:
+def test_reordered_cache_equals_recomputed_histories(name: str) -> None:
     model, num_beams = build(VARIANTS[name]), 4
     source = random_tokens(3, WIDTH)
     state = start(model, source, num_beams=num_beams)
@@ -61,7 +61,7 @@ def test_beams_reordered_equal_their_histories_recomputed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["paper", "modern"])
 @torch.no_grad()
-def test_selected_sentences_go_on_as_before(name: str) -> None:
+def test_select_keeps_sentences_unchanged(name: str) -> None:
     model, num_beams = build(VARIANTS[name]), 2
     source, target_input = random_tokens(3, WIDTH), random_tokens(6, STEPS)
     all_rows, some_rows = start(model, source, num_beams=num_beams), start(model, source, num_beams=num_beams)
@@ -82,7 +82,7 @@ def test_selected_sentences_go_on_as_before(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["paper", "deep_decoder", "head_dim", "additive"])
 @torch.no_grad()
-def test_cross_attention_of_a_step(name: str) -> None:
+def test_cross_attention_weights_of_step(name: str) -> None:
     model = build(VARIANTS[name])
     source, tokens = random_tokens(3, WIDTH), torch.randint(0, 11, (6,))
     silent, shown = start(model, source, num_beams=2), start(model, source, num_beams=2)
@@ -109,7 +109,7 @@ def test_weights_of_beams_belong_to_their_rows() -> None:
 
 
 @torch.no_grad()
-def test_two_states_of_one_model_do_not_meet() -> None:
+def test_states_are_independent() -> None:
     model = build(SMALL)
     source, target_input = random_tokens(3, WIDTH), random_tokens(3, STEPS)
     expected = full_logits(model, source, target_input)
@@ -121,7 +121,7 @@ def test_two_states_of_one_model_do_not_meet() -> None:
 
 
 @torch.no_grad()
-def test_a_source_without_tokens_gives_finite_logits() -> None:
+def test_empty_source_gives_finite_logits() -> None:
     model = build(SMALL)
     memory = model.encode(random_tokens(2, 3), torch.zeros(2, 3, dtype=torch.bool))
     output = model.step(torch.tensor([1, 2]), model.start(memory, num_beams=1, max_length=2), need_weights=True)
@@ -130,7 +130,7 @@ def test_a_source_without_tokens_gives_finite_logits() -> None:
     assert (output.attention == 0).all()
 
 
-def test_transformer_keeps_the_protocol() -> None:
+def test_transformer_implements_seq2seq() -> None:
     model = build(SMALL)
     assert isinstance(model, Seq2Seq)
     assert isinstance(start(model, random_tokens(3, WIDTH)), DecoderState)

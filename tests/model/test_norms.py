@@ -1,4 +1,4 @@
-"""Norms against their formulas, and the masked BatchNorm against torch's on the real tokens alone."""
+"""Norms against their formulas, and the masked BatchNorm against torch's on the real tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def disturb(norm: nn.Module) -> None:
             parameter.add_(0.3 * torch.randn_like(parameter))
 
 
-def test_layer_norm_follows_its_formula() -> None:
+def test_layer_norm_follows_formula() -> None:
     norm = LayerNorm(D, eps=1e-3)
     disturb(norm)
     x = torch.randn(2, 3, D)
@@ -29,7 +29,7 @@ def test_layer_norm_follows_its_formula() -> None:
     torch.testing.assert_close(norm(x), expected)
 
 
-def test_rms_norm_follows_its_formula() -> None:
+def test_rms_norm_follows_formula() -> None:
     norm = RMSNorm(D, eps=1e-3)
     disturb(norm)
     x = torch.randn(2, 3, D)
@@ -39,7 +39,7 @@ def test_rms_norm_follows_its_formula() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("name", "kind"), [("layer", LayerNorm), ("rms", RMSNorm), ("batch", BatchNorm)])
-def test_the_configuration_names_the_norm(name: str, kind: type[nn.Module], bias: bool) -> None:
+def test_build_norm_by_config(name: str, kind: type[nn.Module], bias: bool) -> None:
     norm = build_norm(ModelConfig(d_model=8, norm=name, norm_epsilon=0.25, bias=bias))  # type: ignore[arg-type]
     assert type(norm) is kind
     assert norm.eps == 0.25
@@ -87,7 +87,7 @@ def test_masked_batch_norm_equals_torch_on_real_tokens(inputs: tuple[Tensor, Ten
 
 
 @pytest.mark.parametrize("filler", [0.0, -1.0, 1e6])
-def test_batch_norm_does_not_see_padding(filler: float) -> None:
+def test_batch_norm_ignores_padding(filler: float) -> None:
     x, mask = torch.randn(2, 4, D), torch.tensor([[True, True, False, False], [True, True, True, False]])
     plain, filled = BatchNorm(D, eps=1e-5, bias=True), BatchNorm(D, eps=1e-5, bias=True)
     expected = plain(x, mask)
@@ -101,7 +101,7 @@ def test_batch_norm_does_not_see_padding(filler: float) -> None:
     assert torch.isfinite(other.grad[mask]).all()
 
 
-def test_batch_norm_uses_running_statistics_when_not_training() -> None:
+def test_batch_norm_uses_running_statistics_in_eval() -> None:
     norm = BatchNorm(D, eps=1e-5, bias=True).eval()
     norm.running_mean.normal_()
     norm.running_variance.uniform_(0.5, 2.0)
@@ -114,7 +114,7 @@ def test_batch_norm_uses_running_statistics_when_not_training() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_not_finite_stay_out_of_running_statistics(bad: float) -> None:
+def test_non_finite_numbers_do_not_enter_running_statistics(bad: float) -> None:
     norm = BatchNorm(D, eps=1e-5, bias=True)
     mask = torch.ones(2, 3, dtype=torch.bool)
     norm(torch.randn(2, 3, D), mask)
@@ -126,7 +126,7 @@ def test_numbers_that_are_not_finite_stay_out_of_running_statistics(bad: float) 
     assert torch.equal(norm.running_variance, variance)
 
 
-def test_batch_norm_of_no_token_and_of_one() -> None:
+def test_batch_norm_of_zero_and_one_token() -> None:
     norm = BatchNorm(D, eps=1e-5, bias=True)
     x = torch.randn(2, 3, D, requires_grad=True)
     norm(x, torch.zeros(2, 3, dtype=torch.bool)).sum().backward()

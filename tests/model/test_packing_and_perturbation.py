@@ -1,4 +1,4 @@
-"""What a token may know: packed rows equal single sentences, and what is hidden changes nothing."""
+"""Packed rows equal single sentences, and masked tokens change nothing."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_without_segments_a_row_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.no_grad()
-def test_a_later_target_token_changes_nothing_before_it(name: str) -> None:
+def test_later_target_token_changes_nothing_before_it(name: str) -> None:
     model = build(VARIANTS[name])
     source, target_input = random_tokens(2, 5), random_tokens(2, 6)
     before = model(source, target_input)
@@ -125,7 +125,7 @@ def test_padding_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("side", ["source", "target_input"])
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.no_grad()
-def test_another_pair_of_the_row_changes_nothing(name: str, side: str) -> None:
+def test_other_pair_in_row_changes_nothing(name: str, side: str) -> None:
     model = build(VARIANTS[name])
     packed = pack(random_rows([[(3, 4), (4, 3), (2, 2)]]), width=12)
     before = model(*packed)
@@ -139,7 +139,7 @@ def test_another_pair_of_the_row_changes_nothing(name: str, side: str) -> None:
 
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
 @pytest.mark.parametrize("norm_placement", ["post", "pre"])
-def test_no_gradient_reaches_what_is_hidden(norm_placement: str, attention: str) -> None:
+def test_masked_tokens_get_no_gradient(norm_placement: str, attention: str) -> None:
     """The gradient of one place reaches the embeddings of what it sees: none that are later, of others, or padding."""
     model = build(replace(SMALL, norm_placement=norm_placement, tying="none"))
     model.use_attention(attention)
@@ -155,7 +155,7 @@ def test_no_gradient_reaches_what_is_hidden(norm_placement: str, attention: str)
         assert reached == visible
 
 
-def test_masks_say_who_may_attend() -> None:
+def test_masks_are_true_where_attention_is_allowed() -> None:
     segments = torch.tensor([[1, 1, 2, 0]])
     expected = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
     assert torch.equal(segment_mask(segments, segments), expected[None, None])

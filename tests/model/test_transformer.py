@@ -1,4 +1,4 @@
-"""The whole model: what it shares, how it starts, how large it is, what its weights are called, where it drops out."""
+"""The Transformer: tying, initialisation, parameter counts, state dict keys, dropout, compilation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_no_tying_shares_nothing() -> None:
     assert torch.equal(model._logits(x), F.linear(x, model.output.weight))
 
 
-def test_a_tied_matrix_learns_from_both_of_its_ends() -> None:
+def test_tied_matrix_gets_both_gradients() -> None:
     model = build(SMALL)
     logits_of(model).square().sum().backward()
     assert model.source_embedding.weight.grad is not None
@@ -65,7 +65,7 @@ def test_a_tied_matrix_learns_from_both_of_its_ends() -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_every_parameter_learns(name: str) -> None:
+def test_every_parameter_gets_a_gradient(name: str) -> None:
     model = build(VARIANTS[name]).train()
     torch.log_softmax(logits_of(model), dim=-1)[..., 2].sum().backward()
     for parameter_name, parameter in model.named_parameters():
@@ -116,7 +116,7 @@ PAPER_SIZES = {"base": (65e6, 0.05), "big": (213e6, 0.02)}
 
 
 @pytest.mark.parametrize("preset", PAPER_SIZES)
-def test_presets_have_the_papers_sizes(preset: str) -> None:
+def test_preset_parameter_counts_are_papers(preset: str) -> None:
     expected, tolerance = PAPER_SIZES[preset]
     with torch.device("meta"):
         model = build_model(build_config({}, preset).model)
@@ -166,7 +166,7 @@ PAPER_KEYS = {
 NORM_KEYS = {key for key in PAPER_KEYS if "_norm." in key}
 
 
-def test_names_of_the_papers_weights() -> None:
+def test_state_dict_keys_of_base_model() -> None:
     assert keys_of() == PAPER_KEYS
 
 
@@ -205,12 +205,12 @@ def test_names_of_the_papers_weights() -> None:
         ),
     ],
 )
-def test_names_that_an_option_adds_or_removes(changes: dict[str, object], added: set[str], removed: set[str]) -> None:
+def test_state_dict_keys_of_options(changes: dict[str, object], added: set[str], removed: set[str]) -> None:
     assert keys_of(**changes) == (PAPER_KEYS | added) - removed
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_weights_survive_a_state_dict(name: str) -> None:
+def test_state_dict_roundtrip(name: str) -> None:
     model, other = build(VARIANTS[name], seed=1), build(VARIANTS[name], seed=2)
     assert not torch.equal(logits_of(model), logits_of(other))
     other.load_state_dict(model.state_dict())
@@ -222,7 +222,7 @@ DROPOUTS = ["dropout", "embedding_dropout", "attention_dropout", "activation_dro
 
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
 @pytest.mark.parametrize("kind", DROPOUTS)
-def test_each_dropout_acts_in_training_and_only_there(kind: str, attention: str) -> None:
+def test_dropouts_act_only_in_training(kind: str, attention: str) -> None:
     config = replace(SMALL, **{"embedding_dropout": 0.0, kind: 0.5})
     model, without = build(config), build(SMALL)
     model.use_attention(attention)
@@ -238,7 +238,7 @@ def test_each_dropout_acts_in_training_and_only_there(kind: str, attention: str)
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if "batch" not in name])
-def test_training_without_dropout_equals_evaluation(name: str) -> None:
+def test_train_mode_without_dropout_equals_eval(name: str) -> None:
     model = build(VARIANTS[name])
     assert torch.equal(logits_of(model.train()), logits_of(model.eval()))
 
@@ -277,7 +277,7 @@ def test_dropout_keeps_the_expected_value(kind: str) -> None:
         assert ((mean - outcome()[0]).abs() <= 6 * spread / copies**0.5 + 1e-5).all()
 
 
-def test_shapes_of_other_configurations_follow_the_formula() -> None:
+def test_parameter_count_formula() -> None:
     config = ModelConfig(
         source_vocab_size=50, target_vocab_size=50, d_model=8, d_ff=20, num_heads=3, head_dim=5,
         num_encoder_layers=2, num_decoder_layers=3,
@@ -290,7 +290,7 @@ def test_shapes_of_other_configurations_follow_the_formula() -> None:
     assert num_parameters(Transformer(config)) == 50 * 8 + 2 * encoder_layer + 3 * decoder_layer
 
 
-def test_narrower_keys_leave_the_values_as_wide_as_they_were() -> None:
+def test_key_dim_does_not_change_value_width() -> None:
     whole = ModelConfig(source_vocab_size=50, target_vocab_size=50, num_encoder_layers=1, num_decoder_layers=1)
     attention = Transformer(replace(whole, key_dim=16)).encoder.layers[0].self_attention
     assert attention.query.weight.shape == attention.key.weight.shape == (8 * 16, 512)
@@ -300,7 +300,7 @@ def test_narrower_keys_leave_the_values_as_wide_as_they_were() -> None:
     assert fewer == 3 * 2 * (8 * 48 * 512 + 8 * 48)  # three attentions, queries and keys, with their biases
 
 
-def test_a_wrong_shape_is_refused() -> None:
+def test_wrong_shape_is_refused() -> None:
     if not hasattr(Transformer.forward, "__wrapped__"):
         pytest.skip("shapes are not checked in this process")
     model = build(SMALL)
@@ -324,7 +324,7 @@ def packed_inputs() -> tuple[Tensor, ...]:
         pytest.param(replace(VARIANTS["batch"], positions="learned", attention_scoring="additive"), id="the_others"),
     ],
 )
-def test_an_option_does_not_break_the_graph(config: ModelConfig) -> None:
+def test_options_compile_without_graph_breaks(config: ModelConfig) -> None:
     """One whole graph, forward and backward; run as torch's own operators, for making machine code is slow."""
     config = replace(config, num_encoder_layers=1, num_decoder_layers=1)
     eager, compiled = build(config).train(), build(config).train()

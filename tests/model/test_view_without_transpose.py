@@ -1,4 +1,4 @@
-"""Splitting into heads with `view` alone: the shapes fit, nothing fails, and positions no longer attend to others."""
+"""A common mistake: splitting into heads by `view` alone fits all shapes, but positions do not attend to others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`heedful train` under torchrun, of which rank 1 is killed after five steps the first time it is started.
+"""`heedful train` under torchrun; rank 1 is killed after five steps of its first start.
 
 python -m torch.distributed.run --nproc-per-node=2 --max-restarts=1 tests/training/dying_rank.py train …
 """
@@ -13,17 +13,17 @@ from heedful.cli import main
 from heedful.training.loop import TrainingLoop
 
 DEATH = 5
-count = TrainingLoop._advance
+advance = TrainingLoop._advance
 
 
-def counted(loop: TrainingLoop, *arguments: Any) -> None:
+def advance_or_die(loop: TrainingLoop, *arguments: Any) -> None:
     """Die as if by kill -9."""
-    count(loop, *arguments)
+    advance(loop, *arguments)
     is_first_start = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
     if loop.progress.steps == DEATH and loop.world.rank == 1 and is_first_start:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    TrainingLoop._advance = counted  # type: ignore[method-assign]
+    TrainingLoop._advance = advance_or_die  # type: ignore[method-assign]
     main()

@@ -1,7 +1,7 @@
-"""What the tests of many ranks start with torchrun: the small runs of `small_runs`, on as many ranks as there are.
+"""The program that the distributed tests start with torchrun: the small runs of `small_runs`, on all ranks.
 
 python -m torch.distributed.run --nproc-per-node=2 tests/training/ranks.py FOLDER STORE
-Every rank trains, one run after the other; the first writes what came out as FOLDER/of-2.json.
+Every rank trains the runs one after the other; rank 0 writes the results to FOLDER/of-2.json.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ RESUMED: dict[str, dict[str, Any]] = {
     "resumed blocks": {},
 }
 STOPS = {4: 2, 2: 4, 1: None}
-"""After how many steps each number of ranks leaves a run to the next."""
+"""The step at which each number of ranks stops a run, which the next number resumes."""
 
 
 def outcome(loop: TrainingLoop, shelf: Shelf) -> dict[str, Any]:
-    """What has to be the same for any number of ranks."""
+    """Results that must not depend on the number of ranks."""
     recorder = loop.reporter
     assert isinstance(recorder, Recorder)
     return {
@@ -61,12 +61,12 @@ def outcome(loop: TrainingLoop, shelf: Shelf) -> dict[str, Any]:
 
 
 def evaluate_on(world: World) -> Any:
-    """An evaluation that only the first rank makes."""
+    """An evaluation on rank 0 only."""
     return lambda model: Evaluation(12.5, "signature", ()) if world.is_rank0 else None
 
 
 def whole_run(folder: Path, store: PairStore, world: World, name: str) -> dict[str, Any]:
-    """A run from beginning to end."""
+    """An uninterrupted run."""
     shelf = Shelf()
     settings: dict[str, Any] = {**USUAL, **RUNS[name]}
     loop = make_loop(
@@ -79,7 +79,7 @@ def whole_run(folder: Path, store: PairStore, world: World, name: str) -> dict[s
 
 
 def part_of_run(folder: Path, store: PairStore, world: World, name: str) -> dict[str, Any]:
-    """Go on with a run that others began, up to a stop."""
+    """Resume a run of another number of ranks, until the next stop."""
     shelf = Shelf()
     loop = make_loop(folder, store, model=PLAIN, shelf=shelf, world=world, num_rows=5, **{**USUAL, **RESUMED[name]})
     use_order(loop, folder, name)
@@ -92,14 +92,14 @@ def part_of_run(folder: Path, store: PairStore, world: World, name: str) -> dict
 
 
 def use_order(loop: TrainingLoop, folder: Path, name: str) -> None:
-    """The order that the name of a run tells; the rows of blocks stand beside the store."""
+    """Use block shuffling for runs whose name ends with "blocks"."""
     if name.endswith("blocks"):
         prepacked = PrepackedRows.open(folder.parent / "store", loop.stream.store, WIDTH)
         loop.stream.rows = BlockShuffle(prepacked, seed=loop.config.seed, blocks_per_window=2)
 
 
 def with_dropout(folder: Path, store: PairStore, world: World) -> dict[str, Any]:
-    """Two runs with dropout: one in a go, one stopped in the middle. Every rank has random numbers of its own."""
+    """Two runs with dropout: one uninterrupted, one stopped and resumed. Every rank has its own random numbers."""
     results = []
     for number, stops in enumerate([[None], [2, None]]):
         for stop in stops:
@@ -131,7 +131,7 @@ def not_finite_on_one_rank(folder: Path, store: PairStore, world: World, shardin
 
 
 def stopped_by_one_rank(folder: Path, store: PairStore, world: World) -> dict[str, Any]:
-    """Only the last rank hears the signal."""
+    """Only the last rank receives the signal."""
     shelf = Shelf()
     loop = make_loop(folder, store, model=PLAIN, shelf=shelf, world=world, **USUAL)
     if world.rank == world.size - 1:
@@ -143,15 +143,15 @@ def stopped_by_one_rank(folder: Path, store: PairStore, world: World) -> dict[st
 
 
 def stop_after(loop: TrainingLoop, steps: int | None) -> None:
-    """Stop as a signal would, after so many steps of all."""
-    count = loop._advance
+    """Stop after `steps` steps, as a signal would."""
+    advance = loop._advance
 
-    def counted(*arguments: Any) -> None:
-        count(*arguments)
+    def advance_and_stop(*arguments: Any) -> None:
+        advance(*arguments)
         if loop.progress.steps == steps:
             loop.stopped_by = "SIGTERM"
 
-    loop._advance = counted  # type: ignore[method-assign]
+    loop._advance = advance_and_stop  # type: ignore[method-assign]
 
 
 def main(folder: Path, store: PairStore) -> None:

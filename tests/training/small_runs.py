@@ -1,4 +1,4 @@
-"""What the tests of training share: a small model, random batches, a store to copy from, and a loop around them."""
+"""Shared by the tests of training: a small model, random batches, a store of identical pairs, and a training loop."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ MODEL = ModelConfig(
 
 
 def build(config: ModelConfig = MODEL, *, seed: int = 1) -> Transformer:
-    """A model that is the same for the same seed."""
+    """A model that depends on the seed only."""
     torch.manual_seed(seed)
     return Transformer(config)
 
 
 def random_batch(num_rows: int = 6, *, width: int = 12, seed: int = 0) -> Batch:
-    """Rows of two pairs and some padding, of different lengths in different rows."""
+    """Rows of two pairs and some padding, with random lengths."""
     chance = torch.Generator().manual_seed(seed)
     sides = []
     for _ in range(2):
@@ -71,7 +71,7 @@ def copying_store(directory: Path, num_pairs: int = 48, *, seed: int = 0) -> Pai
 
 
 class Recorder:
-    """A reporter that remembers everything, and may do something after each line of the log."""
+    """A reporter that stores all events and calls `then` after each training record."""
 
     def __init__(self, then: Callable[[TrainRecord], None] | None = None) -> None:
         self.notes: list[str] = []
@@ -101,7 +101,7 @@ class Recorder:
 
 
 class Shelf:
-    """Where a loop publishes to: what came last, and everything by kind."""
+    """Stores the last published weights, and the kinds of all."""
 
     def __init__(self) -> None:
         self.kinds: list[str] = []
@@ -126,7 +126,7 @@ def make_loop(
     num_rows: int = ROWS,
     **training: Any,
 ) -> TrainingLoop:
-    """A loop over the store that validates on the store too; `training` are keys of `TrainingConfig`."""
+    """A loop that trains and validates on the store; `training` are keys of `TrainingConfig`."""
     usual = {"learning_rate": 3e-3, "schedule": "constant", "warmup_steps": 1, "log_every": 1, "device": "cpu"}
     config = TrainingConfig(**{**usual, **training})
     torch.manual_seed(config.seed)
@@ -154,5 +154,5 @@ def make_loop(
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two sets of tensors agree in every bit."""
+    """Whether two sets of tensors are bitwise equal."""
     return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())

@@ -1,4 +1,4 @@
-"""Averages of weights: the mean of several, and the moving one."""
+"""Averages of weights: the mean of several, and the moving average."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heedful.training.averaging import MovingAverage, average_weights, copy_weig
 from tests.training.small_runs import build, same
 
 
-def test_the_mean_is_taken_of_every_number() -> None:
+def test_average_weights_averages_every_tensor() -> None:
     sets = [
         {"a": torch.tensor([1.0, 2.0]), "b": torch.tensor(5.0)},
         {"a": torch.tensor([3.0, 8.0]), "b": torch.tensor(0.0)},
@@ -22,18 +22,18 @@ def test_the_mean_is_taken_of_every_number() -> None:
     assert float(mean["b"]) == 2.5
 
 
-def test_it_is_summed_in_double_precision() -> None:
+def test_average_weights_sums_in_double_precision() -> None:
     values = [torch.tensor([1e8]), torch.tensor([1.0]), torch.tensor([-1e8])]
     assert float(average_weights({"a": value} for value in values)["a"]) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("count", [1, 3, 7])
-def test_the_mean_of_equals_is_equal_in_every_bit(count: int) -> None:
+def test_average_of_equal_weights_is_bitwise_equal(count: int) -> None:
     weights = copy_weights(build())
     assert same(average_weights([weights] * count), weights)
 
 
-def test_sets_are_taken_one_at_a_time() -> None:
+def test_average_weights_reads_one_state_dict_at_a_time() -> None:
     alive = []
 
     def sets() -> Iterator[dict[str, Tensor]]:
@@ -45,12 +45,12 @@ def test_sets_are_taken_one_at_a_time() -> None:
     assert alive == [0, 1, 2]
 
 
-def test_nothing_has_no_mean() -> None:
+def test_average_of_nothing_raises() -> None:
     with pytest.raises(ValueError, match="no weights"):
         average_weights([])
 
 
-def test_the_moving_average_follows_its_formula() -> None:
+def test_moving_average_follows_formula() -> None:
     model = nn.Linear(3, 2)
     average = MovingAverage(model, 0.6)
     mine = copy_weights(model)
@@ -66,7 +66,7 @@ def test_the_moving_average_follows_its_formula() -> None:
     assert average.num_updates == 29
 
 
-def test_the_moving_average_of_a_resting_model_is_the_model() -> None:
+def test_moving_average_of_constant_model_equals_model() -> None:
     model = build()
     average = MovingAverage(model, 0.99)
     for _ in range(20):
@@ -74,7 +74,7 @@ def test_the_moving_average_of_a_resting_model_is_the_model() -> None:
     assert same(average.weights, model.state_dict())
 
 
-def test_a_copy_is_a_copy() -> None:
+def test_copy_weights_does_not_share_memory() -> None:
     model = nn.Linear(2, 2)
     copied, average = copy_weights(model), MovingAverage(model, 0.5)
     before = {name: tensor.clone() for name, tensor in copied.items()}

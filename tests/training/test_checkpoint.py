@@ -1,4 +1,4 @@
-"""The resume state: whole or not at all, two kept, damage found and passed over."""
+"""Checkpoints are complete or absent, two are kept, and damaged ones are detected and skipped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def load(directory: Path, notes: list[str] | None = None) -> TrainingState:
     return state
 
 
-def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_checkpoint_roundtrip(tmp_path: Path) -> None:
     state = some_state(3)
     save_state(tmp_path / "states", 3, state)
     loaded = load(tmp_path / "states")
@@ -54,11 +54,11 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     assert loaded.values == state.values
 
 
-def test_where_nothing_was_saved_there_is_nothing(tmp_path: Path) -> None:
+def test_load_state_without_checkpoint_returns_none(tmp_path: Path) -> None:
     assert load_state(tmp_path / "nowhere", pytest.fail) is None
 
 
-def test_the_two_newest_are_kept(tmp_path: Path) -> None:
+def test_two_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     for step in (1, 2, 9, 10, 11):
         save_state(tmp_path, step, some_state(step))
     assert [path.name for path in saved_steps(tmp_path)] == ["step-000000010", "step-000000011"]
@@ -66,7 +66,7 @@ def test_the_two_newest_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000010", "step-000000011"]
 
 
-def test_a_step_may_be_saved_again(tmp_path: Path) -> None:
+def test_same_step_can_be_saved_again(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         save_state(tmp_path, 5, some_state(number))
         assert load(tmp_path).values["number"] == number
@@ -88,10 +88,10 @@ OPERATIONS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("owner", "name"), OPERATIONS, ids=[name for _, name in OPERATIONS])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("again", [True, False], ids=["same_step", "next_step"])
-def test_a_process_killed_at_any_file_operation_loses_nothing(
+def test_kill_at_any_file_operation_keeps_a_complete_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, before: bool, again: bool
 ) -> None:
-    """Whichever operation is the last that happens, the old state or the new one is there, whole."""
+    """Whichever file operation is the last, the old or the new checkpoint is complete."""
     original = getattr(owner, name)
     for survived in range(12):
         directory = tmp_path / str(survived)
@@ -173,7 +173,7 @@ DAMAGES = [damage_value, damage_key, damage_flip, damage_cut, damage_json, damag
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path, damage: Any) -> None:
+def test_damaged_checkpoint_falls_back_to_previous(tmp_path: Path, damage: Any) -> None:
     for step in (4, 5):
         save_state(tmp_path, step, some_state(step))
     damage(tmp_path / "step-000000005")
@@ -182,11 +182,11 @@ def test_a_damaged_state_is_named_and_the_one_before_it_used(tmp_path: Path, dam
     assert len(notes) == 1
     assert "step-000000005" in notes[0]
 
-    save_state(tmp_path, 4, some_state(4))  # the run goes on from there: what was damaged makes way
+    save_state(tmp_path, 4, some_state(4))  # the resumed run replaces the damaged checkpoint
     assert [path.name for path in saved_steps(tmp_path)] == ["step-000000004.replaced", "step-000000004"]
 
 
-def test_when_all_are_damaged_it_is_an_error(tmp_path: Path) -> None:
+def test_all_checkpoints_damaged_raises(tmp_path: Path) -> None:
     for step in (4, 5):
         save_state(tmp_path, step, some_state(step))
         damage_flip(tmp_path / f"step-{step:09d}")
@@ -196,14 +196,14 @@ def test_when_all_are_damaged_it_is_an_error(tmp_path: Path) -> None:
     assert len(notes) == 2
 
 
-def test_random_states_come_back() -> None:
+def test_random_states_are_restored() -> None:
     kept = random_states(CPU)
     first = torch.rand(5)
     restore_random(kept, CPU)
     assert torch.equal(torch.rand(5), first)
 
 
-def test_a_state_is_on_the_disk_before_older_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_is_flushed_before_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files, its folder's names, then the name of the folder itself."""
     events: list[str] = []
     for owner, name in ((atomic_files, "fsync_path"), (checkpoint_module, "write_durably"), (os, "replace")):
@@ -225,7 +225,7 @@ def test_a_state_is_on_the_disk_before_older_ones_go(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["seed", "tokens_per_step", "ema_decay", "optimizer", "label_smoothing", "r_drop"])
-def test_a_resumed_run_has_the_settings_it_began_with(tmp_path: Path, name: str) -> None:
+def test_resume_refuses_changed_settings(tmp_path: Path, name: str) -> None:
     others = {"optimizer": "muon", "seed": 7, "tokens_per_step": 77, "ema_decay": 0.5}
     begun = Config()
     changed = replace(begun, training=replace(begun.training, **{name: others.get(name, 0.25)}))

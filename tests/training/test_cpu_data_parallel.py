@@ -1,4 +1,4 @@
-"""Training on a CPU sentence by sentence, a thread a core, gives the loss and gradients of the readable model."""
+"""Data parallelism over the cores of a CPU gives the loss and gradients of the reference model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def readable(model: Transformer, batch: Batch, scale: float) -> tuple[Tensor, di
     ],
     ids=lambda changes: "-".join(changes) or "plain",
 )
-def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, Any], threads: int) -> None:
+def test_loss_and_gradients_equal_reference_model(changes: dict[str, Any], threads: int) -> None:
     model = build(replace(PLAIN, **changes)).double()
     with torch.no_grad():
         for parameter in model.parameters():  # biases too, or nobody would miss them
@@ -75,7 +75,7 @@ def test_loss_and_gradients_are_those_of_the_readable_model(changes: dict[str, A
     assert torch.get_num_threads() == threads  # as it was
 
 
-def test_single_precision_is_as_close_as_rounding_lets_it(threads: int) -> None:
+def test_float32_gradients_are_close_to_float64(threads: int) -> None:
     model, batch = build(PLAIN), random_batch(9)
     loss, wanted = readable(model, batch, 0.01)
     torch.testing.assert_close(CpuDataParallel(model, smoothing=0.1)(batch, 0.01), loss, rtol=1e-5, atol=0)
@@ -83,7 +83,7 @@ def test_single_precision_is_as_close_as_rounding_lets_it(threads: int) -> None:
         torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-6, msg=name)
 
 
-def test_a_second_microbatch_adds_and_a_new_step_begins_anew(threads: int) -> None:
+def test_microbatches_accumulate_and_steps_reset_gradients(threads: int) -> None:
     model, batch = build(PLAIN).double(), random_batch(9)
     _, wanted = readable(model, batch, 1.0)
     cores = CpuDataParallel(model, smoothing=0.1)
@@ -95,7 +95,7 @@ def test_a_second_microbatch_adds_and_a_new_step_begins_anew(threads: int) -> No
             torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-11, msg=name)
 
 
-def test_the_same_seed_gives_the_same_numbers_bit_for_bit(threads: int) -> None:
+def test_same_seed_gives_same_bits(threads: int) -> None:
     def run(seed: int) -> dict[str, Tensor]:
         noisy = replace(MODEL, dropout=0.3, attention_dropout=0.2, activation_dropout=0.1)
         step = TrainingStep(build(noisy), TrainingConfig(device="cpu"), CPU)
@@ -110,7 +110,7 @@ def test_the_same_seed_gives_the_same_numbers_bit_for_bit(threads: int) -> None:
     assert not same(run(1), run(2))
 
 
-def test_who_listens_to_the_model_sees_it_run_as_it_is_written() -> None:
+def test_hooks_force_reference_path() -> None:
     step, batch = TrainingStep(build(), TrainingConfig(device="cpu"), CPU), random_batch()
     calls: list[int] = []
     handle = step.model.register_forward_hook(lambda *_: calls.append(1))
@@ -129,12 +129,12 @@ def test_who_listens_to_the_model_sees_it_run_as_it_is_written() -> None:
         ({}, {"precision": "bf16"}),
     ],
 )
-def test_what_cannot_be_done_so_is_done_by_the_model_itself(changes: dict[str, Any], training: dict[str, Any]) -> None:
+def test_unsupported_models_use_reference_path(changes: dict[str, Any], training: dict[str, Any]) -> None:
     step = TrainingStep(build(replace(MODEL, **changes)), TrainingConfig(device="cpu", **training), CPU)
     assert step.cpu_parallel is None
 
 
-def test_groups_hold_every_pair_once_and_are_of_similar_length() -> None:
+def test_groups_contain_every_pair_once_sorted_by_length() -> None:
     batch = random_batch(20)
     groups = group_by_length(batch, 4)
     assert sum(group.target_output.numel() for group in groups) == batch.num_tokens
@@ -156,7 +156,7 @@ def test_groups_hold_every_pair_once_and_are_of_similar_length() -> None:
     assert all(short.max() <= long.min() for short, long in pairwise(longest))
 
 
-def test_a_grid_is_a_line_a_sentence_and_back() -> None:
+def test_grid_pad_and_unpad_are_inverse() -> None:
     grid = Grid.of(torch.tensor([2, 3]), num_heads=2)
     x = torch.arange(10.0)[:, None].repeat(1, 2).view(5, 4)  # five tokens, two heads of two features
     lines = grid.pad(x)
@@ -165,7 +165,7 @@ def test_a_grid_is_a_line_a_sentence_and_back() -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5])
-def test_dropout_drops_its_share_and_scales_the_rest(dropout: float) -> None:
+def test_dropout_rate_and_scale(dropout: float) -> None:
     factors = Dropout(3).factors(torch.empty(300, 333), dropout)
     kept = factors > 0
     assert float(kept.float().mean()) == pytest.approx(1 - dropout, abs=0.005)

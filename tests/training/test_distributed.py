@@ -1,4 +1,4 @@
-"""Many ranks as one: real torchrun processes on CPUs give what one process gives, stop together, and come back."""
+"""Distributed training, with real torchrun processes on CPUs, gives the results of one process, stops and resumes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def torchrun(num_ranks: int, *arguments: Any, max_restarts: int = 0) -> subproce
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
-    """Everything on four ranks, then on two, then here; the runs of RESUMED go on from one to the next."""
+    """The results on four ranks, on two, and on one; the runs in RESUMED are resumed by the next."""
     folder = tmp_path_factory.mktemp("ranks")
     store = copying_store(folder / "store", 40)
     prepack(folder / "store", store, WIDTH, pairs_per_block=8)
@@ -63,7 +63,7 @@ def published(outcome: dict[str, Any]) -> dict[str, float]:
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", ranks.RUNS)
-def test_any_number_of_ranks_gives_the_losses_of_one(results: dict[int, Any], size: int, name: str) -> None:
+def test_losses_do_not_depend_on_number_of_ranks(results: dict[int, Any], size: int, name: str) -> None:
     """Five rows a step, which no two or four ranks share evenly; with clipping, averages, R-Drop, microbatches."""
     alone, together = results[1][name], results[size][name]
     assert len(alone["losses"]) == 6
@@ -79,7 +79,7 @@ def test_any_number_of_ranks_gives_the_losses_of_one(results: dict[int, Any], si
 
 
 @pytest.mark.parametrize("name", ranks.RESUMED)
-def test_four_ranks_then_two_then_one_go_on_with_one_run(results: dict[int, Any], name: str) -> None:
+def test_resume_with_fewer_ranks(results: dict[int, Any], name: str) -> None:
     parts = [results[size][name] for size in (4, 2, 1)]
     assert [part["steps"] for part in parts] == [2, 4, 6]
     losses = [loss for part in parts for loss in part["losses"]]
@@ -87,7 +87,7 @@ def test_four_ranks_then_two_then_one_go_on_with_one_run(results: dict[int, Any]
     assert losses == pytest.approx(unbroken, abs=1e-5)
 
 
-def test_with_dropout_a_stopped_run_goes_on_exactly(results: dict[int, Any]) -> None:
+def test_resume_with_dropout_is_exact_on_two_ranks(results: dict[int, Any]) -> None:
     """Bit for bit: each rank has its own random numbers back."""
     outcome = results[2]["dropout"]
     assert outcome["whole"] == outcome["stopped"]
@@ -95,14 +95,14 @@ def test_with_dropout_a_stopped_run_goes_on_exactly(results: dict[int, Any]) -> 
 
 
 @pytest.mark.parametrize("sharding", ["none", "full"])
-def test_one_rank_that_is_not_finite_skips_the_update_of_all(results: dict[int, Any], sharding: str) -> None:
+def test_non_finite_loss_on_one_rank_skips_update_on_all(results: dict[int, Any], sharding: str) -> None:
     outcome = results[2][f"nan_{sharding}"]
     assert outcome["skipped"] == [0, 1, 1, 0, 0, 0]
     assert outcome["losses"][3] < 6
     assert all(total == total for total in outcome["published"].values())
 
 
-def test_a_signal_to_one_rank_stops_all_after_the_same_step(results: dict[int, Any]) -> None:
+def test_signal_to_one_rank_stops_all_ranks(results: dict[int, Any]) -> None:
     """And a second signal, as torchrun sends it after a Ctrl-C, disturbs nobody."""
     assert results[2]["signal"]["stopped_by"] == "SIGTERM"
     assert results[2]["signal"]["steps"] == 3
@@ -139,8 +139,8 @@ def losses_of(output: Path) -> dict[int, float]:
     return {event["step"]: event["loss"] for event in events if event["event"] == "train"}
 
 
-def test_a_killed_rank_is_started_again_and_nobody_can_tell(tmp_path: Path) -> None:
-    """Rank 1 gets SIGKILL; torchrun starts both again, without --resume on the command line, and they go on."""
+def test_killed_rank_is_restarted_and_resumes(tmp_path: Path) -> None:
+    """Rank 1 gets SIGKILL; torchrun restarts both without --resume on the command line, and they resume."""
     training_pipeline.train(write_request(tmp_path, tmp_path / "alone"), quiet=True)
     request = write_request(tmp_path, tmp_path / "killed")
     ended = torchrun(2, HERE / "dying_rank.py", "train", request, max_restarts=1)
@@ -156,7 +156,7 @@ def test_a_killed_rank_is_started_again_and_nobody_can_tell(tmp_path: Path) -> N
             torch.testing.assert_close(weights[name], expected[name], atol=1e-4, rtol=1e-3)
 
 
-def test_what_is_wrong_for_all_is_told_once(tmp_path: Path) -> None:
+def test_error_on_all_ranks_is_reported_once(tmp_path: Path) -> None:
     request = write_request(tmp_path, tmp_path / "out")
     (tmp_path / "b").unlink()
     ended = torchrun(2, "-m", "heedful", "train", request)
@@ -175,7 +175,7 @@ def test_what_is_wrong_for_all_is_told_once(tmp_path: Path) -> None:
         ({"WORLD_SIZE": "0"}, "cpu", "WORLD_SIZE='0'"),
     ],
 )
-def test_an_environment_that_cannot_be(
+def test_invalid_torchrun_environment_is_refused(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], device: str, message: str
 ) -> None:
     for name in (*distributed.REQUIRED_VARIABLES, "WORLD_SIZE"):
@@ -186,7 +186,7 @@ def test_an_environment_that_cannot_be(
         distributed.init_distributed(device)
 
 
-def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_ranks_than_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
@@ -199,7 +199,7 @@ def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         distributed.local_device("cuda:0")
 
 
-def test_one_rank_is_nothing_special(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_world_size_one_needs_no_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert distributed.init_distributed("cpu") == ALONE
     assert TrainingConfig().sharding == "none"

@@ -25,7 +25,7 @@ SHAPE = replace(MODEL, dropout=0.0, d_model=32, num_decoder_layers=2, max_length
 
 
 class EagerStep:
-    """In the place of a CUDA graph."""
+    """Replaces the CUDA graph."""
 
     def __init__(self, work: Callable[[Batch], tuple[Tensor, ...]], device: torch.device) -> None:
         self.work = work
@@ -35,7 +35,7 @@ class EagerStep:
 
 
 def fused_step(monkeypatch: pytest.MonkeyPatch, shape: Any = SHAPE, **training: Any) -> TrainingStep:
-    """As on a GPU, but for the device."""
+    """The fused step of a GPU, on a CPU."""
     monkeypatch.setattr(steps, "GraphedStep", EagerStep)
     step = TrainingStep(build(shape), TrainingConfig(device="cpu", **training), CPU)
     step._configure(fused=True)
@@ -55,11 +55,11 @@ def with_an_empty_row(batch: Batch) -> Batch:
         {},
         {"norm_placement": "post", "tying": "none"},
         {"positions": "rotary", "activation": "swiglu"},  # biases get their gradients partly through autograd
-        {"d_model": 20, "num_heads": 1, "head_dim": 16, "d_ff": 37},  # weights do not lie side by side in memory
+        {"d_model": 20, "num_heads": 1, "head_dim": 16, "d_ff": 37},  # weights are not adjacent in memory
     ],
     ids=str,
 )
-def test_updates_are_those_of_the_usual_step(
+def test_fused_step_equals_usual_step(
     monkeypatch: pytest.MonkeyPatch, rows: int | None, with_copy: bool, flat: bool, changes: dict[str, Any]
 ) -> None:
     shape = replace(SHAPE, **changes)
@@ -92,7 +92,7 @@ def flat_step(monkeypatch: pytest.MonkeyPatch, **training: Any) -> TrainingStep:
     return step
 
 
-def test_moments_that_lie_side_by_side_are_saved_and_taken_up_again_like_any_others(
+def test_flat_adam_moments_are_saved_and_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, other, plain = (flat_step(monkeypatch), flat_step(monkeypatch), fused_step(monkeypatch, epsilon=1e-4))
@@ -102,7 +102,7 @@ def test_moments_that_lie_side_by_side_are_saved_and_taken_up_again_like_any_oth
     moments = {name: tensor.clone() for name, tensor in optimizer_tensors(one.optimizer, one.model).items()}
     assert moments["step.encoder.layers.0.self_attention.query.weight"] == 2
     for step in (other, plain):
-        step.model.load_state_dict(one.model.state_dict())  # the twin has to notice
+        step.model.load_state_dict(one.model.state_dict())  # the low-precision copy must follow
         load_optimizer_tensors(step.optimizer, step.model, moments)
     for batch in batches[2:]:
         for step in (one, other, plain):
@@ -113,7 +113,7 @@ def test_moments_that_lie_side_by_side_are_saved_and_taken_up_again_like_any_oth
     assert one.low_precision is not None and torch.equal(one.low_precision.flat, one.adam.weights)
 
 
-def test_an_update_that_is_not_finite_changes_no_weight_and_no_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flat_adam_skips_non_finite_update(monkeypatch: pytest.MonkeyPatch) -> None:
     step, batch = flat_step(monkeypatch), random_batch(4, width=12)
     step(batch, batch.num_tokens, 1e-3)
     assert step.adam is not None
@@ -125,7 +125,7 @@ def test_an_update_that_is_not_finite_changes_no_weight_and_no_moment(monkeypatc
 
 
 @pytest.mark.parametrize("flat", [False, True])
-def test_after_an_update_that_is_not_finite_come_finite_ones(monkeypatch: pytest.MonkeyPatch, flat: bool) -> None:
+def test_fused_step_recovers_after_non_finite_update(monkeypatch: pytest.MonkeyPatch, flat: bool) -> None:
     step, batch = (flat_step if flat else fused_step)(monkeypatch, clip_norm=1.0), random_batch(4, width=12)
     weight = step.model.encoder.layers[0].feed_forward.inner.weight
     before = weight.detach().clone()
@@ -147,7 +147,7 @@ def test_after_an_update_that_is_not_finite_come_finite_ones(monkeypatch: pytest
         (True, 2, "add_gradients"),  # used for several microbatches of a low-precision copy
     ],
 )
-def test_what_a_step_left_that_failed_is_in_no_update(
+def test_failed_step_leaves_no_gradients(
     monkeypatch: pytest.MonkeyPatch, flat: bool, rows: int | None, broken_at: str
 ) -> None:
     one, other = ((flat_step if flat else fused_step)(monkeypatch) for _ in range(2))
@@ -164,7 +164,7 @@ def test_what_a_step_left_that_failed_is_in_no_update(
     assert torch.equal(*norms)
 
 
-def test_weights_that_someone_moved_in_memory_go_on_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flat_adam_follows_weights_moved_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     one, moved, batch = flat_step(monkeypatch), flat_step(monkeypatch), random_batch(4, width=12)
     for _ in range(3):
         moved.model.double().float()
@@ -173,18 +173,18 @@ def test_weights_that_someone_moved_in_memory_go_on_learning(monkeypatch: pytest
     assert all(torch.equal(*both) for both in zip(one.model.parameters(), moved.model.parameters(), strict=True))
 
 
-def test_where_it_is_left_no_memory_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabling_fused_step_releases_gradient_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     step = flat_step(monkeypatch)
     step._configure(fused=False)
     assert not step.gradients.buffers
 
 
-def test_only_adam_alone_and_without_decay_is_made_flat() -> None:
+def test_flat_adam_supports_plain_adam_only() -> None:
     for settings, expected in (({}, True), ({"weight_decay": 0.1}, False), ({"optimizer": "muon"}, False)):
         assert supports_flat_adam(build_optimizer(build(SHAPE), TrainingConfig(device="cpu", **settings))) is expected
 
 
-def test_it_is_the_default_in_bf16_where_its_operations_are_made_for_model_and_loss() -> None:
+def test_fused_step_is_default_in_bf16_if_supported() -> None:
     model = build(replace(SHAPE, d_model=32, num_heads=2))
     assert wants_fused_step(model, TrainingConfig(), bf16=True)
     assert not wants_fused_step(model, TrainingConfig(), bf16=False)  # its kernels would multiply in TF32
@@ -194,7 +194,7 @@ def test_it_is_the_default_in_bf16_where_its_operations_are_made_for_model_and_l
     assert not wants_fused_step(model, TrainingConfig(fused_step=False), bf16=True)
 
 
-def test_rows_that_its_kernels_do_not_hold_are_not_its_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_step_is_not_default_for_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     for setting, width, expected in ((None, 128, True), (None, 130, False), (True, 130, True)):
         step = fused_step(monkeypatch, fused_step=setting)
         assert step.try_largest_batch(worst_batch(2, width, VOCAB, VOCAB)) is None
@@ -208,9 +208,7 @@ class OutOfResourcesError(Exception):
 @pytest.mark.parametrize(
     "error", [OutOfResourcesError("out of resource: shared memory"), ImportError("No module: triton")]
 )
-def test_where_its_kernels_cannot_run_the_usual_step_is_used_and_a_line_says_so(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_fused_step_falls_back_when_kernels_fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def broken(*_: object, **__: object) -> None:
         raise error
 
@@ -229,7 +227,7 @@ def test_where_its_kernels_cannot_run_the_usual_step_is_used_and_a_line_says_so(
         insisting.try_largest_batch(worst_batch(4, 12, VOCAB, VOCAB))
 
 
-def test_an_error_of_the_usual_step_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_usual_step_are_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     step = fused_step(monkeypatch)
     step._configure(fused=False)
     for message in ("a bug", "CUDA error: an illegal memory access was encountered"):  # no lack of memory
@@ -243,7 +241,7 @@ def test_an_error_of_the_usual_step_is_told_as_it_is(monkeypatch: pytest.MonkeyP
             step.try_largest_batch(worst_batch(4, 12, VOCAB, VOCAB))
 
 
-def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_in_backward_clears_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     step, flush = fused_step(monkeypatch), steps.Gradients.flush
     held: list[int] = []
 
@@ -268,7 +266,7 @@ def test_a_backward_pass_without_memory_leaves_nothing_behind(monkeypatch: pytes
     assert seen == [0, 0]
 
 
-def test_on_a_cpu_it_can_be_switched_off_too() -> None:
+def test_fused_step_false_disables_cpu_data_parallel() -> None:
     for setting, expected in ((None, True), (True, True), (False, False)):
         step = TrainingStep(build(SHAPE), TrainingConfig(device="cpu", fused_step=setting), CPU)
         assert (step.cpu_parallel is not None) is expected

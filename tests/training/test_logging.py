@@ -1,4 +1,4 @@
-"""What people see on a terminal while a run works."""
+"""The output of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reporter_of_width(width: int, *, is_terminal: bool) -> tuple[ConsoleReporter
     return reporter, page
 
 
-def test_a_narrow_terminal_breaks_the_line_of_the_first_step_between_words() -> None:
+def test_first_step_message_wraps_between_words() -> None:
     parts = {"starting_torch": 11.7, "opening_the_corpora": 21.3, "building_the_model": 1.25, "first_update": 10.9}
     record = FirstStep(1, sum(parts.values()), parts)
     for width in range(20, 90):
@@ -32,7 +32,7 @@ def test_a_narrow_terminal_breaks_the_line_of_the_first_step_between_words() -> 
     assert page.getvalue() == f"{record}\n"  # in a file a line stays a line
 
 
-def test_work_of_a_known_amount_has_a_bar_on_a_terminal_only() -> None:
+def test_progress_bar_only_on_terminal() -> None:
     for is_terminal in (True, False):
         reporter, page = reporter_of_width(100, is_terminal=is_terminal)
         with reporter.progress_bar("translating test", 1000) as tell:

@@ -1,4 +1,4 @@
-"""The loop: validations on their cadence, the best published, stopping by budget, patience or signal, and the log."""
+"""The training loop: validations, publishing, stopping by budget, patience or signal, and the log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pretend_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None
     monkeypatch.setattr(loop_module, "validate", lambda *arguments, **settings: next(coming))
 
 
-def test_the_loss_falls_and_the_best_is_published(tmp_path: Path, store: PairStore) -> None:
+def test_loss_decreases_and_best_is_published(tmp_path: Path, store: PairStore) -> None:
     shelf, recorder = Shelf(), Recorder()
     loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=20, validate_every=5, final_weights="best")
     loop.run()
@@ -56,7 +56,7 @@ def test_the_loss_falls_and_the_best_is_published(tmp_path: Path, store: PairSto
     assert recorder.train[-1].tokens == loop.progress.tokens
 
 
-def test_only_a_better_validation_replaces_the_best(
+def test_only_better_validation_replaces_best(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_losses(monkeypatch, [3.0, 2.0, 2.5, 2.0, math.nan, 1.5])
@@ -68,7 +68,7 @@ def test_only_a_better_validation_replaces_the_best(
     assert (loop.best.value, loop.best.step) == (1.5, 6)
 
 
-def test_best_by_bleu(tmp_path: Path, store: PairStore) -> None:
+def test_best_metric_bleu(tmp_path: Path, store: PairStore) -> None:
     values = iter([10.0, 30.0, 20.0])
     shelf, recorder = Shelf(), Recorder()
 
@@ -99,7 +99,7 @@ def test_early_stopping(tmp_path: Path, store: PairStore, monkeypatch: pytest.Mo
     loop.run()
     assert loop.stopped_by == EARLY_STOPPING
     assert loop.progress.steps == 10
-    assert loop.summary()["valid_loss"] == 2.0  # of the model that was published, not of the last look
+    assert loop.summary()["valid_loss"] == 2.0  # of the published model, not of the last validation
     resumed = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=3)
     resumed.restore(load(tmp_path))
     resumed.run()
@@ -120,7 +120,7 @@ def load(directory: Path) -> Any:
     [({"steps": 50}, 6), ({"epochs": 7}, 20), ({"tokens": 3000}, 20), ({"steps": 3}, 3), ({"epochs": 4}, 20)],
     ids=str,
 )
-def test_about_twenty_validations_whatever_the_budget_is_counted_in_and_fewer_in_a_short_one(
+def test_number_of_validations_by_budget(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, budget: dict[str, Any], about: int
 ) -> None:
     pretend_losses(monkeypatch, [float(number) for number in range(200)])
@@ -136,7 +136,7 @@ def test_about_twenty_validations_whatever_the_budget_is_counted_in_and_fewer_in
 
 
 @pytest.mark.parametrize("epochs", [1, 3, 0.5])
-def test_an_epochs_budget_shows_whole_epochs(tmp_path: Path, store: PairStore, epochs: float) -> None:
+def test_epoch_budget_stops_after_whole_epochs(tmp_path: Path, store: PairStore, epochs: float) -> None:
     loop = make_loop(tmp_path, store, epochs=epochs, validate_every=1000)
     loop.run()
     assert loop.progress.steps == math.ceil(epochs * loop.stream.steps_in_epoch(0))
@@ -146,15 +146,15 @@ def test_an_epochs_budget_shows_whole_epochs(tmp_path: Path, store: PairStore, e
         assert loop.progress.tokens == epochs * tokens
 
 
-def test_a_tokens_budget_stops_at_the_first_step_beyond_it(tmp_path: Path, store: PairStore) -> None:
+def test_token_budget_stops_at_first_step_beyond_it(tmp_path: Path, store: PairStore) -> None:
     recorder = Recorder()
     loop = make_loop(tmp_path, store, reporter=recorder, tokens=500, validate_every=1000)
     loop.run()
     assert recorder.train[-2].tokens < 500 <= recorder.train[-1].tokens
 
 
-def test_a_minutes_budget_stops_by_the_clock(tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that goes on a tenth of a second at each look."""
+def test_minute_budget_stops_by_clock(tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that advances by a tenth of a second at each call."""
     now = 100.0
 
     def clock() -> float:
@@ -174,16 +174,14 @@ def test_a_minutes_budget_stops_by_the_clock(tmp_path: Path, store: PairStore, m
     assert recorder.train[-1].learning_rate < 0.1 * max(record.learning_rate for record in recorder.train)
 
 
-def test_whichever_limit_comes_first_stops(tmp_path: Path, store: PairStore) -> None:
+def test_first_limit_reached_stops(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(tmp_path, store, steps=3, epochs=100, minutes=100, validate_every=1000)
     loop.run()
     assert loop.progress.steps == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_after_the_present_step_with_the_state_saved(
-    tmp_path: Path, store: PairStore, number: signal.Signals
-) -> None:
+def test_signal_stops_after_current_step_and_saves(tmp_path: Path, store: PairStore, number: signal.Signals) -> None:
     def interrupt(record: TrainRecord) -> None:
         if record.step == 4:
             os.kill(os.getpid(), number)
@@ -201,7 +199,7 @@ def test_a_signal_stops_after_the_present_step_with_the_state_saved(
     assert all(torch.equal(state.tensors[f"model.{name}"], weight) for name, weight in loop.model.state_dict().items())
 
 
-def test_saves_by_their_own_cadence(tmp_path: Path, store: PairStore) -> None:
+def test_save_every(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(tmp_path, store, steps=8, validate_every=1000, save_every=3)
     seen = []
     original = loop.save
@@ -228,27 +226,27 @@ def chosen_of(tmp_path: Path, store: PairStore, **training: Any) -> tuple[Any, S
     return loop, shelf, recorder
 
 
-def test_publish_best_changes_nothing_at_the_end(tmp_path: Path, store: PairStore) -> None:
+def test_final_weights_best(tmp_path: Path, store: PairStore) -> None:
     _, shelf, recorder = chosen_of(tmp_path, store, final_weights="best")
     assert set(shelf.kinds) == {"best"}
     assert not recorder.valid
 
 
-def test_publish_last(tmp_path: Path, store: PairStore) -> None:
+def test_final_weights_last(tmp_path: Path, store: PairStore) -> None:
     loop, shelf, recorder = chosen_of(tmp_path, store, final_weights="last", ema_decay=0.9)
     assert shelf.kinds[-1] == "last"
     assert same(shelf.weights, loop.model.state_dict())
-    assert shelf.numbers["valid_loss"] == recorder.valid[0].loss  # the card tells the numbers of these very weights
+    assert shelf.numbers["valid_loss"] == recorder.valid[0].loss  # the card has the results of these weights
 
 
-def test_publish_ema(tmp_path: Path, store: PairStore) -> None:
+def test_final_weights_ema(tmp_path: Path, store: PairStore) -> None:
     loop, shelf, _ = chosen_of(tmp_path, store, final_weights="ema", ema_decay=0.9)
     assert shelf.kinds[-1] == "ema"
     assert same(shelf.weights, loop.average.weights)
     assert not same(shelf.weights, loop.model.state_dict())
 
 
-def test_publish_average_is_the_mean_of_the_last_validations(tmp_path: Path, store: PairStore) -> None:
+def test_final_weights_average_of_last_snapshots(tmp_path: Path, store: PairStore) -> None:
     kept = []
     shelf = Shelf()
     loop = make_loop(tmp_path, store, shelf=shelf, steps=12, validate_every=3, final_weights="average", average_last=3)
@@ -262,7 +260,7 @@ def test_publish_average_is_the_mean_of_the_last_validations(tmp_path: Path, sto
     assert len(list((tmp_path / "snapshots").iterdir())) == 3
 
 
-def test_publish_average_of_a_single_validation_is_that_one(tmp_path: Path, store: PairStore) -> None:
+def test_final_weights_average_of_one_snapshot(tmp_path: Path, store: PairStore) -> None:
     shelf = Shelf()
     loop = make_loop(tmp_path, store, shelf=shelf, steps=3, validate_every=3, final_weights="average", average_last=5)
     loop.run()
@@ -275,10 +273,10 @@ def test_publish_average_of_a_single_validation_is_that_one(tmp_path: Path, stor
     ("losses", "published"),
     [([2.0, 1.0, 1.2], "best"), ([2.0, 0.5, 1.2], "last"), ([2.0, 0.7, 0.6], "average")],
 )
-def test_publish_auto_compares_all_there_is(
+def test_final_weights_auto_compares_all_candidates(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, losses: list[float], published: str
 ) -> None:
-    """Best so far 0.9 (of the moving average, just looked at); then what last and average give."""
+    """The best so far is 0.9, of the moving average; then the losses of last and average."""
     pretend_losses(monkeypatch, [losses[0], 0.9, *losses[1:]])
     shelf, recorder = Shelf(), Recorder()
     loop = make_loop(
@@ -292,9 +290,7 @@ def test_publish_auto_compares_all_there_is(
     assert shelf.numbers["valid_loss"] == expected
 
 
-def test_the_moving_average_is_what_is_validated_and_training_goes_on_with_the_weights(
-    tmp_path: Path, store: PairStore
-) -> None:
+def test_moving_average_is_validated(tmp_path: Path, store: PairStore) -> None:
     looked_at, shelf = [], Shelf()
 
     def evaluate(model: nn.Module) -> Evaluation:
@@ -311,7 +307,7 @@ def test_the_moving_average_is_what_is_validated_and_training_goes_on_with_the_w
     assert same(with_average.model.state_dict(), without.model.state_dict())
 
 
-def test_validating_the_initial_model_leaves_no_trace(tmp_path: Path, store: PairStore) -> None:
+def test_validation_does_not_change_random_states(tmp_path: Path, store: PairStore) -> None:
     """Validations that draw random numbers, of a model with dropout and BatchNorm: the weights come out the same."""
 
     def evaluate(model: nn.Module) -> Evaluation:
@@ -326,7 +322,7 @@ def test_validating_the_initial_model_leaves_no_trace(tmp_path: Path, store: Pai
     assert same(often.model.state_dict(), never.model.state_dict())
 
 
-def test_validation_is_the_mean_over_tokens_without_smoothing_or_dropout(tmp_path: Path, store: PairStore) -> None:
+def test_validation_loss_is_mean_over_tokens(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(tmp_path, store, steps=1, label_smoothing=0.1)
     found = validate(loop.model, loop.valid_batches(), CPU, bf16=False)
     total, count = 0.0, 0
@@ -340,7 +336,7 @@ def test_validation_is_the_mean_over_tokens_without_smoothing_or_dropout(tmp_pat
     assert found == pytest.approx(total / count, rel=1e-5)
 
 
-def test_validation_takes_no_more_rows_at_once_than_training_found_to_fit(tmp_path: Path, store: PairStore) -> None:
+def test_validation_uses_microbatch_rows(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(tmp_path, store, steps=1)
     whole, _ = loop.validate_weights("last")
     seen: list[int] = []
@@ -356,7 +352,7 @@ def test_validation_takes_no_more_rows_at_once_than_training_found_to_fit(tmp_pa
     assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
 
 
-def test_a_recorded_step_makes_room_for_a_look(
+def test_validation_out_of_memory_releases_graph(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Recording:
@@ -375,7 +371,7 @@ def test_a_recorded_step_makes_room_for_a_look(
 
     loop, recording = make_loop(tmp_path, store, steps=1), Recording()
     monkeypatch.setattr(loop_module, "validate", full)
-    with pytest.raises(torch.OutOfMemoryError):  # nothing is recorded on a CPU
+    with pytest.raises(torch.OutOfMemoryError):  # there is no graph on a CPU
         loop.validate_weights("last")
     monkeypatch.setattr(step_module, "GraphedStep", Recording)
     monkeypatch.setattr(loop.step, "update", recording)
@@ -391,7 +387,7 @@ def poison(loop: Any, when: Callable[[int], bool]) -> None:
     parameter.register_hook(lambda gradient: gradient * math.nan if when(loop.progress.steps + 1) else gradient)
 
 
-def test_skipped_updates_are_told_and_counted(tmp_path: Path, store: PairStore) -> None:
+def test_skipped_updates_are_reported(tmp_path: Path, store: PairStore) -> None:
     recorder = Recorder()
     loop = make_loop(tmp_path, store, reporter=recorder, steps=12, log_every=4, validate_every=12)
     poison(loop, lambda step: step in (2, 3, 9))
@@ -402,7 +398,7 @@ def test_skipped_updates_are_told_and_counted(tmp_path: Path, store: PairStore) 
     assert all(bool(weight.isfinite().all()) for weight in loop.model.state_dict().values())
 
 
-def test_too_many_in_a_row_end_the_run_with_out_of_memory_advice(tmp_path: Path, store: PairStore) -> None:
+def test_max_skipped_steps_in_a_row_raises(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(tmp_path, store, steps=30, validate_every=5, max_skipped_steps=4)
     poison(loop, lambda step: step > 5)
     with pytest.raises(TrainingError, match=r"not finite.*training\.learning_rate"):
@@ -413,20 +409,20 @@ def test_too_many_in_a_row_end_the_run_with_out_of_memory_advice(tmp_path: Path,
     assert all(torch.equal(state.tensors[f"model.{name}"], weight) for name, weight in loop.model.state_dict().items())
 
 
-def test_too_many_but_not_in_a_row_do_not(tmp_path: Path, store: PairStore) -> None:
+def test_skipped_steps_not_in_a_row_do_not_raise(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(tmp_path, store, steps=30, validate_every=30, max_skipped_steps=4)
     poison(loop, lambda step: step % 4 != 0)
     loop.run()
     assert loop.progress.steps == 30
 
 
-# ---------------------------------------------------------------------- going on from a model
+# ---------------------------------------------------------------------- fine-tuning
 
 
 def gone_on(
     directory: Path, store: PairStore, evaluate: Any = None, **training: Any
 ) -> tuple[Any, dict[str, Any], Shelf, Recorder]:
-    """A whole run that went on from a model: the loop, the weights it began with, what it published and told."""
+    """A complete fine-tuning run: the loop, its initial weights, its publisher and reporter."""
     shelf, recorder = Shelf(), Recorder()
     usual: dict[str, Any] = {"steps": 2, "validate_every": 1, "init_from": "a-model", **training}
     loop = make_loop(directory, store, shelf=shelf, reporter=recorder, evaluate=evaluate, **usual)
@@ -438,7 +434,7 @@ def gone_on(
 
 @pytest.mark.parametrize("averages", [{}, {"ema_decay": 0.5}, {"ema_decay": 0.5, "average_last": 2}], ids=str)
 @pytest.mark.parametrize("publish", ["auto", "best"])
-def test_what_is_never_better_than_its_start_leaves_the_start(
+def test_initial_model_stays_published_if_nothing_is_better(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, averages: dict[str, Any], publish: str
 ) -> None:
     pretend_losses(monkeypatch, [2.0, 3.0, 2.0, 2.5, 2.5])
@@ -454,9 +450,7 @@ def test_what_is_never_better_than_its_start_leaves_the_start(
     assert not list(tmp_path.glob("snapshots/step-000000000*"))  # an average is of the run's own weights
 
 
-def test_what_is_better_than_its_start_replaces_it(
-    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_better_model_replaces_initial_model(tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_losses(monkeypatch, [2.0, 2.5, 1.5])
     loop, _, shelf, _ = gone_on(tmp_path, store)
     assert shelf.kinds == ["initial", "best"]
@@ -469,7 +463,7 @@ def test_what_is_better_than_its_start_replaces_it(
     )
 
 
-def test_the_last_weights_are_published_if_wanted_however_bad(
+def test_final_weights_last_even_if_worse_than_initial(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_losses(monkeypatch, [2.0, 3.0, 3.5, 3.5])
@@ -478,7 +472,7 @@ def test_the_last_weights_are_published_if_wanted_however_bad(
     assert (loop.best.initial_value, loop.best.published_value, loop.best.is_initial) == (2.0, 3.5, False)
 
 
-def test_by_bleu_the_start_is_kept_although_the_loss_falls(tmp_path: Path, store: PairStore) -> None:
+def test_initial_model_is_kept_by_bleu(tmp_path: Path, store: PairStore) -> None:
     scores = iter([30.0, 20.0, 30.0])
     loop, began, shelf, recorder = gone_on(
         tmp_path, store, lambda model: Evaluation(next(scores), "signature", ()), best_metric="bleu"
@@ -489,7 +483,7 @@ def test_by_bleu_the_start_is_kept_although_the_loss_falls(tmp_path: Path, store
     assert (loop.best.initial_value, shelf.numbers["valid_bleu"]) == (-30.0, 30.0)
 
 
-def test_a_start_of_no_finite_loss_is_no_candidate(
+def test_initial_model_with_non_finite_loss_is_replaced(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_losses(monkeypatch, [math.nan, 2.0, 3.0])
@@ -498,10 +492,8 @@ def test_a_start_of_no_finite_loss_is_no_candidate(
     assert (loop.best.step, loop.best.is_initial) == (1, False)
 
 
-def test_the_look_at_the_start_leaves_no_trace_and_costs_no_budget(
-    tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The weights are, to the bit, those of a run that did not look; the clock of the budget begins after it."""
+def test_initial_validation_uses_no_budget(tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights are bitwise those of a run without an initial validation; the time budget starts after it."""
     hours, real = [0.0], loop_module.time.perf_counter
     monkeypatch.setattr(loop_module, "time", type("Clock", (), {"perf_counter": lambda: real() + 3600 * hours[0]}))
 
@@ -523,7 +515,7 @@ def test_the_look_at_the_start_leaves_no_trace_and_costs_no_budget(
 # ---------------------------------------------------------------------- the log
 
 
-def test_the_log_has_its_fields_and_tensorboard_its_files(tmp_path: Path, store: PairStore) -> None:
+def test_log_fields_and_tensorboard_files(tmp_path: Path, store: PairStore) -> None:
     sample = Sample("ein\u2028Satz", "a sentence", "a")
     files = FileReporter(tmp_path, resumed_step=None, tensorboard=True)
     loop = make_loop(
@@ -552,7 +544,7 @@ def test_the_log_has_its_fields_and_tensorboard_its_files(tmp_path: Path, store:
     assert list((tmp_path / "tensorboard").glob("events*"))
 
 
-def test_the_log_is_cut_back_to_the_resumed_step(tmp_path: Path) -> None:
+def test_log_is_truncated_to_resumed_step(tmp_path: Path) -> None:
     lines = [
         {"event": "note", "message": "hello"},
         {"event": "train", "step": 5},
@@ -568,12 +560,12 @@ def test_the_log_is_cut_back_to_the_resumed_step(tmp_path: Path) -> None:
     assert (tmp_path / "log.jsonl").read_text() == ""
 
 
-def test_without_tensorboard_there_are_no_files_of_it(tmp_path: Path) -> None:
+def test_tensorboard_false_writes_no_files(tmp_path: Path) -> None:
     FileReporter(tmp_path, resumed_step=None, tensorboard=False).close()
     assert not (tmp_path / "tensorboard").exists()
 
 
-def test_numbers_that_json_does_not_know_become_null(tmp_path: Path) -> None:
+def test_non_finite_numbers_are_null_in_log(tmp_path: Path) -> None:
     files = FileReporter(tmp_path, resumed_step=None, tensorboard=False)
     files.trained(TrainRecord(1, 0.1, 0.1, 2.0, 1e-3, math.nan, 10, math.inf, 1.0, 1))
     files.close()
@@ -582,7 +574,7 @@ def test_numbers_that_json_does_not_know_become_null(tmp_path: Path) -> None:
     assert line["loss"] == 2.0
 
 
-def test_a_finished_run_that_is_resumed_repeats_no_validation_and_damage_of_the_log_is_reported(tmp_path: Path) -> None:
+def test_resumed_log_has_no_duplicates_and_damage_is_reported(tmp_path: Path) -> None:
     record = ValidRecord(5, "last", 2.0, 7.4, None, None, is_best=True, seconds=1.0)
     files = FileReporter(tmp_path, resumed_step=None, tensorboard=False)
     files.validated(record, ())
@@ -598,7 +590,7 @@ def test_a_finished_run_that_is_resumed_repeats_no_validation_and_damage_of_the_
     assert len(notes) == 1 and str(log) in notes[0]
 
 
-# ---- how often there is time for a look at valid ---------------------------------------------------------------------
+# ---- number of validations -------------------------------------------------------------------------------------------
 
 
 def looks_of(directory: Path, store: PairStore, work: ValidationWork, **settings: Any) -> list[int]:
@@ -609,7 +601,7 @@ def looks_of(directory: Path, store: PairStore, work: ValidationWork, **settings
     return [record.step for record in recorder.valid]
 
 
-def test_validations_take_at_most_a_tenth_of_the_counted_work(tmp_path: Path, store: PairStore) -> None:
+def test_validations_take_at_most_a_tenth_of_work(tmp_path: Path, store: PairStore) -> None:
     trained = 3 * 4 * 16 * 40  # forward and backward, rows, width, updates
     every = looks_of(tmp_path / "cheap", store, ValidationWork(1, 0), steps=40)
     assert len(every) == 6 and every[-1] == 40
@@ -619,18 +611,18 @@ def test_validations_take_at_most_a_tenth_of_the_counted_work(tmp_path: Path, st
     assert len(looks_of(tmp_path / "tokens", store, ValidationWork(trained // 20, 0), tokens=40 * 4 * 16)) == 2
 
 
-def test_who_says_how_often_is_obeyed(tmp_path: Path, store: PairStore) -> None:
+def test_validate_every_is_exact(tmp_path: Path, store: PairStore) -> None:
     work = ValidationWork(10**9, 10**9)
     assert looks_of(tmp_path, store, work, steps=6, validate_every=2) == [2, 4, 6]
 
 
-def test_epochs_of_a_short_run_are_not_interrupted_at_every_update(tmp_path: Path, store: PairStore) -> None:
+def test_short_runs_validate_rarely(tmp_path: Path, store: PairStore) -> None:
     work = ValidationWork(200, 200)
     steps = looks_of(tmp_path / "a", store, work, epochs=3.0)
     assert len(steps) <= 2 and steps == looks_of(tmp_path / "b", store, work, epochs=3.0)
 
 
-def test_a_run_that_was_stopped_looks_at_valid_when_the_unbroken_one_does(tmp_path: Path, store: PairStore) -> None:
+def test_resumed_run_validates_at_same_steps(tmp_path: Path, store: PairStore) -> None:
     work, seen = ValidationWork(3 * 4 * 16 * 40 // 40, 0), []
     whole = make_loop(tmp_path / "whole", store, steps=40)
     whole.validation_work = work
@@ -652,7 +644,7 @@ def test_a_run_that_was_stopped_looks_at_valid_when_the_unbroken_one_does(tmp_pa
     assert same(loop.model.state_dict(), whole.model.state_dict())
 
 
-def test_empty_rows_of_valid_are_not_computed(tmp_path: Path) -> None:
+def test_empty_rows_are_not_validated(tmp_path: Path) -> None:
     few = copying_store(tmp_path / "few", num_pairs=3)
     shapes: list[int] = []
 

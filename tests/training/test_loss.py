@@ -1,4 +1,4 @@
-"""The loss: the formula of section 5.4, summed over real tokens only, so that parts add up."""
+"""The loss follows the formula of section 5.4 and is summed over real tokens only."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ shapes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(2, 7), st.i
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @given(shape=shapes)
-def test_value_and_gradient_are_those_of_the_written_out_formula(
-    smoothing: float, shape: tuple[int, int, int, int]
-) -> None:
+def test_loss_and_gradient_follow_formula(smoothing: float, shape: tuple[int, int, int, int]) -> None:
     rows, length, classes, seed = shape
     chance = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, length, classes, generator=chance, dtype=torch.float64, requires_grad=True)
@@ -52,7 +50,7 @@ def test_value_and_gradient_are_those_of_the_written_out_formula(
         assert not our_gradient.any()
 
 
-def test_padding_does_not_count() -> None:
+def test_padding_is_ignored() -> None:
     logits, target = torch.randn(2, 4, 6), torch.randint(6, (2, 4))
     segments = torch.tensor([[1, 1, 0, 0], [1, 2, 2, 0]])
     before = smoothed_cross_entropy(logits, target, segments, smoothing=0.1)
@@ -64,7 +62,7 @@ def test_padding_does_not_count() -> None:
 
 
 @given(cut=st.integers(0, 6), smoothing=st.sampled_from([0.0, 0.1]))
-def test_microbatches_add_up(cut: int, smoothing: float) -> None:
+def test_losses_of_microbatches_add_up(cut: int, smoothing: float) -> None:
     chance = torch.Generator().manual_seed(cut)
     logits = torch.randn(6, 5, 9, generator=chance, dtype=torch.float64)
     target = torch.randint(9, (6, 5), generator=chance)
@@ -78,7 +76,7 @@ def test_microbatches_add_up(cut: int, smoothing: float) -> None:
     assert whole.num_tokens == parts[0].num_tokens + parts[1].num_tokens
 
 
-def test_half_precision_logits_are_summed_in_single_precision() -> None:
+def test_bf16_logits_are_summed_in_float32() -> None:
     logits, target = torch.randn(4, 8, 6).bfloat16(), torch.randint(6, (4, 8))
     loss = smoothed_cross_entropy(logits, target, torch.ones(4, 8, dtype=torch.int64), smoothing=0.1).loss_sum
     exact = smoothed_cross_entropy(logits.double(), target, torch.ones(4, 8, dtype=torch.int64), smoothing=0.1).loss_sum
@@ -86,7 +84,7 @@ def test_half_precision_logits_are_summed_in_single_precision() -> None:
     torch.testing.assert_close(loss.double(), exact, rtol=1e-6, atol=0)
 
 
-def test_disagreement_is_half_the_divergence_each_way_over_real_tokens() -> None:
+def test_symmetric_kl_over_real_tokens() -> None:
     one, other = torch.randn(2, 3, 5), torch.randn(2, 3, 5)
     segments = torch.tensor([[1, 1, 0], [1, 0, 0]])
     p, q = torch.distributions.Categorical(logits=one), torch.distributions.Categorical(logits=other)

@@ -1,4 +1,4 @@
-"""Muon: orthogonal updates for the matrices inside the layers, Adam for the rest, one learning rate for both."""
+"""Muon: orthogonal updates for the matrices inside the layers, Adam for the rest, one learning rate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def muon_step(model: nn.Module, **training: object) -> TrainingStep:
 
 @pytest.mark.parametrize("shape", [(4, 16, 16), (3, 12, 48), (3, 48, 12), (1, 5, 7)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_singular_values_come_near_one_and_directions_stay(
+def test_orthogonalise_sets_singular_values_near_one(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     """Without oneDNN, which dies on processors that announce bf16 matrix units which their system has not enabled."""
@@ -64,7 +64,7 @@ def test_singular_values_come_near_one_and_directions_stay(
     assert off.abs().max() < (1e-4 if dtype == torch.float32 else 0.1)
 
 
-def test_a_stack_is_its_matrices_one_by_one() -> None:
+def test_orthogonalise_treats_matrices_independently() -> None:
     for shape in ((5, 8, 24), (5, 24, 8)):
         matrices = random_matrices(*shape)
         together = orthogonalise(matrices)
@@ -73,13 +73,13 @@ def test_a_stack_is_its_matrices_one_by_one() -> None:
             torch.testing.assert_close(together[index], alone, rtol=1e-5, atol=1e-6)
 
 
-def test_nothing_stays_nothing() -> None:
+def test_orthogonalise_zero_is_zero() -> None:
     assert torch.equal(orthogonalise(torch.zeros(2, 3, 4)), torch.zeros(2, 3, 4))
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_it_is_torchs_muon_where_there_is_one(monkeypatch: pytest.MonkeyPatch, decay: float) -> None:
+def test_muon_equals_torch_muon(monkeypatch: pytest.MonkeyPatch, decay: float) -> None:
     """In single precision both: what bf16 does to numbers is for a GPU to show."""
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
     ours, theirs = build(PLAIN), build(PLAIN)
@@ -100,7 +100,7 @@ def test_it_is_torchs_muon_where_there_is_one(monkeypatch: pytest.MonkeyPatch, d
 
 @pytest.mark.parametrize("tying", ["three_way", "none"])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_matrices_inside_the_layers_are_muons_and_all_else_is_adams(tying: str, decay: float) -> None:
+def test_muon_updates_layer_matrices_only(tying: str, decay: float) -> None:
     model = build(replace(MODEL, tying=tying, positions="learned", activation="swiglu"))  # type: ignore[arg-type]
     optimizer = build_optimizer(model, TrainingConfig(optimizer="muon", weight_decay=decay))
     assert isinstance(optimizer, Muon)
@@ -116,7 +116,7 @@ def test_matrices_inside_the_layers_are_muons_and_all_else_is_adams(tying: str, 
     assert sorted(len(stack) for stack in optimizer.stacks.values()) == [2, 4, 12]  # equal shapes go together
 
 
-def test_an_update_has_the_size_of_adams() -> None:
+def test_muon_update_has_size_of_adam() -> None:
     """The root of the mean square of a step is near 0.2 times the rate, whatever the shape and the gradient's scale."""
     model = build(replace(PLAIN, d_model=32, d_ff=128))
     optimizer = build_optimizer(model, TrainingConfig(optimizer="muon"))
@@ -131,7 +131,7 @@ def test_an_update_has_the_size_of_adams() -> None:
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 @pytest.mark.parametrize("num_before", [0, 2])
-def test_numbers_that_are_not_finite_change_nothing(poison: float, num_before: int) -> None:
+def test_non_finite_update_is_skipped(poison: float, num_before: int) -> None:
     step = muon_step(build(PLAIN), weight_decay=0.1)
     spared = muon_step(build(PLAIN), weight_decay=0.1)
     for seed in range(num_before):
@@ -148,7 +148,7 @@ def test_numbers_that_are_not_finite_change_nothing(poison: float, num_before: i
     assert same(optimizer_tensors(step.optimizer, step.model), optimizer_tensors(spared.optimizer, spared.model))
 
 
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
+def test_resumed_muon_run_equals_uninterrupted(tmp_path: Path) -> None:
     store = copying_store(tmp_path / "store", 30)
     settings = {"steps": 9, "optimizer": "muon", "weight_decay": 0.01, "validate_every": 50, "clip_norm": 1.0}
     whole = make_loop(tmp_path / "whole", store, **settings)
@@ -170,7 +170,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> None
     )
 
 
-def test_it_learns_to_copy(tmp_path: Path) -> None:
+def test_muon_learns_to_copy(tmp_path: Path) -> None:
     recorder = Recorder()
     model = replace(MODEL, d_model=32, d_ff=64, dropout=0.0)
     loop = make_loop(
@@ -190,7 +190,7 @@ def test_it_learns_to_copy(tmp_path: Path) -> None:
     assert recorder.valid[-1].loss < 0.5
 
 
-def test_what_it_cannot_do_is_said() -> None:
+def test_muon_refuses_unsupported_settings() -> None:
     with pytest.raises(ConfigError, match=r"training\.optimizer=muon .*training\.sharding=full \(FSDP2\)"):
         TrainingConfig(optimizer="muon", sharding="full")
     with pytest.raises(ConfigError, match=r"training\.optimizer: 'moun' is not one of adam, muon"):

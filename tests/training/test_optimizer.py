@@ -1,4 +1,4 @@
-"""The optimizer: the paper's Adam, decay on matrices alone, moments as named tensors."""
+"""The optimizer: the paper's Adam, weight decay on matrices only, moments as named tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fill_gradients(model: nn.Module, seed: int) -> None:
         parameter.grad = torch.randn(parameter.shape, generator=chance, dtype=parameter.dtype)
 
 
-def test_without_decay_it_is_the_adam_of_the_paper() -> None:
+def test_adam_without_decay_is_papers() -> None:
     model, config = small_net(), TrainingConfig()
     optimizer = build_optimizer(model, config)
     (beta1, beta2), epsilon = (0.9, 0.98), 1e-9
@@ -43,7 +43,7 @@ def test_without_decay_it_is_the_adam_of_the_paper() -> None:
             torch.testing.assert_close(parameter.detach(), mine[name], rtol=1e-10, atol=1e-12)
 
 
-def test_decay_acts_on_matrices_of_linear_layers_alone() -> None:
+def test_weight_decay_applies_to_linear_matrices_only() -> None:
     model = build()
     optimizer = build_optimizer(model, TrainingConfig(weight_decay=0.5))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -60,7 +60,7 @@ def test_decay_acts_on_matrices_of_linear_layers_alone() -> None:
 
 
 @pytest.mark.parametrize(("decay", "num_groups"), [(0.0, 1), (0.1, 2)])
-def test_every_parameter_is_learned_once(decay: float, num_groups: int) -> None:
+def test_every_parameter_is_in_one_group(decay: float, num_groups: int) -> None:
     model = build(MODEL)
     groups = build_optimizer(model, TrainingConfig(weight_decay=decay)).param_groups
     assert len(groups) == num_groups  # each group is an update of its own
@@ -68,7 +68,7 @@ def test_every_parameter_is_learned_once(decay: float, num_groups: int) -> None:
     assert sorted(learned) == sorted({id(parameter) for parameter in model.parameters()})
 
 
-def test_moments_survive_as_named_tensors() -> None:
+def test_optimizer_tensors_roundtrip() -> None:
     """Two optimizers, one with the moments of the other put in, go the same way bit for bit."""
     models = small_net(), small_net()
     optimizers = [build_optimizer(model, TrainingConfig(weight_decay=0.01)) for model in models]

@@ -1,4 +1,4 @@
-"""Resuming: a run that was stopped, or died, and went on ends bit for bit like the one that never stopped."""
+"""Resuming: a stopped or killed run that is resumed is bitwise equal to an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -153,24 +153,28 @@ def test_stopped_and_resumed_equals_uninterrupted(
 
 
 @pytest.mark.parametrize("deaths", [[3], [6, 13], [23]], ids=str)
-def test_dead_and_resumed_equals_uninterrupted(
+def test_killed_and_resumed_equals_uninterrupted(
     tmp_path: Path, store: PairStore, uninterrupted: Outcome, deaths: list[int]
 ) -> None:
-    """A process that dies loses the steps since the last save, makes them again, and nobody can tell."""
+    """A killed process loses the steps since the last checkpoint and repeats them with the same result."""
     for step in deaths:
         with pytest.raises(Died):
             run(tmp_path, store, die_at=step)
     run(tmp_path, store).assert_equals(uninterrupted)
 
 
-def test_saves_between_validations_equal_too(tmp_path: Path, store: PairStore, uninterrupted: Outcome) -> None:
+def test_resume_between_validations_equals_uninterrupted(
+    tmp_path: Path, store: PairStore, uninterrupted: Outcome
+) -> None:
     with pytest.raises(Died):
         run(tmp_path, store, die_at=9, save_every=3)
     assert [path.name for path in saved_steps(tmp_path / "states")] == ["step-000000003", "step-000000006"]
     run(tmp_path, store, save_every=3).assert_equals(uninterrupted)
 
 
-def test_a_damaged_newest_state_costs_time_but_no_bit(tmp_path: Path, store: PairStore, uninterrupted: Outcome) -> None:
+def test_resume_after_damaged_checkpoint_equals_uninterrupted(
+    tmp_path: Path, store: PairStore, uninterrupted: Outcome
+) -> None:
     run(tmp_path, store, stop_at=13)
     newest = saved_steps(tmp_path / "states")[-1]
     assert newest.name == "step-000000013"
@@ -178,14 +182,14 @@ def test_a_damaged_newest_state_costs_time_but_no_bit(tmp_path: Path, store: Pai
     run(tmp_path, store).assert_equals(uninterrupted)
 
 
-def test_with_running_statistics_of_batchnorm(tmp_path: Path, store: PairStore) -> None:
+def test_resume_with_batch_norm_statistics(tmp_path: Path, store: PairStore) -> None:
     model = replace(MODEL, norm="batch")
     whole = run(tmp_path / "whole", store, model=model, steps=12)
     run(tmp_path / "parts", store, model=model, steps=12, stop_at=6)
     run(tmp_path / "parts", store, model=model, steps=12).assert_equals(whole)
 
 
-def test_skipped_updates_are_counted_across_a_stop(tmp_path: Path, store: PairStore) -> None:
+def test_skipped_updates_are_counted_across_resume(tmp_path: Path, store: PairStore) -> None:
     loops = []
     for start in (True, False):
         loop = make_loop(tmp_path, store, steps=8, log_every=8, validate_every=100)
@@ -212,21 +216,21 @@ def test_skipped_updates_are_counted_across_a_stop(tmp_path: Path, store: PairSt
 
 
 @pytest.mark.parametrize("budget", [{"epochs": 4, "steps": None}, {"tokens": 700, "steps": None}], ids=str)
-def test_a_warm_up_found_on_the_way_is_remembered(tmp_path: Path, store: PairStore, budget: dict[str, Any]) -> None:
+def test_resume_restores_warmup(tmp_path: Path, store: PairStore, budget: dict[str, Any]) -> None:
     whole = run(tmp_path / "whole", store, **budget)
     for step in (2, 9):
         run(tmp_path / "parts", store, stop_at=step, **budget)
     run(tmp_path / "parts", store, **budget).assert_equals(whole)
 
 
-def test_a_finished_run_is_left_as_it_is(tmp_path: Path, store: PairStore, uninterrupted: Outcome) -> None:
+def test_resuming_finished_run_changes_nothing(tmp_path: Path, store: PairStore, uninterrupted: Outcome) -> None:
     run(tmp_path, store)
     again = run(tmp_path, store)
     assert again.values == uninterrupted.values
     assert all(torch.equal(tensor, uninterrupted.tensors[name]) for name, tensor in again.tensors.items())
 
 
-def test_with_a_raised_budget_a_finished_run_goes_on(tmp_path: Path, store: PairStore) -> None:
+def test_finished_run_continues_with_larger_budget(tmp_path: Path, store: PairStore) -> None:
     first = run(tmp_path, store)
     further = run(tmp_path, store, steps=30)
     assert further.values["progress"]["steps"] == 30
@@ -238,8 +242,8 @@ def test_with_a_raised_budget_a_finished_run_goes_on(tmp_path: Path, store: Pair
 
 
 @pytest.mark.parametrize("stops", [[0], [1], [0, 7]], ids=str)
-def test_a_run_that_went_on_from_a_model_looks_at_it_once(tmp_path: Path, store: PairStore, stops: list[int]) -> None:
-    """Also one that is stopped while it looks, before its first update."""
+def test_initial_model_is_validated_once(tmp_path: Path, store: PairStore, stops: list[int]) -> None:
+    """Also if it is stopped during the initial validation, before its first update."""
     settings: dict[str, Any] = {"init_from": "a-model", "steps": 12}
     whole = run(tmp_path / "whole", store, **settings)
     for step in stops:

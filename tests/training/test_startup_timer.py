@@ -1,4 +1,4 @@
-"""The way to the first step: its time is told in parts, and what goes on beside it changes nothing of the run."""
+"""The time until the first step, by stage, and background compilation, which does not change the run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def request_for(folder: Path, output: Path, **training: Any) -> dict[str, Any]:
 
 
 class Remembered(CompilerProcess):
-    """One that can be looked at afterwards."""
+    """A process that can be inspected afterwards."""
 
     started: ClassVar[list[Remembered]] = []
 
@@ -90,7 +90,7 @@ def same_weights(one: Path, other: Path) -> bool:
 # ---------------------------------------------------------------------- the time and its parts
 
 
-def test_a_stopwatch_divides_all_of_the_time() -> None:
+def test_startup_timer_stages_sum_to_total() -> None:
     watch = StartupTimer("one part")
     watch.enter("another")
     watch.enter("one part")
@@ -102,12 +102,12 @@ def test_a_stopwatch_divides_all_of_the_time() -> None:
     assert first_step.seconds == pytest.approx(sum(first_step.parts.values()), abs=1e-9)
 
 
-def test_the_line_names_every_part() -> None:
+def test_first_step_message_names_every_stage() -> None:
     told = str(FirstStep(step=1, seconds=3.25, parts={"starting_torch": 2.0, "first_update": 1.25}))
     assert told == "First update after 3.2 s: starting torch 2.0, first update 1.2."
 
 
-def test_a_run_tells_the_time_to_its_first_step_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_step_is_reported_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = request_for(tmp_path, tmp_path / "run")
     first_step = training_pipeline.train(request).first_step
     assert first_step is not None
@@ -129,10 +129,10 @@ def test_a_run_tells_the_time_to_its_first_step_everywhere(tmp_path: Path, capsy
     assert training_pipeline.train(request, resume=True, quiet=True).first_step is None  # nothing was left to do
 
 
-# ---------------------------------------------------------------------- compiling beside the preparing
+# ---------------------------------------------------------------------- background compilation
 
 
-def test_a_step_compiled_beside_the_preparing_changes_no_bit(
+def test_background_compilation_changes_no_bit(
     tmp_path: Path, eager: list[Remembered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = request_for(tmp_path, tmp_path / "beside")
@@ -160,7 +160,7 @@ def test_a_step_compiled_beside_the_preparing_changes_no_bit(
     assert same_weights(tmp_path / "beside", tmp_path / "again")
 
 
-def test_a_run_goes_on_when_the_other_process_does_not(
+def test_run_continues_when_compiler_process_fails(
     tmp_path: Path, eager: list[Remembered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
@@ -171,9 +171,7 @@ def test_a_run_goes_on_when_the_other_process_does_not(
     assert len(eager) == 1
 
 
-def test_the_other_process_imports_nothing_from_the_directory_it_is_started_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiler_process_ignores_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit(7)\n")
     monkeypatch.chdir(tmp_path)
     compiler = CompilerProcess()
@@ -183,7 +181,7 @@ def test_the_other_process_imports_nothing_from_the_directory_it_is_started_in(
     compiler.end()
 
 
-def test_another_job_takes_the_place_of_one_that_is_not_done() -> None:
+def test_new_job_replaces_unfinished_job() -> None:
     compiler = CompilerProcess()
     try:
         first = compiler.process
@@ -200,7 +198,7 @@ def test_another_job_takes_the_place_of_one_that_is_not_done() -> None:
     assert compiler.process.poll() is not None
 
 
-def test_the_other_process_ends_with_the_preparing_and_with_whoever_started_it(eager: list[Remembered]) -> None:
+def test_compiler_process_ends_with_preparation_and_parent(eager: list[Remembered]) -> None:
     with pytest.raises(KeyboardInterrupt), Background(TrainingConfig(), CPU, single_rank=True) as beside:
         beside.begin(1)
         raise KeyboardInterrupt
@@ -213,7 +211,7 @@ def test_the_other_process_ends_with_the_preparing_and_with_whoever_started_it(e
     left.end()
 
 
-def test_only_what_pays_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_process_starts_only_when_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_compiled(TrainingConfig(), on_gpu=False)
     assert is_compiled(TrainingConfig(compile=True), on_gpu=False)
     for spec, expected in ((None, False), ("there", True)):  # without Triton nothing can be compiled for a GPU
@@ -244,13 +242,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "cache" / "heedful"
 
 
-def test_compiled_code_is_kept_in_the_users_cache_directory(home: Path) -> None:
+def test_compiled_code_is_cached_in_user_cache_directory(home: Path) -> None:
     assert set_cache_directories() is None
     assert {os.environ[name] for name in FOLDERS} == {str(home / "inductor"), str(home / "triton")}
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
-def test_what_the_environment_says_stands(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_variables_in_environment_are_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/my/own")
     monkeypatch.setenv("TRITON_HOME", "/my")
     assert set_cache_directories() is None
@@ -259,7 +257,7 @@ def test_what_the_environment_says_stands(home: Path, monkeypatch: pytest.Monkey
     assert not home.exists()
 
 
-def test_where_there_are_no_users_a_directory_is_not_suspected(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_directory_is_trusted_on_windows(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows says of every directory that all may write there."""
     home.mkdir(parents=True)
     home.chmod(0o777)
@@ -269,7 +267,7 @@ def test_where_there_are_no_users_a_directory_is_not_suspected(home: Path, monke
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "others can write"])
-def test_a_directory_that_cannot_be_trusted_is_not_used(home: Path, obstacle: str) -> None:
+def test_untrusted_cache_directory_is_not_used(home: Path, obstacle: str) -> None:
     home.parent.mkdir()
     if obstacle == "a file":
         home.write_text("")

@@ -1,4 +1,4 @@
-"""One update: microbatches equal the batch, numbers that are not finite leave no trace, memory is tried out first."""
+"""One update: microbatches equal the batch, non-finite updates are skipped, the largest batch is tried first."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_microbatches_equal_one_batch(dtype: torch.dtype, tolerance: float, rows
         torch.testing.assert_close(weight, parts.model.state_dict()[name], rtol=0, atol=tolerance, msg=name)
 
 
-def test_the_gradient_is_that_of_the_mean_over_real_tokens() -> None:
+def test_gradient_is_of_mean_over_real_tokens() -> None:
     batch, model = random_batch(5), build(PLAIN).double()
     step = make_step(copy.deepcopy(model), label_smoothing=0.0)
     result = step(batch, batch.num_tokens, 0.0)
@@ -78,7 +78,7 @@ def test_the_gradient_is_that_of_the_mean_over_real_tokens() -> None:
 
 
 @pytest.mark.parametrize("clip", [0.01, 1e6])
-def test_clipping_scales_the_gradient_down_and_never_up(clip: float) -> None:
+def test_clip_norm_only_scales_down(clip: float) -> None:
     batch = random_batch()
     free, clipped = make_step(build(PLAIN)), make_step(build(PLAIN), clip_norm=clip)
     results = [step(batch, batch.num_tokens, 0.0) for step in (free, clipped)]
@@ -127,7 +127,7 @@ POISONS = {
 @pytest.mark.parametrize("norm", ["layer", "batch"])
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("clip", [None, 1.0])
-def test_numbers_that_are_not_finite_change_nothing(poison: str, norm: str, fused: bool, clip: float | None) -> None:
+def test_non_finite_update_is_skipped(poison: str, norm: str, fused: bool, clip: float | None) -> None:
     step = make_step(build(replace(PLAIN, norm=norm)), clip_norm=clip)  # type: ignore[arg-type]
     step.optimizer.defaults["fused"] = fused
     for group in step.optimizer.param_groups:
@@ -148,12 +148,12 @@ def test_numbers_that_are_not_finite_change_nothing(poison: str, norm: str, fuse
     assert same(everything(step), before)
     assert all(int(tensor) == 2 for name, tensor in before.items() if name.startswith("step."))
 
-    assert not step(batch, batch.num_tokens, 1e-3).skipped  # and training goes on
+    assert not step(batch, batch.num_tokens, 1e-3).skipped  # and training continues
     assert not same(everything(step), before)
     assert all(bool(tensor.isfinite().all()) for tensor in everything(step).values())
 
 
-def test_the_very_first_step_may_be_skipped() -> None:
+def test_first_step_can_be_skipped() -> None:
     step, batch = make_step(build(PLAIN)), random_batch()
     weights = {name: tensor.clone() for name, tensor in step.model.state_dict().items()}
     cure = poison_gradient(math.nan)(step)
@@ -182,7 +182,7 @@ def limited(step: TrainingStep, most_rows: int, error: type[Exception] = torch.O
 
 
 @pytest.mark.parametrize("config", [MODEL, replace(MODEL, norm="batch")], ids=["layer", "batch"])
-def test_trying_the_largest_batch_leaves_no_trace(config: ModelConfig) -> None:
+def test_try_largest_batch_changes_nothing(config: ModelConfig) -> None:
     step = make_step(build(config))
     before, random = everything(step), torch.get_rng_state()
     assert step.try_largest_batch(worst_batch(8, 16, VOCAB, VOCAB)) is None
@@ -193,7 +193,7 @@ def test_trying_the_largest_batch_leaves_no_trace(config: ModelConfig) -> None:
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError])
-def test_microbatches_are_halved_until_they_fit(error: type[Exception]) -> None:
+def test_microbatch_is_halved_until_it_fits(error: type[Exception]) -> None:
     step = make_step(build(replace(MODEL, norm="batch")))
     before, random = everything(step), torch.get_rng_state()
     tried = limited(step, 3, error)
@@ -209,7 +209,7 @@ def test_microbatches_are_halved_until_they_fit(error: type[Exception]) -> None:
     assert not step(batch, batch.num_tokens, 1e-3).skipped
 
 
-def test_other_errors_are_not_taken_for_memory() -> None:
+def test_other_errors_are_not_out_of_memory() -> None:
     step = make_step(build())
 
     def loss(batch: Batch) -> Tensor:
@@ -220,7 +220,7 @@ def test_other_errors_are_not_taken_for_memory() -> None:
         step.try_largest_batch(worst_batch(4, 16, VOCAB, VOCAB))
 
 
-def test_a_size_that_the_user_fixed_is_kept_or_refused_with_out_of_memory_advice() -> None:
+def test_configured_microbatch_is_kept_or_refused() -> None:
     step = make_step(build(), tokens_per_microbatch=64)
     assert step.try_largest_batch(worst_batch(10, 16, VOCAB, VOCAB)) is None
     assert step.rows_per_microbatch == 4
@@ -229,7 +229,7 @@ def test_a_size_that_the_user_fixed_is_kept_or_refused_with_out_of_memory_advice
         step.try_largest_batch(worst_batch(10, 16, VOCAB, VOCAB))
 
 
-def test_when_not_even_one_row_fits_there_is_out_of_memory_advice() -> None:
+def test_single_row_out_of_memory_raises() -> None:
     step = make_step(build())
     limited(step, 0)
     with pytest.raises(TrainingError, match="smaller --preset"):
@@ -249,7 +249,7 @@ def quick_compilation(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.compile
 @pytest.mark.usefixtures("quick_compilation")
-def test_one_process_may_train_many_models() -> None:
+def test_process_can_compile_many_models() -> None:
     batch = random_batch()
     for number in range(4):
         step = make_step(build(replace(PLAIN, d_ff=16 + number)), compile=True)
@@ -258,7 +258,7 @@ def test_one_process_may_train_many_models() -> None:
 
 @pytest.mark.compile
 @pytest.mark.usefixtures("quick_compilation")
-def test_a_compiled_step_may_be_halved_many_times() -> None:
+def test_compiled_step_can_be_halved_many_times() -> None:
     step = make_step(build(PLAIN), compile=True)
     honest = step.loss
 
@@ -273,7 +273,7 @@ def test_a_compiled_step_may_be_halved_many_times() -> None:
     assert step.rows_per_microbatch == 1
 
 
-def test_bf16_runs_on_the_cpu_and_keeps_weights_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16_on_cpu_keeps_float32_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without oneDNN, which dies on processors that announce bf16 matrix units which their system has not enabled."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     step = make_step(build(PLAIN), precision="bf16", label_smoothing=0.0)
@@ -291,14 +291,14 @@ def test_bf16_runs_on_the_cpu_and_keeps_weights_in_single_precision(monkeypatch:
     assert all(parameter.dtype == torch.float32 for parameter in step.parameters)
 
 
-def test_precision_is_chosen_for_the_device() -> None:
+def test_auto_precision_by_device() -> None:
     assert not uses_bf16(TrainingConfig(precision="auto"), CPU)
     assert uses_bf16(TrainingConfig(precision="bf16"), CPU)
     assert not uses_bf16(TrainingConfig(precision="fp32"), CPU)
 
 
 @pytest.mark.parametrize("rows", [None, 2, 4])
-def test_r_drop_without_dropout_is_the_plain_loss(rows: int | None) -> None:
+def test_r_drop_without_dropout_equals_plain_loss(rows: int | None) -> None:
     """Two equal passes agree: value, gradient and microbatches are those of one pass."""
     batch = random_batch(6)
     plain, doubled = make_step(build(PLAIN).double()), make_step(build(PLAIN).double(), r_drop=5.0)
@@ -309,7 +309,7 @@ def test_r_drop_without_dropout_is_the_plain_loss(rows: int | None) -> None:
         torch.testing.assert_close(gradients(doubled)[name], gradient, rtol=1e-6, atol=1e-7)
 
 
-def test_r_drop_with_dropout_adds_the_disagreement_of_the_two_passes() -> None:
+def test_r_drop_adds_divergence_of_two_passes() -> None:
     batch = random_batch(6)
     losses = []
     for weight in (1e-9, 5.0):
@@ -320,7 +320,7 @@ def test_r_drop_with_dropout_adds_the_disagreement_of_the_two_passes() -> None:
 
 
 @pytest.mark.parametrize("rows", [6, 2])
-def test_a_twin_that_computes_in_the_place_of_the_model_changes_nothing(rows: int) -> None:
+def test_low_precision_copy_in_float32_changes_nothing(rows: int) -> None:
     """In the type of the model itself: what bf16 does to numbers is for a GPU to show."""
     plain, paired = (make_step(build(PLAIN), clip_norm=0.5) for _ in range(2))
     paired.low_precision = LowPrecisionCopy(paired.model, torch.float32)
@@ -334,5 +334,5 @@ def test_a_twin_that_computes_in_the_place_of_the_model_changes_nothing(rows: in
     assert all(parameter.grad is None for parameter in paired.low_precision.parameters)
 
 
-def test_a_model_with_running_statistics_has_no_twin() -> None:
+def test_batch_norm_model_has_no_low_precision_copy() -> None:
     assert has_no_buffers(build(PLAIN)) and not has_no_buffers(build(replace(PLAIN, norm="batch")))
