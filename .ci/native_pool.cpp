@@ -8,7 +8,7 @@
 #include "thread_pool.h"
 
 int main() {
-    heedful::Pool pool(4);
+    heedful::ThreadPool pool(4);
     std::vector<long> done;
     for (long job = 0; job < 20000; ++job) {
         const long count = job % 1000 == 0 ? 130000 : 1 + job % 37;

@@ -54,17 +54,17 @@ def look(name: str, engine: NativeEngine, sentences: Sequence[Any], run: Run) ->
     seconds: dict[bool, list[float]] = {True: [], False: []}
     found: dict[bool, list[Any]] = {True: [], False: []}
     run(sentences[:3])
-    before = engine.guesses()
+    before = engine.speculation_counts()
     for sentence in sentences:
-        for guessing in (True, False):
-            engine.guessing = guessing
+        for speculative in (True, False):
+            engine.speculative = speculative
             start = time.perf_counter()
-            found[guessing] += run([sentence])
-            seconds[guessing].append(time.perf_counter() - start)
-    right, wrong = (now - then for now, then in zip(engine.guesses(), before, strict=True))
+            found[speculative] += run([sentence])
+            seconds[speculative].append(time.perf_counter() - start)
+    right, wrong = (now - then for now, then in zip(engine.speculation_counts(), before, strict=True))
     pairs = zip(found[True], found[False], run(sentences), strict=True)  # in one batch, without speculation
     different = sum(not (one == other == third) for one, other, third in pairs)
-    engine.guessing = True
+    engine.speculative = True
     return Row(name, len(sentences), right, wrong, different, seconds)
 
 
@@ -102,7 +102,7 @@ def table(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         guesses = row.right + row.wrong
-        medians = [1000 * statistics.median(row.seconds[guessing]) for guessing in (True, False)]
+        medians = [1000 * statistics.median(row.seconds[speculative]) for speculative in (True, False)]
         ratio = sum(row.seconds[False]) / sum(row.seconds[True])
         wrong = 10_000 * row.wrong / max(guesses, 1)
         lines.append(

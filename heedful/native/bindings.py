@@ -22,7 +22,7 @@ class Settings(Structure):
         ("length_penalty_alpha", c_double),
         ("forbidden", POINTER(c_int32)),
         ("shortlist", c_int32),
-        ("guessing", c_int32),
+        ("speculative", c_int32),
         ("byte_ids", POINTER(c_int32)),
     ]
 
@@ -56,7 +56,7 @@ class ShortlistArrays(Structure):
     ]
 
 
-class Pairs(Structure):
+class SentencePairs(Structure):
     """Sentences with their translations: `HeedfulPairs` of c_api.h."""
 
     _fields_ = [
@@ -144,7 +144,7 @@ def declare(library: ctypes.CDLL) -> None:
         *message,
     ]
     library.heedful_translate.restype = c_int32
-    library.heedful_align.argtypes = [c_void_p, POINTER(Pairs), c_int32, c_int32, POINTER(c_float), *message]
+    library.heedful_align.argtypes = [c_void_p, POINTER(SentencePairs), c_int32, c_int32, POINTER(c_float), *message]
     library.heedful_align.restype = c_int32
     ids = (POINTER(c_int32), c_int64)
     library.heedful_logits.argtypes = [c_void_p, *ids, *ids, POINTER(c_float), *message]

@@ -22,7 +22,7 @@ from heedful.config import DecodingConfig
 from heedful.cpu_count import usable_cores
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
 from heedful.model_dir.shortlist import Lists, Shortlist, read_lists, read_shortlist
-from heedful.native.bindings import Pairs, Results, Sentences, Settings, ShortlistArrays, load_library
+from heedful.native.bindings import Results, SentencePairs, Sentences, Settings, ShortlistArrays, load_library
 from heedful.native.convert import native_weights
 from heedful.native.weight_file import read_shape
 from heedful.search_types import (
@@ -119,7 +119,7 @@ class NativeEngine:
         self._begin()
         self._open_first()
         self.shape = read_shape(self.path)
-        self.guessing = True
+        self.speculative = True
         """Whether greedy search of few sentences may guess ahead, which changes nothing but the time."""
 
         _engines.add(self)
@@ -278,7 +278,7 @@ class NativeEngine:
                     waiting.clear()  # after an error the others stop too
         return found
 
-    def guesses(self) -> tuple[int, int]:
+    def speculation_counts(self) -> tuple[int, int]:
         """How many tokens that greedy search guessed ahead turned out right, and how many wrong, since opening."""
         right, wrong = c_int64(), c_int64()
         with self._handles.in_use():
@@ -310,7 +310,7 @@ class NativeEngine:
             target, target_starts = joined([targets[i] for i in batch])
             places = array("q", accumulate((len(sources[i]) * len(targets[i]) for i in batch), initial=0))
             whole = array("f", bytes(4 * places[-1]))
-            pairs = Pairs(
+            pairs = SentencePairs(
                 count=len(batch),
                 source=_pointer(source, c_int32),
                 source_starts=_pointer(source_starts, c_int64),
@@ -354,7 +354,7 @@ class NativeEngine:
             length_penalty_alpha=config.length_penalty_alpha,
             forbidden=_pointer(forbidden, c_int32),
             shortlist=config.shortlist is not False and self.has_shortlist,
-            guessing=self.guessing,
+            speculative=self.speculative,
             byte_ids=_pointer(byte_ids, c_int32) if byte_ids else None,
         )
         given = Sentences(

@@ -77,7 +77,7 @@ def test_contradictory_flags_are_one_line(inside: Inside, copy: Path, corpus: Co
     inside("shortlist", "-m", tmp_path / "nowhere", *corpus.flags).refused("nowhere")
     (tmp_path / "e.aa").write_text("\n\n")
     (tmp_path / "e.bb").write_text("\n\n")
-    inside("shortlist", "-m", copy, "-s", tmp_path / "e.aa", "-t", tmp_path / "e.bb").refused("no pair of sentences")
+    inside("shortlist", "-m", copy, "-s", tmp_path / "e.aa", "-t", tmp_path / "e.bb").refused("no sentence pairs")
     inside("shortlist", "-m", copy, *corpus.flags).refused(f"{num_lines(corpus)} sentence pairs", "10,000", "--force")
     assert read_shortlist(copy) is None
 

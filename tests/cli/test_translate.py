@@ -186,7 +186,7 @@ def test_translate_search_flags(inside: Inside, model: Path) -> None:
     assert drawn[1] == tokens(*sampling, "--seed", 1) and len({tuple(found) for found in drawn.values()}) > 1
     assert tokens(*sampling, "--top-k", 1) == tokens("--method", "greedy") == tokens(*sampling, "--top-p", 1e-6)
     split = inside("translate", "-m", model, "--json", "--split", "always", "One two! Three four.")
-    assert json.loads(split.out)["sentences"] == 2
+    assert json.loads(split.out)["num_sentences"] == 2
 
 
 @pytest.mark.parametrize(

@@ -170,10 +170,10 @@ def test_native_finds_the_whole_characters_that_torch_finds(tmp_path: Path, sear
 
 
 @native_only
-@pytest.mark.parametrize("guessing", [False, True])
-def test_int8_writes_whole_characters_guessing_ahead_too(tmp_path: Path, guessing: bool) -> None:
+@pytest.mark.parametrize("speculative", [False, True])
+def test_int8_writes_whole_characters_guessing_ahead_too(tmp_path: Path, speculative: bool) -> None:
     native = native_engine(tmp_path, byte_model(1), "int8")
-    native.engine.guessing = guessing
+    native.engine.speculative = speculative
     greedy = DecodingConfig(method="greedy")
     assert sum(assert_valid_utf8(native, [request], greedy) for request in byte_requests(60)) > 0
     assert assert_valid_utf8(native, byte_requests(60), DecodingConfig(beam_size=5, num_best=5)) > 0

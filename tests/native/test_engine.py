@@ -12,7 +12,7 @@ import torch
 
 from heedful.backend_support import require_support
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.forced_decoding import alignment_weights, force
+from heedful.decoding.forced_decoding import alignment_weights, force_decode
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.alignment_source import AlignmentSource
 from heedful.native import NativeEngine, available
@@ -225,7 +225,7 @@ def test_guessing_tokens_ahead_changes_no_bit(alike: float, config: DecodingConf
             for some in (slice(number, number + 1), slice(number, number + 2)):
                 given = {"max_lengths": limits[some], "prefix": prefix[some]}
                 assert engine.translate_ids(sources[some], config, SPECIAL, **given) == expected[some]
-        right, wrong = engine.guesses()
+        right, wrong = engine.speculation_counts()
         if kernels == "portable":  # there computing takes longer than reading
             assert (right, wrong) == (0, 0)
         else:
@@ -322,7 +322,7 @@ def test_the_attention_of_every_layer_and_head_is_that_of_torch(tmp_path: Path) 
     for source, target in zip(sources, targets, strict=True):
         row = torch.tensor([source])
         given = row, torch.ones_like(row, dtype=torch.bool)
-        [forced] = force(model, *given, [[*target[1:], EOS]], bos_id=BOS, need_weights=True)
+        [forced] = force_decode(model, *given, [[*target[1:], EOS]], bos_id=BOS, need_weights=True)
         for layer, head in product(range(3), (None, 0, 3)):
             [found] = engine.align_ids([source], [target], layer=layer, head=head)
             expected = alignment_weights(forced.attention, AlignmentSource(layer, 0, head))

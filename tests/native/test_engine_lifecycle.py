@@ -35,7 +35,7 @@ def translate(engine: NativeEngine) -> list[list[list[int]]]:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda engine: engine.guesses(),
+        lambda engine: engine.speculation_counts(),
         lambda engine: engine.logits([5, 3], [2]),
         lambda engine: engine.align_ids([[5, 3]], [[2]], layer=0),
         translate,

@@ -42,11 +42,12 @@ def dot_chosen(kernels: str, rows: np.ndarray, weights: np.ndarray) -> np.ndarra
     return sums
 
 
-def glance(kernels: str, row: np.ndarray, zero: int, packed: np.ndarray) -> np.ndarray | None:
+def multiply_sketch(kernels: str, row: np.ndarray, zero: int, packed: np.ndarray) -> np.ndarray | None:
     found = np.full(TILE, np.nan, dtype=np.float32)
     pointer, there = row.ctypes.data_as(POINTER(c_uint8)), found.ctypes.data_as(POINTER(c_float))
     place, groups = ctypes.c_void_p(packed.ctypes.data), packed.shape[1] // 4
-    return found if load_library().heedful_glance(kernels.encode(), pointer, zero, place, groups, there) else None
+    library = load_library()
+    return found if library.heedful_glance(kernels.encode(), pointer, zero, place, groups, there) else None
 
 
 def test_portable_kernels_run_everywhere() -> None:
@@ -99,7 +100,7 @@ def test_a_sketch_is_met_alike_by_all_kernels(steps: int, size: float, seed: int
     weights = np.clip(random.normal(0, size, (TILE, steps * STEP)), -127, 127).astype(np.int8)
     row, zero = random.integers(0, 256, steps * STEP, dtype=np.uint8), int(random.integers(0, 256))
     expected = sketched(weights) @ (row.astype(np.int64) - zero)
-    *fast, portable = (glance(kernels, row, zero, pack_bytes(weights)) for kernels in kernel_names())
+    *fast, portable = (multiply_sketch(kernels, row, zero, pack_bytes(weights)) for kernels in kernel_names())
     assert portable is None  # there computing takes longer than reading
     for found in fast:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
@@ -110,7 +111,7 @@ def test_a_sketch_is_met_alike_by_all_kernels(steps: int, size: float, seed: int
 def test_a_sketch_has_room_for_the_largest_sums(byte: int) -> None:
     row, weights = np.full(4096, byte, dtype=np.uint8), np.full((TILE, 4096), 127, dtype=np.int8)
     for kernels in kernel_names()[:-1]:
-        found = glance(kernels, row, 255 - byte, pack_bytes(weights))
+        found = multiply_sketch(kernels, row, 255 - byte, pack_bytes(weights))
         np.testing.assert_allclose(found, sketched(weights) @ np.full(4096, 2 * byte - 255), rtol=1e-5)
 
 

@@ -7,7 +7,7 @@
 namespace heedful {
 namespace {
 
-constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+constexpr float NEGATIVE_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr int32_t FREE = -1; // nothing is forced here
 
 } // namespace
@@ -20,24 +20,24 @@ void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given,
     encoder_.read(given.tokens, starts.data(), given.count, memory_);
     begin(given);
     while (true) {
-        ask();
-        if (asking_.empty()) return;
-        decoder_.step(asking_);
-        if (may_guess()) guess(results);
-        else decide(results);
+        prepare_step();
+        if (inputs_.empty()) return;
+        decoder_.step(inputs_);
+        if (can_speculate()) speculate(results);
+        else take_step(results);
     }
 }
 
-const std::vector<Answer>& Search::answers(const Rows& rows, const std::vector<Wish>& wishes) {
-    const std::vector<Answer>& found = answers_.of(rows, wishes, keep());
-    for (const Answer& answer : found)
+const std::vector<NextTokenScores>& Search::answers(const Rows& rows, const std::vector<TokenConstraint>& constraints) {
+    const std::vector<NextTokenScores>& found = output_layer_.of(rows, constraints, keep());
+    for (const NextTokenScores& answer : found)
         if (!std::isfinite(answer.log_sum)) throw Error("the model's log-probabilities are not numbers (NaN): its weights are damaged");
     return found;
 }
 
 // Every open sentence takes the step that its hypotheses asked for.
-void Search::decide(HeedfulResults& results) {
-    const Answer* next = answers(decoder_.rows(), wishes_).data();
+void Search::take_step(HeedfulResults& results) {
+    const NextTokenScores* next = answers(decoder_.rows(), constraints_).data();
     for (size_t i = 0; i < sentences_.size(); ++i) {
         Sentence& sentence = sentences_[i];
         if (sentence.settled) continue;
@@ -48,48 +48,48 @@ void Search::decide(HeedfulResults& results) {
     }
 }
 
-bool Search::may_guess() const {
-    return settings_.guessing && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && draft_.is_worth_while(asking_.size());
+bool Search::can_speculate() const {
+    return settings_.speculative && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && speculator_.is_worthwhile(inputs_.size());
 }
 
 // Greedy search of few sentences: take the tokens that seem likeliest, until enough are together or one ends a sentence.
-void Search::guess(HeedfulResults& results) {
-    const std::vector<int32_t>& guessed = draft_.guess(decoder_.rows(), wishes_);
+void Search::speculate(HeedfulResults& results) {
+    const std::vector<int32_t>& proposed = speculator_.propose(decoder_.rows(), constraints_);
     bool ends = false;
-    for (size_t row = 0; row < asking_.size(); ++row) {
-        Sentence& sentence = sentences_[asking_[row].sentence];
-        if (!sentence.guessed) sentence.sure = sentence.live[0];
-        sentence.guessed = true;
-        const int32_t must = forced(sentence), token = must == FREE ? guessed[row] : must;
-        draft_.keep(decoder_.rows(), static_cast<long>(row), std::move(wishes_[row]), token);
+    for (size_t row = 0; row < inputs_.size(); ++row) {
+        Sentence& sentence = sentences_[inputs_[row].sentence];
+        if (!sentence.is_speculative) sentence.verified = sentence.live[0];
+        sentence.is_speculative = true;
+        const int32_t must = forced(sentence), token = must == FREE ? proposed[row] : must;
+        speculator_.keep(decoder_.rows(), static_cast<long>(row), std::move(constraints_[row]), token);
         sentence.live[0].tokens.push_back(token);
-        sentence.live[0].state = characters_.next(sentence.live[0].state, token);
+        sentence.live[0].state = utf8_.next(sentence.live[0].state, token);
         ends = ends || token == settings_.eos_id || token < 0;
     }
-    if (ends || draft_.is_full()) look_at_guesses(results);
+    if (ends || speculator_.is_full()) verify_speculation(results);
 }
 
-// Take again, in earnest, the steps that were guessed, as far as the guesses were right.
-void Search::look_at_guesses(HeedfulResults& results) {
-    const std::vector<Answer>& found = answers(draft_.rows(), draft_.wishes());
+// Take again, in earnest, the steps that were guessed, as far as the guesses were accepted.
+void Search::verify_speculation(HeedfulResults& results) {
+    const std::vector<NextTokenScores>& found = answers(speculator_.rows(), speculator_.constraints());
     for (Sentence& sentence : sentences_)
-        if (sentence.guessed) std::swap(sentence.live[0], sentence.sure);
-    int right = 0, wrong = 0;
+        if (sentence.is_speculative) std::swap(sentence.live[0], sentence.verified);
+    int accepted = 0, rejected = 0;
     for (size_t row = 0; row < found.size(); ++row) {
-        const int index = draft_.wishes()[row].sentence;
+        const int index = speculator_.constraints()[row].sentence;
         Sentence& sentence = sentences_[index];
-        if (!sentence.guessed) continue; // an earlier guess was wrong, or the sentence is settled
-        Hypothesis& sure = sentence.live[0];
-        if (sure.places.size() == sure.tokens.size()) sure.places.push_back(place(index, 0, step(sentence)));
+        if (!sentence.is_speculative) continue; // an earlier guess was rejected, or the sentence is settled
+        Hypothesis& verified = sentence.live[0];
+        if (verified.places.size() == verified.tokens.size()) verified.places.push_back(place(index, 0, step(sentence)));
         advance(sentence, &found[row]);
         const int32_t token = sentence.settled ? settings_.eos_id : sentence.live[0].tokens.back();
-        const bool is_right = token == draft_.tokens()[row];
-        ++(is_right ? right : wrong);
-        sentence.guessed = is_right && !sentence.settled;
+        const bool is_accepted = token == speculator_.tokens()[row];
+        ++(is_accepted ? accepted : rejected);
+        sentence.is_speculative = is_accepted && !sentence.settled;
         if (sentence.settled) write(sentence, index, results);
     }
-    for (Sentence& sentence : sentences_) sentence.guessed = false;
-    draft_.close(right, wrong);
+    for (Sentence& sentence : sentences_) sentence.is_speculative = false;
+    speculator_.close(accepted, rejected);
 }
 
 void Search::check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const {
@@ -107,7 +107,7 @@ void Search::check(const HeedfulSettings& settings, const HeedfulSentences& give
     const int32_t special[] = {settings.bos_id, settings.eos_id};
     check_tokens(special, 2, shape.target_vocab_size);
     check_tokens(settings.forbidden, settings.num_forbidden, shape.target_vocab_size);
-    if (settings.byte_ids) check_tokens(settings.byte_ids, Characters::BYTES, shape.target_vocab_size);
+    if (settings.byte_ids) check_tokens(settings.byte_ids, Utf8Automaton::BYTES, shape.target_vocab_size);
     check_tokens(given.forbidden, given.count ? given.forbidden_starts[given.count] : 0, shape.target_vocab_size);
     for (int i = 0; i < given.count; ++i) {
         const int64_t length = given.starts[i + 1] - given.starts[i], beginning = given.prefix_starts[i + 1] - given.prefix_starts[i];
@@ -125,7 +125,7 @@ void Search::check(const HeedfulSettings& settings, const HeedfulSentences& give
 
 void Search::begin(const HeedfulSentences& given) {
     long capacity = 1;
-    characters_.set(settings_.byte_ids, model_.shape.target_vocab_size, settings_.forbidden, settings_.num_forbidden);
+    utf8_.set(settings_.byte_ids, model_.shape.target_vocab_size, settings_.forbidden, settings_.num_forbidden);
     sentences_.resize(given.count);
     for (int i = 0; i < given.count; ++i) {
         Sentence& sentence = sentences_[i];
@@ -133,18 +133,18 @@ void Search::begin(const HeedfulSentences& given) {
         sentence.prefix.assign(given.prefix + given.prefix_starts[i], given.prefix + given.prefix_starts[i + 1]);
         sentence.forbidden.assign(given.forbidden + given.forbidden_starts[i], given.forbidden + given.forbidden_starts[i + 1]);
         if (!sentence.forbidden.empty()) {
-            const std::vector<int32_t>& more = characters_.forbidden();
+            const std::vector<int32_t>& more = utf8_.forbidden();
             sentence.forbidden.insert(sentence.forbidden.end(), more.begin(), more.end());
             std::sort(sentence.forbidden.begin(), sentence.forbidden.end());
         }
         sentence.finished.clear();
         sentence.live.assign(1, Hypothesis());
-        sentence.settled = sentence.guessed = false;
+        sentence.settled = sentence.is_speculative = false;
         capacity = std::max<long>(capacity, sentence.max_length + 1L);
     }
     decoder_.begin(memory_, static_cast<long>(given.count) * settings_.beam_size, capacity);
     choose_columns(given);
-    draft_.begin();
+    speculator_.begin();
 }
 
 // With a shortlist each sentence has its own candidates; what is forced upon it, the end and the bytes are among them.
@@ -154,17 +154,17 @@ void Search::choose_columns(const HeedfulSentences& given) {
     for (int i = 0; i < given.count && settings_.shortlist; ++i) {
         std::vector<int32_t> more = sentences_[i].prefix;
         more.push_back(settings_.eos_id);
-        more.insert(more.end(), characters_.tokens().begin(), characters_.tokens().end());
+        more.insert(more.end(), utf8_.tokens().begin(), utf8_.tokens().end());
         forbidden.push_back(&this->forbidden(sentences_[i]));
         lists.push_back(shortlist_->candidates(given.tokens + given.starts[i], given.starts[i + 1] - given.starts[i], more));
     }
-    answers_.choose_from(std::move(lists), forbidden);
+    output_layer_.set_candidates(std::move(lists), forbidden);
 }
 
 // Each live hypothesis of each open sentence asks for its next token.
-void Search::ask() {
-    asking_.clear();
-    wishes_.clear();
+void Search::prepare_step() {
+    inputs_.clear();
+    constraints_.clear();
     for (size_t i = 0; i < sentences_.size(); ++i) {
         Sentence& sentence = sentences_[i];
         if (sentence.settled) continue;
@@ -173,22 +173,22 @@ void Search::ask() {
             Hypothesis& hypothesis = sentence.live[n];
             hypothesis.places.push_back(place(i, n, step));
             const int32_t newest = step == 0 ? settings_.bos_id : hypothesis.tokens.back();
-            asking_.push_back({newest, static_cast<int>(i), hypothesis.places.data(), step, nullptr});
-            wishes_.push_back(wish(sentence, static_cast<int>(i), hypothesis));
+            inputs_.push_back({newest, static_cast<int>(i), hypothesis.places.data(), step, nullptr});
+            constraints_.push_back(constraint(sentence, static_cast<int>(i), hypothesis));
         }
     }
 }
 
 // What may follow a hypothesis: inside a character nothing but its bytes.
-Wish Search::wish(const Sentence& sentence, int index, const Hypothesis& hypothesis) const {
+TokenConstraint Search::constraint(const Sentence& sentence, int index, const Hypothesis& hypothesis) const {
     const int32_t must = forced(sentence);
     const int step = Search::step(sentence);
-    Wish wish = {index, must == FREE ? settings_.eos_id : must, &forbidden(sentence), characters_.only(hypothesis.state), {}};
-    if (wish.only) return wish;
-    if (settings_.no_repeat_ngram) ban_repeats(hypothesis, wish.banned);
-    if (step < settings_.min_length) wish.banned.push_back(settings_.eos_id);
-    characters_.ban_long(sentence.max_length - step - 1, wish.banned);
-    return wish;
+    TokenConstraint constraint = {index, must == FREE ? settings_.eos_id : must, &forbidden(sentence), utf8_.only(hypothesis.state), {}};
+    if (constraint.only) return constraint;
+    if (settings_.no_repeat_ngram) ban_repeats(hypothesis, constraint.banned);
+    if (step < settings_.min_length) constraint.banned.push_back(settings_.eos_id);
+    utf8_.ban_unfitting(sentence.max_length - step - 1, constraint.banned);
+    return constraint;
 }
 
 int32_t Search::forced(const Sentence& sentence) const {
@@ -206,7 +206,7 @@ void Search::ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& ban
 }
 
 // A step of one sentence, by the answers to its hypotheses.
-void Search::advance(Sentence& sentence, const Answer* answers) {
+void Search::advance(Sentence& sentence, const NextTokenScores* answers) {
     gather(sentence, answers);
     collect(sentence);
     next_.resize(std::max<size_t>(next_.size(), settings_.beam_size));
@@ -221,7 +221,7 @@ void Search::advance(Sentence& sentence, const Answer* answers) {
         longer.tokens.push_back(c.token);
         longer.log_probs.push_back(c.log_prob);
         longer.score = c.score;
-        longer.state = characters_.next(parent.state, c.token);
+        longer.state = utf8_.next(parent.state, c.token);
     }
     sentence.live.resize(count);
     for (size_t n = 0; n < count; ++n) std::swap(sentence.live[n], next_[n]);
@@ -229,11 +229,11 @@ void Search::advance(Sentence& sentence, const Answer* answers) {
 }
 
 // The best 2N continuations of a sentence, best first; of equal ones the earlier hypothesis, then the lower token.
-void Search::gather(const Sentence& sentence, const Answer* answers) {
+void Search::gather(const Sentence& sentence, const NextTokenScores* answers) {
     const bool must = forced(sentence) != FREE;
     continuations_.clear();
     for (size_t n = 0; n < sentence.live.size(); ++n) {
-        const Answer& answer = answers[n];
+        const NextTokenScores& answer = answers[n];
         const float before = sentence.live[n].score;
         auto add = [&](int32_t token, float logit) {
             const float log_prob = logit - answer.log_sum;
@@ -258,7 +258,7 @@ void Search::collect(Sentence& sentence) {
     const float divisor = static_cast<float>(penalty(step(sentence) + 1.0));
     for (size_t i = 0; i < first; ++i) {
         const Continuation& c = continuations_[i];
-        if (c.token != settings_.eos_id || !(c.score > NOTHING)) continue;
+        if (c.token != settings_.eos_id || !(c.score > NEGATIVE_INFINITY)) continue;
         Hypothesis whole = sentence.live[c.parent];
         whole.tokens.push_back(c.token);
         whole.log_probs.push_back(c.log_prob);
@@ -274,8 +274,8 @@ bool Search::is_settled(const Sentence& sentence) const {
     const bool full = sentence.finished.size() == static_cast<size_t>(settings_.num_best);
     if (sentence.live.empty()) return true;
     if (settings_.beam_size == 1) return full;
-    const float most_favourable = static_cast<float>(penalty(sentence.max_length + 1.0));
-    return full && sentence.live[0].score / most_favourable <= sentence.finished.back().score;
+    const float max_penalty = static_cast<float>(penalty(sentence.max_length + 1.0));
+    return full && sentence.live[0].score / max_penalty <= sentence.finished.back().score;
 }
 
 double Search::penalty(double length) const {
@@ -294,10 +294,10 @@ void Search::write(const Sentence& sentence, int index, HeedfulResults& results)
     }
 }
 
-void Search::align(const HeedfulPairs& given, Shown shown, float* to) {
-    if (shown.layer < 0 || shown.layer >= static_cast<int>(model_.decoder.size()) || shown.head < -1 || shown.head >= model_.shape.num_heads)
+void Search::align(const HeedfulPairs& given, AlignmentHead alignment_head, float* to) {
+    if (alignment_head.layer < 0 || alignment_head.layer >= static_cast<int>(model_.decoder.size()) || alignment_head.head < -1 || alignment_head.head >= model_.shape.num_heads)
         throw Error("the model has no such layer or head to align with");
-    decoder_.show_from(shown);
+    decoder_.set_alignment_head(alignment_head);
     std::vector<long> starts(given.source_starts, given.source_starts + given.count + 1);
     std::vector<float*> weights(given.count);
     std::vector<std::vector<long>> places(given.count);
@@ -313,14 +313,14 @@ void Search::align(const HeedfulPairs& given, Shown shown, float* to) {
     encoder_.read(given.source, starts.data(), given.count, memory_);
     decoder_.begin(memory_, given.count, longest);
     for (long step = 0; step < longest; ++step) {
-        asking_.clear();
+        inputs_.clear();
         for (int i = 0; i < given.count; ++i) {
             if (step >= given.target_starts[i + 1] - given.target_starts[i]) continue;
             places[i].push_back(decoder_.place(i, step));
-            asking_.push_back({given.target[given.target_starts[i] + step], i, places[i].data(), static_cast<int>(step),
+            inputs_.push_back({given.target[given.target_starts[i] + step], i, places[i].data(), static_cast<int>(step),
                                weights[i] + step * (starts[i + 1] - starts[i])});
         }
-        decoder_.step(asking_);
+        decoder_.step(inputs_);
     }
 }
 
@@ -340,9 +340,9 @@ void Search::logits(const int32_t* source, long source_length, const int32_t* ta
     std::vector<long> places;
     for (long t = 0; t < target_length; ++t) {
         places.push_back(decoder_.place(0, t));
-        asking_.assign(1, {target[t], 0, places.data(), static_cast<int>(t), nullptr});
-        decoder_.step(asking_);
-        answers_.logits(decoder_.rows(), 1, to + t * model_.shape.target_vocab_size);
+        inputs_.assign(1, {target[t], 0, places.data(), static_cast<int>(t), nullptr});
+        decoder_.step(inputs_);
+        output_layer_.logits(decoder_.rows(), 1, to + t * model_.shape.target_vocab_size);
     }
 }
 

@@ -12,20 +12,20 @@ namespace heedful {
 
 class Search {
   public:
-    Search(const Model& model, const Kernels& kernels, Pool& pool)
-        : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool), memory_(model, kernels), answers_(model, kernels, pool),
-          draft_(model, kernels, pool) {}
+    Search(const Model& model, const Kernels& kernels, ThreadPool& pool)
+        : model_(model), encoder_(model, kernels, pool), decoder_(model, kernels, pool), memory_(model, kernels), output_layer_(model, kernels, pool),
+          speculator_(model, kernels, pool) {}
     void use(std::shared_ptr<const Shortlist> shortlist) { shortlist_ = std::move(shortlist); }
     std::shared_ptr<const Shortlist> shortlist() const { return shortlist_; }
-    Guesses guesses() const { return draft_.counts(); }
+    SpeculationCounts speculation_counts() const { return speculator_.counts(); }
     void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
-    void align(const HeedfulPairs& pairs, Shown shown, float* to);
+    void align(const HeedfulPairs& pairs, AlignmentHead alignment_head, float* to);
     void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);
 
   private:
     struct Hypothesis {
         float score = 0; // the log-probability so far; while finished, after the length penalty
-        int state = Characters::COMPLETE; // of the bytes at its end
+        int state = Utf8Automaton::COMPLETE; // of the bytes at its end
         std::vector<int32_t> tokens;
         std::vector<float> log_probs;
         std::vector<long> places; // in the cache, one more than tokens: the step being taken
@@ -36,8 +36,8 @@ class Search {
         std::vector<int32_t> prefix;
         std::vector<int32_t> forbidden; // those of all sentences and its own, in rising order; empty: those of all
         bool settled = false;
-        Hypothesis sure; // while its live one holds guesses: that one without them
-        bool guessed = false;
+        Hypothesis verified; // while its live one holds guesses: that one without them
+        bool is_speculative = false;
     };
     struct Continuation {
         float score, log_prob;
@@ -50,20 +50,20 @@ class Search {
     void check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const;
     void begin(const HeedfulSentences& given);
     void choose_columns(const HeedfulSentences& given);
-    void ask();
-    void decide(HeedfulResults& results);
-    bool may_guess() const;
-    void guess(HeedfulResults& results);
-    void look_at_guesses(HeedfulResults& results);
-    const std::vector<Answer>& answers(const Rows& rows, const std::vector<Wish>& wishes);
-    void advance(Sentence& sentence, const Answer* answers);
-    void gather(const Sentence& sentence, const Answer* answers);
+    void prepare_step();
+    void take_step(HeedfulResults& results);
+    bool can_speculate() const;
+    void speculate(HeedfulResults& results);
+    void verify_speculation(HeedfulResults& results);
+    const std::vector<NextTokenScores>& answers(const Rows& rows, const std::vector<TokenConstraint>& constraints);
+    void advance(Sentence& sentence, const NextTokenScores* answers);
+    void gather(const Sentence& sentence, const NextTokenScores* answers);
     void collect(Sentence& sentence);
     bool is_settled(const Sentence& sentence) const;
     int32_t forced(const Sentence& sentence) const;
-    Wish wish(const Sentence& sentence, int index, const Hypothesis& hypothesis) const;
+    TokenConstraint constraint(const Sentence& sentence, int index, const Hypothesis& hypothesis) const;
     const std::vector<int32_t>& forbidden(const Sentence& sentence) const {
-        return sentence.forbidden.empty() ? characters_.forbidden() : sentence.forbidden;
+        return sentence.forbidden.empty() ? utf8_.forbidden() : sentence.forbidden;
     }
     int keep() const { return settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size; }
     // Where the keys and values of a position of a sentence's hypothesis lie.
@@ -81,13 +81,13 @@ class Search {
     Encoder encoder_;
     Decoder decoder_;
     Memory memory_;
-    Answers answers_;
-    Draft draft_;
-    Characters characters_;
+    OutputLayer output_layer_;
+    Speculator speculator_;
+    Utf8Automaton utf8_;
     HeedfulSettings settings_{};
     std::vector<Sentence> sentences_;
-    std::vector<Asking> asking_;
-    std::vector<Wish> wishes_;
+    std::vector<DecoderInput> inputs_;
+    std::vector<TokenConstraint> constraints_;
     std::vector<Continuation> continuations_;
     std::vector<Hypothesis> next_;
 };

@@ -1,4 +1,4 @@
-// Room for numbers that only grows and is used again; its contents are not kept when it grows.
+// A reusable buffer that only grows; growing discards its contents.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ template <class Number> class Buffer {
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 
-    Number* room(size_t count) {
+    Number* reserve(size_t count) {
         if (count > count_) {
             std::free(place_);
             place_ = nullptr, count_ = 0;

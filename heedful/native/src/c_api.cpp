@@ -13,7 +13,7 @@ struct Engine {
         : pool(threads), model(std::make_shared<heedful::Model>(path, pool)), kernels(chosen), search(*model, kernels, pool) {}
     Engine(std::shared_ptr<const heedful::Model> shared, int threads, const heedful::Kernels& chosen)
         : pool(threads), model(std::move(shared)), kernels(chosen), search(*model, kernels, pool) {}
-    heedful::Pool pool;
+    heedful::ThreadPool pool;
     std::shared_ptr<const heedful::Model> model;
     const heedful::Kernels& kernels;
     heedful::Search search;
@@ -25,16 +25,16 @@ void check_threads(int32_t count) {
 }
 
 // Run `work`; what it throws becomes a message.
-template <class Work> int32_t guarded(char* message, int64_t room, Work&& work) {
-    const char* told = nullptr;
+template <class Work> int32_t guarded(char* message, int64_t message_size, Work&& work) {
+    const char* text = nullptr;
     try {
         work();
         return 1;
     } catch (const std::bad_alloc&) {
-        told = "there is not enough memory; translate fewer or shorter sentences at once";
-        std::snprintf(message, static_cast<size_t>(room), "%s", told);
+        text = "there is not enough memory; translate fewer or shorter sentences at once";
+        std::snprintf(message, static_cast<size_t>(message_size), "%s", text);
     } catch (const std::exception& error) {
-        std::snprintf(message, static_cast<size_t>(room), "%s", error.what());
+        std::snprintf(message, static_cast<size_t>(message_size), "%s", error.what());
     }
     return 0;
 }
@@ -48,9 +48,9 @@ const char* heedful_kernels(const char* name) {
     return found ? found->name : "";
 }
 
-void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t room) {
+void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t message_size) {
     Engine* engine = nullptr;
-    guarded(message, room, [&] {
+    guarded(message, message_size, [&] {
         const heedful::Kernels* found = heedful::find_kernels(kernels);
         if (!found) throw heedful::Error(std::string("this processor has no ") + kernels + " kernels");
         check_threads(num_threads);
@@ -59,9 +59,9 @@ void* heedful_open(const char* path, int32_t num_threads, const char* kernels, c
     return engine;
 }
 
-void* heedful_open_beside(void* other, int32_t num_threads, char* message, int64_t room) {
+void* heedful_open_beside(void* other, int32_t num_threads, char* message, int64_t message_size) {
     Engine* engine = nullptr;
-    guarded(message, room, [&] {
+    guarded(message, message_size, [&] {
         check_threads(num_threads);
         const Engine& first = *static_cast<Engine*>(other);
         engine = new Engine(first.model, num_threads, first.kernels);
@@ -72,54 +72,54 @@ void* heedful_open_beside(void* other, int32_t num_threads, char* message, int64
 
 void heedful_close(void* engine) { delete static_cast<Engine*>(engine); }
 
-int32_t heedful_shortlist(void* engine, const HeedfulShortlist* given, char* message, int64_t room) {
-    Engine& own = *static_cast<Engine*>(engine);
-    return guarded(message, room, [&] {
-        std::lock_guard<std::mutex> turn(own.busy);
-        own.search.use(std::make_shared<heedful::Shortlist>(*given, own.model->shape));
+int32_t heedful_shortlist(void* engine, const HeedfulShortlist* given, char* message, int64_t message_size) {
+    Engine& opened = *static_cast<Engine*>(engine);
+    return guarded(message, message_size, [&] {
+        std::lock_guard<std::mutex> turn(opened.busy);
+        opened.search.use(std::make_shared<heedful::Shortlist>(*given, opened.model->shape));
     });
 }
 
 int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const HeedfulSentences* sentences,
-                          HeedfulResults* results, char* message, int64_t room) {
-    Engine& own = *static_cast<Engine*>(engine);
-    return guarded(message, room, [&] {
-        std::lock_guard<std::mutex> turn(own.busy);
-        own.search.run(*settings, *sentences, *results);
+                          HeedfulResults* results, char* message, int64_t message_size) {
+    Engine& opened = *static_cast<Engine*>(engine);
+    return guarded(message, message_size, [&] {
+        std::lock_guard<std::mutex> turn(opened.busy);
+        opened.search.run(*settings, *sentences, *results);
     });
 }
 
-int32_t heedful_align(void* engine, const HeedfulPairs* pairs, int32_t layer, int32_t head, float* to, char* message, int64_t room) {
-    Engine& own = *static_cast<Engine*>(engine);
-    return guarded(message, room, [&] {
-        std::lock_guard<std::mutex> turn(own.busy);
-        own.search.align(*pairs, {layer, head}, to);
+int32_t heedful_align(void* engine, const HeedfulPairs* pairs, int32_t layer, int32_t head, float* to, char* message, int64_t message_size) {
+    Engine& opened = *static_cast<Engine*>(engine);
+    return guarded(message, message_size, [&] {
+        std::lock_guard<std::mutex> turn(opened.busy);
+        opened.search.align(*pairs, {layer, head}, to);
     });
 }
 
 int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
-                       int64_t target_length, float* to, char* message, int64_t room) {
-    Engine& own = *static_cast<Engine*>(engine);
-    return guarded(message, room, [&] {
-        std::lock_guard<std::mutex> turn(own.busy);
-        own.search.logits(source, source_length, target, target_length, to);
+                       int64_t target_length, float* to, char* message, int64_t message_size) {
+    Engine& opened = *static_cast<Engine*>(engine);
+    return guarded(message, message_size, [&] {
+        std::lock_guard<std::mutex> turn(opened.busy);
+        opened.search.logits(source, source_length, target, target_length, to);
     });
 }
 
-void heedful_guesses(void* engine, int64_t* right, int64_t* wrong) {
-    Engine& own = *static_cast<Engine*>(engine);
-    std::lock_guard<std::mutex> turn(own.busy);
-    *right = own.search.guesses().right, *wrong = own.search.guesses().wrong;
+void heedful_guesses(void* engine, int64_t* accepted, int64_t* rejected) {
+    Engine& opened = *static_cast<Engine*>(engine);
+    std::lock_guard<std::mutex> turn(opened.busy);
+    *accepted = opened.search.speculation_counts().accepted, *rejected = opened.search.speculation_counts().rejected;
 }
 
 int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows, const int8_t* weights,
                     int32_t groups, int32_t* sums) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
-    if (!found || rows < 1 || rows > heedful::MOST_ROWS) return 0;
+    if (!found || rows < 1 || rows > heedful::MAX_ROWS) return 0;
     // Kernels may read and write whole blocks of rows.
-    std::vector<uint8_t> whole(heedful::MOST_ROWS * static_cast<size_t>(stride));
+    std::vector<uint8_t> whole(heedful::MAX_ROWS * static_cast<size_t>(stride));
     std::copy(bytes, bytes + rows * stride, whole.begin());
-    alignas(64) int32_t all[heedful::MOST_ROWS * heedful::TILE];
+    alignas(64) int32_t all[heedful::MAX_ROWS * heedful::TILE];
     found->dot(whole.data(), stride, rows, weights, groups, true, all);
     std::copy(all, all + rows * heedful::TILE, sums);
     return 1;
@@ -128,20 +128,20 @@ int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, i
 int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs, const int8_t* weights,
                            int32_t spans, int32_t* sums) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
-    if (!found || rows < 1 || rows > heedful::MOST_CHOOSING || inputs < 1 || inputs % heedful::STEP != 0) return 0;
-    if (spans < 1 || spans > heedful::MOST_SPANS) return 0;
-    const long room = inputs + 4 + heedful::Chosen::AHEAD;
+    if (!found || rows < 1 || rows > heedful::MAX_SPARSE_ROWS || inputs < 1 || inputs % heedful::STEP != 0) return 0;
+    if (spans < 1 || spans > heedful::MAX_SPANS) return 0;
+    const long room = inputs + 4 + heedful::NonzeroInputs::AHEAD;
     std::vector<int32_t> places(room);
     std::vector<uint8_t> chosen(rows * room);
-    heedful::Chosen to = {rows, 0, places.data(), chosen.data(), room};
-    found->choose_inputs(bytes, inputs, inputs, to);
-    found->dot_chosen(to, weights, static_cast<long>(spans) * heedful::SPAN, spans, sums);
+    heedful::NonzeroInputs to = {rows, 0, places.data(), chosen.data(), room};
+    found->find_nonzero_inputs(bytes, inputs, inputs, to);
+    found->dot_nonzero(to, weights, static_cast<long>(spans) * heedful::SPAN, spans, sums);
     return 1;
 }
 
 int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights, int32_t groups, float* to) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
-    if (!found || !found->glance || groups < 1 || groups % (heedful::STEP / 4) != 0) return 0;
+    if (!found || !found->multiply_sketch || groups < 1 || groups % (heedful::STEP / 4) != 0) return 0;
     constexpr int TILE = heedful::TILE;
     std::vector<uint8_t> row(bytes, bytes + 4 * groups), codes(groups * TILE);
     std::vector<int32_t> sums(TILE);
@@ -152,6 +152,6 @@ int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, 
     linear.padded_inputs = 4 * groups, linear.bias = bias.data();
     heedful::Rows rows;
     rows.bytes = row.data(), rows.scales = &scale, rows.zeros = &zero;
-    found->glance(linear, {codes.data(), sums.data(), half_steps.data()}, rows, 0, 0, 1, to);
+    found->multiply_sketch(linear, {codes.data(), sums.data(), half_steps.data()}, rows, 0, 0, 1, to);
     return 1;
 }

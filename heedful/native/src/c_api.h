@@ -12,12 +12,12 @@ struct HeedfulSettings {
     int32_t bos_id, eos_id, num_forbidden;
     double length_penalty_alpha;
     const int32_t* forbidden;
-    int32_t shortlist; /* whether to choose from the shortlist's candidates alone */
-    int32_t guessing;  /* whether greedy search of few sentences may guess ahead: faster, with the same results */
-    const int32_t* byte_ids; /* the token of each of the 256 bytes, or null: such tokens come only as valid UTF-8 */
+    int32_t shortlist; /* whether to restrict translations to the shortlist's candidates */
+    int32_t speculative;  /* whether greedy search of few sentences may decode speculatively: faster, with the same results */
+    const int32_t* byte_ids; /* the token of each of the 256 bytes, or null; byte tokens are restricted to valid UTF-8 */
 };
 
-/* Sentence i: tokens from starts[i] to before starts[i + 1]; prefix likewise; its longest result without the end. */
+/* Sentence i has tokens [starts[i], starts[i + 1]), a prefix likewise, and a maximum length without the end token. */
 struct HeedfulSentences {
     int32_t count, unused;
     const int32_t* tokens;
@@ -25,11 +25,11 @@ struct HeedfulSentences {
     const int32_t* prefix;
     const int64_t* prefix_starts;
     const int32_t* max_lengths;
-    const int32_t* forbidden; /* tokens that sentence i may not have, from forbidden_starts[i]; beside those of the settings */
+    const int32_t* forbidden; /* tokens forbidden in sentence i, from forbidden_starts[i], in addition to those of the settings */
     const int64_t* forbidden_starts;
 };
 
-/* Hypothesis j of sentence i: lengths[i * num_best + j] tokens (0: there is none) at
+/* Hypothesis j of sentence i: lengths[i * num_best + j] tokens (0: no such hypothesis) at
    places[i] + j * (max_lengths[i] + 1) of tokens and log_probs. */
 struct HeedfulResults {
     const int64_t* places;
@@ -47,7 +47,7 @@ struct HeedfulPairs {
     const int64_t* target_starts;
 };
 
-/* What source token i may become: targets from starts[i] to before starts[i + 1], and what is always allowed. */
+/* Candidates of source token i: targets [starts[i], starts[i + 1]), and candidates of every sentence. */
 struct HeedfulShortlist {
     int64_t num_sources, num_targets, num_always;
     const int64_t* starts;
@@ -58,25 +58,25 @@ struct HeedfulShortlist {
 };
 
 HEEDFUL_API int32_t heedful_interface_version();
-/* The name of the kernels that would be used, or "" where this processor cannot run those of that name. */
+/* The name of the kernels that would be used; "" if this processor cannot run the kernels of that name. */
 HEEDFUL_API const char* heedful_kernels(const char* name);
-HEEDFUL_API void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t room);
-/* Another engine over the weights of one that is open; each may be closed before the other. */
-HEEDFUL_API void* heedful_open_beside(void* engine, int32_t num_threads, char* message, int64_t room);
+HEEDFUL_API void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t message_size);
+/* Another engine that shares the weights of an open one; they may be closed in any order. */
+HEEDFUL_API void* heedful_open_beside(void* engine, int32_t num_threads, char* message, int64_t message_size);
 HEEDFUL_API void heedful_close(void* engine);
-/* Give an engine a shortlist; engines that are opened beside it afterwards have it too. */
-HEEDFUL_API int32_t heedful_shortlist(void* engine, const HeedfulShortlist*, char* message, int64_t room);
+/* Set an engine's shortlist; engines opened from it afterwards share it. */
+HEEDFUL_API int32_t heedful_shortlist(void* engine, const HeedfulShortlist*, char* message, int64_t message_size);
 HEEDFUL_API int32_t heedful_translate(void* engine, const HeedfulSettings*, const HeedfulSentences*, HeedfulResults*,
-                                      char* message, int64_t room);
+                                      char* message, int64_t message_size);
 /* How much the step that reads each target token attends to each source token, by one head of a decoder layer, or by the
    mean over its heads (-1): pairs one after another, each with a row for each target token. */
 HEEDFUL_API int32_t heedful_align(void* engine, const HeedfulPairs*, int32_t layer, int32_t head, float* to, char* message,
                                   int64_t room);
 /* Logits after each token of `target` (the start token first): to[t * vocabulary + token]. */
 HEEDFUL_API int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
-                                   int64_t target_length, float* to, char* message, int64_t room);
-/* How many tokens that were guessed ahead turned out right and wrong since the engine was opened. */
-HEEDFUL_API void heedful_guesses(void* engine, int64_t* right, int64_t* wrong);
+                                   int64_t target_length, float* to, char* message, int64_t message_size);
+/* Numbers of speculative tokens that were accepted and rejected since the engine was opened. */
+HEEDFUL_API void heedful_guesses(void* engine, int64_t* accepted, int64_t* rejected);
 /* sums[row * 32 + output] of one packed tile, for comparing kernels. */
 HEEDFUL_API int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows,
                                 const int8_t* weights, int32_t groups, int32_t* sums);
@@ -84,7 +84,7 @@ HEEDFUL_API int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64
    four spans. */
 HEEDFUL_API int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs,
                                        const int8_t* weights, int32_t spans, int32_t* sums);
-/* The 32 outputs of one packed tile for one row less its zero, as its sketch has them; 0 where the kernels make none. */
+/* The 32 outputs of one packed tile for one row, computed from its sketch; 0 if the kernels do not support sketches. */
 HEEDFUL_API int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights,
                                    int32_t groups, float* to);
 

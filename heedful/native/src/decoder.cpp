@@ -7,88 +7,88 @@ namespace heedful {
 void Decoder::begin(const Memory& memory, long num_slots, long capacity) {
     memory_ = &memory;
     num_slots_ = num_slots, capacity_ = capacity;
-    cache_.room(static_cast<long>(model_.decoder.size()) * num_slots * capacity * entry());
+    cache_.reserve(static_cast<long>(model_.decoder.size()) * num_slots * capacity * entry());
     long longest = capacity;
     for (const long* start = memory.starts; *start < memory.num_rows; ++start) longest = std::max(longest, start[1] - start[0]);
-    scores_room_ = padded(longest, 16) + 16;
-    scores_.room(pool_.size() * MOST_QUERIES * model_.shape.num_heads * scores_room_);
-    offsets_.room(longest);
+    scores_stride_ = padded(longest, 16) + 16;
+    scores_.reserve(pool_.size() * MAX_QUERIES * model_.shape.num_heads * scores_stride_);
+    offsets_.reserve(longest);
     for (long t = 0; t < longest; ++t) offsets_.data()[t] = t * memory.stride;
 }
 
-void Decoder::step(const std::vector<Asking>& asking) {
-    open(static_cast<long>(asking.size()));
+void Decoder::step(const std::vector<DecoderInput>& inputs) {
+    open(static_cast<long>(inputs.size()));
     groups_.clear();
     for (long first = 0, end = 0; first < num_rows_; first = end) { // hypotheses of a sentence attend to the same memory
-        while (end < num_rows_ && asking[end].sentence == asking[first].sentence) ++end;
+        while (end < num_rows_ && inputs[end].sentence == inputs[first].sentence) ++end;
         group(first, end);
     }
     const size_t last = model_.decoder.size() - 1;
     const Norm* final_norm = model_.shape.has_final_norm ? &model_.decoder_norm : nullptr;
-    each_row([&](long row, int) {
-        start(row, model_.target_embedding, model_.target_positions, asking[row].token, asking[row].position);
-        offer_stream(row, if_before(model_.decoder[0].self_norm));
+    for_each_row([&](long row, int) {
+        start(row, model_.target_embedding, model_.target_positions, inputs[row].token, inputs[row].position);
+        set_input_from_stream(row, if_pre_norm(model_.decoder[0].self_norm));
     });
     for (size_t i = 0; i <= last; ++i) {
         const DecoderLayer& layer = model_.decoder[i];
-        attend_self(layer, static_cast<long>(i), asking);
-        attend_memory(layer, static_cast<long>(i), asking);
-        feed_forward(layer.feed_forward, i == last ? final_norm : if_before(model_.decoder[i + 1].self_norm));
+        attend_self(layer, static_cast<long>(i), inputs);
+        attend_memory(layer, static_cast<long>(i), inputs);
+        feed_forward(layer.feed_forward, i == last ? final_norm : if_pre_norm(model_.decoder[i + 1].self_norm));
     }
 }
 
-void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vector<Asking>& asking) {
+void Decoder::attend_self(const DecoderLayer& layer, long index, const std::vector<DecoderInput>& inputs) {
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
     const long first = index * num_slots_ * capacity_ * entry();
     multiply(layer.self_input, wide_, wide_stride_);
-    each_attending_row([&](long row, int thread) {
-        const Asking& ask = asking[row];
+    for_each_attention_row([&](long row, int thread) {
+        const DecoderInput& ask = inputs[row];
         if (model_.turns)
             kernels_.rotate(wide(row), 2 * shape.num_heads, shape.head_dim, model_.turns + static_cast<long>(ask.position) * shape.head_dim);
         cache_.put(first + ask.places[ask.position], wide(row) + inner, 2 * inner);
-        const Attended attended = {cache_.at(first), cache_.halves(), ask.places,     ask.position + 1,     inner,
-                                   shape.num_heads, shape.head_dim, shape.attention_scale, scores_room_};
-        kernels_.attend(wide(row), 0, 1, attended, scores(thread), narrow(row), 0);
+        const AttentionArguments arguments = {cache_.at(first), cache_.halves(), ask.places,     ask.position + 1,     inner,
+                                   shape.num_heads, shape.head_dim, shape.attention_scale, scores_stride_};
+        kernels_.attend(wide(row), 0, 1, arguments, scores(thread), narrow(row), 0);
         offer(row, narrow(row), inner);
     });
     multiply(layer.self_output, narrow_, narrow_stride_);
-    each_row([&](long row, int) {
+    for_each_row([&](long row, int) {
         join(row, layer.self_norm);
-        offer_stream(row, if_before(layer.cross_norm));
+        set_input_from_stream(row, if_pre_norm(layer.cross_norm));
     });
 }
 
-void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::vector<Asking>& asking) {
+void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::vector<DecoderInput>& inputs) {
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
     multiply(layer.cross_query, wide_, wide_stride_);
-    each_group([&](Group group, int thread) {
-        const long* start = memory_->starts + asking[group.first].sentence;
-        const Attended attended = {memory_->kept.at(memory_->place(index, start[0])), memory_->kept.halves(), offsets_.data(),
+    for_each_group([&](Group group, int thread) {
+        const long* start = memory_->starts + inputs[group.first].sentence;
+        const AttentionArguments arguments = {memory_->kept.at(memory_->place(index, start[0])), memory_->kept.halves(), offsets_.data(),
                                    static_cast<int>(start[1] - start[0]),           inner,
-                                   shape.num_heads, shape.head_dim,                 shape.attention_scale, scores_room_};
-        kernels_.attend(wide(group.first), wide_stride_, group.count, attended, scores(thread), narrow(group.first), narrow_stride_);
+                                   shape.num_heads, shape.head_dim,                 shape.attention_scale, scores_stride_};
+        kernels_.attend(wide(group.first), wide_stride_, group.count, arguments, scores(thread), narrow(group.first), narrow_stride_);
         for (long row = group.first; row < group.first + group.count; ++row) offer(row, narrow(row), inner);
-        if (index == shown_.layer && asking[group.first].weights) show(asking[group.first].weights, attended.count, scores(thread));
+        if (index == alignment_head_.layer && inputs[group.first].weights) show(inputs[group.first].weights, arguments.count, scores(thread));
     });
     multiply(layer.cross_output, narrow_, narrow_stride_);
-    each_row([&](long row, int) {
+    for_each_row([&](long row, int) {
         join(row, layer.cross_norm);
-        offer_stream(row, if_before(layer.feed_forward.norm));
+        set_input_from_stream(row, if_pre_norm(layer.feed_forward.norm));
     });
 }
 
 // The weights of a row that attended alone: those of one head, or the mean over the heads.
 void Decoder::show(float* to, int count, const float* scores) const {
     const int num_heads = model_.shape.num_heads;
-    if (shown_.head >= 0) {
-        std::copy(scores + shown_.head * scores_room_, scores + shown_.head * scores_room_ + count, to);
+    if (alignment_head_.head >= 0) {
+        std::copy(scores + alignment_head_.head * scores_stride_, scores + alignment_head_.head * scores_stride_ + count, to);
         return;
     }
     for (int t = 0; t < count; ++t) {
         float sum = 0.0f;
-        for (int head = 0; head < num_heads; ++head) sum += scores[head * scores_room_ + t];
+        for (int head = 0; head < num_heads; ++head) sum += scores[head * scores_stride_ + t];
         to[t] = sum / static_cast<float>(num_heads);
     }
 }

@@ -57,7 +57,7 @@ constexpr long AHEAD = 2048;
 
 template <int ROWS, int UNROLL>
 void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, int groups, int32_t* sums) {
-    dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ROWS > 4 ? AHEAD : FEW_ROWS_AHEAD,
+    dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ROWS > 4 ? AHEAD : FEW_ROWS_PREFETCH,
                            [sums](int r, int first, __m512i sixteen) { _mm512_storeu_si512(sums + r * TILE + first, sixteen); });
 }
 
@@ -81,23 +81,23 @@ inline void dot_few(const uint8_t* bytes, long stride, int rows, const int8_t* w
 
 // The same, finished while the sums are in registers. When a tile's weights are near, the next tile's are fetched.
 template <int ROWS, int UNROLL>
-inline void finish_rows(const uint8_t* bytes, long stride, const int8_t* weights, int groups, bool fresh, const Finish& finish) {
-    const long ahead = ROWS <= 4 ? FEW_ROWS_AHEAD : fresh ? AHEAD : 4L * TILE * groups;
+inline void dot_rows_with_epilogue(const uint8_t* bytes, long stride, const int8_t* weights, int groups, bool fresh, const Epilogue& finish) {
+    const long ahead = ROWS <= 4 ? FEW_ROWS_PREFETCH : fresh ? AHEAD : 4L * TILE * groups;
     if (finish.activation == RELU)
-        dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ahead, [&](int r, int first, __m512i sums) { finish.put<RELU>(r, first, (Words)sums); });
+        dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ahead, [&](int r, int first, __m512i sums) { finish.put<RELU>(r, first, (UInts)sums); });
     else
-        dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ahead, [&](int r, int first, __m512i sums) { finish.put<NO_ACTIVATION>(r, first, (Words)sums); });
+        dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ahead, [&](int r, int first, __m512i sums) { finish.put<NO_ACTIVATION>(r, first, (UInts)sums); });
 }
 
 // The numbers of rows that are most frequent; whether this is one of them.
-inline bool finish_few(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Finish& finish) {
+inline bool dot_few_with_epilogue(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Epilogue& finish) {
     if (finish.activation > RELU) return false;
     switch (rows) {
-        case 1: finish_rows<1, 4>(bytes, stride, weights, groups, fresh, finish); return true;
-        case 2: finish_rows<2, 4>(bytes, stride, weights, groups, fresh, finish); return true;
-        case 4: finish_rows<4, 2>(bytes, stride, weights, groups, fresh, finish); return true;
-        case 8: finish_rows<8, 1>(bytes, stride, weights, groups, fresh, finish); return true;
-        case 12: finish_rows<12, 1>(bytes, stride, weights, groups, fresh, finish); return true;
+        case 1: dot_rows_with_epilogue<1, 4>(bytes, stride, weights, groups, fresh, finish); return true;
+        case 2: dot_rows_with_epilogue<2, 4>(bytes, stride, weights, groups, fresh, finish); return true;
+        case 4: dot_rows_with_epilogue<4, 2>(bytes, stride, weights, groups, fresh, finish); return true;
+        case 8: dot_rows_with_epilogue<8, 1>(bytes, stride, weights, groups, fresh, finish); return true;
+        case 12: dot_rows_with_epilogue<12, 1>(bytes, stride, weights, groups, fresh, finish); return true;
         default: return false;
     }
 }
@@ -130,7 +130,7 @@ inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, in
 // Four inputs' weights lie in four places; their bytes are brought side by side, as the instruction wants them. Those of
 // inputs further on are fetched, of FETCHED spans.
 template <int ROWS, int SPANS, int FETCHED>
-void dot_spans(const Chosen& chosen, const int8_t* weights, long stride, int32_t* sums, long sums_stride) {
+void dot_spans(const NonzeroInputs& chosen, const int8_t* weights, long stride, int32_t* sums, long sums_stride) {
     __m512i total[ROWS][SPANS][4];
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; ++r)
@@ -145,7 +145,7 @@ void dot_spans(const Chosen& chosen, const int8_t* weights, long stride, int32_t
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
             inputs[i] = weights + chosen.places[k + i] * stride;
-            const int8_t* later = weights + chosen.places[k + i + Chosen::AHEAD] * stride;
+            const int8_t* later = weights + chosen.places[k + i + NonzeroInputs::AHEAD] * stride;
 #pragma GCC unroll 4
             for (int s = 0; s < FETCHED; ++s) _mm_prefetch(reinterpret_cast<const char*>(later + s * SPAN), _MM_HINT_T0);
         }
@@ -179,7 +179,7 @@ void dot_spans(const Chosen& chosen, const int8_t* weights, long stride, int32_t
 }
 
 // The first span fetches for the others too: long pieces are read faster.
-template <int ROWS> void dot_each_span(const Chosen& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
+template <int ROWS> void dot_each_span(const NonzeroInputs& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
     const long sums_stride = static_cast<long>(spans) * SPAN;
     if (spans == 4) dot_spans<ROWS, 1, 4>(chosen, weights, stride, sums, sums_stride);
     else if (spans >= 2) dot_spans<ROWS, 1, 2>(chosen, weights, stride, sums, sums_stride);
@@ -187,7 +187,7 @@ template <int ROWS> void dot_each_span(const Chosen& chosen, const int8_t* weigh
     for (int s = 1; s < spans; ++s) dot_spans<ROWS, 1, 1>(chosen, weights + s * SPAN, stride, sums + s * SPAN, sums_stride);
 }
 
-void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
+void dot_nonzero(const NonzeroInputs& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
     if (chosen.rows == 1 && spans == 4) return dot_spans<1, 4, 4>(chosen, weights, stride, sums, 0);
     switch (chosen.rows) {
         case 1: return dot_each_span<1>(chosen, weights, stride, spans, sums);

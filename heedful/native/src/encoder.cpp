@@ -6,7 +6,7 @@ namespace heedful {
 
 void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences, Memory& memory) {
     open(starts[num_sentences]);
-    int* sentence_of = sentences_.room(num_rows_);
+    int* sentence_of = sentences_.reserve(num_rows_);
     int longest = 0;
     groups_.clear();
     for (int s = 0; s < num_sentences; ++s) {
@@ -16,22 +16,22 @@ void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences,
     }
     const size_t last = model_.encoder.size() - 1;
     const Norm* final_norm = model_.shape.has_final_norm ? &model_.encoder_norm : nullptr;
-    each_row([&](long row, int) {
+    for_each_row([&](long row, int) {
         start(row, model_.source_embedding, model_.source_positions, tokens[row], row - starts[sentence_of[row]]);
-        offer_stream(row, if_before(model_.encoder[0].self_norm));
+        set_input_from_stream(row, if_pre_norm(model_.encoder[0].self_norm));
     });
     for (size_t i = 0; i <= last; ++i) {
         const EncoderLayer& layer = model_.encoder[i];
         attend(layer, starts, sentence_of, longest);
-        feed_forward(layer.feed_forward, i == last ? final_norm : if_before(model_.encoder[i + 1].self_norm));
+        feed_forward(layer.feed_forward, i == last ? final_norm : if_pre_norm(model_.encoder[i + 1].self_norm));
     }
     memory.num_rows = num_rows_;
     memory.stride = padded(2 * model_.inner(), 16) + 32; // rows a power of two apart would share few places of a cache
     memory.starts = starts;
-    memory.kept.room(model_.decoder.size() * num_rows_ * memory.stride);
+    memory.kept.reserve(model_.decoder.size() * num_rows_ * memory.stride);
     for (size_t i = 0; i < model_.decoder.size(); ++i) {
         multiply(model_.decoder[i].cross_memory, wide_, wide_stride_);
-        each_row([&](long row, int) { memory.kept.put(memory.place(static_cast<long>(i), row), wide(row), 2 * model_.inner()); });
+        for_each_row([&](long row, int) { memory.kept.put(memory.place(static_cast<long>(i), row), wide(row), 2 * model_.inner()); });
     }
 }
 
@@ -39,27 +39,27 @@ void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* s
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
     const long room = padded(longest, 16) + 16;
-    const long scores_room = MOST_QUERIES * shape.num_heads * room;
-    float* scores = scores_.room(pool_.size() * scores_room);
-    long* offsets = offsets_.room(longest);
+    const long scores_room = MAX_QUERIES * shape.num_heads * room;
+    float* scores = scores_.reserve(pool_.size() * scores_room);
+    long* offsets = offsets_.reserve(longest);
     for (long t = 0; t < longest; ++t) offsets[t] = t * wide_stride_;
     multiply(layer.self_input, wide_, wide_stride_);
     if (model_.turns)
-        each_row([&](long row, int) { // queries and keys stand side by side
+        for_each_row([&](long row, int) { // queries and keys stand side by side
             const float* turns = model_.turns + (row - starts[sentence_of[row]]) * shape.head_dim;
             kernels_.rotate(wide(row), 2 * shape.num_heads, shape.head_dim, turns);
         });
-    each_group([&](Group group, int thread) {
+    for_each_group([&](Group group, int thread) {
         const int s = sentence_of[group.first];
-        const Attended attended = {wide(starts[s]) + inner, false, offsets,          static_cast<int>(starts[s + 1] - starts[s]), inner,
+        const AttentionArguments arguments = {wide(starts[s]) + inner, false, offsets,          static_cast<int>(starts[s + 1] - starts[s]), inner,
                                    shape.num_heads,         shape.head_dim, shape.attention_scale, room};
-        kernels_.attend(wide(group.first), wide_stride_, group.count, attended, scores + thread * scores_room, narrow(group.first), narrow_stride_);
+        kernels_.attend(wide(group.first), wide_stride_, group.count, arguments, scores + thread * scores_room, narrow(group.first), narrow_stride_);
         for (long row = group.first; row < group.first + group.count; ++row) offer(row, narrow(row), inner);
     });
     multiply(layer.self_output, narrow_, narrow_stride_);
-    each_row([&](long row, int) {
+    for_each_row([&](long row, int) {
         join(row, layer.self_norm);
-        offer_stream(row, if_before(layer.feed_forward.norm));
+        set_input_from_stream(row, if_pre_norm(layer.feed_forward.norm));
     });
 }
 

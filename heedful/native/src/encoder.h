@@ -1,4 +1,4 @@
-// The encoder: all tokens of all sentences as rows without padding, and what each decoder layer needs of them.
+// The encoder: the tokens of all sentences as rows without padding, and the keys and values for each decoder layer.
 #pragma once
 
 #include <cstring>
@@ -7,37 +7,37 @@
 
 namespace heedful {
 
-// Keys and values: bfloat16 beside int8 weights, where reading them is most of the work of attending, else float32.
-class Kept {
+// Storage for keys and values: bfloat16 with int8 weights, because attention is limited by memory bandwidth, else float32.
+class KeyValueCache {
   public:
-    Kept(const Model& model, const Kernels& kernels) : kernels_(kernels), halves_(model.shape.int8) {}
-    bool halves() const { return halves_; }
-    void room(size_t count) { room_.room(halves_ ? (count + 1) / 2 : count); }
-    const void* at(long place) const { return reinterpret_cast<const char*>(room_.data()) + place * (halves_ ? 2 : 4); }
+    KeyValueCache(const Model& model, const Kernels& kernels) : kernels_(kernels), is_bfloat16_(model.shape.int8) {}
+    bool halves() const { return is_bfloat16_; }
+    void reserve(size_t count) { buffer_.reserve(is_bfloat16_ ? (count + 1) / 2 : count); }
+    const void* at(long place) const { return reinterpret_cast<const char*>(buffer_.data()) + place * (is_bfloat16_ ? 2 : 4); }
     void put(long place, const float* from, int count) {
-        if (halves_) kernels_.halve(from, count, reinterpret_cast<uint16_t*>(room_.data()) + place);
-        else std::memcpy(room_.data() + place, from, count * sizeof(float));
+        if (is_bfloat16_) kernels_.to_bfloat16(from, count, reinterpret_cast<uint16_t*>(buffer_.data()) + place);
+        else std::memcpy(buffer_.data() + place, from, count * sizeof(float));
     }
 
   private:
     const Kernels& kernels_;
-    bool halves_;
-    Buffer<float> room_;
+    bool is_bfloat16_;
+    Buffer<float> buffer_;
 };
 
 // What the decoder needs of the encoded sources: keys and values of token r for layer l at place(l, r).
 struct Memory {
     Memory(const Model& model, const Kernels& kernels) : kept(model, kernels) {}
-    Kept kept;
+    KeyValueCache kept;
     long num_rows = 0, stride = 0;
     const long* starts = nullptr; // of each sentence's rows, and the end of the last
 
     long place(long layer, long row) const { return (layer * num_rows + row) * stride; }
 };
 
-class Encoder : Stack {
+class Encoder : LayerOps {
   public:
-    using Stack::Stack;
+    using LayerOps::LayerOps;
     void read(const int32_t* tokens, const long* starts, int num_sentences, Memory& memory);
 
   private:

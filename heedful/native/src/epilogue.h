@@ -1,27 +1,27 @@
-// What becomes of the sums of bytes times weights. Included inside an anonymous namespace, after simd.h.
+// The epilogue of int8 products: dequantization, bias and activation. Included inside an anonymous namespace, after simd.h.
 #pragma once
 
-inline Floats activated(Floats x, int activation) {
-    if (activation == RELU) return larger(x, splat(0.0f));
+inline Floats activate(Floats x, int activation) {
+    if (activation == RELU) return maximum(x, splat(0.0f));
     return activation == GELU ? gelu(x) : x;
 }
 
-inline Words load_words(const int32_t* from) {
-    Words x;
+inline UInts load_uints(const int32_t* from) {
+    UInts x;
     __builtin_memcpy(&x, from, sizeof x);
     return x;
 }
 
 // (sum - zero · column sum) · row scale · column scale + bias.
-inline Floats finished(Words sum, Words column_sum, int32_t zero, float row_scale, Floats column_scale, Floats bias) {
-    sum -= column_sum * splat_word(static_cast<uint32_t>(zero));
+inline Floats finished(UInts sum, UInts column_sum, int32_t zero, float row_scale, Floats column_scale, Floats bias) {
+    sum -= column_sum * splat_uint(static_cast<uint32_t>(zero));
     return real(as_ints(sum)) * (splat(row_scale) * column_scale) + bias;
 }
 
 // The rows that meet one int8 tile, and where its outputs go. Kernels may offer
-//     bool finish_at_once(bytes, stride, rows, weights, groups, fresh, finish)
-// which does both product and finish, if it can for so many rows; else `dot` leaves sums in memory for `put_all`.
-struct Finish {
+//     bool dot_with_epilogue(bytes, stride, rows, weights, groups, fresh, finish)
+// which does both product and finish, if it can for so many rows; else `dot` leaves sums in memory for `store_tile`.
+struct Epilogue {
     const float *scales, *bias; // of the tile's outputs
     const int32_t* column_sums;
     const float* row_scales;
@@ -30,7 +30,7 @@ struct Finish {
     long stride;
     int activation;
 
-    Finish(const Linear& linear, const Rows& rows, long row, int tile, float* to, long stride, int activation)
+    Epilogue(const Linear& linear, const Rows& rows, long row, int tile, float* to, long stride, int activation)
         : scales(linear.scales + tile * long(TILE)), bias(linear.bias + tile * long(TILE)), column_sums(linear.sums + tile * long(TILE)),
           row_scales(rows.scales + row), zeros(rows.zeros + row), to(to), stride(stride), activation(activation) {}
 
@@ -44,18 +44,18 @@ struct Finish {
     }
 
     // Sixteen sums of a row, those from `first` on.
-    template <int ACTIVATION> inline __attribute__((always_inline)) void put(int r, int first, Words sum) const {
-        const Floats x = finished(sum, load_words(column_sums + first), zeros[r], row_scales[r], load(scales + first), load(bias + first));
-        store(to + r * stride + first, activated(x, ACTIVATION));
+    template <int ACTIVATION> inline __attribute__((always_inline)) void put(int r, int first, UInts sum) const {
+        const Floats x = finished(sum, load_uints(column_sums + first), zeros[r], row_scales[r], load(scales + first), load(bias + first));
+        store(to + r * stride + first, activate(x, ACTIVATION));
     }
 
-    void put_all(const int32_t* sums, int rows) const {
+    void store_tile(const int32_t* sums, int rows) const {
         for (int first = 0; first < TILE; first += LANES) {
             const Floats column_scale = load(scales + first), more = load(bias + first);
-            const Words column_sum = load_words(column_sums + first);
+            const UInts column_sum = load_uints(column_sums + first);
             for (int r = 0; r < rows; ++r) {
-                const Floats x = finished(load_words(sums + r * TILE + first), column_sum, zeros[r], row_scales[r], column_scale, more);
-                store(to + r * stride + first, activated(x, activation));
+                const Floats x = finished(load_uints(sums + r * TILE + first), column_sum, zeros[r], row_scales[r], column_scale, more);
+                store(to + r * stride + first, activate(x, activation));
             }
         }
     }

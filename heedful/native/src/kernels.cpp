@@ -48,7 +48,7 @@ struct Processor {
 
 #if defined(__x86_64__)
 // Few rows wait for memory. A hint 2 kB ahead makes that half as long again on AMD's processors, and changes little on Intel's.
-const long FEW_ROWS_AHEAD = [] {
+const long FEW_ROWS_PREFETCH = [] {
     __builtin_cpu_init();
     return __builtin_cpu_is("intel") ? 2048L : 0L;
 }();

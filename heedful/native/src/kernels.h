@@ -1,4 +1,4 @@
-// What is computed on rows of numbers, once for each instruction set. All sets give the same bits.
+// The kernel interface, implemented once for each instruction set. All implementations give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,11 @@
 namespace heedful {
 
 constexpr int TILE = 32;      // outputs of a linear layer that are packed and computed together
-constexpr int MOST_ROWS = 32; // rows that meet a tile at once, at most; room for rows is a multiple of this
+constexpr int MAX_ROWS = 32; // rows that meet a tile at once, at most; room for rows is a multiple of this
 constexpr int STEP = 16;      // the inputs of packed weights are padded to a multiple of this
 constexpr int SPAN = 64;      // outputs that are computed together from chosen inputs
-constexpr int MOST_SPANS = 4; // that meet them at once
-constexpr int MOST_CHOOSING = 4; // rows that choose together
+constexpr int MAX_SPANS = 4; // that meet them at once
+constexpr int MAX_SPARSE_ROWS = 4; // rows that choose together
 
 enum Activation : int { NO_ACTIVATION = 0, RELU = 1, GELU = 2, SWIGLU = 3 };
 
@@ -23,7 +23,7 @@ struct Linear {
     const int32_t* sums = nullptr;    // of each output's weights
     const float* floats = nullptr;    // instead of the three above
     const float* bias = nullptr;
-    const int8_t* by_input = nullptr; // the weights once more, as [input][span][64 outputs]; may be missing
+    const int8_t* input_major = nullptr; // the weights once more, as [input][span][64 outputs]; may be missing
     int num_spans = 0;
 };
 
@@ -46,7 +46,7 @@ struct Rows {
 };
 
 // The inputs whose bytes are not zero in all of a few rows. Of the others the weights need not be read.
-struct Chosen {
+struct NonzeroInputs {
     static constexpr int AHEAD = 16; // places behind the last, whose weights are fetched and not used
     int rows = 0;
     int count = 0; // whole fours, filled up with bytes of zero
@@ -67,10 +67,10 @@ struct Norm {
     bool only_scale = false; // RMSNorm
 };
 
-constexpr int MOST_QUERIES = 4; // rows whose queries meet the same keys at once
+constexpr int MAX_QUERIES = 4; // rows whose queries meet the same keys at once
 
 // What a row attends to: key t lies at keys + offsets[t], its value `value_shift` further on.
-struct Attended {
+struct AttentionArguments {
     const void* keys; // float32, or bfloat16 if `halves`
     bool halves;
     const long* offsets;
@@ -88,31 +88,31 @@ struct Candidate {
 
 struct Kernels {
     const char* name;
-    int guessing_rows; // up to so many rows guess tokens: for them reading weights takes longer than computing
+    int max_speculative_rows; // up to so many rows guess tokens: for them reading weights takes longer than computing
     // sums[row][output] = Σ bytes[row][i] · weights[output][i], over one tile, exactly; `fresh` weights must be fetched.
     void (*dot)(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh,
                 int32_t* sums);
     // Tile t of the output goes to to + (t - first_tile) · 32, and row r to row r - first_row there.
     void (*multiply)(const Linear&, const Rows&, Block, float* to, long stride, int activation);
     // The inputs that are not zero, of `count`, a multiple of STEP; there must be room for all of them and AHEAD + 4 more.
-    void (*choose_inputs)(const uint8_t* bytes, long stride, int count, Chosen& to);
-    // sums[row][output] = Σ bytes[row][i] · weights[places[i]][output], over up to MOST_SPANS spans, exactly.
-    void (*dot_chosen)(const Chosen&, const int8_t* weights, long stride, int spans, int32_t* sums);
+    void (*find_nonzero_inputs)(const uint8_t* bytes, long stride, int count, NonzeroInputs& to);
+    // sums[row][output] = Σ bytes[row][i] · weights[places[i]][output], over up to MAX_SPANS spans, exactly.
+    void (*dot_nonzero)(const NonzeroInputs&, const int8_t* weights, long stride, int spans, int32_t* sums);
     // The spans from first to before end of the product of all rows, by their chosen inputs.
-    void (*multiply_chosen)(const Linear&, const Rows&, const Chosen&, int first_span, int end_span, float* to, long to_stride);
+    void (*multiply_nonzero)(const Linear&, const Rows&, const NonzeroInputs&, int first_span, int end_span, float* to, long to_stride);
     // The codes of a tile of weights, their sums, and half a step in units of the weights.
     void (*sketch_tile)(const int8_t* weights, int groups, uint8_t* codes, int32_t* sums, float* half_steps);
     // The outputs of one row, tiles from first to before end, as the sketch has them.
-    void (*glance)(const Linear&, const Sketch&, const Rows&, long row, int first_tile, int end_tile, float* to);
-    void (*quantise)(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero);
-    void (*normalise)(const float* from, int count, const Norm&, float* to);
+    void (*multiply_sketch)(const Linear&, const Sketch&, const Rows&, long row, int first_tile, int end_tile, float* to);
+    void (*quantize)(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero);
+    void (*normalize)(const float* from, int count, const Norm&, float* to);
     void (*add)(float* to, const float* from, int count);
     void (*embed)(const float* row, float scale, const float* position, int count, float* to);
     void (*rotate)(float* heads, int num_heads, int head_dim, const float* turns);
     void (*gate)(const float* inner, const float* gate, int count, float* to);
-    void (*halve)(const float* from, int count, uint16_t* to); // to bfloat16
-    // Rows that attend to the same; `scores` has room for MOST_QUERIES times the heads.
-    void (*attend)(const float* queries, long query_stride, int count, const Attended&, float* scores, float* to, long to_stride);
+    void (*to_bfloat16)(const float* from, int count, uint16_t* to); // to bfloat16
+    // Rows that attend to the same; `scores` has room for MAX_QUERIES times the heads.
+    void (*attend)(const float* queries, long query_stride, int count, const AttentionArguments&, float* scores, float* to, long to_stride);
     // The largest of some logits, and Σ exp(logit - largest).
     void (*scan)(const float* logits, int count, float* largest, float* sum);
     // Keep the best `keep` candidates, best first, of equal ones the lowest token.
@@ -121,7 +121,7 @@ struct Kernels {
 
 extern const Kernels PORTABLE;
 #if defined(__x86_64__)
-extern const long FEW_ROWS_AHEAD; // bytes from the weights that few rows meet to those that are fetched meanwhile
+extern const long FEW_ROWS_PREFETCH; // bytes from the weights that few rows meet to those that are fetched meanwhile
 extern const Kernels AVX2, AVX_VNNI, AVX512, AMX;
 #endif
 

@@ -12,7 +12,7 @@ namespace {
 
 #include "dot_avx512.h"
 
-constexpr int ROWS_AT_ONCE = MOST_ROWS;
+constexpr int ROWS_PER_CALL = MAX_ROWS;
 constexpr int FEW = 4; // so many rows are as fast without tiles
 
 // The instructions themselves: compilers' intrinsics do not all say that they touch memory.
@@ -28,12 +28,12 @@ struct alignas(64) TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64, "as ldtilecfg reads it");
 
-inline void begin_products(long rows) {
+inline void begin_tiles(long rows) {
     if (rows <= FEW) return;
     static const TileShapes shapes;
     asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
 }
-inline void end_products(long rows) {
+inline void end_tiles(long rows) {
     if (rows > FEW) asm volatile("tilerelease" ::: "memory");
 }
 
@@ -122,21 +122,21 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
     }
 }
 
-inline bool finish_at_once(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Finish& finish) {
-    return rows <= FEW && finish_few(bytes, stride, rows, weights, groups, fresh, finish);
+inline bool dot_with_epilogue(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Epilogue& finish) {
+    return rows <= FEW && dot_few_with_epilogue(bytes, stride, rows, weights, groups, fresh, finish);
 }
 
 #include "row_kernels.h"
 
 void dot_alone(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, int32_t* sums) {
-    begin_products(rows);
+    begin_tiles(rows);
     dot(bytes, stride, rows, weights, groups, fresh, sums);
-    end_products(rows);
+    end_tiles(rows);
 }
 
 } // namespace
 
-const Kernels AMX = {"amx", 2, dot_alone, multiply, choose_inputs, dot_chosen, multiply_chosen, sketch_tile, glance, quantise, normalise, add,
-                        embed, rotate, gate, halve, attend, scan, choose};
+const Kernels AMX = {"amx", 2, dot_alone, multiply, find_nonzero_inputs, dot_nonzero, multiply_nonzero, sketch_tile, multiply_sketch, quantize, normalize, add,
+                        embed, rotate, gate, to_bfloat16, attend, scan, choose};
 
 } // namespace heedful

@@ -12,25 +12,25 @@ namespace {
 
 #include "dot_avx512.h"
 
-constexpr int ROWS_AT_ONCE = 12;
+constexpr int ROWS_PER_CALL = 12;
 
 void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool, int32_t* sums) {
     for (int r = 0; r < rows; r += 12)
         dot_few(bytes + r * stride, stride, rows - r < 12 ? rows - r : 12, weights, groups, sums + r * TILE);
 }
 
-inline bool finish_at_once(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Finish& finish) {
-    return finish_few(bytes, stride, rows, weights, groups, fresh, finish);
+inline bool dot_with_epilogue(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Epilogue& finish) {
+    return dot_few_with_epilogue(bytes, stride, rows, weights, groups, fresh, finish);
 }
 
-inline void begin_products(long) {}
-inline void end_products(long) {}
+inline void begin_tiles(long) {}
+inline void end_tiles(long) {}
 
 #include "row_kernels.h"
 
 } // namespace
 
-const Kernels AVX512 = {"avx512", 2, dot, multiply, choose_inputs, dot_chosen, multiply_chosen, sketch_tile, glance, quantise, normalise, add,
-                        embed, rotate, gate, halve, attend, scan, choose};
+const Kernels AVX512 = {"avx512", 2, dot, multiply, find_nonzero_inputs, dot_nonzero, multiply_nonzero, sketch_tile, multiply_sketch, quantize, normalize, add,
+                        embed, rotate, gate, to_bfloat16, attend, scan, choose};
 
 } // namespace heedful

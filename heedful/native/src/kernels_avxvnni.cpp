@@ -16,17 +16,17 @@ inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {
 
 #include "dot_avx.h"
 
-constexpr int ROWS_AT_ONCE = 12;
+constexpr int ROWS_PER_CALL = 12;
 
-inline bool finish_at_once(const uint8_t*, long, int, const int8_t*, int, bool, const Finish&) { return false; }
-inline void begin_products(long) {}
-inline void end_products(long) {}
+inline bool dot_with_epilogue(const uint8_t*, long, int, const int8_t*, int, bool, const Epilogue&) { return false; }
+inline void begin_tiles(long) {}
+inline void end_tiles(long) {}
 
 #include "row_kernels.h"
 
 } // namespace
 
-const Kernels AVX_VNNI = {"avxvnni", 1, dot, multiply, choose_inputs, dot_chosen, multiply_chosen, sketch_tile, glance, quantise, normalise, add,
-                        embed, rotate, gate, halve, attend, scan, choose};
+const Kernels AVX_VNNI = {"avxvnni", 1, dot, multiply, find_nonzero_inputs, dot_nonzero, multiply_nonzero, sketch_tile, multiply_sketch, quantize, normalize, add,
+                        embed, rotate, gate, to_bfloat16, attend, scan, choose};
 
 } // namespace heedful

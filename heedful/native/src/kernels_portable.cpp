@@ -10,7 +10,7 @@ namespace {
 
 #include "epilogue.h"
 
-constexpr int ROWS_AT_ONCE = 12;
+constexpr int ROWS_PER_CALL = 12;
 
 void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool, int32_t* sums) {
     for (int r = 0; r < rows; ++r) {
@@ -24,7 +24,7 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
     }
 }
 
-void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
+void dot_nonzero(const NonzeroInputs& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
     for (int r = 0; r < chosen.rows; ++r) {
         int32_t* total = sums + r * spans * SPAN;
         for (int output = 0; output < spans * SPAN; ++output) total[output] = 0;
@@ -36,15 +36,15 @@ void dot_chosen(const Chosen& chosen, const int8_t* weights, long stride, int sp
     }
 }
 
-inline bool finish_at_once(const uint8_t*, long, int, const int8_t*, int, bool, const Finish&) { return false; }
-inline void begin_products(long) {}
-inline void end_products(long) {}
+inline bool dot_with_epilogue(const uint8_t*, long, int, const int8_t*, int, bool, const Epilogue&) { return false; }
+inline void begin_tiles(long) {}
+inline void end_tiles(long) {}
 
 #include "row_kernels.h"
 
 } // namespace
 
-const Kernels PORTABLE = {"portable", 0, dot, multiply, choose_inputs, dot_chosen, multiply_chosen, nullptr, nullptr, quantise, normalise, add,
-                        embed, rotate, gate, halve, attend, scan, choose};
+const Kernels PORTABLE = {"portable", 0, dot, multiply, find_nonzero_inputs, dot_nonzero, multiply_nonzero, nullptr, nullptr, quantize, normalize, add,
+                        embed, rotate, gate, to_bfloat16, attend, scan, choose};
 
 } // namespace heedful

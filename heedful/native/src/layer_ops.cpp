@@ -5,7 +5,7 @@
 
 namespace heedful {
 
-void multiply(Pool& pool, const Kernels& kernels, const Linear& linear, const Rows& rows, long num_rows, float* to, long stride,
+void multiply(ThreadPool& pool, const Kernels& kernels, const Linear& linear, const Rows& rows, long num_rows, float* to, long stride,
               int activation) {
     constexpr long ROWS = 132; // as many of them fit into the second cache
     const long row_blocks = (num_rows + ROWS - 1) / ROWS;
@@ -20,7 +20,7 @@ void multiply(Pool& pool, const Kernels& kernels, const Linear& linear, const Ro
     });
 }
 
-void Stack::open(long num_rows) {
+void LayerOps::open(long num_rows) {
     const Shape& shape = model_.shape;
     const long inner = model_.inner();
     num_rows_ = num_rows;
@@ -29,77 +29,77 @@ void Stack::open(long num_rows) {
     narrow_stride_ = padded(std::max<long>(shape.d_model, inner), TILE) + 16;
     wide_stride_ = padded(std::max<long>(3 * inner, model_.feed_forward_inputs()), TILE) + 16;
     const long widest = padded(std::max({static_cast<long>(shape.d_model), inner, static_cast<long>(shape.d_ff)}), TILE);
-    x_ = x_room_.room(num_rows * width_);
-    wide_ = wide_room_.room(num_rows * wide_stride_);
-    narrow_ = narrow_room_.room(num_rows * narrow_stride_);
-    values_ = value_room_.room(num_rows * widest);
+    x_ = x_buffer_.reserve(num_rows * width_);
+    wide_ = wide_buffer_.reserve(num_rows * wide_stride_);
+    narrow_ = narrow_buffer_.reserve(num_rows * narrow_stride_);
+    values_ = value_buffer_.reserve(num_rows * widest);
     rows_.values = values_;
     rows_.value_stride = widest;
     rows_.byte_stride = padded(widest, 64) + 64;
-    rows_.bytes = byte_room_.room(padded(num_rows, MOST_ROWS) * rows_.byte_stride);
-    rows_.scales = scale_room_.room(num_rows);
-    rows_.zeros = zero_room_.room(num_rows);
-    chosen_.places = place_room_.room(widest + 4 + Chosen::AHEAD);
-    chosen_.stride = widest + 4 + Chosen::AHEAD;
-    chosen_.bytes = chosen_room_.room(MOST_CHOOSING * chosen_.stride);
+    rows_.bytes = byte_buffer_.reserve(padded(num_rows, MAX_ROWS) * rows_.byte_stride);
+    rows_.scales = scale_buffer_.reserve(num_rows);
+    rows_.zeros = zero_buffer_.reserve(num_rows);
+    nonzero_.places = index_buffer_.reserve(widest + 4 + NonzeroInputs::AHEAD);
+    nonzero_.stride = widest + 4 + NonzeroInputs::AHEAD;
+    nonzero_.bytes = nonzero_buffer_.reserve(MAX_SPARSE_ROWS * nonzero_.stride);
 }
 
-void Stack::start(long row, const float* table, const float* positions, int32_t token, long position) {
+void LayerOps::start(long row, const float* table, const float* positions, int32_t token, long position) {
     const long width = model_.shape.d_model;
     kernels_.embed(table + token * width, model_.shape.embedding_scale, positions ? positions + position * width : nullptr,
                    model_.shape.d_model, x(row));
 }
 
-void Stack::offer(long row, const float* values, int count) {
+void LayerOps::offer(long row, const float* values, int count) {
     if (model_.shape.int8)
-        kernels_.quantise(values, count, static_cast<int>(padded(count, STEP)), rows_.bytes + row * rows_.byte_stride,
+        kernels_.quantize(values, count, static_cast<int>(padded(count, STEP)), rows_.bytes + row * rows_.byte_stride,
                           rows_.scales + row, rows_.zeros + row);
     else if (values != values_ + row * rows_.value_stride)
         std::memcpy(values_ + row * rows_.value_stride, values, count * sizeof(float));
 }
 
-void Stack::offer_stream(long row, const Norm* before) {
+void LayerOps::set_input_from_stream(long row, const Norm* before) {
     float* values = x(row);
     if (before) {
         values = values_ + row * rows_.value_stride;
-        kernels_.normalise(x(row), model_.shape.d_model, *before, values);
+        kernels_.normalize(x(row), model_.shape.d_model, *before, values);
     }
     offer(row, values, model_.shape.d_model);
 }
 
-void Stack::join(long row, const Norm& after) {
+void LayerOps::join(long row, const Norm& after) {
     kernels_.add(x(row), narrow(row), model_.shape.d_model);
-    if (!model_.shape.norm_before) kernels_.normalise(x(row), model_.shape.d_model, after, x(row));
+    if (!model_.shape.norm_before) kernels_.normalize(x(row), model_.shape.d_model, after, x(row));
 }
 
-bool Stack::choose_inputs(const Linear& linear) {
-    if (num_rows_ > MOST_CHOOSING || !linear.by_input) return false;
-    chosen_.rows = static_cast<int>(num_rows_);
-    kernels_.choose_inputs(rows_.bytes, rows_.byte_stride, linear.padded_inputs, chosen_);
-    return chosen_.count <= linear.padded_inputs / 2; // scattered weights take longer to read
+bool LayerOps::find_nonzero_inputs(const Linear& linear) {
+    if (num_rows_ > MAX_SPARSE_ROWS || !linear.input_major) return false;
+    nonzero_.rows = static_cast<int>(num_rows_);
+    kernels_.find_nonzero_inputs(rows_.bytes, rows_.byte_stride, linear.padded_inputs, nonzero_);
+    return nonzero_.count <= linear.padded_inputs / 2; // scattered weights take longer to read
 }
 
-void Stack::multiply_chosen(const Linear& linear, float* to, long stride) {
-    const int together = std::clamp(linear.num_spans / pool_.size(), 1, MOST_SPANS);
+void LayerOps::multiply_nonzero(const Linear& linear, float* to, long stride) {
+    const int together = std::clamp(linear.num_spans / pool_.size(), 1, MAX_SPANS);
     pool_.each((linear.num_spans + together - 1) / together, [&](long unit, int) {
         const int first = static_cast<int>(unit) * together, end = std::min(first + together, linear.num_spans);
-        kernels_.multiply_chosen(linear, rows_, chosen_, first, end, to, stride);
+        kernels_.multiply_nonzero(linear, rows_, nonzero_, first, end, to, stride);
     });
 }
 
-void Stack::feed_forward(const FeedForward& layer, const Norm* next) {
+void LayerOps::feed_forward(const FeedForward& layer, const Norm* next) {
     const Shape& shape = model_.shape;
     const bool gated = shape.activation == SWIGLU;
     multiply(layer.input, wide_, wide_stride_, gated ? NO_ACTIVATION : shape.activation);
-    each_row([&](long row, int) {
+    for_each_row([&](long row, int) {
         if (gated) kernels_.gate(wide(row), wide(row) + shape.d_ff, shape.d_ff, wide(row));
         offer(row, wide(row), shape.d_ff);
     });
-    if (choose_inputs(layer.output)) multiply_chosen(layer.output, narrow_, narrow_stride_);
+    if (find_nonzero_inputs(layer.output)) multiply_nonzero(layer.output, narrow_, narrow_stride_);
     else multiply(layer.output, narrow_, narrow_stride_);
-    each_row([&](long row, int) {
+    for_each_row([&](long row, int) {
         join(row, layer.norm);
-        offer_stream(row, next);
+        set_input_from_stream(row, next);
     });
 }
 

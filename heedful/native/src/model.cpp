@@ -4,7 +4,7 @@
 
 namespace heedful {
 
-Model::Model(const std::string& path, Pool& pool) : file(path, pool), shape(file.shape()) {
+Model::Model(const std::string& path, ThreadPool& pool) : file(path, pool), shape(file.shape()) {
     source_embedding = file.floats("source_embedding", shape.source_vocab_size, shape.d_model);
     target_embedding = source_embedding;
     if (shape.tied_embedding) {
@@ -40,17 +40,17 @@ Model::Model(const std::string& path, Pool& pool) : file(path, pool), shape(file
         decoder_norm = norm("decoder.norm");
     }
     output = linear("output", shape.d_model, shape.target_vocab_size);
-    if (shape.int8) copy_by_input(pool);
+    if (shape.int8) copy_input_major(pool);
 }
 
 namespace {
 
-size_t size_by_input(const Linear& linear) { return static_cast<size_t>(linear.num_spans) * SPAN * linear.padded_inputs; }
+size_t input_major_size(const Linear& linear) { return static_cast<size_t>(linear.num_spans) * SPAN * linear.padded_inputs; }
 
 // Tiles with four inputs side by side -> a row for each input.
 void spread(const Linear& linear, int8_t* to) {
     const long stride = static_cast<long>(linear.num_spans) * SPAN;
-    std::memset(to, 0, size_by_input(linear));
+    std::memset(to, 0, input_major_size(linear));
     const int8_t* four = linear.weights;
     for (long tile = 0; tile < linear.num_tiles; ++tile)
         for (long input = 0; input < linear.padded_inputs; input += 4, four += 4 * TILE)
@@ -61,21 +61,21 @@ void spread(const Linear& linear, int8_t* to) {
 } // namespace
 
 // What follows relu, which leaves few numbers above zero, gets a second copy by inputs, of which one row alone reads some.
-void Model::copy_by_input(Pool& pool) {
+void Model::copy_input_major(ThreadPool& pool) {
     constexpr size_t AHEAD = 16384; // kernels fetch a little more than they use
     if (shape.activation != RELU) return;
     size_t size = AHEAD;
     for (DecoderLayer& layer : decoder) {
         Linear& one = layer.feed_forward.output;
         one.num_spans = static_cast<int>(padded(shape.d_model, SPAN) / SPAN);
-        size += size_by_input(one);
+        size += input_major_size(one);
     }
-    int8_t* free = by_input_.room(size);
+    int8_t* free = input_major_.reserve(size);
     std::vector<int8_t*> places;
-    for (const DecoderLayer& layer : decoder) places.push_back(free), free += size_by_input(layer.feed_forward.output);
+    for (const DecoderLayer& layer : decoder) places.push_back(free), free += input_major_size(layer.feed_forward.output);
     pool.each(static_cast<long>(decoder.size()), [&](long i, int) {
         Linear& one = decoder[i].feed_forward.output;
-        one.by_input = places[i];
+        one.input_major = places[i];
         spread(one, places[i]);
     });
 }

@@ -32,7 +32,7 @@ struct DecoderLayer {
 };
 
 struct Model {
-    Model(const std::string& path, Pool& pool);
+    Model(const std::string& path, ThreadPool& pool);
 
     WeightFile file;
     const Shape& shape;
@@ -45,16 +45,16 @@ struct Model {
 
     int inner() const { return shape.num_heads * shape.head_dim; }
     // The output layer in two bits a weight; int8 only.
-    const Sketch& sketch(const Kernels& kernels, Pool& pool) const;
+    const Sketch& sketch(const Kernels& kernels, ThreadPool& pool) const;
     int feed_forward_inputs() const { return shape.activation == SWIGLU ? 2 * shape.d_ff : shape.d_ff; }
 
   private:
     Linear linear(const std::string& name, int inputs, int outputs) const;
     Norm norm(const std::string& name) const;
     FeedForward feed_forward(const std::string& name) const;
-    void copy_by_input(Pool& pool);
+    void copy_input_major(ThreadPool& pool);
 
-    Buffer<int8_t> by_input_; // matrices that follow relu, input by input
+    Buffer<int8_t> input_major_; // matrices that follow relu, input by input
     mutable std::once_flag sketch_once_;
     mutable Sketch sketch_;
     mutable Buffer<uint8_t> codes_;

@@ -12,7 +12,7 @@ namespace heedful {
 namespace {
 
 constexpr int CHUNK_STRIDE = CHUNK + 16; // rows a power of two apart would share few places of the cache
-constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+constexpr float NEGATIVE_INFINITY = -std::numeric_limits<float>::infinity();
 
 long find(const std::vector<int32_t>& list, int32_t token) {
     const auto found = std::lower_bound(list.begin(), list.end(), token);
@@ -31,47 +31,47 @@ void merge(const Candidate* found, Candidate* best, int keep) {
     }
 }
 
-void Wish::restrict(float* logits, int32_t first, int32_t count) const {
+void TokenConstraint::apply(float* logits, int32_t first, int32_t count) const {
     if (only) {
-        std::pair<int32_t, float> kept[Characters::BYTES];
+        std::pair<int32_t, float> kept[Utf8Automaton::BYTES];
         int num_kept = 0;
         for (auto at = std::lower_bound(only->begin(), only->end(), first); at != only->end() && *at < first + count; ++at)
             kept[num_kept++] = {*at - first, logits[*at - first]};
-        std::fill(logits, logits + count, NOTHING);
+        std::fill(logits, logits + count, NEGATIVE_INFINITY);
         for (int i = 0; i < num_kept; ++i) logits[kept[i].first] = kept[i].second;
         return;
     }
     auto at = std::lower_bound(forbidden->begin(), forbidden->end(), first);
-    for (; at != forbidden->end() && *at < first + count; ++at) logits[*at - first] = NOTHING;
+    for (; at != forbidden->end() && *at < first + count; ++at) logits[*at - first] = NEGATIVE_INFINITY;
     for (int32_t token : banned)
-        if (token >= first && token < first + count) logits[token - first] = NOTHING;
+        if (token >= first && token < first + count) logits[token - first] = NEGATIVE_INFINITY;
 }
 
-void Answers::choose_from(std::vector<std::vector<int32_t>> lists, const std::vector<const std::vector<int32_t>*>& forbidden) {
-    forbidden_places_.assign(lists.size(), {});
+void OutputLayer::set_candidates(std::vector<std::vector<int32_t>> lists, const std::vector<const std::vector<int32_t>*>& forbidden) {
+    forbidden_positions_.assign(lists.size(), {});
     for (size_t i = 0; i < lists.size(); ++i)
         for (int32_t token : *forbidden[i])
-            if (const long place = find(lists[i], token); place >= 0) forbidden_places_[i].push_back(static_cast<int32_t>(place));
+            if (const long place = find(lists[i], token); place >= 0) forbidden_positions_[i].push_back(static_cast<int32_t>(place));
     if (lists.empty()) selection_.clear();
     else selection_.set(model_.output, std::move(lists), pool_);
 }
 
-const std::vector<Answer>& Answers::of(const Rows& rows, const std::vector<Wish>& wishes, int keep) {
-    num_rows_ = static_cast<long>(wishes.size());
-    if (selection_.is_set()) return of_selected(rows, wishes, keep);
+const std::vector<NextTokenScores>& OutputLayer::of(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep) {
+    num_rows_ = static_cast<long>(constraints.size());
+    if (selection_.is_set()) return compute_selected(rows, constraints, keep);
     const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
-    logits_.room(pool_.size() * num_rows_ * CHUNK_STRIDE);
-    partials_.room(2 * num_rows_ * chunks);
-    Candidate* candidates = candidates_.room((pool_.size() + 1) * num_rows_ * keep);
-    std::fill(candidates, candidates + (pool_.size() + 1) * num_rows_ * keep, Candidate{NOTHING, -1});
-    answers_.resize(num_rows_);
-    pool_.each(chunks, [&](long chunk, int thread) { judge(rows, wishes, chunk, thread, keep); });
-    each_row(pool_, num_rows_, [&](long row, int) { gather(row, partials_.data() + 2 * row * chunks, keep); });
-    return answers_;
+    logits_.reserve(pool_.size() * num_rows_ * CHUNK_STRIDE);
+    partials_.reserve(2 * num_rows_ * chunks);
+    Candidate* candidates = candidates_.reserve((pool_.size() + 1) * num_rows_ * keep);
+    std::fill(candidates, candidates + (pool_.size() + 1) * num_rows_ * keep, Candidate{NEGATIVE_INFINITY, -1});
+    scores_.resize(num_rows_);
+    pool_.each(chunks, [&](long chunk, int thread) { score_chunk(rows, constraints, chunk, thread, keep); });
+    for_each_row(pool_, num_rows_, [&](long row, int) { gather(row, partials_.data() + 2 * row * chunks, keep); });
+    return scores_;
 }
 
 // A chunk's logits: its share of each row's sum, and its best candidates beside those this thread found before.
-void Answers::judge(const Rows& rows, const std::vector<Wish>& wishes, long chunk, int thread, int keep) {
+void OutputLayer::score_chunk(const Rows& rows, const std::vector<TokenConstraint>& constraints, long chunk, int thread, int keep) {
     const Linear& output = model_.output;
     const int first_tile = static_cast<int>(chunk) * CHUNK_TILES, end_tile = std::min(first_tile + CHUNK_TILES, output.num_tiles);
     const int first = first_tile * TILE, count = std::min(first + CHUNK, output.outputs) - first;
@@ -82,17 +82,17 @@ void Answers::judge(const Rows& rows, const std::vector<Wish>& wishes, long chun
         float* own = logits + row * CHUNK_STRIDE;
         float* partial = partials_.data() + 2 * (row * chunks + chunk);
         kernels_.scan(own, count, partial, partial + 1);
-        const int32_t wanted = wishes[row].wanted - first;
-        if (wanted >= 0 && wanted < count) answers_[row].wanted = own[wanted];
-        wishes[row].restrict(own, first, count);
+        const int32_t wanted = constraints[row].wanted - first;
+        if (wanted >= 0 && wanted < count) scores_[row].wanted = own[wanted];
+        constraints[row].apply(own, first, count);
         Candidate* best = candidates_.data() + ((thread + 1) * num_rows_ + row) * keep;
         if (partial[0] >= best[keep - 1].value) kernels_.choose(own, count, first, best, keep);
     }
 }
 
 // log Σ exp(logit), from the largest logit and the sum of each chunk, in their order.
-float Answers::log_of_sum(const float* partials, long chunks) {
-    float largest = NOTHING;
+float OutputLayer::log_of_sum(const float* partials, long chunks) {
+    float largest = NEGATIVE_INFINITY;
     for (long c = 0; c < chunks; ++c) largest = std::max(largest, partials[2 * c]);
     double sum = 0;
     for (long c = 0; c < chunks; ++c) sum += partials[2 * c + 1] * std::exp(static_cast<double>(partials[2 * c]) - largest);
@@ -100,45 +100,45 @@ float Answers::log_of_sum(const float* partials, long chunks) {
 }
 
 // A row's sum from its chunks, and the best of what the threads found.
-void Answers::gather(long row, float* partials, int keep) {
+void OutputLayer::gather(long row, float* partials, int keep) {
     const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
-    answers_[row].log_sum = log_of_sum(partials, chunks);
+    scores_[row].log_sum = log_of_sum(partials, chunks);
     Candidate* best = candidates_.data() + row * keep;
     for (int thread = 1; thread <= pool_.size(); ++thread) merge(candidates_.data() + (thread * num_rows_ + row) * keep, best, keep);
-    answers_[row].best = best;
+    scores_[row].best = best;
 }
 
 // All rows meet the columns of all sentences; then each looks at its own sentence's candidates alone.
-const std::vector<Answer>& Answers::of_selected(const Rows& rows, const std::vector<Wish>& wishes, int keep) {
+const std::vector<NextTokenScores>& OutputLayer::compute_selected(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep) {
     selected_stride_ = static_cast<long>(selection_.columns().num_tiles) * TILE + 16;
-    own_room_ = padded(static_cast<long>(selection_.longest()), CHUNK);
-    float* logits = logits_.room(num_rows_ * selected_stride_);
-    own_.room(pool_.size() * own_room_);
-    partials_.room(2 * pool_.size() * own_room_ / CHUNK);
-    Candidate* candidates = candidates_.room(num_rows_ * keep);
-    std::fill(candidates, candidates + num_rows_ * keep, Candidate{NOTHING, -1});
-    answers_.resize(num_rows_);
+    own_stride_ = padded(static_cast<long>(selection_.longest()), CHUNK);
+    float* logits = logits_.reserve(num_rows_ * selected_stride_);
+    own_.reserve(pool_.size() * own_stride_);
+    partials_.reserve(2 * pool_.size() * own_stride_ / CHUNK);
+    Candidate* candidates = candidates_.reserve(num_rows_ * keep);
+    std::fill(candidates, candidates + num_rows_ * keep, Candidate{NEGATIVE_INFINITY, -1});
+    scores_.resize(num_rows_);
     multiply(pool_, kernels_, selection_.columns(), rows, num_rows_, logits, selected_stride_);
-    each_row(pool_, num_rows_, [&](long row, int thread) { judge_selected(wishes[row], row, thread, keep); }, 4);
-    return answers_;
+    for_each_row(pool_, num_rows_, [&](long row, int thread) { score_selected(constraints[row], row, thread, keep); }, 4);
+    return scores_;
 }
 
 // Chunks are those of the sentence's own list, so that its sums have the same order in any company.
-void Answers::judge_selected(const Wish& wish, long row, int thread, int keep) {
-    const std::vector<int32_t>& list = selection_.list(wish.sentence);
+void OutputLayer::score_selected(const TokenConstraint& constraint, long row, int thread, int keep) {
+    const std::vector<int32_t>& list = selection_.list(constraint.sentence);
     const long count = static_cast<long>(list.size()), chunks = (count + CHUNK - 1) / CHUNK;
-    float *own = logits_.data() + row * selected_stride_, *partials = partials_.data() + 2 * thread * own_room_ / CHUNK;
-    if (const int32_t* places = selection_.places(wish.sentence)) {
+    float *own = logits_.data() + row * selected_stride_, *partials = partials_.data() + 2 * thread * own_stride_ / CHUNK;
+    if (const int32_t* places = selection_.places(constraint.sentence)) {
         const float* all = own;
-        own = own_.data() + thread * own_room_;
+        own = own_.data() + thread * own_stride_;
         for (long i = 0; i < count; ++i) own[i] = all[places[i]];
     }
     for (long c = 0; c < chunks; ++c)
         kernels_.scan(own + c * CHUNK, static_cast<int>(std::min<long>(CHUNK, count - c * CHUNK)), partials + 2 * c, partials + 2 * c + 1);
-    Answer& answer = answers_[row];
+    NextTokenScores& answer = scores_[row];
     answer.log_sum = log_of_sum(partials, chunks);
-    if (const long wanted = find(list, wish.wanted); wanted >= 0) answer.wanted = own[wanted];
-    restrict_selected(wish, own);
+    if (const long wanted = find(list, constraint.wanted); wanted >= 0) answer.wanted = own[wanted];
+    apply_selected(constraint, own);
     Candidate* best = candidates_.data() + row * keep;
     for (long c = 0; c < chunks; ++c) {
         const int first = static_cast<int>(c) * CHUNK, end = static_cast<int>(std::min<long>(first + CHUNK, count));
@@ -148,26 +148,26 @@ void Answers::judge_selected(const Wish& wish, long row, int thread, int keep) {
     answer.best = best;
 }
 
-// The same as Wish::restrict, among the logits of a sentence's own list.
-void Answers::restrict_selected(const Wish& wish, float* own) const {
-    const std::vector<int32_t>& list = selection_.list(wish.sentence);
-    if (wish.only) {
-        std::pair<long, float> kept[Characters::BYTES];
+// The same as TokenConstraint::restrict, among the logits of a sentence's own list.
+void OutputLayer::apply_selected(const TokenConstraint& constraint, float* own) const {
+    const std::vector<int32_t>& list = selection_.list(constraint.sentence);
+    if (constraint.only) {
+        std::pair<long, float> kept[Utf8Automaton::BYTES];
         int num_kept = 0;
-        for (int32_t token : *wish.only)
+        for (int32_t token : *constraint.only)
             if (const long place = find(list, token); place >= 0) kept[num_kept++] = {place, own[place]};
-        std::fill(own, own + list.size(), NOTHING);
+        std::fill(own, own + list.size(), NEGATIVE_INFINITY);
         for (int i = 0; i < num_kept; ++i) own[kept[i].first] = kept[i].second;
         return;
     }
-    for (int32_t place : forbidden_places_[wish.sentence]) own[place] = NOTHING;
-    for (int32_t token : wish.banned)
-        if (const long place = find(list, token); place >= 0) own[place] = NOTHING;
+    for (int32_t place : forbidden_positions_[constraint.sentence]) own[place] = NEGATIVE_INFINITY;
+    for (int32_t token : constraint.banned)
+        if (const long place = find(list, token); place >= 0) own[place] = NEGATIVE_INFINITY;
 }
 
-void Answers::logits(const Rows& rows, long num_rows, float* to) {
+void OutputLayer::logits(const Rows& rows, long num_rows, float* to) {
     const long stride = static_cast<long>(model_.output.num_tiles) * TILE;
-    float* all = logits_.room(num_rows * stride);
+    float* all = logits_.reserve(num_rows * stride);
     multiply(pool_, kernels_, model_.output, rows, num_rows, all, stride);
     for (long row = 0; row < num_rows; ++row)
         std::memcpy(to + row * model_.output.outputs, all + row * stride, model_.output.outputs * sizeof(float));

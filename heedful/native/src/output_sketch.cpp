@@ -4,12 +4,12 @@
 
 namespace heedful {
 
-const Sketch& Model::sketch(const Kernels& kernels, Pool& pool) const {
+const Sketch& Model::sketch(const Kernels& kernels, ThreadPool& pool) const {
     std::call_once(sketch_once_, [&] {
         const long groups = output.padded_inputs / 4, tiles = output.num_tiles, tile_size = groups * TILE;
-        uint8_t* codes = codes_.room(tiles * tile_size);
-        int32_t* sums = code_sums_.room(tiles * TILE);
-        float* steps = steps_.room(tiles * TILE);
+        uint8_t* codes = codes_.reserve(tiles * tile_size);
+        int32_t* sums = code_sums_.reserve(tiles * TILE);
+        float* steps = steps_.reserve(tiles * TILE);
         pool.each(tiles, [&](long tile, int) {
             kernels.sketch_tile(output.weights + tile * tile_size * 4, static_cast<int>(groups), codes + tile * tile_size,
                                 sums + tile * TILE, steps + tile * TILE);

@@ -1,4 +1,4 @@
-// The kernels that all instruction sets share, in lanes. Included inside an anonymous namespace, after `dot` is defined.
+// The kernels that all instruction sets share, written with SIMD vectors. Included inside an anonymous namespace, after `dot` is defined.
 #pragma once
 
 inline void multiply_floats(const Linear& linear, const Rows& rows, long row, int count, int tile, float* to,
@@ -12,19 +12,19 @@ inline void multiply_floats(const Linear& linear, const Rows& rows, long row, in
             right += splat(x[i]) * load(weights + i * TILE + LANES);
         }
         const float* bias = linear.bias + static_cast<long>(tile) * TILE;
-        store(to + r * stride, activated(left + load(bias), activation));
-        store(to + r * stride + LANES, activated(right + load(bias + LANES), activation));
+        store(to + r * stride, activate(left + load(bias), activation));
+        store(to + r * stride + LANES, activate(right + load(bias + LANES), activation));
     }
 }
 
 void multiply(const Linear& linear, const Rows& rows, Block block, float* to, long stride, int activation) {
     const long tile_size = static_cast<long>(linear.padded_inputs) * TILE;
-    alignas(64) int32_t sums[MOST_ROWS * TILE];
-    begin_products(block.end_row - block.first_row);
+    alignas(64) int32_t sums[MAX_ROWS * TILE];
+    begin_tiles(block.end_row - block.first_row);
     for (int tile = block.first_tile; tile < block.end_tile; ++tile) {
         float* column = to + static_cast<long>(tile - block.first_tile) * TILE;
-        for (long row = block.first_row; row < block.end_row; row += ROWS_AT_ONCE) {
-            int count = block.end_row - row < ROWS_AT_ONCE ? static_cast<int>(block.end_row - row) : ROWS_AT_ONCE;
+        for (long row = block.first_row; row < block.end_row; row += ROWS_PER_CALL) {
+            int count = block.end_row - row < ROWS_PER_CALL ? static_cast<int>(block.end_row - row) : ROWS_PER_CALL;
             float* place = column + (row - block.first_row) * stride;
             if (linear.floats) {
                 multiply_floats(linear, rows, row, count, tile, place, stride, activation);
@@ -32,24 +32,24 @@ void multiply(const Linear& linear, const Rows& rows, Block block, float* to, lo
             }
             const uint8_t* bytes = rows.bytes + row * rows.byte_stride;
             const int8_t* weights = linear.weights + tile * tile_size;
-            const Finish finish(linear, rows, row, tile, place, stride, activation);
+            const Epilogue finish(linear, rows, row, tile, place, stride, activation);
             const int groups = linear.padded_inputs / 4;
             const bool fresh = row == block.first_row;
             if (fresh) finish.fetch();
-            if (finish_at_once(bytes, rows.byte_stride, count, weights, groups, fresh, finish)) continue;
+            if (dot_with_epilogue(bytes, rows.byte_stride, count, weights, groups, fresh, finish)) continue;
             dot(bytes, rows.byte_stride, count, weights, groups, fresh, sums);
-            finish.put_all(sums, count);
+            finish.store_tile(sums, count);
         }
     }
-    end_products(block.end_row - block.first_row);
+    end_tiles(block.end_row - block.first_row);
 }
 
-void choose_inputs(const uint8_t* bytes, long stride, int count, Chosen& to) {
+void find_nonzero_inputs(const uint8_t* bytes, long stride, int count, NonzeroInputs& to) {
     int found = 0;
 #if defined(__AVX512F__)
     __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     for (int i = 0; i < count; i += STEP, places = _mm512_add_epi32(places, _mm512_set1_epi32(STEP))) {
-        __m512i wide[MOST_CHOOSING], any = _mm512_setzero_si512();
+        __m512i wide[MAX_SPARSE_ROWS], any = _mm512_setzero_si512();
         for (int r = 0; r < to.rows; ++r) {
             wide[r] = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + r * stride + i)));
             any = _mm512_or_si512(any, wide[r]);
@@ -71,21 +71,21 @@ void choose_inputs(const uint8_t* bytes, long stride, int count, Chosen& to) {
     }
 #endif
     to.count = (found + 3) / 4 * 4;
-    for (int i = found; i < to.count + Chosen::AHEAD; ++i) to.places[i] = 0;
+    for (int i = found; i < to.count + NonzeroInputs::AHEAD; ++i) to.places[i] = 0;
     for (int r = 0; r < to.rows; ++r)
         for (int i = found; i < to.count; ++i) to.bytes[r * to.stride + i] = 0;
 }
 
-void multiply_chosen(const Linear& linear, const Rows& rows, const Chosen& chosen, int first_span, int end_span, float* to,
+void multiply_nonzero(const Linear& linear, const Rows& rows, const NonzeroInputs& chosen, int first_span, int end_span, float* to,
                      long to_stride) {
     constexpr int TILES = SPAN / TILE;
     const int spans = end_span - first_span;
-    alignas(64) int32_t sums[MOST_CHOOSING * MOST_SPANS * SPAN];
-    dot_chosen(chosen, linear.by_input + first_span * SPAN, static_cast<long>(linear.num_spans) * SPAN, spans, sums);
+    alignas(64) int32_t sums[MAX_SPARSE_ROWS * MAX_SPANS * SPAN];
+    dot_nonzero(chosen, linear.input_major + first_span * SPAN, static_cast<long>(linear.num_spans) * SPAN, spans, sums);
     for (int row = 0; row < chosen.rows; ++row)
         for (int tile = first_span * TILES; tile < end_span * TILES && tile < linear.num_tiles; ++tile)
-            Finish(linear, rows, row, tile, to + row * to_stride + tile * TILE, 0, NO_ACTIVATION)
-                .put_all(sums + row * spans * SPAN + (tile - first_span * TILES) * TILE, 1);
+            Epilogue(linear, rows, row, tile, to + row * to_stride + tile * TILE, 0, NO_ACTIVATION)
+                .store_tile(sums + row * spans * SPAN + (tile - first_span * TILES) * TILE, 1);
 }
 
 #if defined(__AVX2__)
@@ -122,7 +122,7 @@ void sketch_tile(const int8_t* weights, int groups, uint8_t* codes, int32_t* sum
     }
 }
 
-void glance(const Linear& linear, const Sketch& sketch, const Rows& rows, long row, int first_tile, int end_tile, float* to) {
+void multiply_sketch(const Linear& linear, const Sketch& sketch, const Rows& rows, long row, int first_tile, int end_tile, float* to) {
     const uint8_t* bytes = rows.bytes + row * rows.byte_stride;
     const int32_t zero = rows.zeros[row];
     int32_t threefold = 0; // Σ 3 · (byte - zero): what 1.5 steps make, in halves
@@ -132,8 +132,8 @@ void glance(const Linear& linear, const Sketch& sketch, const Rows& rows, long r
         const long column = static_cast<long>(tile) * TILE;
         dot_codes(bytes, sketch.codes + column * (linear.padded_inputs / 4), linear.padded_inputs / 4, sums);
         for (int half = 0; half < TILE; half += LANES) {
-            Words total = load_words(sums + half);
-            total = (total - load_words(sketch.sums + column + half) * splat_word(static_cast<uint32_t>(zero))) * splat_word(2) - splat_word(static_cast<uint32_t>(threefold));
+            UInts total = load_uints(sums + half);
+            total = (total - load_uints(sketch.sums + column + half) * splat_uint(static_cast<uint32_t>(zero))) * splat_uint(2) - splat_uint(static_cast<uint32_t>(threefold));
             const Floats x = real(as_ints(total)) * (splat(rows.scales[row]) * load(sketch.half_steps + column + half));
             store(to + (tile - first_tile) * TILE + half, x + load(linear.bias + column + half));
         }
@@ -142,42 +142,42 @@ void glance(const Linear& linear, const Sketch& sketch, const Rows& rows, long r
 #endif
 
 // x ≈ scale · (byte - zero), with 0 among the numbers that are met exactly.
-void quantise(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero) {
+void quantize(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero) {
     Floats low = splat(0.0f), high = splat(0.0f);
     int i = 0;
     for (; i + LANES <= count; i += LANES) {
         Floats x = load(from + i);
-        low = smaller(low, x);
-        high = larger(high, x);
+        low = minimum(low, x);
+        high = maximum(high, x);
     }
     if (i < count) {
-        Floats x = load_part(from + i, count - i, 0.0f);
-        low = smaller(low, x);
-        high = larger(high, x);
+        Floats x = load_partial(from + i, count - i, 0.0f);
+        low = minimum(low, x);
+        high = maximum(high, x);
     }
-    const float lowest = -largest_of(-low), range = largest_of(high) - lowest;
+    const float lowest = -reduce_max(-low), range = reduce_max(high) - lowest;
     *scale = range > 1e-30f ? range / 255.0f : 1.0f;
     const float inverse = 1.0f / *scale;
     const Floats zero_point = nearest(splat(-lowest * inverse));
     *zero = static_cast<int32_t>(zero_point[0]);
     const Floats factor = splat(inverse);
     auto put = [&](int place, Floats x) {
-        const Floats q = smaller(nearest(x * factor) + zero_point, splat(255.0f)); // not below 0: the least is rounded as the zero point is
-        const Bytes narrow = bytes_of(whole(q));
+        const Floats q = minimum(nearest(x * factor) + zero_point, splat(255.0f)); // not below 0: the least is rounded as the zero point is
+        const Bytes narrow = to_bytes(whole(q));
         __builtin_memcpy(bytes + place, &narrow, sizeof narrow);
     };
     for (i = 0; i + LANES <= count; i += LANES) put(i, load(from + i));
-    for (; i < padded; i += LANES) put(i, load_part(from + i, count > i ? count - i : 0, 0.0f));
+    for (; i < padded; i += LANES) put(i, load_partial(from + i, count > i ? count - i : 0, 0.0f));
 }
 
-void normalise(const float* from, int count, const Norm& norm, float* to) {
+void normalize(const float* from, int count, const Norm& norm, float* to) {
     float mean = 0.0f;
     Floats total = splat(0.0f);
     int i = 0;
     if (!norm.only_scale) {
         for (; i + LANES <= count; i += LANES) total += load(from + i);
-        if (i < count) total += load_part(from + i, count - i, 0.0f);
-        mean = sum_of(total) / static_cast<float>(count);
+        if (i < count) total += load_partial(from + i, count - i, 0.0f);
+        mean = reduce_add(total) / static_cast<float>(count);
     }
     Floats squares = splat(0.0f);
     for (i = 0; i + LANES <= count; i += LANES) {
@@ -185,19 +185,19 @@ void normalise(const float* from, int count, const Norm& norm, float* to) {
         squares += x * x;
     }
     if (i < count) {
-        Floats x = load_part(from + i, count - i, mean) - splat(mean);
+        Floats x = load_partial(from + i, count - i, mean) - splat(mean);
         squares += x * x;
     }
-    const float deviation = __builtin_sqrtf(sum_of(squares) / static_cast<float>(count) + norm.epsilon);
+    const float deviation = __builtin_sqrtf(reduce_add(squares) / static_cast<float>(count) + norm.epsilon);
     const Floats scale = splat(1.0f / deviation), centre = splat(mean);
     for (i = 0; i < count; i += LANES) {
         const int left = count - i;
         const bool full = left >= LANES;
-        Floats x = full ? load(from + i) : load_part(from + i, left, 0.0f);
-        Floats y = (x - centre) * scale * (full ? load(norm.weight + i) : load_part(norm.weight + i, left, 0.0f));
-        if (norm.bias) y += full ? load(norm.bias + i) : load_part(norm.bias + i, left, 0.0f);
+        Floats x = full ? load(from + i) : load_partial(from + i, left, 0.0f);
+        Floats y = (x - centre) * scale * (full ? load(norm.weight + i) : load_partial(norm.weight + i, left, 0.0f));
+        if (norm.bias) y += full ? load(norm.bias + i) : load_partial(norm.bias + i, left, 0.0f);
         if (full) store(to + i, y);
-        else store_part(to + i, y, left);
+        else store_partial(to + i, y, left);
     }
 }
 
@@ -235,7 +235,7 @@ void gate(const float* inner, const float* gates, int count, float* to) {
     for (int i = 0; i < count; i += LANES) {
         const int left = count - i;
         if (left >= LANES) store(to + i, silu(load(gates + i)) * load(inner + i));
-        else store_part(to + i, silu(load_part(gates + i, left, 0.0f)) * load_part(inner + i, left, 0.0f), left);
+        else store_partial(to + i, silu(load_partial(gates + i, left, 0.0f)) * load_partial(inner + i, left, 0.0f), left);
     }
 }
 
@@ -247,25 +247,25 @@ template <int N> inline void softmax(float* scores, long room, int count) {
     Floats most[N], total[N];
     for (int n = 0; n < N; ++n) {
         float* own = scores + n * room + last;
-        most[n] = where_below(lanes, left, load(own), nothing);
+        most[n] = select_less(lanes, left, load(own), nothing);
         store(own, most[n]);
         total[n] = splat(0.0f);
     }
     for (int t = 0; t < last; t += LANES)
-        for (int n = 0; n < N; ++n) most[n] = larger(most[n], load(scores + n * room + t));
-    for (int n = 0; n < N; ++n) most[n] = splat(largest_of(most[n]));
+        for (int n = 0; n < N; ++n) most[n] = maximum(most[n], load(scores + n * room + t));
+    for (int n = 0; n < N; ++n) most[n] = splat(reduce_max(most[n]));
     for (int t = 0; t <= last; t += LANES)
         for (int n = 0; n < N; ++n) {
-            const Floats x = falling_exponential(load(scores + n * room + t) - most[n]);
+            const Floats x = exp_nonpositive(load(scores + n * room + t) - most[n]);
             total[n] += x;
             store(scores + n * room + t, x);
         }
-    for (int n = 0; n < N; ++n) total[n] = splat(1.0f / sum_of(total[n]));
+    for (int n = 0; n < N; ++n) total[n] = splat(1.0f / reduce_add(total[n]));
     for (int t = 0; t <= last; t += LANES)
         for (int n = 0; n < N; ++n) store(scores + n * room + t, load(scores + n * room + t) * total[n]);
 }
 
-// Four sums at once, each by the tree of `sum_of`.
+// Four sums at once, each by the tree of `reduce_add`.
 inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
     const Eight a8 = low_half(a) + high_half(a), b8 = low_half(b) + high_half(b);
     const Eight c8 = low_half(c) + high_half(c), d8 = low_half(d) + high_half(d);
@@ -276,52 +276,52 @@ inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
 }
 
 // Keys and values are kept as float32 or as bfloat16, the upper half of one.
-inline Floats load_kept(const float* from) { return load(from); }
-inline Floats load_kept(const uint16_t* from) {
+inline Floats load_cached(const float* from) { return load(from); }
+inline Floats load_cached(const uint16_t* from) {
 #if defined(__AVX512F__) // the instruction itself, which compilers do not find
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
 #else
     Halves halves;
     __builtin_memcpy(&halves, from, sizeof halves);
-    const Words bits = words_of(halves) << 16;
+    const UInts bits = to_uints(halves) << 16;
 #endif
     Floats x;
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-template <class Kept> inline Floats load_kept_part(const Kept* from, int count) {
-    Kept all[LANES] = {};
+template <class KeyValueCache> inline Floats load_cached_partial(const KeyValueCache* from, int count) {
+    KeyValueCache all[LANES] = {};
     for (int i = 0; i < count; ++i) all[i] = from[i];
-    return load_kept(all);
+    return load_cached(all);
 }
 
 // Round to bfloat16, halves to even.
-inline Halves halved(Floats x) {
-    Words bits;
+inline Halves round_to_bfloat16(Floats x) {
+    UInts bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
-    bits = (bits + splat_word(0x7FFF) + ((bits >> 16) & splat_word(1))) >> 16;
+    bits = (bits + splat_uint(0x7FFF) + ((bits >> 16) & splat_uint(1))) >> 16;
 #if defined(__AVX512F__)
     return (Halves)_mm512_cvtepi32_epi16((__m512i)bits);
 #else
-    return halves_of(bits);
+    return to_halves(bits);
 #endif
 }
 
-void halve(const float* from, int count, uint16_t* to) {
+void to_bfloat16(const float* from, int count, uint16_t* to) {
     int i = 0;
     for (; i + LANES <= count; i += LANES) {
-        const Halves halves = halved(load(from + i));
+        const Halves halves = round_to_bfloat16(load(from + i));
         __builtin_memcpy(to + i, &halves, sizeof halves);
     }
     if (i == count) return;
-    const Halves halves = halved(load_part(from + i, count - i, 0.0f));
+    const Halves halves = round_to_bfloat16(load_partial(from + i, count - i, 0.0f));
     for (int rest = 0; i < count; ++i, ++rest) to[i] = halves[rest];
 }
 
 // Up to QUERIES rows that attend to the same positions; each is computed as it would be alone.
-struct Asked {
+struct QueryRows {
     const float* queries;
     long query_stride;
     float* scores; // of each query and head
@@ -330,8 +330,8 @@ struct Asked {
 };
 
 // How one head's queries meet four keys, while the next four are fetched.
-template <int QUERIES, class Kept>
-inline void meet_four(const Asked& asked, const Attended& a, const Kept* const keys[4], const Kept* const next[4], int head, int t) {
+template <int QUERIES, class KeyValueCache>
+inline void score_four_keys(const QueryRows& query_rows, const AttentionArguments& a, const KeyValueCache* const keys[4], const KeyValueCache* const next[4], int head, int t) {
     Floats sums[QUERIES][4];
 #pragma GCC unroll 4
     for (int n = 0; n < QUERIES; ++n)
@@ -342,13 +342,13 @@ inline void meet_four(const Asked& asked, const Attended& a, const Kept* const k
         Floats q[QUERIES];
 #pragma GCC unroll 4
         for (int n = 0; n < QUERIES; ++n) {
-            const float* query = asked.queries + n * asked.query_stride + first + i;
-            q[n] = left >= LANES ? load(query) : load_part(query, left, 0.0f);
+            const float* query = query_rows.queries + n * query_rows.query_stride + first + i;
+            q[n] = left >= LANES ? load(query) : load_partial(query, left, 0.0f);
         }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const Kept* place = keys[k] + first + i;
-            const Floats key = left >= LANES ? load_kept(place) : load_kept_part(place, left);
+            const KeyValueCache* place = keys[k] + first + i;
+            const Floats key = left >= LANES ? load_cached(place) : load_cached_partial(place, left);
 #pragma GCC unroll 4
             for (int n = 0; n < QUERIES; ++n) sums[n][k] += q[n] * key;
             __builtin_prefetch(next[k] + first + i);
@@ -357,13 +357,13 @@ inline void meet_four(const Asked& asked, const Attended& a, const Kept* const k
 #pragma GCC unroll 4
     for (int n = 0; n < QUERIES; ++n) {
         const Four found = four_sums(sums[n][0], sums[n][1], sums[n][2], sums[n][3]) * Four{a.scale, a.scale, a.scale, a.scale};
-        __builtin_memcpy(asked.scores + (n * a.num_heads + head) * a.room + t, &found, sizeof found);
+        __builtin_memcpy(query_rows.scores + (n * a.num_heads + head) * a.room + t, &found, sizeof found);
     }
 }
 
 // Add four values of one head, by each query's weights, to what was there before.
-template <int QUERIES, class Kept>
-inline void weigh_four(const Asked& asked, const Attended& a, const Kept* const values[4], const Kept* const next[4], int head, int t) {
+template <int QUERIES, class KeyValueCache>
+inline void add_four_values(const QueryRows& query_rows, const AttentionArguments& a, const KeyValueCache* const values[4], const KeyValueCache* const next[4], int head, int t) {
     const long first = static_cast<long>(head) * a.head_dim;
     for (int i = 0; i < a.head_dim; i += LANES) {
         const int left = a.head_dim - i;
@@ -371,66 +371,66 @@ inline void weigh_four(const Asked& asked, const Attended& a, const Kept* const 
         Floats sums[QUERIES];
 #pragma GCC unroll 4
         for (int n = 0; n < QUERIES; ++n) {
-            const float* place = asked.to + n * asked.to_stride + first + i;
-            sums[n] = t == 0 ? splat(0.0f) : full ? load(place) : load_part(place, left, 0.0f);
+            const float* place = query_rows.to + n * query_rows.to_stride + first + i;
+            sums[n] = t == 0 ? splat(0.0f) : full ? load(place) : load_partial(place, left, 0.0f);
         }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const Kept* place = values[k] + first + i;
-            const Floats value = full ? load_kept(place) : load_kept_part(place, left);
+            const KeyValueCache* place = values[k] + first + i;
+            const Floats value = full ? load_cached(place) : load_cached_partial(place, left);
 #pragma GCC unroll 4
             for (int n = 0; n < QUERIES; ++n)
-                sums[n] += splat(asked.scores[(n * a.num_heads + head) * a.room + t + k]) * value;
+                sums[n] += splat(query_rows.scores[(n * a.num_heads + head) * a.room + t + k]) * value;
             __builtin_prefetch(next[k] + first + i);
         }
 #pragma GCC unroll 4
         for (int n = 0; n < QUERIES; ++n) {
-            float* place = asked.to + n * asked.to_stride + first + i;
+            float* place = query_rows.to + n * query_rows.to_stride + first + i;
             if (full) store(place, sums[n]);
-            else store_part(place, sums[n], left);
+            else store_partial(place, sums[n], left);
         }
     }
 }
 
 // Where the four positions from t lie; behind the last, where it lies.
-template <class Kept> inline void find_rows(const Attended& a, int t, const Kept* from, const Kept** rows) {
+template <class KeyValueCache> inline void locate_four(const AttentionArguments& a, int t, const KeyValueCache* from, const KeyValueCache** rows) {
     for (int i = 0; i < 4; ++i) rows[i] = from + a.offsets[t + i < a.count ? t + i : a.count - 1];
 }
 
 // All heads of some queries. Keys and values are gone through position by position, as they lie in memory. The last four
 // may hold a position twice: softmax gives what stands behind the count no weight.
-template <int QUERIES, class Kept> inline void attend_to(const Asked& asked, const Attended& a) {
-    const Kept *rows[4], *next[4], *keys = static_cast<const Kept*>(a.keys), *values = keys + a.value_shift;
-    find_rows(a, 0, keys, next);
+template <int QUERIES, class KeyValueCache> inline void attend_to(const QueryRows& query_rows, const AttentionArguments& a) {
+    const KeyValueCache *rows[4], *next[4], *keys = static_cast<const KeyValueCache*>(a.keys), *values = keys + a.value_shift;
+    locate_four(a, 0, keys, next);
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
         const bool last = t + 4 >= a.count;
-        find_rows(a, last ? 0 : t + 4, last ? values : keys, next);
-        for (int head = 0; head < a.num_heads; ++head) meet_four<QUERIES>(asked, a, rows, next, head, t);
+        locate_four(a, last ? 0 : t + 4, last ? values : keys, next);
+        for (int head = 0; head < a.num_heads; ++head) score_four_keys<QUERIES>(query_rows, a, rows, next, head, t);
     }
     int head = 0;
-    for (; head + 4 <= QUERIES * a.num_heads; head += 4) softmax<4>(asked.scores + head * a.room, a.room, a.count);
-    for (; head < QUERIES * a.num_heads; ++head) softmax<1>(asked.scores + head * a.room, a.room, a.count);
+    for (; head + 4 <= QUERIES * a.num_heads; head += 4) softmax<4>(query_rows.scores + head * a.room, a.room, a.count);
+    for (; head < QUERIES * a.num_heads; ++head) softmax<1>(query_rows.scores + head * a.room, a.room, a.count);
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
-        find_rows(a, t + 4, values, next);
-        for (int head = 0; head < a.num_heads; ++head) weigh_four<QUERIES>(asked, a, rows, next, head, t);
+        locate_four(a, t + 4, values, next);
+        for (int head = 0; head < a.num_heads; ++head) add_four_values<QUERIES>(query_rows, a, rows, next, head, t);
     }
 }
 
-template <class Kept> inline void attend_all(Asked asked, int count, const Attended& a) {
+template <class KeyValueCache> inline void attend_all(QueryRows query_rows, int count, const AttentionArguments& a) {
     while (count > 0) {
         const int together = count >= 4 ? 4 : count >= 2 ? 2 : 1;
-        if (together == 4) attend_to<4, Kept>(asked, a);
-        else if (together == 2) attend_to<2, Kept>(asked, a);
-        else attend_to<1, Kept>(asked, a);
-        asked.queries += together * asked.query_stride;
-        asked.to += together * asked.to_stride;
+        if (together == 4) attend_to<4, KeyValueCache>(query_rows, a);
+        else if (together == 2) attend_to<2, KeyValueCache>(query_rows, a);
+        else attend_to<1, KeyValueCache>(query_rows, a);
+        query_rows.queries += together * query_rows.query_stride;
+        query_rows.to += together * query_rows.to_stride;
         count -= together;
     }
 }
 
-void attend(const float* queries, long query_stride, int count, const Attended& a, float* scores, float* to, long to_stride) {
+void attend(const float* queries, long query_stride, int count, const AttentionArguments& a, float* scores, float* to, long to_stride) {
     if (a.halves) attend_all<uint16_t>({queries, query_stride, scores, to, to_stride}, count, a);
     else attend_all<float>({queries, query_stride, scores, to, to_stride}, count, a);
 }
@@ -441,20 +441,20 @@ void scan(const float* logits, int count, float* largest, float* sum) {
     Floats x[N], most[N] = {splat(nothing), splat(nothing), splat(nothing), splat(nothing)}, total = splat(0.0f);
     int i = 0;
     for (; i + N * LANES <= count; i += N * LANES)
-        for (int n = 0; n < N; ++n) most[n] = larger(load(logits + i + n * LANES), most[n]);
+        for (int n = 0; n < N; ++n) most[n] = maximum(load(logits + i + n * LANES), most[n]);
     for (; i < count; i += LANES)
-        most[0] = larger(i + LANES <= count ? load(logits + i) : load_part(logits + i, count - i, nothing), most[0]);
-    *largest = largest_of(larger(larger(most[0], most[1]), larger(most[2], most[3])));
+        most[0] = maximum(i + LANES <= count ? load(logits + i) : load_partial(logits + i, count - i, nothing), most[0]);
+    *largest = reduce_max(maximum(maximum(most[0], most[1]), maximum(most[2], most[3])));
     const Floats centre = splat(*largest);
     for (i = 0; i + N * LANES <= count; i += N * LANES) {
         for (int n = 0; n < N; ++n) x[n] = load(logits + i + n * LANES) - centre;
-        total = add_exponentials<N>(total, x);
+        total = add_exp<N>(total, x);
     }
     for (; i < count; i += LANES) {
-        x[0] = (i + LANES <= count ? load(logits + i) : load_part(logits + i, count - i, nothing)) - centre;
-        total = add_exponentials<1>(total, x);
+        x[0] = (i + LANES <= count ? load(logits + i) : load_partial(logits + i, count - i, nothing)) - centre;
+        total = add_exp<1>(total, x);
     }
-    *sum = sum_of(total);
+    *sum = reduce_add(total);
 }
 
 inline void insert(float value, int32_t token, Candidate* best, int keep) {
@@ -467,7 +467,7 @@ inline void insert(float value, int32_t token, Candidate* best, int keep) {
 }
 
 // One bit for each of sixteen numbers that are at least `floor`.
-inline uint32_t lanes_from(const float* from, float floor) {
+inline uint32_t lanes_at_least(const float* from, float floor) {
 #if defined(__AVX512F__)
     return _mm512_cmp_ps_mask(_mm512_loadu_ps(from), _mm512_set1_ps(floor), _CMP_GE_OQ);
 #elif defined(__AVX2__)
@@ -483,11 +483,11 @@ inline uint32_t lanes_from(const float* from, float floor) {
 }
 
 // A number that at least `keep` of the logits reach: each lane's largest is one of them.
-inline float reached_by(const float* logits, int count, int keep) {
+inline float lower_bound_of_top(const float* logits, int count, int keep) {
     const float nothing = -__builtin_inff();
     if (keep > LANES) return nothing;
     Floats most = splat(nothing);
-    for (int i = 0; i + LANES <= count; i += LANES) most = larger(load(logits + i), most);
+    for (int i = 0; i + LANES <= count; i += LANES) most = maximum(load(logits + i), most);
     float sorted[LANES + 1];
     int filled = 0;
     for (int lane = 0; lane < LANES; ++lane) {
@@ -500,7 +500,7 @@ inline float reached_by(const float* logits, int count, int keep) {
 
 void choose(const float* logits, int count, int32_t first_token, Candidate* best, int keep) {
     const float nothing = -__builtin_inff();
-    float floor = best[keep - 1].token < 0 ? reached_by(logits, count, keep) : best[keep - 1].value;
+    float floor = best[keep - 1].token < 0 ? lower_bound_of_top(logits, count, keep) : best[keep - 1].value;
     auto offer = [&](int i) {
         if (!(logits[i] > nothing && logits[i] >= best[keep - 1].value)) return;
         insert(logits[i], first_token + i, best, keep);
@@ -508,6 +508,6 @@ void choose(const float* logits, int count, int32_t first_token, Candidate* best
     };
     int i = 0;
     for (; i + LANES <= count; i += LANES)
-        for (uint32_t lanes = lanes_from(logits + i, floor); lanes; lanes &= lanes - 1) offer(i + __builtin_ctz(lanes));
+        for (uint32_t lanes = lanes_at_least(logits + i, floor); lanes; lanes &= lanes - 1) offer(i + __builtin_ctz(lanes));
     for (; i < count; ++i) offer(i);
 }

@@ -57,7 +57,7 @@ std::vector<int32_t> Shortlist::candidates(const int32_t* tokens, long count, co
     return found;
 }
 
-void Selection::set(const Linear& output, std::vector<std::vector<int32_t>> lists, Pool& pool) {
+void Selection::set(const Linear& output, std::vector<std::vector<int32_t>> lists, ThreadPool& pool) {
     lists_ = std::move(lists);
     places_.clear();
     longest_ = 0;
@@ -79,14 +79,14 @@ void Selection::set(const Linear& output, std::vector<std::vector<int32_t>> list
     }
 }
 
-void Selection::pack(const Linear& output, const std::vector<int32_t>& tokens, Pool& pool) {
+void Selection::pack(const Linear& output, const std::vector<int32_t>& tokens, ThreadPool& pool) {
     const long count = static_cast<long>(tokens.size()), tiles = padded(count, TILE) / TILE;
     const char* from = output.floats ? reinterpret_cast<const char*>(output.floats) : reinterpret_cast<const char*>(output.weights);
     const Packed packed = {from, output.floats ? output.padded_inputs : output.padded_inputs / 4};
     const long tile_size = packed.groups * TILE;
-    weights_.room(tiles * tile_size + 8192); // kernels fetch a little ahead
-    float *scales = scales_.room(tiles * TILE), *bias = bias_.room(tiles * TILE);
-    int32_t* sums = sums_.room(tiles * TILE);
+    weights_.reserve(tiles * tile_size + 8192); // kernels fetch a little ahead
+    float *scales = scales_.reserve(tiles * TILE), *bias = bias_.reserve(tiles * TILE);
+    int32_t* sums = sums_.reserve(tiles * TILE);
     std::fill(scales, scales + tiles * TILE, 0.0f);
     std::fill(bias, bias + tiles * TILE, 0.0f);
     std::fill(sums, sums + tiles * TILE, 0);

@@ -1,5 +1,5 @@
-// Lexical shortlists: a sentence's translation is chosen from the words that its own words may become, so that few
-// columns of the vocabulary need be computed.
+// Lexical shortlists restrict a translation to likely translations of its source tokens, so that only a few columns of
+// the output layer are computed.
 #pragma once
 
 #include <vector>
@@ -30,7 +30,7 @@ class Selection {
   public:
     void clear() { lists_.clear(); }
     bool is_set() const { return !lists_.empty(); }
-    void set(const Linear& output, std::vector<std::vector<int32_t>> lists, Pool& pool);
+    void set(const Linear& output, std::vector<std::vector<int32_t>> lists, ThreadPool& pool);
 
     const Linear& columns() const { return columns_; }
     const std::vector<int32_t>& list(int sentence) const { return lists_[sentence]; }
@@ -39,7 +39,7 @@ class Selection {
     size_t longest() const { return longest_; }
 
   private:
-    void pack(const Linear& output, const std::vector<int32_t>& tokens, Pool& pool);
+    void pack(const Linear& output, const std::vector<int32_t>& tokens, ThreadPool& pool);
 
     std::vector<std::vector<int32_t>> lists_, places_;
     size_t longest_ = 0;

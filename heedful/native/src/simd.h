@@ -34,7 +34,7 @@ inline Four join_low(Four a, Four b) { return Four{a[0], a[1], b[0], b[1]}; }
 inline Four join_high(Four a, Four b) { return Four{a[2], a[3], b[2], b[3]}; }
 #endif
 
-// Floats, Ints and Words, and what depends on how they are kept; `bytes_of` and `halves_of` take numbers that fit.
+// Floats, Ints and UInts, and what depends on how they are kept; `to_bytes` and `to_halves` take numbers that fit.
 #if defined(__AVX2__) && !defined(__AVX512F__)
 #include "simd_pair.h"
 #else
@@ -50,25 +50,25 @@ inline Floats load(const float* from) {
 inline void store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof x); }
 
 // The first `count` numbers, the other lanes filled.
-inline Floats load_part(const float* from, int count, float fill) {
+inline Floats load_partial(const float* from, int count, float fill) {
     float all[LANES];
     for (int i = 0; i < LANES; ++i) all[i] = i < count ? from[i] : fill;
     return load(all);
 }
 
-inline void store_part(float* to, Floats x, int count) {
+inline void store_partial(float* to, Floats x, int count) {
     float all[LANES];
     store(all, x);
     for (int i = 0; i < count; ++i) to[i] = all[i];
 }
 
-inline float sum_of(Floats x) {
+inline float reduce_add(Floats x) {
     Eight eight = low_half(x) + high_half(x);
     Four four = low_half(eight) + high_half(eight);
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-inline float largest_of(Floats x) {
+inline float reduce_max(Floats x) {
     Eight a = low_half(x), b = high_half(x);
     Eight eight = a > b ? a : b;
     Four c = low_half(eight), d = high_half(eight);
@@ -84,7 +84,7 @@ inline Floats nearest(Floats x) {
 }
 
 // e^x to about one part in 10^7, for x from -87 to 88.
-inline Floats bounded_exponential(Floats x) {
+inline Floats exp_bounded(Floats x) {
     Floats power = nearest(x * splat(1.44269504f));
     Floats rest = (x - power * splat(0.693359375f)) - power * splat(-2.12194440e-4f);
     Floats p = splat(1.9875691500e-4f);
@@ -101,21 +101,21 @@ inline Floats bounded_exponential(Floats x) {
 }
 
 // e^x for x up to 88; 0 below -87.
-inline Floats falling_exponential(Floats x) {
+inline Floats exp_nonpositive(Floats x) {
     const Floats lowest = splat(-87.0f);
-    return where_below(x, lowest, splat(0.0f), bounded_exponential(larger(x, lowest)));
+    return select_less(x, lowest, splat(0.0f), exp_bounded(maximum(x, lowest)));
 }
 
 // e^x for any x, as if it were 88 at most.
-inline Floats exponential(Floats x) { return falling_exponential(smaller(x, splat(88.0f))); }
+inline Floats exp_clamped(Floats x) { return exp_nonpositive(minimum(x, splat(88.0f))); }
 
 // Add e^x, to about one part in 10^7 of the sum, of N times sixteen numbers up to 0, to a sum that holds a 1. What is too
 // small to count stays near 10^-38. Each step is done for all before the next: the result of a step comes late.
-template <int N> inline Floats add_exponentials(Floats sum, const Floats* x) {
+template <int N> inline Floats add_exp(Floats sum, const Floats* x) {
     const Floats shift = splat(12582912.0f); // brings the whole part into the lowest bits
     Floats power[N], rest[N], p[N];
-    Words bits[N], scale[N];
-    for (int n = 0; n < N; ++n) rest[n] = larger(x[n] * splat(1.44269504f), splat(-126.0f));
+    UInts bits[N], scale[N];
+    for (int n = 0; n < N; ++n) rest[n] = maximum(x[n] * splat(1.44269504f), splat(-126.0f));
     for (int n = 0; n < N; ++n) power[n] = rest[n] + shift;
     for (int n = 0; n < N; ++n) __builtin_memcpy(&scale[n], &power[n], sizeof scale[n]);
     for (int n = 0; n < N; ++n) rest[n] = rest[n] - (power[n] - shift);
@@ -135,16 +135,16 @@ template <int N> inline Floats add_exponentials(Floats sum, const Floats* x) {
 // x·Φ(x), with the error function to about 10^-7 (Abramowitz and Stegun 7.1.26).
 inline Floats gelu(Floats x) {
     Floats z = x * splat(0.70710678f);
-    Floats magnitude = where_below(z, splat(0.0f), -z, z);
+    Floats magnitude = select_less(z, splat(0.0f), -z, z);
     Floats t = splat(1.0f) / (splat(1.0f) + splat(0.3275911f) * magnitude);
     Floats p = splat(1.061405429f);
     p = p * t + splat(-1.453152027f);
     p = p * t + splat(1.421413741f);
     p = p * t + splat(-0.284496736f);
     p = p * t + splat(0.254829592f);
-    Floats error = splat(1.0f) - (p * t) * exponential(-(magnitude * magnitude));
-    error = where_below(z, splat(0.0f), -error, error);
+    Floats error = splat(1.0f) - (p * t) * exp_clamped(-(magnitude * magnitude));
+    error = select_less(z, splat(0.0f), -error, error);
     return splat(0.5f) * x * (splat(1.0f) + error);
 }
 
-inline Floats silu(Floats x) { return x / (splat(1.0f) + exponential(-x)); }
+inline Floats silu(Floats x) { return x / (splat(1.0f) + exp_clamped(-x)); }

@@ -1,7 +1,7 @@
-// Tokens guessed ahead. For one row reading the whole output layer takes as long as reading most of the decoder. A sketch
-// of it, two bits a weight, shows which few tokens may be the likeliest; the logits of these alone decide. The rows are
-// kept, and meet the whole layer together later. A guess that was wrong is then put right and what followed it is done
-// again, so that nothing depends on guesses but the time.
+// Speculative greedy decoding. For one row, reading the whole output layer takes as long as reading most of the decoder.
+// A sketch of the layer, two bits per weight, selects a few candidate tokens, whose exact logits decide. The rows are kept
+// and verified later against the whole layer, several at once. After a rejected token, decoding resumes from the verified
+// one, so speculation affects the speed only, never the result.
 #pragma once
 
 #include <vector>
@@ -10,53 +10,53 @@
 
 namespace heedful {
 
-struct Guesses {
-    int64_t right = 0, wrong = 0;
+struct SpeculationCounts {
+    int64_t accepted = 0, rejected = 0;
 };
 
-class Draft {
+class Speculator {
   public:
-    Draft(const Model& model, const Kernels& kernels, Pool& pool) : model_(model), kernels_(kernels), pool_(pool) {}
-    void begin() { reach_ = FIRST_REACH, clear(); }
-    // Whether the next tokens of so many rows had better be guessed: guesses have been right often enough, too.
-    bool is_worth_while(size_t rows) const { return static_cast<int>(rows) <= kernels_.guessing_rows && reach_ >= LEAST_REACH; }
-    // The likeliest token of each row, as far as can be seen.
-    const std::vector<int32_t>& guess(const Rows& rows, const std::vector<Wish>& wishes);
+    Speculator(const Model& model, const Kernels& kernels, ThreadPool& pool) : model_(model), kernels_(kernels), pool_(pool) {}
+    void begin() { lookahead_ = INITIAL_LOOKAHEAD, clear(); }
+    // Whether to speculate on this many rows: few enough, and the acceptance rate is high enough.
+    bool is_worthwhile(size_t rows) const { return static_cast<int>(rows) <= kernels_.max_speculative_rows && lookahead_ >= MIN_LOOKAHEAD; }
+    // The proposed next token of each row.
+    const std::vector<int32_t>& propose(const Rows& rows, const std::vector<TokenConstraint>& constraints);
 
-    // Keep a row, and the token that was taken to follow.
-    void keep(const Rows& rows, long row, Wish wish, int32_t token);
-    bool is_full() const { return static_cast<long>(tokens_.size()) >= reach_; }
+    // Keep a row and its proposed token for verification.
+    void keep(const Rows& rows, long row, TokenConstraint constraint, int32_t token);
+    bool is_full() const { return static_cast<long>(tokens_.size()) >= lookahead_; }
     const Rows& rows() const { return kept_; }
-    const std::vector<Wish>& wishes() const { return wishes_; }
+    const std::vector<TokenConstraint>& constraints() const { return constraints_; }
     const std::vector<int32_t>& tokens() const { return tokens_; }
-    // Forget the rows: they have been looked at, and so many guesses were right and wrong.
-    void close(int right, int wrong);
-    const Guesses& counts() const { return counts_; }
+    // Discard the verified rows and record how many tokens were accepted and rejected.
+    void close(int accepted, int rejected);
+    const SpeculationCounts& counts() const { return counts_; }
 
   private:
     static constexpr int CANDIDATES = 16;
-    static constexpr long FIRST_REACH = 16, LEAST_REACH = 4, LONGEST_REACH = 64;
+    static constexpr long INITIAL_LOOKAHEAD = 16, MIN_LOOKAHEAD = 4, MAX_LOOKAHEAD = 64;
 
-    void clear() { wishes_.clear(), tokens_.clear(); }
-    void look(const Rows& rows, const std::vector<Wish>& wishes, long chunk, int thread);
+    void clear() { constraints_.clear(), tokens_.clear(); }
+    void scan_sketch(const Rows& rows, const std::vector<TokenConstraint>& constraints, long chunk, int thread);
     Candidate* candidates(int thread, long row) const { return candidates_.data() + (thread * num_rows_ + row) * CANDIDATES; }
     float logit(const Rows& rows, long row, int32_t token) const;
 
     const Model& model_;
     const Kernels& kernels_;
-    Pool& pool_;
+    ThreadPool& pool_;
     const Sketch* sketch_ = nullptr;
-    long num_rows_ = 0, reach_ = FIRST_REACH;
+    long num_rows_ = 0, lookahead_ = INITIAL_LOOKAHEAD;
     Buffer<float> logits_;
     Buffer<Candidate> candidates_;
-    std::vector<int32_t> guessed_;
+    std::vector<int32_t> proposed_;
     Rows kept_;
     Buffer<uint8_t> bytes_;
     Buffer<float> scales_;
     Buffer<int32_t> zeros_;
-    std::vector<Wish> wishes_;
+    std::vector<TokenConstraint> constraints_;
     std::vector<int32_t> tokens_;
-    Guesses counts_;
+    SpeculationCounts counts_;
 };
 
 } // namespace heedful

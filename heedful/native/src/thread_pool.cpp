@@ -18,7 +18,7 @@ inline void pause() {
 
 } // namespace
 
-Pool::Pool(int num_threads) : shares_(new Share[num_threads]) {
+ThreadPool::ThreadPool(int num_threads) : shares_(new Share[num_threads]) {
     helpers_.reserve(num_threads - 1);
     try {
         for (int thread = 1; thread < num_threads; ++thread) helpers_.emplace_back([this, thread, num_threads] { help(thread, num_threads); });
@@ -30,9 +30,9 @@ Pool::Pool(int num_threads) : shares_(new Share[num_threads]) {
     }
 }
 
-Pool::~Pool() { stop(); }
+ThreadPool::~ThreadPool() { stop(); }
 
-void Pool::stop() {
+void ThreadPool::stop() {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         stopping_ = true;
@@ -41,7 +41,7 @@ void Pool::stop() {
     for (std::thread& helper : helpers_) helper.join();
 }
 
-void Pool::run(long first, long count, Call call, void* with) {
+void ThreadPool::run(long first, long count, Call call, void* with) {
     call_ = call, with_ = with, first_ = first;
     done_.store(0, std::memory_order_relaxed);
     ++job_;
@@ -62,7 +62,7 @@ void Pool::run(long first, long count, Call call, void* with) {
 }
 
 // Do units until all are taken, one's own first. They are told as done all at once, at the end.
-void Pool::work(int thread, int size) {
+void ThreadPool::work(int thread, int size) {
     long count = 0;
     for (int i = 0; i < size; ++i)
         while (take(shares_[(thread + i) % size], thread)) ++count;
@@ -70,7 +70,7 @@ void Pool::work(int thread, int size) {
 }
 
 // Take a unit and do it. After the exchange the job cannot end before this unit is done, so its fields stand.
-bool Pool::take(Share& share, int thread) {
+bool ThreadPool::take(Share& share, int thread) {
     uint64_t ticket = share.ticket.load(std::memory_order_acquire);
     do {
         if (!is_open(ticket)) return false;
@@ -79,7 +79,7 @@ bool Pool::take(Share& share, int thread) {
     return true;
 }
 
-void Pool::help(int thread, int size) {
+void ThreadPool::help(int thread, int size) {
     const std::atomic<uint64_t>& own = shares_[thread].ticket;
     while (true) {
         int spins = 0;

@@ -1,8 +1,8 @@
-// Threads that share out units of work. Who computes a unit never changes what comes out.
+// A work-stealing thread pool. Results do not depend on which thread computes a unit.
 //
-// Each thread has a share of the units, and takes from the others' when its own is done. The thread that asks for work
-// also does it, and waits only for units that another has begun: a helper that sleeps or was sent off its core holds
-// nobody up. Helpers watch for work for a moment before they sleep.
+// Each thread has a share of the units and steals from the others when its own is done. The calling thread works too, and
+// waits only for units that have been started, so a sleeping or preempted helper does not block it. Helpers spin briefly
+// before they sleep.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,10 @@
 
 namespace heedful {
 
-class Pool {
+class ThreadPool {
   public:
-    explicit Pool(int num_threads);
-    ~Pool();
+    explicit ThreadPool(int num_threads);
+    ~ThreadPool();
     int size() const { return static_cast<int>(helpers_.size()) + 1; }
 
     // work(unit, thread) for each unit; returns when all are done. `work` must not throw.
@@ -28,13 +28,13 @@ class Pool {
             return;
         }
         auto call = [](void* with, long unit, int thread) { (*static_cast<Work*>(with))(unit, thread); };
-        for (long first = 0; first < count; first += MOST_UNITS)
-            run(first, count - first < MOST_UNITS ? count - first : MOST_UNITS, call, const_cast<void*>(static_cast<const void*>(&work)));
+        for (long first = 0; first < count; first += MAX_UNITS)
+            run(first, count - first < MAX_UNITS ? count - first : MAX_UNITS, call, const_cast<void*>(static_cast<const void*>(&work)));
     }
 
   private:
     using Call = void (*)(void*, long unit, int thread);
-    static constexpr long MOST_UNITS = 60000;
+    static constexpr long MAX_UNITS = 60000;
     static constexpr uint64_t LOW = 0xFFFF;
 
     // Number of the job in the upper half, then the next unit nobody has taken and the end of the share: one exchange

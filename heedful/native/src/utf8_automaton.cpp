@@ -25,9 +25,9 @@ constexpr Step STEPS[] = {
 };
 
 struct Table {
-    int8_t next[Characters::STATES][Characters::BYTES];
+    int8_t next[Utf8Automaton::STATES][Utf8Automaton::BYTES];
     Table() {
-        std::fill(&next[0][0], &next[0][0] + Characters::STATES * Characters::BYTES, int8_t(-1));
+        std::fill(&next[0][0], &next[0][0] + Utf8Automaton::STATES * Utf8Automaton::BYTES, int8_t(-1));
         for (const Step& step : STEPS) std::fill(next[step.from] + step.first, next[step.from] + step.last + 1, int8_t(step.to));
     }
 };
@@ -39,7 +39,7 @@ const Table& table() {
 
 } // namespace
 
-void Characters::set(const int32_t* byte_ids, int32_t vocab_size, const int32_t* forbidden, int32_t num_forbidden) {
+void Utf8Automaton::set(const int32_t* byte_ids, int32_t vocab_size, const int32_t* forbidden, int32_t num_forbidden) {
     forbidden_.assign(forbidden, forbidden + num_forbidden);
     tokens_.clear();
     byte_of_.clear();
@@ -59,14 +59,14 @@ void Characters::set(const int32_t* byte_ids, int32_t vocab_size, const int32_t*
     std::sort(forbidden_.begin(), forbidden_.end());
 }
 
-int Characters::next(int state, int32_t token) const {
+int Utf8Automaton::next(int state, int32_t token) const {
     const int byte = token >= 0 && token < static_cast<int32_t>(byte_of_.size()) ? byte_of_[token] : -1;
     if (byte < 0) return COMPLETE;
     const int after = table().next[state][byte] >= 0 ? table().next[state][byte] : table().next[COMPLETE][byte];
     return std::max<int>(after, COMPLETE);
 }
 
-void Characters::ban_long(int room, std::vector<int32_t>& banned) const {
+void Utf8Automaton::ban_unfitting(int room, std::vector<int32_t>& banned) const {
     if (tokens_.empty() || room >= 3) return;
     const int first = room >= 2 ? 0xF0 : room == 1 ? 0xE0 : 0xC2;
     banned.insert(banned.end(), tokens_.begin() + first, tokens_.begin() + 0xF5);

@@ -1,6 +1,5 @@
-// Which byte tokens may follow each other: together they must be valid UTF-8 (RFC 3629). Control characters other than
-// tab and line break, U+FFFD and what stands beside it are not written either. heedful/decoding/utf8_automaton.py has the
-// same states.
+// A finite automaton over byte tokens, which must form valid UTF-8 (RFC 3629) without control characters other than tab
+// and line break, U+FFFD and the noncharacters next to it. heedful/decoding/utf8_automaton.py implements the same one.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace heedful {
 
-class Characters {
+class Utf8Automaton {
   public:
     static constexpr int BYTES = 256, STATES = 11, COMPLETE = 0;
 
@@ -21,7 +20,7 @@ class Characters {
     // Inside a character: the only tokens that may come, in rising order; nullptr between characters.
     const std::vector<int32_t>* only(int state) const { return state == COMPLETE ? nullptr : &only_[state]; }
     // Between characters, with room for so many more tokens after the next: the first bytes of longer characters.
-    void ban_long(int room, std::vector<int32_t>& banned) const;
+    void ban_unfitting(int room, std::vector<int32_t>& banned) const;
     const std::vector<int32_t>& tokens() const { return tokens_; }
 
   private:

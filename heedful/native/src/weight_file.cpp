@@ -14,9 +14,9 @@ namespace {
 
 constexpr char MAGIC[8] = {'H', 'E', 'E', 'D', 'F', 'U', 'L', 'N'};
 constexpr uint32_t VERSION = 1;
-constexpr size_t SUMMED_FROM = 64, SHAPE_AT = 96, ENTRIES_AT = 192;
-constexpr uint32_t MOST_TENSORS = 100000;
-constexpr size_t BYTES_AT_ONCE = 1 << 20; // what a thread reads and sums up at a time
+constexpr size_t CHECKED_FROM = 64, SHAPE_AT = 96, ENTRIES_AT = 192;
+constexpr uint32_t MAX_TENSORS = 100000;
+constexpr size_t READ_CHUNK = 1 << 20; // what a thread reads and sums up at a time
 
 struct Head {
     char magic[8];
@@ -25,7 +25,7 @@ struct Head {
     unsigned char spare[24];
 };
 
-static_assert(sizeof(Head) == SUMMED_FROM && sizeof(Shape) == ENTRIES_AT - SHAPE_AT && sizeof(Entry) == 96,
+static_assert(sizeof(Head) == CHECKED_FROM && sizeof(Shape) == ENTRIES_AT - SHAPE_AT && sizeof(Entry) == 96,
               "the layout of the file");
 
 void check_limits(const Shape& s, const std::string& path) {
@@ -58,7 +58,7 @@ struct WeightFile::Sums {
     }
 };
 
-WeightFile::WeightFile(const std::string& path, Pool& pool) : path_(path) {
+WeightFile::WeightFile(const std::string& path, ThreadPool& pool) : path_(path) {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) throw Error(path + ": cannot read the weights: " + std::strerror(errno));
     try {
@@ -76,14 +76,14 @@ WeightFile::WeightFile(const std::string& path, Pool& pool) : path_(path) {
 }
 
 // All threads read the file together and sum up what they have read.
-WeightFile::Sums WeightFile::read(int file, Pool& pool) {
-    unsigned char* to = contents_.room(size_ + READ_AHEAD);
+WeightFile::Sums WeightFile::read(int file, ThreadPool& pool) {
+    unsigned char* to = contents_.reserve(size_ + READ_AHEAD);
     bytes_ = to;
     std::memset(to + size_, 0, READ_AHEAD);
-    std::vector<Sums> parts((size_ + BYTES_AT_ONCE - 1) / BYTES_AT_ONCE);
+    std::vector<Sums> parts((size_ + READ_CHUNK - 1) / READ_CHUNK);
     std::atomic<int> problem{0}; // an error number, or -1 where the file ends too early
     pool.each(static_cast<long>(parts.size()), [&](long part, int) {
-        const size_t begin = part * BYTES_AT_ONCE, end = std::min(begin + BYTES_AT_ONCE, size_);
+        const size_t begin = part * READ_CHUNK, end = std::min(begin + READ_CHUNK, size_);
         for (size_t at = begin; at < end;) {
             const ssize_t count = ::pread(file, to + at, end - at, static_cast<off_t>(at));
             if (count < 0 && errno == EINTR) continue;
@@ -94,8 +94,8 @@ WeightFile::Sums WeightFile::read(int file, Pool& pool) {
             at += static_cast<size_t>(count);
         }
         Sums own; // not in its place, beside which another thread writes
-        const uint64_t* words = reinterpret_cast<const uint64_t*>(to + SUMMED_FROM);
-        own.add(words, begin < SUMMED_FROM ? 0 : (begin - SUMMED_FROM) / 8, (end - SUMMED_FROM) / 8);
+        const uint64_t* words = reinterpret_cast<const uint64_t*>(to + CHECKED_FROM);
+        own.add(words, begin < CHECKED_FROM ? 0 : (begin - CHECKED_FROM) / 8, (end - CHECKED_FROM) / 8);
         parts[part] = own;
     });
     if (problem < 0) damaged("it is cut short");
@@ -119,7 +119,7 @@ void WeightFile::check(const Sums& sums) {
         if (byte) damaged("its head is not as written");
     if (sums.sum != head.sum || sums.weighted != head.weighted_sum) damaged("its checksum is wrong");
     num_tensors_ = head.num_tensors;
-    if (num_tensors_ > MOST_TENSORS || ENTRIES_AT + num_tensors_ * sizeof(Entry) > size_) damaged("its list is cut short");
+    if (num_tensors_ > MAX_TENSORS || ENTRIES_AT + num_tensors_ * sizeof(Entry) > size_) damaged("its list is cut short");
     std::memcpy(&shape_, bytes_ + SHAPE_AT, sizeof shape_);
     check_limits(shape_, path_);
     const Entry* entries = reinterpret_cast<const Entry*>(bytes_ + ENTRIES_AT);

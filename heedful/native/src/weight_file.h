@@ -42,7 +42,7 @@ struct Entry {
 
 class WeightFile {
   public:
-    WeightFile(const std::string& path, Pool& pool);
+    WeightFile(const std::string& path, ThreadPool& pool);
     WeightFile(const WeightFile&) = delete;
     WeightFile& operator=(const WeightFile&) = delete;
 
@@ -60,7 +60,7 @@ class WeightFile {
     static constexpr size_t READ_AHEAD = 16384;
 
     struct Sums;
-    Sums read(int file, Pool& pool);
+    Sums read(int file, ThreadPool& pool);
     void check(const Sums& sums);
     [[noreturn]] void damaged(const std::string& how) const;
 
