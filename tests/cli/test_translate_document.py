@@ -60,7 +60,7 @@ def test_empty_document_prints_note(inside: Inside, tmp_path: Path) -> None:
     [
         ("a.json", b'{"a": "Guten Morgen",\n "b" 1}', "a.json:2: not valid JSON"),
         ("a.md", b"Hallo\n\xff\n", "a.md:2: this line is not UTF-8"),
-        ("a.srt", b"Hallo\n", "a.srt:1: there is no time code"),
+        ("a.srt", b"Hallo\n", "a.srt:1: no time code"),
         ("a.po", b'msgid "a"\nmsgstr "b" "c\n', "a.po:2: not a valid catalogue"),
         ("a.html", b"<p>Where is the train station?</p>", "a.html"),
     ],
