@@ -68,6 +68,7 @@ WORDS = {
         "Layer 0 is the input of the first layer. {count} positions: chance is {chance:.1f} %.",
         "第 0 层指第一层的输入。共 {count} 个位置，随机猜测的准确率为 {chance:.1f}%。",
     ),
+    "layers": ("after layer; dashed: translation", "经过层数；虚线为翻译模型"),
     "exact_title": ("Copying: exact match (%)", "复制：完全正确率（%）"),
     "tokens_title": ("Copying: tokens right at their place (%)", "复制：位置和内容都正确的 token（%）"),
     "bleu_title": ("Translation: BLEU", "翻译：BLEU"),
@@ -269,16 +270,14 @@ def draw_position_results(results: Results, language: str) -> Figure:
         bleu.set_ylim(bottom=0)
     else:
         bleu.axis("off")
-    for task, found, linestyle in (("copy", copies, "-"), ("translation", translations, "--")):
+    for found, linestyle in ((copies, "-"), (translations, "--")):
         for kind, runs in found.items():
             layers = list(runs[0]["probe"])
             estimates = [estimate([100 * run["probe"][layer] for run in runs]) for layer in layers]
-            label = words[f"probe_{task}"].format(kind=words[kind])
-            _curve(probe, [int(layer) for layer in layers], estimates, kind, label, linestyle=linestyle)
-    probe.set(title=words["probe_title"], xlabel=words["layer"], ylim=(0, 104))
+            _curve(probe, [int(layer) for layer in layers], estimates, kind, "", linestyle=linestyle)
+    probe.set(title=words["probe_title"], xlabel=words["layers" if translations else "layer"], ylim=(0, 104))
     probe.set_xticks(range(len(layers)))
-    for panel in (exact, probe):
-        panel.legend(frameon=False, fontsize=8.5)
+    exact.legend(frameon=False, fontsize=8.5)
     figure.suptitle(words["title"].format(seeds=len(settings["seeds"])))
     return figure
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,10 +25,12 @@ from heedful.paper.length_generalisation import (
     train_copy,
     train_translation,
 )
+from heedful.paper.markdown import markdown_table
 from heedful.paper.positions import PositionsSettings, draw_position_results, positions_tables, run_positions
 from heedful.paper.synthetic_tasks import small_config
 from heedful.text.corpus import SentencePair
 
+ROOT = Path(__file__).parents[2]
 SMALL = CopySettings(max_length=3, test_lengths=(2, 3, 12), steps=2, num_pairs=4)
 
 
@@ -140,3 +143,35 @@ def test_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     ):
         assert run(["paper", "positions", "-o", output, *flags]) == 2
         assert text in capsys.readouterr().err
+
+
+def published() -> dict[str, Any]:
+    path = ROOT / "benchmarks/results/paper/positions_2026-11-19_cpu.json"
+    results: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return results
+
+
+@pytest.mark.parametrize("page", ["positions.md", "positions.zh-CN.md"])
+def test_documented_tables_show_the_results(page: str) -> None:
+    text = (ROOT / "docs" / "paper" / page).read_text("utf-8")
+    for table in positions_tables(published(), "zh" if "zh" in page else "en"):
+        assert markdown_table(table.heading, table.rows) in text
+    assert published()["command"] in text
+
+
+def test_published_claims_hold_in_the_results() -> None:
+    """What docs/paper/positions.md says in words."""
+    exact: dict[tuple[str, int], float] = {}
+    for trained in published()["runs"]:
+        if trained["task"] == "copy":
+            for place in trained["by_length"]:
+                key = trained["positions"], place["length"]
+                exact[key] = exact.get(key, 0.0) + place["exact"] / 3
+    assert exact["sinusoidal", 16] > 0.95 and 0.3 < exact["sinusoidal", 17] < 0.7
+    assert exact["sinusoidal", 18] < 0.1 and exact["rotary", 18] < 0.25
+    assert all(exact[kind, length] < 0.02 for kind in KINDS for length in (20, 24, 32, 48, 64))
+    for trained in published()["runs"]:
+        if trained["task"] == "translation":
+            places = trained["by_length"]
+            assert all(place["bleu"] < 0.5 * places[0]["bleu"] for place in places[1:])
+            assert all(place["bleu_one_by_one"] > 0.8 * places[0]["bleu"] for place in places)
