@@ -17,7 +17,7 @@ import numpy as np
 
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.errors import HeedfulError
-from heedful.model_dir.shortlist import INVALID_FILE, Shortlist, parse_lists, parse_shortlist, write_shortlist
+from heedful.model_dir.shortlist import INVALID_FILE, Shortlist, parse_plain_shortlist, parse_shortlist, write_shortlist
 from heedful.native.convert import convert, shape_of
 from heedful.native.engine import NativeEngine
 from heedful.native.weight_file import write_weight_file
@@ -170,7 +170,7 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
 
 
 def random_shortlist(random: np.random.Generator, config: ModelConfig) -> Shortlist:
-    """Lists of any lengths, none included."""
+    """Lists of any length, including empty ones."""
     lengths = random.integers(0, 1 + int(random.choice([0, 3, 60])), config.source_vocab_size)
     ids = [random.integers(0, config.target_vocab_size, count).astype(np.int32) for count in (lengths.sum(), 5)]
     return Shortlist(np.append(0, np.cumsum(lengths)).astype(np.int64), *ids)
@@ -192,7 +192,7 @@ def survives_shortlist(weights: Path, path: Path, random: np.random.Generator) -
                 engine.use_shortlist(parse_shortlist(path, path, (shape.source_vocab_size, shape.target_vocab_size)))
             else:
                 try:
-                    lists = parse_lists(path.read_bytes())
+                    lists = parse_plain_shortlist(path.read_bytes())
                 except INVALID_FILE:
                     return False
                 engine.use_shortlist(lists)

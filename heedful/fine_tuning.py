@@ -156,14 +156,14 @@ def find_initial_model(request: Mapping[str, Any], config: Config, *, is_complet
     if name is None:
         return None
     from heedful.model_dir import describe
-    from heedful.model_dir.registry import RECORD, find_model
+    from heedful.model_dir.registry import EXPORT_RECORD, find_model
     from heedful.model_dir.save_load import load_arrays
 
     try:
         directory = find_model(name, "a model directory that `heedful train` wrote, or a name of `heedful models`.")
     except ConfigError as error:
         raise ConfigError(f"{KEY}: {error}") from None
-    if (directory / RECORD).is_file():
+    if (directory / EXPORT_RECORD).is_file():
         raise ConfigError(
             f"{KEY}: {directory} was exported for CTranslate2; name the model directory it was exported from."
         )

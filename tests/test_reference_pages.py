@@ -14,7 +14,7 @@ import heedful
 from heedful.config import choose_preset
 from heedful.decoding.translation import Translation
 from heedful.model_dir import files
-from heedful.model_dir.save_load import KEYS
+from heedful.model_dir.save_load import RECORD_KEYS
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION, PYTHON, MODEL_DIRECTORY = (
@@ -99,6 +99,6 @@ def test_python_page_code_runs() -> None:
 
 
 def test_model_directory_page_has_files_and_keys() -> None:
-    for name in (*files.KNOWN, files.CHECKSUMS, files.SAVING, files.SAVED, *KEYS, files.FORMAT):
+    for name in (*files.KNOWN, files.CHECKSUMS, files.SAVING, files.SAVED, *RECORD_KEYS, files.FORMAT):
         assert re.search(rf"`{re.escape(name)}/?`", MODEL_DIRECTORY), name
     assert f"an integer, currently {files.FORMAT_VERSION}" in MODEL_DIRECTORY

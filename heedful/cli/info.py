@@ -31,10 +31,10 @@ def info(
     heedful info model --card > CARD.md
     """
     from heedful.model_dir import describe, verify
-    from heedful.model_dir.registry import RECORD
+    from heedful.model_dir.registry import EXPORT_RECORD
 
     directory = model_directory(model)
-    if (directory / RECORD).is_file():
+    if (directory / EXPORT_RECORD).is_file():
         raise ConfigError(
             f"{directory} was exported for CTranslate2; run heedful info on the model that it was exported from."
         )

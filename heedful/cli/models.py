@@ -12,7 +12,7 @@ from heedful.cli.exit_codes import printable
 from heedful.errors import HeedfulError
 
 if TYPE_CHECKING:
-    from heedful.model_dir.registry import Installed
+    from heedful.model_dir.registry import InstalledModel
 
 
 def models(as_json: options.AsJson = False) -> None:
@@ -44,14 +44,14 @@ def models(as_json: options.AsJson = False) -> None:
         print_model(description)
 
 
-def describe_model(model: Installed, default: Path | None) -> dict[str, Any]:
+def describe_model(model: InstalledModel, default: Path | None) -> dict[str, Any]:
     """A model as plain data, with the key `problem` if it is damaged."""
     from heedful.cli.info import format_direction
     from heedful.config_loading import to_mapping
     from heedful.model_dir import describe
     from heedful.model_dir.files import CHECKSUMS
     from heedful.model_dir.fingerprint import read_exported
-    from heedful.model_dir.registry import RECORD
+    from heedful.model_dir.registry import EXPORT_RECORD
 
     summary: dict[str, Any] = {
         "name": model.name,
@@ -60,7 +60,7 @@ def describe_model(model: Installed, default: Path | None) -> dict[str, Any]:
         "is_default": model.directory.resolve() == default,
     }
     try:
-        if (model.directory / RECORD).is_file():
+        if (model.directory / EXPORT_RECORD).is_file():
             exported = read_exported(model.directory)
             description: dict[str, Any] = {"config": to_mapping(exported.config), "details": exported.details}
             kind, files = "ctranslate2", None

@@ -12,7 +12,7 @@ import numpy as np
 from heedful.config import CorpusConfig
 from heedful.decoding.ibm_model1 import Lexicon
 from heedful.errors import CorpusError
-from heedful.model_dir.shortlist import MASKS, Shortlist
+from heedful.model_dir.shortlist import MASK_DTYPES, Shortlist
 from heedful.search_types import special_tokens
 from heedful.text.corpus import SentencePair, read_pairs
 from heedful.text.tokenizer import Tokenizer, id_type
@@ -148,7 +148,7 @@ def make_shortlist(
 def add_languages(shortlist: Shortlist, pairs: TokenizedPairs) -> Shortlist:
     """Record for which languages each entry is: those whose pairs contain its source and target token."""
     tags = pairs.tokenizer.tags
-    kind = next((kind for kind in MASKS if len(tags) <= 8 * np.dtype(kind).itemsize), None)
+    kind = next((kind for kind in MASK_DTYPES if len(tags) <= 8 * np.dtype(kind).itemsize), None)
     if kind is None:
         return shortlist
     owners = np.repeat(np.arange(shortlist.num_sources), np.diff(shortlist.starts))

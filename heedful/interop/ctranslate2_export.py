@@ -13,7 +13,7 @@ from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
 from heedful.model_dir.files import sha256, to_json
-from heedful.model_dir.registry import RECORD, RECORD_FORMAT, RECORD_VERSION
+from heedful.model_dir.registry import EXPORT_FORMAT, EXPORT_RECORD, EXPORT_VERSION
 from heedful.model_dir.save_load import ModelArrays, load_arrays
 from heedful.model_dir.shortlist import read_shortlist
 
@@ -70,15 +70,15 @@ def _export(model: str | Path, place: Path, quantization: str, *, overwrite: boo
         readme = make_readme(arrays, place.name, quantization) + (SHORTLIST_README if VOCABULARY_MAP in names else "")
         (staging / "README.md").write_text(readme, encoding="utf-8")
         record = {
-            "format": RECORD_FORMAT,
-            "format_version": RECORD_VERSION,
+            "format": EXPORT_FORMAT,
+            "format_version": EXPORT_VERSION,
             "heedful_version": __version__,
             "quantization": quantization,
             "files": {name: sha256(staging / name) for name in names},
             "config": to_mapping(arrays.config),
             "details": dict(arrays.details),
         }
-        (staging / RECORD).write_text(to_json(record), encoding="utf-8")
+        (staging / EXPORT_RECORD).write_text(to_json(record), encoding="utf-8")
         for path in staging.iterdir():
             fsync_path(path)
         replace_directory(staging, place)
@@ -97,7 +97,7 @@ def check_output(place: Path, *, overwrite: bool) -> None:
         raise ConfigError(f"{place} is not a directory; choose another with -o.")
     if not any(place.iterdir()):
         return
-    if not (place / RECORD).is_file():
+    if not (place / EXPORT_RECORD).is_file():
         raise ConfigError(f"{place} is not empty and not an exported model; choose another directory with -o.")
     if not overwrite:
         raise ConfigError(f"{place} has an exported model; add --overwrite to replace it, or choose another with -o.")

@@ -14,10 +14,10 @@ from heedful.config import Config
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_card import model_card
 from heedful.model_dir import files as model_files
-from heedful.model_dir.files import CARD, CONFIG, INDEX, TOKENIZER, Files, sha256, shard_bytes
+from heedful.model_dir.files import CARD, CONFIG, INDEX, TOKENIZER, ModelFiles, sha256, shard_bytes
 from heedful.model_dir.int8_weights import Int8Matrix, quantize_matrices
 from heedful.model_dir.save_load import load_tokenizer, read_record, write_model
-from heedful.model_dir.weights import read_stored
+from heedful.model_dir.weights import read_stored_weights
 from heedful.text.tokenizer import Tokenizer
 
 
@@ -72,7 +72,7 @@ def repack(
     )
 
 
-def _read(files: Files) -> ModelContents:
+def _read(files: ModelFiles) -> ModelContents:
     files.check(name for name in files.entries if name != CARD)
     config, details, _ = read_record(files)
     card = None
@@ -85,7 +85,13 @@ def _read(files: Files) -> ModelContents:
     rewritten = {CONFIG, CARD, INDEX, *TOKENIZER, *files.weights}
     extra = {name: files.paths[name].read_bytes() for name in files.entries if name not in rewritten}
     return ModelContents(
-        read_stored(files, config.model), config, load_tokenizer(files), details, card, files.weights_checksum, extra
+        read_stored_weights(files, config.model),
+        config,
+        load_tokenizer(files),
+        details,
+        card,
+        files.weights_checksum,
+        extra,
     )
 
 

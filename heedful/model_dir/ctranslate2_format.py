@@ -39,37 +39,37 @@ QUANTIZATIONS = {  # name -> type of the weights that are multiplied, type of al
 
 @dataclass(frozen=True)
 class Variable:
-    """One array as it is written; bfloat16, which numpy lacks, as its sixteen bits."""
+    """One array in its stored type; bfloat16, which numpy lacks, as uint16 bits."""
 
     values: np.ndarray
     kind: str
 
 
 @dataclass
-class Contents:
-    """All that `model.bin` holds: arrays by name, and further names for some of them."""
+class ModelBinary:
+    """The contents of `model.bin`: arrays by name, and aliases."""
 
     weights: Mapping[str, np.ndarray]
-    """Our weights, by our names."""
+    """The weights under Heedful's names."""
     matrix_type: str
     other_type: str
     variables: dict[str, Variable] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
-    def ours(self, *names: str) -> np.ndarray:
-        """Our weights of these names, one below the other."""
+    def weights_of(self, *names: str) -> np.ndarray:
+        """The weights with these names, concatenated along the first axis."""
         for name in names:
             if name not in self.weights:
                 raise ModelDirectoryError(f"the weights do not fit the configuration: {name} is missing.")
         return np.concatenate([self.weights[name] for name in names])
 
     def matrix(self, name: str, values: np.ndarray) -> None:
-        """Write a matrix that is multiplied, with the scale of its rows where it is quantised."""
+        """Write a matrix in the matrix type, with scales if it is quantized."""
         if self.matrix_type == "int8":
-            greatest = np.abs(values).max(axis=1)
-            greatest[greatest == 0] = 127.0
-            greatest = np.maximum(greatest, np.float32(1e-30))  # the scale of a tiny row must stay a number
-            scale = np.float32(127.0) / greatest
+            max_abs = np.abs(values).max(axis=1)
+            max_abs[max_abs == 0] = 127.0
+            max_abs = np.maximum(max_abs, np.float32(1e-30))  # the scale of a tiny row must stay a number
+            scale = np.float32(127.0) / max_abs
             self.variables[name] = Variable(np.rint(values * scale[:, None]).astype(np.int8), "int8")
             self.variables[f"{name}_scale"] = Variable(scale.astype(np.float32), "float32")
         elif self.matrix_type == "int16":
@@ -79,32 +79,32 @@ class Contents:
             self.variables[name] = Variable(whole.astype(np.int16), "int16")
             self.variables[f"{name}_scale"] = Variable(np.array(factor), "float32")
         else:
-            self.variables[name] = as_type(values, self.matrix_type)
+            self.variables[name] = convert_type(values, self.matrix_type)
 
-    def linear(self, name: str, *ours: str) -> None:
-        """Write a linear layer made of ours, one below the other."""
-        self.matrix(f"{name}/weight", self.ours(*(f"{one}.weight" for one in ours)))
-        if f"{ours[0]}.bias" in self.weights:
-            self.other(f"{name}/bias", self.ours(*(f"{one}.bias" for one in ours)))
+    def linear(self, name: str, *layers: str) -> None:
+        """Write a linear layer from these layers, concatenated along the outputs."""
+        self.matrix(f"{name}/weight", self.weights_of(*(f"{layer}.weight" for layer in layers)))
+        if f"{layers[0]}.bias" in self.weights:
+            self.other(f"{name}/bias", self.weights_of(*(f"{layer}.bias" for layer in layers)))
 
     def norm(self, name: str, ours: str, *, rms: bool) -> None:
-        """Write a norm. One without a shift would be taken for RMSNorm, so a LayerNorm always has one."""
-        gain = self.ours(f"{ours}.weight")
+        """Write a norm. Without a shift CTranslate2 assumes RMSNorm, so a LayerNorm always has one."""
+        gain = self.weights_of(f"{ours}.weight")
         self.other(f"{name}/gamma", gain)
         if not rms:
             shift = self.weights.get(f"{ours}.bias")
             self.other(f"{name}/beta", np.zeros_like(gain) if shift is None else shift)
 
     def other(self, name: str, values: np.ndarray) -> None:
-        """Write real numbers that are not multiplied as a matrix."""
-        self.variables[name] = as_type(values, self.other_type)
+        """Write an array in the type of everything that is not a matrix."""
+        self.variables[name] = convert_type(values, self.other_type)
 
     def number(self, name: str, value: float, kind: str) -> None:
-        """Write a single setting."""
+        """Write a scalar setting."""
         self.variables[name] = Variable(np.array(value, dtype=kind), kind)
 
     def alias(self, name: str, existing: str) -> None:
-        """Give an array another name."""
+        """Add another name for an array."""
         self.aliases[name] = existing
         if f"{existing}_scale" in self.variables:
             self.aliases[f"{name}_scale"] = f"{existing}_scale"
@@ -134,7 +134,7 @@ def ctranslate2_files(
         raise ConfigError(f"quantization: {quantization!r} is not known{hint}; choose one of {known}.")
     config = arrays.config.model
     require_support("ctranslate2_export", config)
-    contents = Contents(with_even_heads(arrays.weights, config), *QUANTIZATIONS[quantization])
+    contents = ModelBinary(pad_heads(arrays.weights, config), *QUANTIZATIONS[quantization])
     write_stacks(contents, config)
     write_alignment(contents, arrays.details, config)
     write_embeddings(contents, config)
@@ -149,52 +149,54 @@ def ctranslate2_files(
         "unk_token": "<unk>",
     }
     more = {VOCABULARY_MAP: vocabulary_map(arrays, shortlist)} if shortlist is not None else {}
-    return {"model.bin": contents.to_bytes(), "config.json": as_json(settings), **vocabularies(arrays), **more}
+    return {"model.bin": contents.to_bytes(), "config.json": json_bytes(settings), **vocabularies(arrays), **more}
 
 
 def vocabulary_map(arrays: ModelArrays, shortlist: Shortlist) -> bytes:
-    """A line for each source piece, a tab, and the target pieces it may become; first, without a piece, those always.
+    """One line per source piece with its target candidates after a tab; the first line has those always allowed.
 
-    Pieces that hold a space or a tab themselves cannot be written; the end of the source comes with every sentence.
+    Pieces with spaces or tabs cannot be written. Every source has the end token: its candidates are always allowed.
     """
     tokenizer = arrays.tokenizer
     sources = tokenizer.source_pieces(range(tokenizer.source_vocab_size))
     targets = tokenizer.pieces(range(tokenizer.target_vocab_size))
 
     def joined(tokens: Iterable[int]) -> str:
-        return " ".join(targets[token] for token in tokens if token < len(targets) and writable(targets[token]))
+        return " ".join(
+            targets[token] for token in tokens if token < len(targets) and is_writable_piece(targets[token])
+        )
 
     lines = ["\t" + joined(sorted({*shortlist.always.tolist(), *shortlist.of(tokenizer.eos_id).tolist()}))]
     for token, piece in enumerate(sources):
-        if writable(piece) and len(shortlist.of(token)):
+        if is_writable_piece(piece) and len(shortlist.of(token)):
             lines.append(f"{piece}\t{joined(shortlist.of(token).tolist())}")
     return ("\n".join(lines) + "\n").encode()
 
 
-def writable(piece: str) -> bool:
-    """Whether a piece can be written in the map, whose separators are spaces, tabs and line breaks."""
+def is_writable_piece(piece: str) -> bool:
+    """Whether a piece contains none of the separators of the map."""
     return not any(mark in piece for mark in " \t\r\n")
 
 
 def vocabularies(arrays: ModelArrays) -> dict[str, bytes]:
-    """The pieces of both sides, or of one that serves both; rows of the model without a piece get a name."""
+    """The pieces of both sides, or one shared list; rows of the model without a piece get a placeholder."""
     tokenizer, config = arrays.tokenizer, arrays.config.model
     source = tokenizer.source_pieces(range(tokenizer.source_vocab_size))
     target = tokenizer.pieces(range(tokenizer.target_vocab_size))
     source += [f"<no piece {number}>" for number in range(len(source), config.source_vocab_size)]
     target += [f"<no piece {number}>" for number in range(len(target), config.target_vocab_size)]
     if source == target:
-        return {"shared_vocabulary.json": as_json(source)}
-    return {"source_vocabulary.json": as_json(source), "target_vocabulary.json": as_json(target)}
+        return {"shared_vocabulary.json": json_bytes(source)}
+    return {"source_vocabulary.json": json_bytes(source), "target_vocabulary.json": json_bytes(target)}
 
 
-def with_even_heads(weights: Mapping[str, np.ndarray], config: ModelConfig) -> Mapping[str, np.ndarray]:
-    """Weights whose queries, keys and values are equally wide, as CTranslate2 has them: zeros fill what is narrower."""
+def pad_heads(weights: Mapping[str, np.ndarray], config: ModelConfig) -> Mapping[str, np.ndarray]:
+    """Pad queries, keys and values with zeros to equal widths, which CTranslate2 requires."""
     key_dim, head_dim = config.attention_key_dim, config.attention_head_dim
     if key_dim == head_dim:
         return weights
     missing = {"query": head_dim - key_dim, "key": head_dim - key_dim, "value": key_dim - head_dim}
-    evened = dict(weights)
+    padded = dict(weights)
     for name, values in weights.items():
         *above, part, kind = name.split(".")
         if not above[-1:] or not above[-1].endswith("_attention"):
@@ -202,15 +204,15 @@ def with_even_heads(weights: Mapping[str, np.ndarray], config: ModelConfig) -> M
         if missing.get(part, 0) > 0:
             heads = values.reshape(config.num_heads, -1, *values.shape[1:])
             padding = [(0, 0), (0, missing[part]), *[(0, 0)] * (heads.ndim - 2)]
-            evened[name] = np.pad(heads, padding).reshape(-1, *values.shape[1:])
+            padded[name] = np.pad(heads, padding).reshape(-1, *values.shape[1:])
         elif part == "output" and kind == "weight" and missing["value"] > 0:
             heads = values.reshape(len(values), config.num_heads, -1)
-            evened[name] = np.pad(heads, [(0, 0), (0, 0), (0, missing["value"])]).reshape(len(values), -1)
-    return evened
+            padded[name] = np.pad(heads, [(0, 0), (0, 0), (0, missing["value"])]).reshape(len(values), -1)
+    return padded
 
 
-def write_stacks(contents: Contents, config: ModelConfig) -> None:
-    """Encoder and decoder with all their layers."""
+def write_stacks(contents: ModelBinary, config: ModelConfig) -> None:
+    """Write encoder and decoder with all layers."""
     rms = config.norm == "rms"
     for stack, count in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
         contents.number(f"{stack}/num_heads", config.num_heads, "int16")
@@ -233,11 +235,11 @@ def write_stacks(contents: Contents, config: ModelConfig) -> None:
             contents.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_forward_norm", rms=rms)
 
 
-def write_alignment(contents: Contents, details: Mapping[str, Any], config: ModelConfig) -> None:
-    """The attention that CTranslate2 returns: of the step that predicts a token, averaged over a layer's first heads.
+def write_alignment(contents: ModelBinary, details: Mapping[str, Any], config: ModelConfig) -> None:
+    """Write the attention that CTranslate2 returns: of the step that predicts a token, averaged over the first heads.
 
-    What it cannot return, a later step or a head that is not the first, it replaces by the mean over all heads: of the
-    same layer, or of the one that suits most models.
+    Other sources cannot be expressed: another head becomes the mean over all heads of its layer, a later step the
+    default source.
     """
     counts = {"num_layers": config.num_decoder_layers, "num_heads": config.num_heads}
     chosen = recorded_source(details, **counts)
@@ -247,8 +249,8 @@ def write_alignment(contents: Contents, details: Mapping[str, Any], config: Mode
     contents.number("decoder/alignment_heads", 1 if chosen.head == 0 else config.num_heads, "int16")
 
 
-def write_attention(contents: Contents, theirs: str, ours: str, config: ModelConfig) -> None:
-    """Self-attention has queries, keys and values in one matrix; attention to the memory has its queries apart."""
+def write_attention(contents: ModelBinary, theirs: str, ours: str, config: ModelConfig) -> None:
+    """Write an attention. Self-attention has one matrix for Q, K and V, cross-attention has Q separate."""
     query, key, value = f"{ours}.query", f"{ours}.key", f"{ours}.value"
     if theirs.endswith("/self_attention"):
         contents.linear(f"{theirs}/linear_0", query, key, value)
@@ -271,16 +273,16 @@ def write_attention(contents: Contents, theirs: str, ours: str, config: ModelCon
     contents.norm(f"{theirs}/layer_norm", f"{ours}_norm", rms=config.norm == "rms")
 
 
-def write_embeddings(contents: Contents, config: ModelConfig) -> None:
-    """Both embeddings, the positions and the output, those that are tied under two names."""
+def write_embeddings(contents: ModelBinary, config: ModelConfig) -> None:
+    """Write both embeddings, the positions and the output; tied ones as aliases."""
     contents.number("encoder/embeddings_merge", 0, "int8")
     source, target, output = "encoder/embeddings_0/weight", "decoder/embeddings/weight", "decoder/projection/weight"
-    contents.matrix(source, contents.ours("source_embedding.weight"))
+    contents.matrix(source, contents.weights_of("source_embedding.weight"))
     if config.tying == "three_way":
         contents.alias(target, source)
         contents.alias(output, source)
     else:
-        contents.matrix(target, contents.ours("target_embedding.weight"))
+        contents.matrix(target, contents.weights_of("target_embedding.weight"))
     if config.tying == "target":
         contents.alias(output, target)
     elif config.tying == "none":
@@ -289,22 +291,22 @@ def write_embeddings(contents: Contents, config: ModelConfig) -> None:
         return
     source, target = (f"{stack}/position_encodings/encodings" for stack in ("encoder", "decoder"))
     if config.positions == "learned":
-        contents.other(source, contents.ours("source_positions.embedding.weight"))
-        contents.other(target, contents.ours("target_positions.embedding.weight"))
+        contents.other(source, contents.weights_of("source_positions.embedding.weight"))
+        contents.other(target, contents.weights_of("target_positions.embedding.weight"))
     else:
         contents.other(source, sinusoids(config.max_length, config.d_model))
         contents.alias(target, source)
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) the cosine; computed in float32, as the model does."""
+    """PE(pos, 2i) = sin(pos / 10000^(2i/width)), PE(pos, 2i+1) the cosine; computed in float32, as in the model."""
     waves = np.power(np.float32(10_000.0), -np.arange(0, width, 2, dtype=np.float32) / np.float32(width))
     angles = np.arange(length, dtype=np.float32)[:, None] * waves.astype(np.float32)
     return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, width).astype(np.float32)
 
 
-def as_type(values: np.ndarray, kind: str) -> Variable:
-    """Real numbers in another type; to bfloat16 they are rounded to the nearest, ties to even."""
+def convert_type(values: np.ndarray, kind: str) -> Variable:
+    """Floats in another type; bfloat16 rounds to nearest, ties to even."""
     if kind != "bfloat16":
         return Variable(values.astype(kind), kind)
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32).astype(np.uint64)
@@ -312,10 +314,10 @@ def as_type(values: np.ndarray, kind: str) -> Variable:
 
 
 def text(string: str) -> bytes:
-    """A string as the format has it: length, characters, a zero."""
+    """A string in the format: length, UTF-8 bytes, NUL."""
     return struct.pack("<H", len(string.encode()) + 1) + string.encode() + b"\0"
 
 
-def as_json(plain: object) -> bytes:
+def json_bytes(plain: object) -> bytes:
     """JSON as bytes."""
     return (json.dumps(plain, indent=2, ensure_ascii=False) + "\n").encode()

@@ -33,7 +33,7 @@ from heedful.errors import ConfigError, ModelDirectoryError
 
 T = TypeVar("T")
 UNREADABLE = (AttributeError, ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError)
-"""What code may raise on data that no check foresees: the model is refused, without a traceback."""
+"""Exceptions that unexpected data may cause; they are reported as an unreadable model."""
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
@@ -51,12 +51,12 @@ SAVING, SAVED = ".saving", ".saved"
 MAX_BYTES = {CONFIG: 4_000_000, CARD: 16_000_000, INDEX: 16_000_000, CHECKSUMS: 1_000_000, TOKENIZER[0]: 1_000_000}
 MAX_BYTES |= dict.fromkeys(TOKENIZER[1:], 256_000_000)
 """Largest size of each file; a larger one is refused before it is read."""
-AGAIN = "copy the whole directory again, or save the model again"
+DEFAULT_REMEDY = "copy the whole directory again, or save the model again"
 
 
 def remedy_for(name: str) -> str:
     """How to repair a model whose file of this name is damaged or missing."""
-    return "make it again with `heedful shortlist`" if name == SHORTLIST else AGAIN
+    return "make it again with `heedful shortlist`" if name == SHORTLIST else DEFAULT_REMEDY
 
 
 def is_known(name: str) -> bool:
@@ -65,20 +65,20 @@ def is_known(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What `checksums.json` says of one file."""
+class FileEntry:
+    """Size and checksum of a file in `checksums.json`."""
 
     size: int
     sha256: str
 
 
 @dataclass(frozen=True)
-class Files:
-    """One complete save: where each of its files is now, and its checksum."""
+class ModelFiles:
+    """The files of one complete save, with their current paths and checksums."""
 
     directory: Path
     paths: Mapping[str, Path]
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, FileEntry]
     version: int = FORMAT_VERSION
     unexpected: tuple[str, ...] = ()
 
@@ -93,10 +93,10 @@ class Files:
         return " ".join(self.entries[name].sha256 for name in self.weights)
 
     def check_unexpected(self) -> None:
-        """Refuse a file that has a name of the format but is not part of the save."""
+        """Refuse files that have a name of the format but are not part of the save."""
         for name in self.unexpected:
             raise ModelDirectoryError(
-                f"{self.directory / name} does not belong to this model: {CHECKSUMS} does not name it; take it away."
+                f"{self.directory / name} is not part of this model: {CHECKSUMS} does not list it; remove it."
             )
 
     def check(self, names: Iterable[str]) -> None:
@@ -137,7 +137,7 @@ class Files:
         return parse_json(self.directory / name, self.paths[name].read_bytes())
 
 
-def read_consistent(directory: str | Path, read: Callable[[Files], T]) -> T:
+def read_consistent(directory: str | Path, read: Callable[[ModelFiles], T]) -> T:
     """`read` the files of one save; if another save replaced them meanwhile, read again."""
     place = Path(directory)
     for _ in range(10):
@@ -172,7 +172,7 @@ def refuse_unreadable(directory: str | Path) -> Iterator[None]:
         ) from error
 
 
-def locate(directory: Path) -> Files:
+def locate(directory: Path) -> ModelFiles:
     """Find the files of the newest complete save."""
     refuse_linked_folder(directory / SAVED)
     try:
@@ -185,7 +185,7 @@ def locate(directory: Path) -> Files:
     unexpected = [
         name for name in sorted(os.listdir(directory)) if not moving and is_known(name) and name not in entries
     ]
-    return Files(directory, paths, entries, version, tuple(unexpected))
+    return ModelFiles(directory, paths, entries, version, tuple(unexpected))
 
 
 def prepare_directory(directory: str | Path) -> Path:
@@ -222,14 +222,14 @@ def _replace_files(directory: Path, write: Callable[[Path], None]) -> None:
     for folder in (staging, saved):
         refuse_linked_folder(folder)
     try:
-        _finish(directory)
+        _install_saved(directory)
         if staging.exists():
             shutil.rmtree(staging)
         staging.mkdir()
         write(staging)
-        _seal(staging)
+        _write_checksums(staging)
         rename_durably(staging, saved)
-        _finish(directory)
+        _install_saved(directory)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
         raise ModelDirectoryError(
@@ -237,7 +237,7 @@ def _replace_files(directory: Path, write: Callable[[Path], None]) -> None:
         ) from error
 
 
-def _seal(staging: Path) -> None:
+def _write_checksums(staging: Path) -> None:
     """Write `checksums.json` for the files of a finished folder, and flush everything to the disk."""
     names = sorted(os.listdir(staging))
     unknown = [name for name in names if not is_known(name)]
@@ -251,7 +251,7 @@ def _seal(staging: Path) -> None:
     fsync_path(staging)
 
 
-def _finish(directory: Path) -> None:
+def _install_saved(directory: Path) -> None:
     """Move the files of a committed save to their places (step 3); may be repeated after a crash."""
     import shutil
 
@@ -274,7 +274,7 @@ def _finish(directory: Path) -> None:
 
 
 def _read_checksums(directory: Path) -> bytes:
-    """`checksums.json`, or an error that says what the path is instead of a model directory."""
+    """The contents of `checksums.json`, or an error that describes the directory if it is not a model directory."""
     path = directory / CHECKSUMS
     if os.path.lexists(path):
         return read_regular(path, MAX_BYTES[CHECKSUMS])
@@ -286,7 +286,7 @@ def _read_checksums(directory: Path) -> bytes:
         )
     names = sorted(os.listdir(directory))
     if _is_ours(directory / CONFIG) or (TOKENIZER[0] in names and any(map(is_weights, names))):
-        raise ModelDirectoryError(f"{path}: this file of the model is missing; {AGAIN}.")
+        raise ModelDirectoryError(f"{path}: this file of the model is missing; {DEFAULT_REMEDY}.")
     if not names:
         raise ModelDirectoryError(f"{directory} is empty; give the model directory that `heedful train` wrote.")
     if SAVING in names or "training" in names:
@@ -303,7 +303,7 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     if stat.S_ISLNK(status.st_mode):
         raise ModelDirectoryError(f"{path} is a symbolic link; put the file itself in its place.")
     if not stat.S_ISREG(status.st_mode):
-        raise ModelDirectoryError(f"{path} is not a file; {AGAIN}.")
+        raise ModelDirectoryError(f"{path} is not a file; {DEFAULT_REMEDY}.")
     if status.st_size > most_bytes:
         raise ModelDirectoryError(f"{path} has {status.st_size:,} bytes; at most {most_bytes:,} are allowed.")
     with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
@@ -316,26 +316,26 @@ def refuse_linked_folder(path: Path) -> None:
         raise ModelDirectoryError(f"{path} is a symbolic link; remove it: a model's own folders are never links.")
 
 
-def _parse_checksums(path: Path, text: bytes) -> tuple[dict[str, Entry], int]:
+def _parse_checksums(path: Path, text: bytes) -> tuple[dict[str, FileEntry], int]:
     plain = parse_json(path, text)
     if not isinstance(plain, dict):
-        raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {AGAIN}.")
+        raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {DEFAULT_REMEDY}.")
     check_version(path, plain)
     listed = plain.get("files")
     if set(plain) != {"format_version", "files"} or not isinstance(listed, dict):
-        raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {AGAIN}.")
+        raise ModelDirectoryError(f"{path} is damaged: not a list of checksums; {DEFAULT_REMEDY}.")
     entries = {}
     for name, entry in listed.items():
         if not is_known(name):
-            raise ModelDirectoryError(f"{path} names a file that no model directory has: {name!r}; {AGAIN}.")
+            raise ModelDirectoryError(f"{path} names a file that no model directory has: {name!r}; {DEFAULT_REMEDY}.")
         if not isinstance(entry, dict) or set(entry) != {"size", "sha256"}:
-            raise ModelDirectoryError(f"{path} is damaged at {name!r}; {AGAIN}.")
+            raise ModelDirectoryError(f"{path} is damaged at {name!r}; {DEFAULT_REMEDY}.")
         if type(entry["size"]) is not int or not isinstance(entry["sha256"], str):
-            raise ModelDirectoryError(f"{path} is damaged at {name!r}; {AGAIN}.")
-        entries[name] = Entry(**entry)
+            raise ModelDirectoryError(f"{path} is damaged at {name!r}; {DEFAULT_REMEDY}.")
+        entries[name] = FileEntry(**entry)
     lacking = [name for name in REQUIRED if name not in entries]
     if lacking:
-        raise ModelDirectoryError(f"{path} does not name {', '.join(lacking)}; {AGAIN}.")
+        raise ModelDirectoryError(f"{path} does not name {', '.join(lacking)}; {DEFAULT_REMEDY}.")
     check_complete(entries, str(path))
     return entries, plain["format_version"]
 
@@ -344,7 +344,7 @@ def check_version(path: Path, plain: Mapping[str, Any]) -> None:
     """Refuse files of a newer heedful, and versions that are not numbers."""
     version = plain.get("format_version")
     if type(version) is not int or version < 1:
-        raise ModelDirectoryError(f"{path} is damaged: format_version is {version!r}; {AGAIN}.")
+        raise ModelDirectoryError(f"{path} is damaged: format_version is {version!r}; {DEFAULT_REMEDY}.")
     if version > NEWEST_VERSION:
         raise ModelDirectoryError(
             f"{path}: this model was written by a newer heedful (format {version}, this one reads up to "
@@ -357,7 +357,7 @@ def parse_json(path: Path, text: bytes) -> Any:
     try:
         return json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ModelDirectoryError(f"{path} is damaged: not valid JSON ({error}); {AGAIN}.") from None
+        raise ModelDirectoryError(f"{path} is damaged: not valid JSON ({error}); {DEFAULT_REMEDY}.") from None
 
 
 def to_json(plain: Any) -> str:
@@ -401,7 +401,7 @@ def shard_bytes(megabytes: float | None) -> int | None:
     return None if megabytes is None or math.isinf(megabytes) else max(1, int(megabytes * 1e6))
 
 
-def divide(sizes: Mapping[str, int], limit: int | None) -> list[list[str]]:
+def split_into_shards(sizes: Mapping[str, int], limit: int | None) -> list[list[str]]:
     """Names of tensors for each file, in order; each file within the limit unless one tensor alone is larger."""
     files: list[list[str]] = [[]]
     filled = 0
@@ -414,7 +414,7 @@ def divide(sizes: Mapping[str, int], limit: int | None) -> list[list[str]]:
     return files
 
 
-def index_of(files: Mapping[str, Sequence[str]], sizes: Mapping[str, int]) -> dict[str, Any]:
+def shard_index(files: Mapping[str, Sequence[str]], sizes: Mapping[str, int]) -> dict[str, Any]:
     """The index of shards: the size of all tensors together, and which file holds which tensor."""
     places = {tensor: name for name, tensors in files.items() for tensor in tensors}
     return {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(places.items()))}

@@ -1,6 +1,6 @@
-"""Models by name: where they are looked for, which are installed, and which one came with the package.
+"""Models by name: search folders, installed models, and the bundled model.
 
-A name is that of a model directory in one of these folders, the first that has it:
+A name refers to a model directory in the first of these folders that contains it:
 
 1. the folders that the environment variable HEEDFUL_MODELS lists, separated as in PATH;
 2. `heedful/models` in the user's data folder: $XDG_DATA_HOME, else ~/.local/share;
@@ -17,53 +17,53 @@ from heedful.did_you_mean import did_you_mean
 from heedful.errors import ConfigError
 from heedful.model_dir.files import CHECKSUMS, SAVED
 
-RECORD, RECORD_FORMAT, RECORD_VERSION = "heedful.json", "heedful-ctranslate2", 1
-"""The file that makes an exported directory complete: our configuration, and the checksums of the other files."""
-VARIABLE = "HEEDFUL_MODELS"
+EXPORT_RECORD, EXPORT_FORMAT, EXPORT_VERSION = "heedful.json", "heedful-ctranslate2", 1
+"""The file of an exported directory with the configuration and the checksums of the other files."""
+MODELS_VARIABLE = "HEEDFUL_MODELS"
 DEFAULT_VARIABLE = "HEEDFUL_MODEL"
-"""The environment variable with the model, a directory or a name, that is used when none is named."""
+"""Environment variable with the directory or name of the default model."""
 BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 DEFAULT_NAME = "en-de-zh"
-"""The bundled model that is used when none is named and there are several."""
+"""The default model if there are several bundled ones."""
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledModel:
     """A model that can be found by name."""
 
     name: str
     directory: Path
     is_bundled: bool
-    """Whether it came with the package."""
+    """Whether it is part of the package."""
 
 
 def model_folders() -> list[Path]:
-    """Where models are looked for by name, first to last; not all of them need exist."""
-    listed = [Path(os.path.expanduser(part)) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    """The folders that are searched for models, in order; they need not exist."""
+    listed = [Path(os.path.expanduser(part)) for part in os.environ.get(MODELS_VARIABLE, "").split(os.pathsep) if part]
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     return [*listed, Path(data) / "heedful" / "models", BUNDLED]
 
 
-def installed_models() -> list[Installed]:
-    """Every installed model, in the order of the folders, then of the names."""
-    found: dict[str, Installed] = {}
+def installed_models() -> list[InstalledModel]:
+    """All installed models, ordered by folder, then by name."""
+    found: dict[str, InstalledModel] = {}
     for folder in model_folders():
         for directory in _directories(folder):
             if is_model(directory):
-                found.setdefault(directory.name, Installed(directory.name, directory, folder == BUNDLED))
+                found.setdefault(directory.name, InstalledModel(directory.name, directory, folder == BUNDLED))
     return list(found.values())
 
 
 def is_model(directory: Path) -> bool:
     """Whether a directory looks like a model directory or an export for CTranslate2."""
-    return any((directory / file).is_file() for file in (CHECKSUMS, f"{SAVED}/{CHECKSUMS}", RECORD))
+    return any((directory / file).is_file() for file in (CHECKSUMS, f"{SAVED}/{CHECKSUMS}", EXPORT_RECORD))
 
 
 REMEDY = "-m DIRECTORY or a name of `heedful models`, or train one: heedful train --source … --target … -o model"
 
 
 def find_model(named: str | Path, remedy: str = REMEDY) -> Path:
-    """The model directory of a path, or if there is none, of a name; `remedy` is what an error says to give."""
+    """The model directory with this path, or else this name; `remedy` completes the error message."""
     path = Path(named)
     if path.is_dir():
         return path
@@ -72,7 +72,7 @@ def find_model(named: str | Path, remedy: str = REMEDY) -> Path:
     for model in models:
         if model.name == path.name:
             return model.directory
-    if path.exists():  # not a directory: opening it gives the error
+    if path.exists():  # opening it raises the error
         return path
     if not is_name:
         raise ConfigError(f"{path}: there is no such model directory; give {remedy}")
@@ -86,7 +86,7 @@ def find_model(named: str | Path, remedy: str = REMEDY) -> Path:
 
 
 def bundled_model() -> Path | None:
-    """The model that came with the package: the only one, or the default of several."""
+    """The bundled model: the only one, or the default of several."""
     bundled = [directory for directory in _directories(BUNDLED) if is_model(directory)]
     if len(bundled) > 1:
         named = [directory for directory in bundled if directory.name == DEFAULT_NAME]
@@ -98,7 +98,7 @@ def bundled_model() -> Path | None:
 
 
 def default_model() -> Path:
-    """The model that is used when none is named: that of HEEDFUL_MODEL, else the bundled one."""
+    """The default model: that of HEEDFUL_MODEL, else the bundled one."""
     if named := os.environ.get(DEFAULT_VARIABLE):
         return find_model(named, remedy=f"the environment variable {DEFAULT_VARIABLE} another value, or {REMEDY}")
     found = bundled_model()
@@ -110,5 +110,5 @@ def default_model() -> Path:
 def _directories(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
-    except OSError:  # a folder that does not exist or cannot be read has no models
+    except OSError:  # missing or unreadable folder
         return []

@@ -21,20 +21,20 @@ from heedful.model_dir.files import (
     INDEX,
     NEWEST_VERSION,
     SHORTLIST,
-    Files,
-    divide,
-    index_of,
+    ModelFiles,
     shard_bytes,
+    shard_index,
     shard_names,
+    split_into_shards,
 )
 from heedful.model_dir.int8_weights import dequantize_all, without_scales
 from heedful.model_dir.weights import (
     build,
-    collect,
-    num_numbers,
-    put_stored,
+    collect_tensors,
+    load_stored_weights,
+    num_elements,
     read_headers,
-    read_stored,
+    read_stored_weights,
     read_tensors,
     save_tensors,
 )
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from heedful.build_model import Model
     from heedful.text.tokenizer import Tokenizer
 
-KEYS = ("format", "format_version", "heedful_version", "config", "details")
+RECORD_KEYS = ("format", "format_version", "heedful_version", "config", "details")
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model ready to translate, with everything that belongs to it."""
+    """A model with its configuration, tokenizer and details."""
 
     model: Model
     config: Config
@@ -81,10 +81,10 @@ def save_model(
     scores: Sequence[Mapping[str, Any]] = (),
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write a model directory, or replace the model in one: all of it or nothing, whenever the process dies.
+    """Write a model directory atomically, or replace the model in an existing one.
 
-    `weights` is a model or the state dict of one. `details` records how it was made (see `heedful.model_card`),
-    `scores` its results (`Score.to_dict`); both go into the card. Real numbers are stored as float32 by default.
+    `weights` is a model or the state dict of one. `details` describes its training (see `heedful.model_card`),
+    `scores` its results (`Score.to_dict`); both go into the card. Floats are stored as float32 by default.
     """
     import torch
     from safetensors.torch import save_file
@@ -92,9 +92,9 @@ def save_model(
     from heedful.build_model import num_parameters
     from heedful.model_card import model_card, versions
 
-    model: nn.Module = unwrapped(weights) if isinstance(weights, torch.nn.Module) else build(config.model)
+    model: nn.Module = unwrap_model(weights) if isinstance(weights, torch.nn.Module) else build(config.model)
     state = model.state_dict() if isinstance(weights, torch.nn.Module) else weights
-    tensors = collect(model, state, dtype or torch.float32, f"{directory}: the model to save")
+    tensors = collect_tensors(model, state, dtype or torch.float32, f"{directory}: the model to save")
     check_vocabularies(config, tokenizer, str(directory))
     recorded = {
         "num_parameters": num_parameters(model),
@@ -138,20 +138,20 @@ def write_model(
     import shutil
 
     sizes = {name: int(tensor.nbytes) for name, tensor in tensors.items()}
-    shards = divide(sizes, shard_limit)
+    shards = split_into_shards(sizes, shard_limit)
     files = dict(zip(shard_names(len(shards)), shards, strict=True))
     is_plain = len(files) == 1 and not any("int8" in str(tensor.dtype) for tensor in tensors.values())
     version = FORMAT_VERSION if is_plain else NEWEST_VERSION
 
     def write(folder: Path) -> None:
         tokenizer.save(folder)
-        record = dict(zip(KEYS, (FORMAT, version, _version(), to_mapping(config), details), strict=True))
+        record = dict(zip(RECORD_KEYS, (FORMAT, version, _version(), to_mapping(config), details), strict=True))
         (folder / CONFIG).write_text(model_files.to_json(record), encoding="utf-8")
         for name, members in files.items():
             save_tensors(save_file, {member: tensors[member] for member in members}, folder / name)
-            shutil.copymode(folder / CONFIG, folder / name)  # safetensors lets only the owner read its files
+            shutil.copymode(folder / CONFIG, folder / name)  # safetensors makes files readable only by the owner
         if len(files) > 1:
-            (folder / INDEX).write_text(model_files.to_json(index_of(files, sizes)), encoding="utf-8")
+            (folder / INDEX).write_text(model_files.to_json(shard_index(files, sizes)), encoding="utf-8")
         (folder / CARD).write_text(card, encoding="utf-8")
         for name, contents in (extra or {}).items():
             (folder / name).write_bytes(contents)
@@ -188,13 +188,13 @@ def load_model(
 def load_arrays(directory: str | Path, *, with_weights: bool = True) -> ModelArrays:
     """Verify a model directory and read it without torch; `with_weights=False` skips the weights."""
 
-    def read(files: Files) -> ModelArrays:
-        left = {CARD, SHORTLIST} if with_weights else {CARD, SHORTLIST, *files.weights}  # their readers check them
-        files.check(name for name in files.entries if name not in left)
+    def read(files: ModelFiles) -> ModelArrays:
+        unchecked = {CARD, SHORTLIST} if with_weights else {CARD, SHORTLIST, *files.weights}  # checked when read
+        files.check(name for name in files.entries if name not in unchecked)
         config, details, _ = read_record(files)
         tokenizer = load_tokenizer(files)
         check_vocabularies(config, tokenizer, str(files.directory))
-        weights = dequantize_all(read_stored(files, config.model)) if with_weights else {}
+        weights = dequantize_all(read_stored_weights(files, config.model)) if with_weights else {}
         return ModelArrays(weights, config, tokenizer, details)
 
     return model_files.read_consistent(directory, read)
@@ -203,7 +203,7 @@ def load_arrays(directory: str | Path, *, with_weights: bool = True) -> ModelArr
 def load_weights(directory: str | Path) -> dict[str, Tensor]:
     """The verified tensors of a model directory, on the CPU: shared ones once, int8 as float32."""
 
-    def read(files: Files) -> dict[str, Tensor]:
+    def read(files: ModelFiles) -> dict[str, Tensor]:
         files.check(files.weights)
         return read_tensors(files, read_headers(files, read_record(files)[0].model))
 
@@ -213,7 +213,7 @@ def load_weights(directory: str | Path) -> dict[str, Tensor]:
 def verify(directory: str | Path) -> list[str]:
     """Check every file, the card included, against `checksums.json`; return their names."""
 
-    def read(files: Files) -> list[str]:
+    def read(files: ModelFiles) -> list[str]:
         files.check(files.entries)
         read_headers(files, read_record(files)[0].model)
         return list(files.entries)
@@ -222,9 +222,9 @@ def verify(directory: str | Path) -> list[str]:
 
 
 def describe(directory: str | Path) -> dict[str, Any]:
-    """What is in a model directory, without torch; only the headers of the weights are read."""
+    """Describe a model directory without torch; only the headers of the weights are read."""
 
-    def read(files: Files) -> dict[str, Any]:
+    def read(files: ModelFiles) -> dict[str, Any]:
         for name in files.entries:
             if name != CARD:
                 files.check_size(name)
@@ -235,7 +235,7 @@ def describe(directory: str | Path) -> dict[str, Any]:
             "directory": str(files.directory),
             "format_version": files.version,
             "heedful_version": version,
-            "num_parameters": details.get("num_parameters", num_numbers(header)),
+            "num_parameters": details.get("num_parameters", num_elements(header)),
             "num_tensors": len(header),
             "dtypes": dtypes,
             "compact": "I8" in dtypes,
@@ -248,19 +248,21 @@ def describe(directory: str | Path) -> dict[str, Any]:
     return model_files.read_consistent(directory, read)
 
 
-def read_record(files: Files) -> tuple[Config, dict[str, Any], str]:
-    """Configuration, details and heedful's version out of `config.json`; unknown keys are refused."""
+def read_record(files: ModelFiles) -> tuple[Config, dict[str, Any], str]:
+    """Configuration, details and heedful version from `config.json`; unknown keys are errors."""
     path = files.directory / CONFIG
     record = files.read_json(CONFIG)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ModelDirectoryError(f'{path} does not describe a heedful model (it lacks "format": "{FORMAT}").')
     model_files.check_version(path, record)
     for key in record:
-        if key not in KEYS:
-            raise ModelDirectoryError(f"{path}: unknown key {key!r}{did_you_mean(key, KEYS)}; {model_files.AGAIN}.")
-    for key in KEYS:
+        if key not in RECORD_KEYS:
+            raise ModelDirectoryError(
+                f"{path}: unknown key {key!r}{did_you_mean(key, RECORD_KEYS)}; {model_files.DEFAULT_REMEDY}."
+            )
+    for key in RECORD_KEYS:
         if key not in record:
-            raise ModelDirectoryError(f"{path}: the key {key!r} is missing; {model_files.AGAIN}.")
+            raise ModelDirectoryError(f"{path}: the key {key!r} is missing; {model_files.DEFAULT_REMEDY}.")
     check_details(record["details"], path)
     try:
         config = from_mapping(Config, record["config"])
@@ -270,7 +272,7 @@ def read_record(files: Files) -> tuple[Config, dict[str, Any], str]:
 
 
 def check_details(details: Any, path: Path) -> None:
-    """The parts of `details` that heedful reads have the types it expects; other keys belong to the user."""
+    """Check the types of the `details` that heedful reads; other keys belong to the user."""
     if not isinstance(details, dict):
         raise ModelDirectoryError(f"{path}: details: expected named keys, found {details!r}.")
     data = details.get("data") or {}
@@ -290,13 +292,11 @@ def check_details(details: Any, path: Path) -> None:
     }
     for name, is_right in expected.items():
         if not is_right:
-            raise ModelDirectoryError(
-                f"{path}: details.{name} is not of the kind that heedful writes; {model_files.AGAIN}."
-            )
+            raise ModelDirectoryError(f"{path}: details.{name} has an unexpected type; {model_files.DEFAULT_REMEDY}.")
 
 
 def check_vocabularies(config: Config, tokenizer: Tokenizer, where: str) -> None:
-    """The model must have a row for every id the tokenizer can give."""
+    """Check that the model has a row for every token id."""
     for side in ("source", "target"):
         ids = getattr(tokenizer, f"{side}_vocab_size")
         rows = getattr(config.model, f"{side}_vocab_size")
@@ -307,12 +307,12 @@ def check_vocabularies(config: Config, tokenizer: Tokenizer, where: str) -> None
             )
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrap_model(model: nn.Module) -> nn.Module:
     """The model inside the wrappers of torch.compile and data parallelism."""
     for wrapper in ("_orig_mod", "module"):
         inner = getattr(model, wrapper, None)
         if inner is not None and len(list(model.children())) == 1:
-            return unwrapped(inner)
+            return unwrap_model(inner)
     return model
 
 
@@ -328,24 +328,24 @@ def plain_data(value: Any) -> Any:
         return value
     if isinstance(value, Path):
         return str(value)
-    if hasattr(value, "item"):  # a number of numpy or torch
+    if hasattr(value, "item"):  # numpy and torch scalars
         return plain_data(value.item())
     raise TypeError(f"details of a model are plain data, not {type(value).__name__}")
 
 
-def _load(files: Files, *, device: torch.device | str, dtype: torch.dtype | None) -> LoadedModel:
+def _load(files: ModelFiles, *, device: torch.device | str, dtype: torch.dtype | None) -> LoadedModel:
     files.check(name for name in files.entries if name != CARD)
     config, details, _ = read_record(files)
     tokenizer = load_tokenizer(files)
     check_vocabularies(config, tokenizer, str(files.directory))
     header = read_headers(files, config.model)
     model = build(config.model)
-    put_stored(model, read_tensors(files, header), str(files.directory / files.weights[0]))
+    load_stored_weights(model, read_tensors(files, header), str(files.directory / files.weights[0]))
     return LoadedModel(model.to(device=device, dtype=dtype).eval(), config, tokenizer, details)
 
 
-def load_tokenizer(files: Files) -> Tokenizer:
-    """The tokenizer of a model directory, wherever its files are at the moment."""
+def load_tokenizer(files: ModelFiles) -> Tokenizer:
+    """The tokenizer of a model directory."""
     from heedful.text.tokenizer import Tokenizer
 
     try:

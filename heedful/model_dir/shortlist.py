@@ -1,7 +1,7 @@
-"""A model's lexical shortlist: which target tokens each source token may become. Part of the model directory.
+"""The lexical shortlist of a model: the target candidates of each source token. Part of the model directory.
 
-A sentence's candidates are those of its own tokens and those that are always allowed. Choosing among a few thousand
-candidates instead of the whole vocabulary is much of the work saved when one sentence is translated at a time.
+The candidates of a sentence are those of its tokens, and the tokens that are always allowed. Computing logits of a few
+thousand candidates instead of the whole vocabulary saves much of the work of translating a single sentence.
 """
 
 from __future__ import annotations
@@ -15,75 +15,75 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from heedful.errors import ModelDirectoryError
 from heedful.model_dir import files as model_files
-from heedful.model_dir.files import CARD, SHORTLIST, Files
+from heedful.model_dir.files import CARD, SHORTLIST, ModelFiles
 from heedful.model_dir.save_load import read_record
 from heedful.model_dir.weights import read_weights
 
 if TYPE_CHECKING:
     import numpy as np
 
-IDS = ("int32", "uint16")
-KINDS: dict[str, tuple[str, ...]] = {"starts": ("int64",), "targets": IDS, "always": IDS}
+ID_DTYPES = ("int32", "uint16")
+DTYPES: dict[str, tuple[str, ...]] = {"starts": ("int64",), "targets": ID_DTYPES, "always": ID_DTYPES}
 LANGUAGES, METADATA = "languages", "__metadata__"
-MASKS = ("uint8", "uint16", "uint32", "uint64")
+MASK_DTYPES = ("uint8", "uint16", "uint32", "uint64")
 REMEDY = model_files.remedy_for(SHORTLIST)
 _ID_LETTERS = {"I32": "i", "U16": "H"}
-LETTERS = {"starts": {"I64": "q"}, "targets": _ID_LETTERS, "always": _ID_LETTERS}
-"""For each list the types that it may have in its file, and those of Python's own arrays."""
+TYPE_CODES = {"starts": {"I64": "q"}, "targets": _ID_LETTERS, "always": _ID_LETTERS}
+"""The allowed types of each list in the file, with the type codes of Python arrays."""
 
 INVALID_FILE = (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError)
-"""Exceptions of reading an invalid file."""
+"""Exceptions raised when an invalid file is read."""
 
 
-class Lists(NamedTuple):
-    """The numbers of a shortlist alone, as the native engine takes them: no numpy, whose import would take longer."""
+class PlainShortlist(NamedTuple):
+    """A shortlist as Python arrays for the native engine, which does not import numpy to start faster."""
 
     starts: array[int]
     targets: array[int]
-    """Of two bytes each, or of four."""
+    """Two or four bytes per token."""
     always: array[int]
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """What each source token may become: `targets[starts[i]:starts[i + 1]]`, and what is `always` allowed."""
+    """The candidates of source token i are `targets[starts[i]:starts[i + 1]]`, and those that are `always` allowed."""
 
     starts: np.ndarray
     targets: np.ndarray
     always: np.ndarray
     settings: Mapping[str, int] = field(default_factory=dict)
-    """How it was made."""
+    """Settings it was learned with."""
     languages: np.ndarray | None = None
-    """In a model with target tags: for each of `targets` the languages it was learned for, bit n for the n-th tag."""
+    """With target tags: for each of `targets` a bit mask of its languages, bit n for the n-th tag."""
 
     @property
     def num_sources(self) -> int:
-        """Number of source tokens that it is for."""
+        """Number of source tokens."""
         return len(self.starts) - 1
 
     def of(self, token: int) -> np.ndarray:
-        """The target tokens of one source token."""
+        """The candidates of one source token."""
         return self.targets[self.starts[token] : self.starts[token + 1]]
 
-    def lists(self) -> Lists:
-        """The numbers alone."""
+    def lists(self) -> PlainShortlist:
+        """The shortlist as Python arrays."""
         import numpy as np
 
         starts = array("q", np.asarray(self.starts, np.int64).tobytes())
         ids = [array("i", np.asarray(tokens, np.int32).tobytes()) for tokens in (self.targets, self.always)]
-        return Lists(starts, *ids)
+        return PlainShortlist(starts, *ids)
 
     def candidates(self, source: Sequence[int]) -> np.ndarray:
-        """All target tokens that a translation of these tokens may contain, sorted."""
+        """All candidates for the translation of these tokens, sorted."""
         import numpy as np
 
         return np.unique(np.concatenate([self.always, *(self.of(token) for token in source)]))
 
 
 def read_shortlist(directory: str | Path) -> Shortlist | None:
-    """The shortlist of a model directory, verified; None where it has none."""
+    """The verified shortlist of a model directory; None if it has none."""
 
-    def read(files: Files) -> Shortlist | None:
+    def read(files: ModelFiles) -> Shortlist | None:
         if SHORTLIST not in files.entries:
             return None
         files.check([SHORTLIST])
@@ -92,47 +92,47 @@ def read_shortlist(directory: str | Path) -> Shortlist | None:
     return model_files.read_consistent(directory, read)
 
 
-def _parse_checked(files: Files) -> Shortlist:
+def _parse_checked(files: ModelFiles) -> Shortlist:
     config = read_record(files)[0].model
     sizes = (config.source_vocab_size, config.target_vocab_size)
     return parse_shortlist(files.paths[SHORTLIST], files.directory / SHORTLIST, sizes)
 
 
-def read_lists(directory: str | Path) -> Lists | None:
-    """The numbers of a model directory's shortlist, as they were saved; the caller must check every bound."""
+def read_plain_shortlist(directory: str | Path) -> PlainShortlist | None:
+    """The shortlist of a model directory as Python arrays; the caller must check all bounds."""
 
-    def read(files: Files) -> Lists | None:
+    def read(files: ModelFiles) -> PlainShortlist | None:
         if SHORTLIST not in files.entries:
             return None
         files.check([SHORTLIST])
         try:
-            return parse_lists(files.paths[SHORTLIST].read_bytes())
-        except INVALID_FILE:  # the other reader raises a specific error
+            return parse_plain_shortlist(files.paths[SHORTLIST].read_bytes())
+        except INVALID_FILE:  # raises a specific error
             return _parse_checked(files).lists()
 
     return model_files.read_consistent(directory, read)
 
 
-def parse_lists(contents: bytes) -> Lists:
-    """The numbers in the file of a shortlist; any error means that it is none."""
+def parse_plain_shortlist(contents: bytes) -> PlainShortlist:
+    """Parse the file of a shortlist; any exception means that it is invalid."""
     begin = 8 + int.from_bytes(contents[:8], "little")
     header, numbers = json.loads(contents[8:begin]), memoryview(contents)[begin:]
-    if header.keys() - {*LETTERS, LANGUAGES, METADATA}:
-        raise ValueError("it holds something else")
+    if header.keys() - {*TYPE_CODES, LANGUAGES, METADATA}:
+        raise ValueError("unknown tensors")
     languages = header.get(LANGUAGES)
     if languages and (languages["shape"] != header["targets"]["shape"] or not languages["dtype"].startswith("U")):
-        raise ValueError("not every target has its languages")
+        raise ValueError("languages do not match the targets")
     found = {}
-    for name, letters in LETTERS.items():
+    for name, letters in TYPE_CODES.items():
         start, end = header[name]["data_offsets"]
         found[name] = array(letters[header[name]["dtype"]], bytes(numbers[start:end]))
         if not 0 <= start <= end <= len(numbers) or header[name]["shape"] != [len(found[name])]:
-            raise ValueError(f"{name} is not whole")
-    return Lists(found["starts"], found["targets"], array("i", found["always"]))
+            raise ValueError(f"{name} is incomplete")
+    return PlainShortlist(found["starts"], found["targets"], array("i", found["always"]))
 
 
 def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) -> Shortlist:
-    """A shortlist from its file, with every bound checked; `shown_as` is for the messages."""
+    """Read a shortlist and check all bounds; `shown_as` is the path in messages."""
     import numpy as np
 
     try:
@@ -140,19 +140,19 @@ def parse_shortlist(path: Path, shown_as: Path, vocab_sizes: tuple[int, int]) ->
         settings = read_settings(path)
     except INVALID_FILE:
         raise ModelDirectoryError(f"{shown_as} is damaged: it cannot be read; {REMEDY}.") from None
-    known = {**KINDS, LANGUAGES: MASKS}
-    for name in {**KINDS, **arrays}:
+    known = {**DTYPES, LANGUAGES: MASK_DTYPES}
+    for name in {**DTYPES, **arrays}:
         if name not in arrays or name not in known or not _is_list(arrays[name], known[name]):
-            raise ModelDirectoryError(f"{shown_as} is damaged: {name} is missing or of another kind; {REMEDY}.")
+            raise ModelDirectoryError(f"{shown_as} is damaged: {name} is missing or has another type; {REMEDY}.")
     targets, always = (arrays[name].astype(np.int32) for name in ("targets", "always"))
     found = Shortlist(arrays["starts"], targets, always, settings, arrays.get(LANGUAGES))
     if found.languages is not None and len(found.languages) != len(targets):
-        raise ModelDirectoryError(f"{shown_as} is damaged: not every target has its languages; {REMEDY}.")
+        raise ModelDirectoryError(f"{shown_as} is damaged: the languages do not match the targets; {REMEDY}.")
     num_sources, num_targets = vocab_sizes
     if found.num_sources != num_sources:
         raise ModelDirectoryError(f"{shown_as} is for another vocabulary; {REMEDY}.")
     if found.starts[0] != 0 or found.starts[-1] != len(found.targets) or (np.diff(found.starts) < 0).any():
-        raise ModelDirectoryError(f"{shown_as} is damaged: its lists are not one after another; {REMEDY}.")
+        raise ModelDirectoryError(f"{shown_as} is damaged: its lists are not contiguous; {REMEDY}.")
     for tokens in (found.targets, found.always):
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < num_targets:
             raise ModelDirectoryError(f"{shown_as} is damaged: a token is not in the vocabulary; {REMEDY}.")
@@ -164,20 +164,22 @@ def _is_list(array: np.ndarray, kinds: Sequence[str]) -> bool:
 
 
 def read_settings(path: Path) -> dict[str, int]:
-    """How a shortlist was made, from the header of its file."""
+    """The settings of a shortlist, from the header of its file."""
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return {str(name): int(value) for name, value in header.get(METADATA, {}).items()}
 
 
 def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
-    """Put a shortlist into a model directory, in the place of any that was there; the rest stays as it is."""
+    """Add a shortlist to a model directory, or replace it; other files are unchanged."""
     import shutil
 
     def write(folder: Path) -> None:
-        files = model_files.locate(Path(directory))  # now: an interrupted save has just been finished
+        files = model_files.locate(Path(directory))  # after an interrupted save has been completed
         files.check_unexpected()
-        files.check(name for name in files.entries if name not in (CARD, SHORTLIST))  # damage gets no new checksum
+        files.check(
+            name for name in files.entries if name not in (CARD, SHORTLIST)
+        )  # a damaged file must not get a new checksum
         for name in files.entries:
             if name != SHORTLIST:
                 shutil.copy2(files.paths[name], folder / name)
@@ -188,7 +190,7 @@ def save_shortlist(directory: str | Path, shortlist: Shortlist) -> None:
 
 
 def write_shortlist(path: Path, shortlist: Shortlist) -> None:
-    """The file of a shortlist."""
+    """Write the file of a shortlist."""
     import numpy as np
     from safetensors.numpy import save_file
 

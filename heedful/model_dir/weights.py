@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.errors import ModelDirectoryError
-from heedful.model_dir.files import INDEX, Files
+from heedful.model_dir.files import INDEX, ModelFiles
 from heedful.model_dir.int8_weights import FLOAT_TABLES, SCALE, Int8Matrix, dequantize_all, pair_scales, without_scales
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from heedful.config import ModelConfig
 
 Shapes = dict[str, tuple[int, ...]]
-MAX_HEADER = 4_000_000  # bytes; that of a model with 256 layers has about one million
-SHOWN = 4
+MAX_HEADER = 4_000_000  # bytes; a model with 256 layers has about one million
+MAX_NAMES_SHOWN = 4
 Header = dict[str, tuple[str, tuple[int, ...]]]
 """Type and shape of tensors by their names."""
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1, "I16": 2, "U16": 2}
@@ -32,7 +32,7 @@ ITEM_BYTES |= {"I32": 4, "U32": 4, "I64": 8, "U64": 8}
 NUMPY_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I8": "<i1"}
 NUMPY_TYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1"}
 FLOATS = ("F64", "F32", "F16", "BF16")
-MOST_DIMENSIONS = 8
+MAX_DIMENSIONS = 8
 
 
 class HeaderEntry(NamedTuple):
@@ -48,7 +48,7 @@ class HeaderEntry(NamedTuple):
         """Check the types of an entry; raises ValueError or KeyError if it is invalid."""
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         numbers = [*shape, *offsets]
-        if dtype not in ITEM_BYTES or len(offsets) != 2 or len(shape) > MOST_DIMENSIONS:
+        if dtype not in ITEM_BYTES or len(offsets) != 2 or len(shape) > MAX_DIMENSIONS:
             raise ValueError
         if any(type(number) is not int or not 0 <= number < 1 << 62 for number in numbers):
             raise ValueError
@@ -60,24 +60,24 @@ class HeaderEntry(NamedTuple):
         return ITEM_BYTES[self.dtype] * math.prod(self.shape)
 
 
-def read_headers(files: Files, config: ModelConfig) -> Header:
+def read_headers(files: ModelFiles, config: ModelConfig) -> Header:
     """Type and shape of each stored tensor, from all files of the weights, checked before any of them is loaded.
 
     Every tensor is inside its file and overlaps no other, the index of the shards agrees with the files, and names,
-    types and shapes are those that the configuration asks for. Both engines read weights only after this check.
+    types and shapes match the configuration. Both engines read weights only after this check.
     """
     found: Header = {}
     shards: dict[str, str] = {}
     for name in files.weights:
         header = read_header(files.paths[name], files.directory / name)
         if twice := found.keys() & header.keys():
-            raise ModelDirectoryError(f"{files.directory / name} holds {min(twice)}, which another file holds too.")
+            raise ModelDirectoryError(f"{files.directory / name} contains {min(twice)}, as another file does.")
         found |= {tensor: (entry.dtype, entry.shape) for tensor, entry in header.items()}
         shards |= dict.fromkeys(header, name)
     if INDEX in files.entries:
         index = files.read_json(INDEX)
         if not isinstance(index, dict) or index.get("weight_map") != shards:
-            raise ModelDirectoryError(f"{files.directory / INDEX} lists other tensors than the files hold.")
+            raise ModelDirectoryError(f"{files.directory / INDEX} lists other tensors than the files contain.")
     where = str(files.directory / files.weights[0])
     compare_shapes(weight_shapes(config), {name: shape for name, (_, shape) in without_scales(found).items()}, where)
     check_types(found, where)
@@ -130,8 +130,8 @@ def read_header(path: Path, shown_as: Path) -> dict[str, HeaderEntry]:
     return entries
 
 
-def num_numbers(header: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
-    """How many numbers the tensors of a header hold together."""
+def num_elements(header: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
+    """The total number of elements of the tensors of a header."""
     return sum(math.prod(shape) for _, shape in header.values())
 
 
@@ -143,19 +143,21 @@ def check_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], where: 
 
 
 def compare_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], where: str) -> None:
-    """The same names with the same shapes; an error names the first few that differ."""
+    """Raise `ModelDirectoryError` with the first differences unless names and shapes are equal."""
     wrong = [name for name in expected if name in found and found[name] != expected[name]]
     problems = {
         "lacks": [name for name in expected if name not in found],
         "has unknown": [name for name in found if name not in expected],
         "has the wrong shape for": [f"{name} ({found[name]} instead of {expected[name]})" for name in wrong],
     }
-    listed = [f"{what} {_some(names)}" for what, names in problems.items() if names]
+    listed = [f"{what} {_format_names(names)}" for what, names in problems.items() if names]
     if listed:
         raise ModelDirectoryError(f"{where} does not fit its configuration: it {'; it '.join(listed)}.")
 
 
-def collect(model: nn.Module, weights: Mapping[str, Tensor], dtype: torch.dtype, where: str) -> dict[str, Tensor]:
+def collect_tensors(
+    model: nn.Module, weights: Mapping[str, Tensor], dtype: torch.dtype, where: str
+) -> dict[str, Tensor]:
     """The tensors to store: on the CPU, floats as `dtype`, shared ones once."""
     aliases = stored_names(model)
     kept = {name: tensor for name, tensor in weights.items() if aliases.get(name, name) == name}
@@ -168,7 +170,7 @@ def collect(model: nn.Module, weights: Mapping[str, Tensor], dtype: torch.dtype,
     return tensors
 
 
-def read_tensors(files: Files, header: Header) -> dict[str, Tensor]:
+def read_tensors(files: ModelFiles, header: Header) -> dict[str, Tensor]:
     """All weights whose headers were checked, on the CPU; int8 matrices as float32."""
     import torch
     from safetensors import SafetensorError
@@ -191,7 +193,7 @@ def read_tensors(files: Files, header: Header) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in dequantize_all(whole).items()}
 
 
-def read_stored(files: Files, config: ModelConfig) -> dict[str, np.ndarray | Int8Matrix]:
+def read_stored_weights(files: ModelFiles, config: ModelConfig) -> dict[str, np.ndarray | Int8Matrix]:
     """All weights as they are stored: floats, or int8 with scales."""
     read_headers(files, config)
     tensors: dict[str, np.ndarray] = {}
@@ -236,7 +238,7 @@ def read_weights(path: Path, shown_as: Path) -> dict[str, np.ndarray]:
 
 
 def save_tensors(save_file: Callable[..., None], tensors: Mapping[str, Any], path: Path) -> None:
-    """Write a safetensors file; an error of the system, such as a full disk, is an `OSError` that names the file."""
+    """Write a safetensors file; system errors such as a full disk become an `OSError` with the file name."""
     from safetensors import SafetensorError
 
     try:
@@ -245,7 +247,7 @@ def save_tensors(save_file: Callable[..., None], tensors: Mapping[str, Any], pat
         raise OSError(errno.EIO, str(error), str(path)) from error
 
 
-def put_stored(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
+def load_stored_weights(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
     """Load the weights of a model directory, which stores shared ones once, into a model on the CPU."""
     check_shapes(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, where)
     model.load_state_dict({name: tensors[stored] for name, stored in stored_names(model).items()})
@@ -261,28 +263,30 @@ def build(config: ModelConfig) -> Model:
         return build_model(config)
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+def _format_names(names: list[str]) -> str:
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + (
+        f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    )
 
 
-# ---- names and shapes that a configuration asks for, known before any memory is allocated
+# ---- names and shapes of a configuration, computed without allocating memory
 
 
 def weight_shapes(config: ModelConfig) -> Shapes:
     """Every stored tensor of a model and its shape; tensors that share memory appear once.
 
-    A Transformer's are computed without torch, so that the native engine can check a model directory too.
+    Those of a Transformer are computed without torch, so that the native engine can check them too.
     """
-    return _transformer(config) if config.architecture == "transformer" else _of_built_model(config)
+    return _transformer_shapes(config) if config.architecture == "transformer" else _built_model_shapes(config)
 
 
 def stored_names(model: nn.Module) -> dict[str, str]:
-    """For each name in the state dict the name it is stored under: its own, or that of the tensor it shares."""
+    """The stored name of each name in the state dict: shared tensors are stored under their first name."""
     first: dict[int, str] = {}
     return {name: first.setdefault(id(tensor), name) for name, tensor in model.state_dict(keep_vars=True).items()}
 
 
-def _of_built_model(config: ModelConfig) -> Shapes:
+def _built_model_shapes(config: ModelConfig) -> Shapes:
     """The shapes of a model that torch builds on its meta device, which allocates nothing."""
     import torch
 
@@ -294,7 +298,7 @@ def _of_built_model(config: ModelConfig) -> Shapes:
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if name in stored}
 
 
-def _transformer(config: ModelConfig) -> Shapes:
+def _transformer_shapes(config: ModelConfig) -> Shapes:
     d_model = config.d_model
     shapes: Shapes = {"source_embedding.weight": (config.source_vocab_size, d_model)}
     if config.tying != "three_way":

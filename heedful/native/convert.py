@@ -21,7 +21,7 @@ from heedful.backend_support import require_support
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir import files as model_files
-from heedful.model_dir.files import CONFIG, Files
+from heedful.model_dir.files import CONFIG, ModelFiles
 from heedful.model_dir.int8_weights import SCALE, Int8Matrix, without_scales
 from heedful.model_dir.save_load import read_record
 from heedful.model_dir.weights import HeaderEntry, read_buffers, read_headers
@@ -54,7 +54,7 @@ def native_weights(directory: str | Path, *, precision: str = "int8", anew: bool
     return model_files.read_consistent(directory, lambda files: _find_or_make(files, precision, anew=anew))
 
 
-def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
+def _find_or_make(files: ModelFiles, precision: str, *, anew: bool) -> Path:
     for name in files.weights:
         files.check_size(name)
     config = read_record(files)[0].model
@@ -84,7 +84,7 @@ def _find_or_make(files: Files, precision: str, *, anew: bool) -> Path:
         ) from None
 
 
-def _still_true(place: Path, files: Files) -> Path:
+def _still_true(place: Path, files: ModelFiles) -> Path:
     """The engine's file as it is; first the weights are verified again if they were written after it."""
     written, used = max(files.paths[name].stat().st_mtime for name in files.weights), place.stat().st_mtime
     if written > used:
@@ -152,7 +152,7 @@ def shape_of(config: ModelConfig, *, int8: bool) -> Shape:
     )
 
 
-def read_tensors(files: Files, config: ModelConfig) -> dict[str, Numbers | Int8Rows]:
+def read_tensors(files: ModelFiles, config: ModelConfig) -> dict[str, Numbers | Int8Rows]:
     """All weights of a model directory, checked against its configuration: float32, or int8 with scales."""
     header = read_headers(files, config)
     stored: dict[str, tuple[HeaderEntry, memoryview]] = {}

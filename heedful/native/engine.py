@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import DecodingConfig
 from heedful.cpu_count import usable_cores
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
-from heedful.model_dir.shortlist import Lists, Shortlist, read_lists, read_shortlist
+from heedful.model_dir.shortlist import PlainShortlist, Shortlist, read_plain_shortlist, read_shortlist
 from heedful.native.bindings import Results, SentencePairs, Sentences, Settings, ShortlistArrays, load_library
 from heedful.native.convert import native_weights
 from heedful.native.weight_file import read_shape
@@ -115,7 +115,7 @@ class NativeEngine:
         if kernels and not self._library.heedful_kernels(self._kernel_name):
             raise ConfigError(f"this processor has no {kernels} kernels.")
         self.kernels = str(self._library.heedful_kernels(self._kernel_name).decode())
-        self._shortlist: Shortlist | Lists | None = None
+        self._shortlist: Shortlist | PlainShortlist | None = None
         self._begin()
         self._open_first()
         self.shape = read_shape(self.path)
@@ -158,9 +158,9 @@ class NativeEngine:
         """Whether translations can be chosen from a shortlist's candidates."""
         return self._shortlist is not None
 
-    def use_shortlist(self, shortlist: Shortlist | Lists) -> None:
+    def use_shortlist(self, shortlist: Shortlist | PlainShortlist) -> None:
         """Choose translations from a shortlist's candidates, unless a search says otherwise."""
-        starts, targets, always = shortlist if isinstance(shortlist, Lists) else shortlist.lists()
+        starts, targets, always = shortlist if isinstance(shortlist, PlainShortlist) else shortlist.lists()
         given = ShortlistArrays(
             *(len(starts) - 1, len(targets), len(always)),
             starts=_pointer(starts, c_int64),
@@ -207,7 +207,7 @@ class NativeEngine:
         except ModelDirectoryError:  # what was kept is damaged, or the model itself is, which is told now
             made = native_weights(directory, precision=precision, anew=True)
             engine = cls(made, num_threads=num_threads, kernels=kernels)
-        shortlist = read_lists(directory)
+        shortlist = read_plain_shortlist(directory)
         if shortlist is not None:
             try:
                 engine.use_shortlist(shortlist)
@@ -419,7 +419,7 @@ def dealt_out(made: list[list[int]], config: DecodingConfig, num_threads: int) -
 
 
 def joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
-    """Lists of ids one after another, and where each begins."""
+    """Concatenated lists of ids, and their offsets."""
     starts = array("q", accumulate(map(len, lists), initial=0))
     try:
         return array("i", chain.from_iterable(lists)), starts

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from heedful.build_model import build_model
 from heedful.config import Config, ModelConfig
 from heedful.model_dir.int8_weights import FLOAT_TABLES, dither
-from heedful.model_dir.weights import put_stored
+from heedful.model_dir.weights import load_stored_weights
 from heedful.training.distributed import World, gather_weights, is_sharded, rank_seed, to_local
 from heedful.training.logging import Reporter
 
@@ -33,7 +33,7 @@ def set_up_model(
     torch.manual_seed(training.seed)
     model = build_model(config.model)
     if weights is not None:
-        put_stored(model, weights, f"training.init_from: {training.init_from}")
+        load_stored_weights(model, weights, f"training.init_from: {training.init_from}")
     if training.sharding == "full" and is_distributed:  # from the host: it may not fit on one device
         on_gpu = world.device.type == "cuda"
         world.fully_shard(model, compile_layers=on_gpu if training.compile is None else training.compile)

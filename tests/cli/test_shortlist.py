@@ -103,7 +103,7 @@ def test_damaged_or_foreign_shortlist_is_refused(inside: Inside, copy: Path, cor
     save_model(copy, weights=loaded.model, config=loaded.config, tokenizer=loaded.tokenizer)
     assert not path.exists() and read_shortlist(copy) is None  # saving a model removes the shortlist of another
     path.write_bytes(intact)
-    inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "does not belong")
+    inside("translate", "-m", copy, "1 2").refused(SHORTLIST, "not part of this model")
 
 
 def test_invalid_shortlist_contents_are_refused(tmp_path: Path) -> None:
@@ -113,10 +113,10 @@ def test_invalid_shortlist_contents_are_refused(tmp_path: Path) -> None:
     assert parse_shortlist(place, place, (2, 6)).of(1).tolist() == [5]
     wrong: dict[str, dict[str, object]] = {
         "another vocabulary": {"starts": np.array([0, 2])},
-        "one after another": {"starts": np.array([0, 3, 2])},
+        "not contiguous": {"starts": np.array([0, 3, 2])},
         "not in the vocabulary": {"targets": np.array([4, 6])},
         "token is not": {"always": np.array([-1])},
-        "of another kind": {"always": np.array([[3]])},
+        "another type": {"always": np.array([[3]])},
     }
     for words, change in wrong.items():
         write_shortlist(place, Shortlist(**{**good, **change}))  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from heedful.decoding.build_shortlist import (
     merge_shortlists,
 )
 from heedful.errors import CorpusError, ModelDirectoryError
-from heedful.model_dir.shortlist import Shortlist, parse_lists, parse_shortlist, write_shortlist
+from heedful.model_dir.shortlist import Shortlist, parse_plain_shortlist, parse_shortlist, write_shortlist
 from heedful.model_dir.weights import read_header
 from heedful.search_types import special_tokens
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
@@ -156,7 +156,8 @@ def test_ids_are_stored_in_two_bytes_where_they_fit(tmp_path: Path, largest: int
     assert found.targets.dtype == np.int32
     assert found.targets.tolist() == targets.tolist()
     assert found.languages is None
-    assert [list(numbers) for numbers in parse_lists(place.read_bytes())] == [list(one) for one in found.lists()]
+    plain = parse_plain_shortlist(place.read_bytes())
+    assert [list(numbers) for numbers in plain] == [list(one) for one in found.lists()]
 
 
 def test_what_earlier_versions_stored_is_read(tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_what_earlier_versions_stored_is_read(tmp_path: Path) -> None:
         with pytest.raises(ModelDirectoryError, match="languages"):
             parse_shortlist(tmp_path / "file", tmp_path, (2, 6))
         with pytest.raises(ValueError, match="languages"):
-            parse_lists((tmp_path / "file").read_bytes())
+            parse_plain_shortlist((tmp_path / "file").read_bytes())
 
 
 def test_what_is_no_shortlist_is_read_by_neither_reader(tmp_path: Path) -> None:
@@ -184,9 +185,9 @@ def test_what_is_no_shortlist_is_read_by_neither_reader(tmp_path: Path) -> None:
         with pytest.raises(ModelDirectoryError):
             parse_shortlist(tmp_path / "file", tmp_path, (2, 6))
         with pytest.raises((ValueError, KeyError)):
-            parse_lists((tmp_path / "file").read_bytes())
+            parse_plain_shortlist((tmp_path / "file").read_bytes())
     save_file(arrays, tmp_path / "file")
     whole = (tmp_path / "file").read_bytes()
     for damaged in (whole[:-1], whole[:30], b"", whole.replace(b"[0,24]", b"[16,40]")):
         with pytest.raises((ValueError, KeyError)):
-            parse_lists(damaged)
+            parse_plain_shortlist(damaged)

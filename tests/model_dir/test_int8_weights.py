@@ -23,7 +23,7 @@ from heedful.model_dir import describe, load_model, load_weights, save_model, ve
 from heedful.model_dir import files as model_files
 from heedful.model_dir.int8_weights import Int8Matrix, dither, quantize_rows
 from heedful.model_dir.save_load import load_arrays
-from heedful.model_dir.weights import read_stored
+from heedful.model_dir.weights import read_stored_weights
 from heedful.native import NativeEngine, available, convert
 from heedful.native.bindings import kernel_names
 from heedful.native.convert import native_weights
@@ -123,7 +123,7 @@ def test_native_engine_loads_compact_model_bit_equal(tmp_path: Path, tokenizer: 
     made = []
     for directory in (one, tmp_path / "compact"):
         config = load_arrays(directory).config.model
-        stored = model_files.read_consistent(directory, lambda files, config=config: read_stored(files, config))
+        stored = model_files.read_consistent(directory, lambda files, config=config: read_stored_weights(files, config))
         made.append(convert.convert(config, stored, precision="int8"))
     assert made[0].keys() == made[1].keys()
     for name, tensor in made[0].items():
@@ -242,7 +242,7 @@ def test_incomplete_shards_are_refused(tmp_path: Path, tokenizer: Tokenizer) -> 
     second = sorted(parts.glob("model-00002-*"))[0]
     stray = parts / "model-00009-of-00009.safetensors"
     stray.write_bytes(b"")
-    with pytest.raises(ModelDirectoryError, match=r"model-00009-of-00009.safetensors does not belong"):
+    with pytest.raises(ModelDirectoryError, match=r"model-00009-of-00009.safetensors is not part of this model"):
         load_model(parts)
     stray.unlink()
     data = second.read_bytes()

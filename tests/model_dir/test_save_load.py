@@ -321,7 +321,7 @@ def test_unknown_file_names_are_refused(saved: Path, name: str) -> None:
         (lambda c: c.update(format_version=None), "format_version is None"),
         (lambda c: c.update(more=1), "not a list of checksums"),
         (lambda c: c["files"].pop("config.json"), "does not name config.json"),
-        (lambda c: c["files"].pop("tokenizer.model"), r"tokenizer\.model does not belong to this model"),
+        (lambda c: c["files"].pop("tokenizer.model"), r"tokenizer\.model is not part of this model"),
         (lambda c: c["files"]["config.json"].pop("size"), r"damaged at 'config\.json'"),
         (lambda c: c["files"]["config.json"].update(size="1"), r"damaged at 'config\.json'"),
         (lambda c: c["files"].update({"config.json": 3}), r"damaged at 'config\.json'"),
@@ -340,7 +340,7 @@ def test_unlisted_model_file_is_refused(saved: Path) -> None:
     (saved / "training").mkdir()
     load_model(saved)
     (saved / "source.model").write_text("stray")
-    with pytest.raises(ModelDirectoryError, match=r"source\.model does not belong"):
+    with pytest.raises(ModelDirectoryError, match=r"source\.model is not part of this model"):
         load_model(saved)
 
 
@@ -606,7 +606,7 @@ def test_interrupted_shortlist_is_repaired(saved: Path, monkeypatch: pytest.Monk
     starts = np.zeros(config.source_vocab_size + 1, dtype=np.int64)
     shortlist = Shortlist(starts, np.zeros(0, np.int32), np.arange(4, dtype=np.int32), {}, None)
     with monkeypatch.context() as patched:
-        patched.setattr("heedful.model_dir.files._finish", lambda directory: None)
+        patched.setattr("heedful.model_dir.files._install_saved", lambda directory: None)
         save_shortlist(saved, shortlist)
     assert (saved / ".saved/README.md").exists()
     save_shortlist(saved, shortlist)
@@ -624,7 +624,7 @@ def test_read_interrupted_by_save_is_repeated(saved: Path, tokenizers: dict[str,
     """What was read partly before and partly after a save belongs to neither model."""
     seen: list[float] = []
 
-    def read(files: model_files.Files) -> float:
+    def read(files: model_files.ModelFiles) -> float:
         fill = read_record(files)[1]["fill"]
         if not seen:
             save(saved, tokenizers["joint"], fill=2.0)

@@ -25,7 +25,7 @@ from heedful.decoding.utf8_automaton import is_valid_utf8
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
 from heedful.model_dir.fingerprint import read_exported
-from heedful.model_dir.registry import RECORD
+from heedful.model_dir.registry import EXPORT_RECORD
 from heedful.model_dir.save_load import ModelArrays, load_arrays
 from heedful.model_dir.shortlist import read_shortlist
 from heedful.search_types import Hypothesis, length_penalty, special_tokens
@@ -211,7 +211,7 @@ def load_ctranslate2(
     """Load a model directory or an exported model. Returns the engine and the metadata, without weights."""
     files: Mapping[str, bytes] | None = None
     module = import_ctranslate2()
-    if (Path(path) / RECORD).is_file():
+    if (Path(path) / EXPORT_RECORD).is_file():
         arrays = read_exported(path)
     else:
         arrays = load_arrays(path)

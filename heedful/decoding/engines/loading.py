@@ -17,7 +17,7 @@ from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeRes
 from heedful.errors import ConfigError, MissingPackageError
 from heedful.model_dir import files as model_files
 from heedful.model_dir.alignment_source import AlignmentSource, recorded_source
-from heedful.model_dir.registry import RECORD
+from heedful.model_dir.registry import EXPORT_RECORD
 from heedful.model_dir.save_load import ModelArrays, read_record
 from heedful.native import available
 from heedful.search_types import special_tokens
@@ -32,7 +32,7 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/k
 
 def load_engine(path: Path, *, device: str, engine: str, quantization: str | None) -> tuple[object, Any, Any]:
     """Load a model directory: an `Engine`, or a torch model; the loaded model's metadata; and the torch device."""
-    engine = choose_engine(engine, exported=(path / RECORD).is_file())
+    engine = choose_engine(engine, exported=(path / EXPORT_RECORD).is_file())
     if engine == "auto":
         loaded = load_auto_engine(
             path, device=device, quantization=quantization, load_torch=partial(load_torch_engine, path)

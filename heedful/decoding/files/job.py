@@ -14,7 +14,7 @@ from heedful.decoding.engines import choose_engine
 from heedful.decoding.files.line_chunks import ChunkSizes, read_chunks
 from heedful.decoding.translation import Translation
 from heedful.model_dir.fingerprint import identify_model, read_directions
-from heedful.model_dir.registry import RECORD
+from heedful.model_dir.registry import EXPORT_RECORD
 from heedful.text.language_routing import LanguageEvidence
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class TranslationJob:
 
     def engine_name(self, device: str = "auto") -> str:
         """The engine that will run the model; resolves "auto"."""
-        chosen = choose_engine(self.engine, exported=(Path(self.model) / RECORD).is_file())
+        chosen = choose_engine(self.engine, exported=(Path(self.model) / EXPORT_RECORD).is_file())
         if chosen != "auto":
             return chosen
         from heedful.decoding.engines.loading import uses_native
@@ -101,7 +101,7 @@ class TranslationJob:
         from heedful.native import available
 
         availability = available()
-        exported, sampled = (Path(self.model) / RECORD).is_file(), self.search.get("method") == "sampling"
+        exported, sampled = (Path(self.model) / EXPORT_RECORD).is_file(), self.search.get("method") == "sampling"
         if availability or self.engine != "auto" or exported or sampled:
             return None
         return availability.reason if suits_native(self.model, device=device, quantization=self.quantization) else None
