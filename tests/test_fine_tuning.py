@@ -93,16 +93,16 @@ def tagged(folder: Path) -> Path:
     return folder / "tagged-model"
 
 
-def begun(request: dict[str, Any]) -> tuple[Config, Any]:
+def build_unstarted_loop(request: dict[str, Any]) -> tuple[Config, Any]:
     """The configuration and the loop of a run that has not made a step."""
-    asked = build_config(request, "base")
-    start = find_initial_model(request, asked)
+    requested = build_config(request, "base")
+    start = find_initial_model(request, requested)
     assert start is not None
     plain = start.apply_to(request)
-    asked = build_config(plain, "base")
+    requested = build_config(plain, "base")
     console = ConsoleReporter(quiet=True)
-    prepared = training_pipeline.load_data(asked, Path(asked.output) / "training" / "data", console)
-    config = training_pipeline.resolve_config(plain, asked, prepared)
+    prepared = training_pipeline.load_data(requested, Path(requested.output) / "training" / "data", console)
+    config = training_pipeline.resolve_config(plain, requested, prepared)
     return config, training_pipeline.build_loop(
         config, prepared, None, Reporters(), World(torch.device("cpu")), initial_model=start
     )
@@ -131,7 +131,7 @@ def test_initial_weights_equal_the_model(
     old: Path, new: dict[str, str], tmp_path: Path, kind: Callable[[Path, Path], Path]
 ) -> None:
     model = kind(old, tmp_path)
-    config, loop = begun(request_for(new, tmp_path / "out", init_from=str(model), ema_decay=0.9))
+    config, loop = build_unstarted_loop(request_for(new, tmp_path / "out", init_from=str(model), ema_decay=0.9))
     expected = load_model(model)
     weights = loop.model.state_dict()
     for name, tensor in expected.model.state_dict().items():
@@ -146,7 +146,7 @@ def test_initial_weights_equal_the_model(
 def test_dropout_and_training_settings_can_change(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     request = request_for(new, tmp_path / "out", init_from=str(old))
     request |= {"preset": "small", "model": {"dropout": 0.25, "d_model": "32"}, "tokenizer": {"vocab_size": None}}
-    config, loop = begun(request)
+    config, loop = build_unstarted_loop(request)
     assert (config.model.dropout, config.model.d_model, config.preset) == (0.25, 32, "small")
     assert torch.equal(
         loop.model.state_dict()["source_embedding.weight"],
@@ -179,7 +179,7 @@ def test_extra_vocabulary_rows_are_kept(old: Path, new: dict[str, str], tmp_path
         config=replace(loaded.config, model=model),
         tokenizer=loaded.tokenizer,
     )
-    config, loop = begun(request_for(new, tmp_path / "out", init_from=str(tmp_path / "padded")))
+    config, loop = build_unstarted_loop(request_for(new, tmp_path / "out", init_from=str(tmp_path / "padded")))
     assert config.model.source_vocab_size == 320
     assert len(loop.model.state_dict()["source_embedding.weight"]) == 320
 
@@ -212,7 +212,7 @@ def tuned(old: Path, new: dict[str, str], folder: Path) -> tuple[Path, training_
 def test_fine_tuning_improves_on_initial_and_new_model(
     old: Path, new: dict[str, str], tuned: tuple[Path, training_pipeline.TrainingResult], tmp_path: Path
 ) -> None:
-    _, loop = begun(request_for(new, tmp_path / "before", init_from=str(old)))
+    _, loop = build_unstarted_loop(request_for(new, tmp_path / "before", init_from=str(old)))
     before, _ = loop.validate_weights("last")
     request = request_for(new, tmp_path / "scratch", steps=40)
     request |= {"preset": "tiny", "model": dict(SHAPE), "tokenizer": {"path": str(old)}}
@@ -242,15 +242,20 @@ def test_run_without_improvement_publishes_the_initial_weights(
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     log = [json.loads(line) for line in (tmp_path / "out" / "training" / "log.jsonl").read_text("utf-8").splitlines()]
-    looks = [line for line in log if line["event"] == "valid"]
-    assert [(line["step"], line["weights"]) for line in looks] == [(0, "initial"), (3, "ema"), (6, "ema"), (6, "last")]
-    assert min(line["loss"] for line in looks) == looks[0]["loss"] == result.valid_loss
-    told = capsys.readouterr().err
-    assert "step 0  valid loss" in told and told.count("(before training)") == 1
+    validations = [line for line in log if line["event"] == "valid"]
+    assert [(line["step"], line["weights"]) for line in validations] == [
+        (0, "initial"),
+        (3, "ema"),
+        (6, "ema"),
+        (6, "last"),
+    ]
+    assert min(line["loss"] for line in validations) == validations[0]["loss"] == result.valid_loss
+    stderr = capsys.readouterr().err
+    assert "step 0  valid loss" in stderr and stderr.count("(before training)") == 1
     assert result.first_step is not None
     assert list(result.first_step.parts)[-2:] == ["validating_the_initial_model", "first_update"]
     said = f"Nothing was better on valid than {model.name} itself (loss {result.valid_loss:.3f}): the model in"
-    assert said in told and log[-1]["message"].startswith(said)
+    assert said in stderr and log[-1]["message"].startswith(said)
     training = describe(tmp_path / "out")["details"]["training"]
     assert (training["weights"], training["steps"], training["started_from"]) == ("initial", 0, model.name)
 
@@ -327,7 +332,7 @@ def test_only_int8_weights_are_dithered_within_one_step(
         new, tmp_path / "out", init_from=str(model), steps=1, learning_rate=1e-12, final_weights="last"
     )
     request["training"]["ema_decay"] = 0.5
-    config, loop = begun(request)
+    config, loop = build_unstarted_loop(request)
     loop.run()
     weights, start = loop.model.state_dict(), load_model(model).model.state_dict()
     changed = []
@@ -349,8 +354,8 @@ def test_messages_comparing_with_the_initial_model(old: Path, new: dict[str, str
     assert start is not None
     config = build_config(request, "base")
     kept = BestTracker(value=-30.0, initial_value=-30.0, published_value=-30.0, published_step=0)
-    told = start.compare(kept, config, is_over=False)
-    assert told is not None and told.startswith("So far nothing was better on valid than old itself (score 30.0):")
+    remark = start.compare(kept, config, is_over=False)
+    assert remark is not None and remark.startswith("So far nothing was better on valid than old itself (score 30.0):")
     assert (
         start.compare(BestTracker(initial_value=-30.0, published_value=-30.1, published_step=3), config, is_over=True)
         is None
@@ -412,8 +417,8 @@ def test_length_percentiles_of_the_initial_model_are_kept(old: Path, folder: Pat
 
 def test_fine_tuning_from_prepared_data(old: Path, new: dict[str, str], tmp_path: Path) -> None:
     for name, tokenizer in (("same", {"path": str(old)}), ("other", {"vocab_size": 290})):
-        asked = build_config({"data": request_for(new, tmp_path)["data"], "tokenizer": tokenizer})
-        prepare(asked.data, asked.tokenizer, tmp_path / name, seed=1)
+        requested = build_config({"data": request_for(new, tmp_path)["data"], "tokenizer": tokenizer})
+        prepare(requested.data, requested.tokenizer, tmp_path / name, seed=1)
     request = request_for(new, tmp_path / "out", init_from=str(old), steps=1)
     with pytest.raises(ConfigError, match=r"other was prepared with another tokenizer than that of old .*--init-from"):
         training_pipeline.train({**request, "data": {"prepared": str(tmp_path / "other")}}, quiet=True)
@@ -471,10 +476,10 @@ def test_initial_directions_can_be_validated(
 def test_unknown_validation_direction_is_refused(
     tagged: Path, one_way: dict[str, str], tmp_path: Path, role: str
 ) -> None:
-    told = r"no training corpus has the target language 'xx', and the model of .* does not know ww → xx"
+    message = r"no training corpus has the target language 'xx', and the model of .* does not know ww → xx"
     request = request_for(one_way, tmp_path / "out", init_from=str(tagged))
     request["data"][role] = [turned(one_way, source_language="ww", target_language="xx")]
-    with pytest.raises(ConfigError, match=told + "; it knows xx → yy, yy → xx"):
+    with pytest.raises(ConfigError, match=message + "; it knows xx → yy, yy → xx"):
         training_pipeline.train(request, quiet=True)
     request = request_for(one_way, tmp_path / "new")
     request["data"] |= {"target_tags": True, role: [turned(one_way, source_language="yy", target_language="xx")]}

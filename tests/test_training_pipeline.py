@@ -177,16 +177,16 @@ def test_final_scores_are_of_translating_engine(
 def test_int8_loss_warning(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = request_for(folder, tmp_path / "out", training__steps=4)
     training_pipeline.train(request)
-    told = capsys.readouterr().err
-    assert "with native int8, which `heedful translate` uses here:" in told and "Warning" not in told
+    stderr = capsys.readouterr().err
+    assert "with native int8, which `heedful translate` uses here:" in stderr and "Warning" not in stderr
     config, prepared = build_config(request), Prepared.open(tmp_path / "out" / "training" / "data")
     examined = score_published_model(
         config, prepared, torch.device("cpu"), ConsoleReporter(), valid_score=90.0, score_name="chrF2"
     )
-    told = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert examined.valid_score is not None
-    assert f"native int8 {examined.valid_score:.1f}, float32 90.0." in told
-    assert told.count("Warning: int8 loses") == 1 and "--quantization float32" in told
+    assert f"native int8 {examined.valid_score:.1f}, float32 90.0." in stderr
+    assert stderr.count("Warning: int8 loses") == 1 and "--quantization float32" in stderr
     assert describe(tmp_path / "out")["details"]["training"]["valid_chrf2_float32"] == 90.0
 
 
@@ -198,9 +198,9 @@ def test_final_scores_without_native_engine(
     monkeypatch.setattr("heedful.decoding.engines.loading.available", lambda: missing)
     test = write_pairs(folder, "test", 12, seed=7)
     result = training_pipeline.train(request_for(folder, tmp_path / "out", data__test=[test], training__steps=4))
-    told = capsys.readouterr().err
-    assert "Translating the 12 sentences of" in told and "with torch float32" in told
-    assert "Native int8 was not scored: the native engine was not compiled." in told
+    stderr = capsys.readouterr().err
+    assert "Translating the 12 sentences of" in stderr and "with torch float32" in stderr
+    assert "Native int8 was not scored: the native engine was not compiled." in stderr
     details = describe(tmp_path / "out")["details"]
     assert {score["engine"] for score in details["scores"]} == {"torch float32"}
     training = details["training"]

@@ -22,7 +22,7 @@ from heedful.training.checkpoint import load_state
 from heedful.training.distributed import World, init_distributed
 from heedful.training.logging import Evaluation
 from heedful.training.loop import TrainingLoop
-from tests.training.small_runs import MODEL, WIDTH, Recorder, Shelf, make_loop
+from tests.training.small_runs import MODEL, WIDTH, Publisher, Recorder, make_loop
 
 PLAIN = replace(MODEL, dropout=0.0)
 USUAL: dict[str, Any] = {"steps": 6, "validate_every": 3, "clip_norm": 0.5, "label_smoothing": 0.1}
@@ -43,7 +43,7 @@ STOPS = {4: 2, 2: 4, 1: None}
 """The step at which each number of ranks stops a run, which the next number resumes."""
 
 
-def outcome(loop: TrainingLoop, shelf: Shelf) -> dict[str, Any]:
+def outcome(loop: TrainingLoop, publisher: Publisher) -> dict[str, Any]:
     """Results that must not depend on the number of ranks."""
     recorder = loop.reporter
     assert isinstance(recorder, Recorder)
@@ -53,8 +53,8 @@ def outcome(loop: TrainingLoop, shelf: Shelf) -> dict[str, Any]:
         "tokens": [record.tokens for record in recorder.train],
         "skipped": [record.skipped_steps for record in recorder.train],
         "valid": [[record.weights, record.loss, record.bleu] for record in recorder.valid],
-        "kinds": shelf.kinds,
-        "published": {name: tensor.double().sum().item() for name, tensor in shelf.weights.items()},
+        "kinds": publisher.kinds,
+        "published": {name: tensor.double().sum().item() for name, tensor in publisher.weights.items()},
         "stopped_by": loop.stopped_by,
         "steps": loop.progress.steps,
     }
@@ -67,28 +67,37 @@ def evaluate_on(world: World) -> Any:
 
 def whole_run(folder: Path, store: PairStore, world: World, name: str) -> dict[str, Any]:
     """An uninterrupted run."""
-    shelf = Shelf()
+    publisher = Publisher()
     settings: dict[str, Any] = {**USUAL, **RUNS[name]}
     loop = make_loop(
-        folder, store, model=PLAIN, shelf=shelf, evaluate=evaluate_on(world), world=world, num_rows=5, **settings
+        folder,
+        store,
+        model=PLAIN,
+        publisher=publisher,
+        evaluate=evaluate_on(world),
+        world=world,
+        num_rows=5,
+        **settings,
     )
     use_order(loop, folder, name)
     loop.run()
     loop.publish_final_weights()
-    return outcome(loop, shelf)
+    return outcome(loop, publisher)
 
 
 def part_of_run(folder: Path, store: PairStore, world: World, name: str) -> dict[str, Any]:
     """Resume a run of another number of ranks, until the next stop."""
-    shelf = Shelf()
-    loop = make_loop(folder, store, model=PLAIN, shelf=shelf, world=world, num_rows=5, **{**USUAL, **RESUMED[name]})
+    publisher = Publisher()
+    loop = make_loop(
+        folder, store, model=PLAIN, publisher=publisher, world=world, num_rows=5, **{**USUAL, **RESUMED[name]}
+    )
     use_order(loop, folder, name)
     state = load_state(folder / "states", lambda note: None, world)
     if state is not None:
         loop.restore(state)
     stop_after(loop, STOPS[world.size])
     loop.run()
-    return outcome(loop, shelf)
+    return outcome(loop, publisher)
 
 
 def use_order(loop: TrainingLoop, folder: Path, name: str) -> None:
@@ -116,8 +125,8 @@ def with_dropout(folder: Path, store: PairStore, world: World) -> dict[str, Any]
 
 def not_finite_on_one_rank(folder: Path, store: PairStore, world: World, sharding: str) -> dict[str, Any]:
     """The last rank's losses of steps 2 and 3 are not finite."""
-    shelf = Shelf()
-    loop = make_loop(folder, store, model=PLAIN, shelf=shelf, world=world, sharding=sharding, **USUAL)
+    publisher = Publisher()
+    loop = make_loop(folder, store, model=PLAIN, publisher=publisher, world=world, sharding=sharding, **USUAL)
     original, calls = loop.step._cross_entropy, [0]
 
     def spoiled(*arguments: Any) -> Any:
@@ -127,19 +136,19 @@ def not_finite_on_one_rank(folder: Path, store: PairStore, world: World, shardin
 
     loop.step._cross_entropy = spoiled  # type: ignore[method-assign]
     loop.run()
-    return outcome(loop, shelf)
+    return outcome(loop, publisher)
 
 
 def stopped_by_one_rank(folder: Path, store: PairStore, world: World) -> dict[str, Any]:
     """Only the last rank receives the signal."""
-    shelf = Shelf()
-    loop = make_loop(folder, store, model=PLAIN, shelf=shelf, world=world, **USUAL)
+    publisher = Publisher()
+    loop = make_loop(folder, store, model=PLAIN, publisher=publisher, world=world, **USUAL)
     if world.rank == world.size - 1:
         loop.reporter = Recorder(
             then=lambda record: os.kill(os.getpid(), signal.SIGTERM) if record.step in (2, 3) else None
         )
     loop.run()
-    return outcome(loop, shelf)
+    return outcome(loop, publisher)
 
 
 def stop_after(loop: TrainingLoop, steps: int | None) -> None:

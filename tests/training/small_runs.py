@@ -100,7 +100,7 @@ class Recorder:
         pass
 
 
-class Shelf:
+class Publisher:
     """Stores the last published weights, and the kinds of all."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ def make_loop(
     *,
     model: ModelConfig = MODEL,
     reporter: Any = None,
-    shelf: Shelf | None = None,
+    publisher: Publisher | None = None,
     evaluate: Callable[[nn.Module], Evaluation | None] | None = None,
     world: World = ALONE,
     num_rows: int = ROWS,
@@ -145,7 +145,7 @@ def make_loop(
         world=world,
         directory=directory,
         reporter=reporter if reporter is not None else Recorder(),
-        publish=(shelf or Shelf()).publish,
+        publish=(publisher or Publisher()).publish,
         evaluate=evaluate,
     )
     if config.tokens_per_microbatch is not None:

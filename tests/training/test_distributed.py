@@ -160,9 +160,9 @@ def test_error_on_all_ranks_is_reported_once(tmp_path: Path) -> None:
     request = write_request(tmp_path, tmp_path / "out")
     (tmp_path / "b").unlink()
     ended = torchrun(2, "-m", "heedful", "train", request)
-    told = [line for line in ended.stderr.splitlines() if line.startswith("heedful: ")]
-    assert len(told) == 1
-    assert "No such file" in told[0]
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("heedful: ")]
+    assert len(lines) == 1
+    assert "No such file" in lines[0]
     assert re.findall(r"exitcode +: (\d+)", ended.stderr)[-1:] == ["2"]
 
 

@@ -25,7 +25,7 @@ from heedful.training.logging import Evaluation, FileReporter, Reporters, Sample
 from heedful.training.loop import EARLY_STOPPING
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.validation import ValidationWork, validate
-from tests.training.small_runs import CPU, MODEL, Recorder, Shelf, copying_store, make_loop, same
+from tests.training.small_runs import CPU, MODEL, Publisher, Recorder, copying_store, make_loop, same
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +40,19 @@ def pretend_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None
 
 
 def test_loss_decreases_and_best_is_published(tmp_path: Path, store: PairStore) -> None:
-    shelf, recorder = Shelf(), Recorder()
-    loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=20, validate_every=5, final_weights="best")
+    publisher, recorder = Publisher(), Recorder()
+    loop = make_loop(
+        tmp_path, store, publisher=publisher, reporter=recorder, steps=20, validate_every=5, final_weights="best"
+    )
     loop.run()
     losses = [record.loss for record in recorder.valid]
     assert [record.step for record in recorder.valid] == [5, 10, 15, 20]
     assert losses == sorted(losses, reverse=True)
     assert all(record.is_best for record in recorder.valid)
-    assert shelf.kinds == ["best"] * 4
-    assert same(shelf.weights, loop.model.state_dict())
-    assert shelf.numbers["valid_loss"] == losses[-1]
-    assert shelf.numbers["steps"] == 20
+    assert publisher.kinds == ["best"] * 4
+    assert same(publisher.weights, loop.model.state_dict())
+    assert publisher.numbers["valid_loss"] == losses[-1]
+    assert publisher.numbers["steps"] == 20
     assert [record.step for record in recorder.train] == list(range(1, 21))
     assert recorder.train[-1].progress == 1.0
     assert recorder.train[-1].tokens == loop.progress.tokens
@@ -60,17 +62,17 @@ def test_only_better_validation_replaces_best(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_losses(monkeypatch, [3.0, 2.0, 2.5, 2.0, math.nan, 1.5])
-    shelf, recorder = Shelf(), Recorder()
-    loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=6, validate_every=1)
+    publisher, recorder = Publisher(), Recorder()
+    loop = make_loop(tmp_path, store, publisher=publisher, reporter=recorder, steps=6, validate_every=1)
     loop.run()
     assert [record.is_best for record in recorder.valid] == [True, True, False, False, False, True]
-    assert len(shelf.kinds) == 3
+    assert len(publisher.kinds) == 3
     assert (loop.best.value, loop.best.step) == (1.5, 6)
 
 
 def test_best_metric_bleu(tmp_path: Path, store: PairStore) -> None:
     values = iter([10.0, 30.0, 20.0])
-    shelf, recorder = Shelf(), Recorder()
+    publisher, recorder = Publisher(), Recorder()
 
     def evaluate(model: nn.Module) -> Evaluation:
         assert not model.training
@@ -79,7 +81,7 @@ def test_best_metric_bleu(tmp_path: Path, store: PairStore) -> None:
     loop = make_loop(
         tmp_path,
         store,
-        shelf=shelf,
+        publisher=publisher,
         reporter=recorder,
         evaluate=evaluate,
         steps=3,
@@ -88,7 +90,7 @@ def test_best_metric_bleu(tmp_path: Path, store: PairStore) -> None:
     )
     loop.run()
     assert [record.is_best for record in recorder.valid] == [True, True, False]
-    assert shelf.numbers["valid_bleu"] == 30.0
+    assert publisher.numbers["valid_bleu"] == 30.0
     assert recorder.valid[0].signature == "signature"
     assert recorder.samples[0] == (Sample("a", "b", "c"),)
 
@@ -217,56 +219,60 @@ def test_save_every(tmp_path: Path, store: PairStore) -> None:
 # ---------------------------------------------------------------------- what is published
 
 
-def chosen_of(tmp_path: Path, store: PairStore, **training: Any) -> tuple[Any, Shelf, Recorder]:
-    shelf, recorder = Shelf(), Recorder()
-    loop = make_loop(tmp_path, store, shelf=shelf, reporter=recorder, steps=12, validate_every=3, **training)
+def chosen_of(tmp_path: Path, store: PairStore, **training: Any) -> tuple[Any, Publisher, Recorder]:
+    publisher, recorder = Publisher(), Recorder()
+    loop = make_loop(tmp_path, store, publisher=publisher, reporter=recorder, steps=12, validate_every=3, **training)
     loop.run()
     recorder.valid.clear()
     loop.publish_final_weights()
-    return loop, shelf, recorder
+    return loop, publisher, recorder
 
 
 def test_final_weights_best(tmp_path: Path, store: PairStore) -> None:
-    _, shelf, recorder = chosen_of(tmp_path, store, final_weights="best")
-    assert set(shelf.kinds) == {"best"}
+    _, publisher, recorder = chosen_of(tmp_path, store, final_weights="best")
+    assert set(publisher.kinds) == {"best"}
     assert not recorder.valid
 
 
 def test_final_weights_last(tmp_path: Path, store: PairStore) -> None:
-    loop, shelf, recorder = chosen_of(tmp_path, store, final_weights="last", ema_decay=0.9)
-    assert shelf.kinds[-1] == "last"
-    assert same(shelf.weights, loop.model.state_dict())
-    assert shelf.numbers["valid_loss"] == recorder.valid[0].loss  # the card has the results of these weights
+    loop, publisher, recorder = chosen_of(tmp_path, store, final_weights="last", ema_decay=0.9)
+    assert publisher.kinds[-1] == "last"
+    assert same(publisher.weights, loop.model.state_dict())
+    assert publisher.numbers["valid_loss"] == recorder.valid[0].loss  # the card has the results of these weights
 
 
 def test_final_weights_ema(tmp_path: Path, store: PairStore) -> None:
-    loop, shelf, _ = chosen_of(tmp_path, store, final_weights="ema", ema_decay=0.9)
-    assert shelf.kinds[-1] == "ema"
-    assert same(shelf.weights, loop.average.weights)
-    assert not same(shelf.weights, loop.model.state_dict())
+    loop, publisher, _ = chosen_of(tmp_path, store, final_weights="ema", ema_decay=0.9)
+    assert publisher.kinds[-1] == "ema"
+    assert same(publisher.weights, loop.average.weights)
+    assert not same(publisher.weights, loop.model.state_dict())
 
 
 def test_final_weights_average_of_last_snapshots(tmp_path: Path, store: PairStore) -> None:
     kept = []
-    shelf = Shelf()
-    loop = make_loop(tmp_path, store, shelf=shelf, steps=12, validate_every=3, final_weights="average", average_last=3)
+    publisher = Publisher()
+    loop = make_loop(
+        tmp_path, store, publisher=publisher, steps=12, validate_every=3, final_weights="average", average_last=3
+    )
     original = loop._snapshot
     loop._snapshot = lambda: (kept.append(copy_weights(loop.model)), original())  # type: ignore[method-assign]
     loop.run()
     loop.publish_final_weights()
     assert len(kept) == 4
-    assert shelf.kinds[-1] == "average"
-    assert same(shelf.weights, average_weights(kept[-3:]))
+    assert publisher.kinds[-1] == "average"
+    assert same(publisher.weights, average_weights(kept[-3:]))
     assert len(list((tmp_path / "snapshots").iterdir())) == 3
 
 
 def test_final_weights_average_of_one_snapshot(tmp_path: Path, store: PairStore) -> None:
-    shelf = Shelf()
-    loop = make_loop(tmp_path, store, shelf=shelf, steps=3, validate_every=3, final_weights="average", average_last=5)
+    publisher = Publisher()
+    loop = make_loop(
+        tmp_path, store, publisher=publisher, steps=3, validate_every=3, final_weights="average", average_last=5
+    )
     loop.run()
     loop.publish_final_weights()
-    assert shelf.kinds[-1] == "average"
-    assert same(shelf.weights, loop.model.state_dict())
+    assert publisher.kinds[-1] == "average"
+    assert same(publisher.weights, loop.model.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -278,32 +284,39 @@ def test_final_weights_auto_compares_all_candidates(
 ) -> None:
     """The best so far is 0.9, of the moving average; then the losses of last and average."""
     pretend_losses(monkeypatch, [losses[0], 0.9, *losses[1:]])
-    shelf, recorder = Shelf(), Recorder()
+    publisher, recorder = Publisher(), Recorder()
     loop = make_loop(
-        tmp_path, store, shelf=shelf, reporter=recorder, steps=2, validate_every=1, ema_decay=0.5, average_last=2
+        tmp_path,
+        store,
+        publisher=publisher,
+        reporter=recorder,
+        steps=2,
+        validate_every=1,
+        ema_decay=0.5,
+        average_last=2,
     )
     loop.run()
     loop.publish_final_weights()
     assert [record.weights for record in recorder.valid] == ["ema", "ema", "last", "average"]
-    assert shelf.kinds[-1] == published
+    assert publisher.kinds[-1] == published
     expected = 0.9 if published == "best" else min(losses[1:])
-    assert shelf.numbers["valid_loss"] == expected
+    assert publisher.numbers["valid_loss"] == expected
 
 
 def test_moving_average_is_validated(tmp_path: Path, store: PairStore) -> None:
-    looked_at, shelf = [], Shelf()
+    validated, publisher = [], Publisher()
 
     def evaluate(model: nn.Module) -> Evaluation:
-        looked_at.append(copy_weights(model))
+        validated.append(copy_weights(model))
         return Evaluation(1.0, "signature", ())
 
     settings = {"steps": 6, "validate_every": 3, "ema_decay": 0.8}
-    with_average = make_loop(tmp_path / "a", store, shelf=shelf, evaluate=evaluate, **settings)
+    with_average = make_loop(tmp_path / "a", store, publisher=publisher, evaluate=evaluate, **settings)
     with_average.run()
     without = make_loop(tmp_path / "b", store, steps=6, validate_every=100)
     without.run()
-    assert same(looked_at[-1], with_average.average.weights)  # type: ignore[union-attr]
-    assert same(shelf.weights, looked_at[-1])
+    assert same(validated[-1], with_average.average.weights)  # type: ignore[union-attr]
+    assert same(publisher.weights, validated[-1])
     assert same(with_average.model.state_dict(), without.model.state_dict())
 
 
@@ -419,17 +432,17 @@ def test_skipped_steps_not_in_a_row_do_not_raise(tmp_path: Path, store: PairStor
 # ---------------------------------------------------------------------- fine-tuning
 
 
-def gone_on(
+def fine_tuned(
     directory: Path, store: PairStore, evaluate: Any = None, **training: Any
-) -> tuple[Any, dict[str, Any], Shelf, Recorder]:
+) -> tuple[Any, dict[str, Any], Publisher, Recorder]:
     """A complete fine-tuning run: the loop, its initial weights, its publisher and reporter."""
-    shelf, recorder = Shelf(), Recorder()
+    publisher, recorder = Publisher(), Recorder()
     usual: dict[str, Any] = {"steps": 2, "validate_every": 1, "init_from": "a-model", **training}
-    loop = make_loop(directory, store, shelf=shelf, reporter=recorder, evaluate=evaluate, **usual)
+    loop = make_loop(directory, store, publisher=publisher, reporter=recorder, evaluate=evaluate, **usual)
     began = copy_weights(loop.model)
     loop.run()
     loop.publish_final_weights()
-    return loop, began, shelf, recorder
+    return loop, began, publisher, recorder
 
 
 @pytest.mark.parametrize("averages", [{}, {"ema_decay": 0.5}, {"ema_decay": 0.5, "average_last": 2}], ids=str)
@@ -438,23 +451,23 @@ def test_initial_model_stays_published_if_nothing_is_better(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch, averages: dict[str, Any], publish: str
 ) -> None:
     pretend_losses(monkeypatch, [2.0, 3.0, 2.0, 2.5, 2.5])
-    loop, began, shelf, recorder = gone_on(tmp_path, store, final_weights=publish, **averages)
+    loop, began, publisher, recorder = fine_tuned(tmp_path, store, final_weights=publish, **averages)
     first = recorder.valid[0]
     assert (first.step, first.weights, first.loss, first.is_best) == (0, "initial", 2.0, True)
     assert not any(record.is_best for record in recorder.valid[1:])
-    assert shelf.kinds == ["initial"]
-    assert same(shelf.weights, began)
+    assert publisher.kinds == ["initial"]
+    assert same(publisher.weights, began)
     assert not same(loop.model.state_dict(), began)
-    assert (shelf.numbers["steps"], shelf.numbers["valid_loss"]) == (0, 2.0)
+    assert (publisher.numbers["steps"], publisher.numbers["valid_loss"]) == (0, 2.0)
     assert loop.best.is_initial
     assert not list(tmp_path.glob("snapshots/step-000000000*"))  # an average is of the run's own weights
 
 
 def test_better_model_replaces_initial_model(tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_losses(monkeypatch, [2.0, 2.5, 1.5])
-    loop, _, shelf, _ = gone_on(tmp_path, store)
-    assert shelf.kinds == ["initial", "best"]
-    assert same(shelf.weights, loop.model.state_dict())
+    loop, _, publisher, _ = fine_tuned(tmp_path, store)
+    assert publisher.kinds == ["initial", "best"]
+    assert same(publisher.weights, loop.model.state_dict())
     assert (loop.best.initial_value, loop.best.published_value, loop.best.published_step, loop.best.is_initial) == (
         2.0,
         1.5,
@@ -467,28 +480,28 @@ def test_final_weights_last_even_if_worse_than_initial(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_losses(monkeypatch, [2.0, 3.0, 3.5, 3.5])
-    loop, _, shelf, _ = gone_on(tmp_path, store, final_weights="last")
-    assert shelf.kinds == ["initial", "last"]
+    loop, _, publisher, _ = fine_tuned(tmp_path, store, final_weights="last")
+    assert publisher.kinds == ["initial", "last"]
     assert (loop.best.initial_value, loop.best.published_value, loop.best.is_initial) == (2.0, 3.5, False)
 
 
 def test_initial_model_is_kept_by_bleu(tmp_path: Path, store: PairStore) -> None:
     scores = iter([30.0, 20.0, 30.0])
-    loop, began, shelf, recorder = gone_on(
+    loop, began, publisher, recorder = fine_tuned(
         tmp_path, store, lambda model: Evaluation(next(scores), "signature", ()), best_metric="bleu"
     )
     assert recorder.valid[-1].loss < recorder.valid[0].loss
-    assert shelf.kinds == ["initial"]
-    assert same(shelf.weights, began)
-    assert (loop.best.initial_value, shelf.numbers["valid_bleu"]) == (-30.0, 30.0)
+    assert publisher.kinds == ["initial"]
+    assert same(publisher.weights, began)
+    assert (loop.best.initial_value, publisher.numbers["valid_bleu"]) == (-30.0, 30.0)
 
 
 def test_initial_model_with_non_finite_loss_is_replaced(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_losses(monkeypatch, [math.nan, 2.0, 3.0])
-    loop, _, shelf, _ = gone_on(tmp_path, store)
-    assert shelf.kinds == ["best"]
+    loop, _, publisher, _ = fine_tuned(tmp_path, store)
+    assert publisher.kinds == ["best"]
     assert (loop.best.step, loop.best.is_initial) == (1, False)
 
 
@@ -593,7 +606,7 @@ def test_resumed_log_has_no_duplicates_and_damage_is_reported(tmp_path: Path) ->
 # ---- number of validations -------------------------------------------------------------------------------------------
 
 
-def looks_of(directory: Path, store: PairStore, work: ValidationWork, **settings: Any) -> list[int]:
+def validations_of(directory: Path, store: PairStore, work: ValidationWork, **settings: Any) -> list[int]:
     recorder = Recorder()
     loop = make_loop(directory, store, reporter=recorder, **settings)
     loop.validation_work = work
@@ -603,23 +616,23 @@ def looks_of(directory: Path, store: PairStore, work: ValidationWork, **settings
 
 def test_validations_take_at_most_a_tenth_of_work(tmp_path: Path, store: PairStore) -> None:
     trained = 3 * 4 * 16 * 40  # forward and backward, rows, width, updates
-    every = looks_of(tmp_path / "cheap", store, ValidationWork(1, 0), steps=40)
+    every = validations_of(tmp_path / "cheap", store, ValidationWork(1, 0), steps=40)
     assert len(every) == 6 and every[-1] == 40
     for tokens, expected in ((trained // 20, [20, 40]), (trained // 40, [10, 20, 30, 40]), (10 * trained, [40])):
-        assert looks_of(tmp_path / str(tokens), store, ValidationWork(tokens, 0), steps=40) == expected
-    assert looks_of(tmp_path / "translated", store, ValidationWork(0, trained // 160), steps=40) == [20, 40]
-    assert len(looks_of(tmp_path / "tokens", store, ValidationWork(trained // 20, 0), tokens=40 * 4 * 16)) == 2
+        assert validations_of(tmp_path / str(tokens), store, ValidationWork(tokens, 0), steps=40) == expected
+    assert validations_of(tmp_path / "translated", store, ValidationWork(0, trained // 160), steps=40) == [20, 40]
+    assert len(validations_of(tmp_path / "tokens", store, ValidationWork(trained // 20, 0), tokens=40 * 4 * 16)) == 2
 
 
 def test_validate_every_is_exact(tmp_path: Path, store: PairStore) -> None:
     work = ValidationWork(10**9, 10**9)
-    assert looks_of(tmp_path, store, work, steps=6, validate_every=2) == [2, 4, 6]
+    assert validations_of(tmp_path, store, work, steps=6, validate_every=2) == [2, 4, 6]
 
 
 def test_short_runs_validate_rarely(tmp_path: Path, store: PairStore) -> None:
     work = ValidationWork(200, 200)
-    steps = looks_of(tmp_path / "a", store, work, epochs=3.0)
-    assert len(steps) <= 2 and steps == looks_of(tmp_path / "b", store, work, epochs=3.0)
+    steps = validations_of(tmp_path / "a", store, work, epochs=3.0)
+    assert len(steps) <= 2 and steps == validations_of(tmp_path / "b", store, work, epochs=3.0)
 
 
 def test_resumed_run_validates_at_same_steps(tmp_path: Path, store: PairStore) -> None:

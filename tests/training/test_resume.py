@@ -17,7 +17,7 @@ from heedful.data.store import PairStore
 from heedful.training.checkpoint import load_state, saved_steps
 from heedful.training.logging import Evaluation, FileReporter, Reporters
 from heedful.training.loop import TrainingLoop
-from tests.training.small_runs import MODEL, Recorder, Shelf, copying_store, make_loop, same
+from tests.training.small_runs import MODEL, Publisher, Recorder, copying_store, make_loop, same
 
 SETTINGS: dict[str, Any] = {
     "steps": 23,
@@ -51,12 +51,12 @@ def evaluate(model: nn.Module) -> Evaluation:
 class Outcome:
     """All that a run leaves behind."""
 
-    def __init__(self, loop: TrainingLoop, shelf: Shelf, directory: Path) -> None:
+    def __init__(self, loop: TrainingLoop, publisher: Publisher, directory: Path) -> None:
         state = loop.state()
         self.tensors: dict[str, Tensor] = {name: tensor.clone() for name, tensor in state.tensors.items()}
         self.values = json.loads(json.dumps(state.values))
         self.values["progress"].pop("seconds")
-        self.published = shelf.weights
+        self.published = publisher.weights
         self.snapshots = {path.name: path.read_bytes() for path in (directory / "snapshots").glob("*")}
         self.log = log_of(directory)
 
@@ -92,10 +92,12 @@ def run(
     """Go on from whatever is saved, to the end or to a stop."""
     state = load_state(directory / "states", lambda note: None)
     step = state.values["progress"]["steps"] if state is not None else None
-    shelf, files = Shelf(), FileReporter(directory, resumed_step=step, tensorboard=False)
+    publisher, files = Publisher(), FileReporter(directory, resumed_step=step, tensorboard=False)
     reporter = Reporters(Recorder(), files)
     settings = {**SETTINGS, **changes}
-    loop = make_loop(directory, store, model=model, reporter=reporter, shelf=shelf, evaluate=evaluate, **settings)
+    loop = make_loop(
+        directory, store, model=model, reporter=reporter, publisher=publisher, evaluate=evaluate, **settings
+    )
     if state is not None:
         loop.restore(state)
     count = loop._advance
@@ -120,7 +122,7 @@ def run(
             loop.publish_final_weights()
     finally:
         files.close()
-    return Outcome(loop, shelf, directory)
+    return Outcome(loop, publisher, directory)
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +252,7 @@ def test_initial_model_is_validated_once(tmp_path: Path, store: PairStore, stops
         run(tmp_path / "parts", store, stop_at=step, **settings)
     parts = run(tmp_path / "parts", store, **settings)
     parts.assert_equals(whole)
-    looks = [(line["step"], line["weights"]) for line in parts.log if line["event"] == "valid"]
-    assert looks[:2] == [(0, "initial"), (5, "ema")]
-    assert looks.count((0, "initial")) == 1
+    validations = [(line["step"], line["weights"]) for line in parts.log if line["event"] == "valid"]
+    assert validations[:2] == [(0, "initial"), (5, "ema")]
+    assert validations.count((0, "initial")) == 1
     assert whole.values["best"]["initial_value"] is not None

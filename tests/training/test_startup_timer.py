@@ -103,8 +103,8 @@ def test_startup_timer_stages_sum_to_total() -> None:
 
 
 def test_first_step_message_names_every_stage() -> None:
-    told = str(FirstStep(step=1, seconds=3.25, parts={"starting_torch": 2.0, "first_update": 1.25}))
-    assert told == "First update after 3.2 s: starting torch 2.0, first update 1.2."
+    message = str(FirstStep(step=1, seconds=3.25, parts={"starting_torch": 2.0, "first_update": 1.25}))
+    assert message == "First update after 3.2 s: starting torch 2.0, first update 1.2."
 
 
 def test_first_step_is_reported_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
