@@ -111,9 +111,9 @@ def test_sentences_that_leave_and_enter_are_as_they_would_be_alone(beams: int) -
     engine = TorchEngine(model, SPECIAL, use_cuda_graph=True)
     together = found_by(engine, requests, config)
     assert engine._search is not None
-    assert [room.slots for room in engine._search.sessions] == [8]
+    assert [capacity.slots for capacity in engine._search.schedulers] == [8]
     alone = [found_by(engine, [request], config)[0] for request in requests]
-    assert {room.slots for room in engine._search.sessions} == {8, 1}
+    assert {capacity.slots for capacity in engine._search.schedulers} == {8, 1}
     assert_equal(together, alone)
     order = random.sample(range(len(requests)), len(requests))
     assert_equal(found_by(engine, [requests[index] for index in order], config), [alone[index] for index in order])
@@ -184,23 +184,23 @@ def test_what_it_cannot_do_is_named(model: dict[str, object], settings: dict[str
     assert found_by(TorchEngine(made, SPECIAL), [], config) == []
 
 
-def test_a_rule_and_other_models_go_to_the_readable_search() -> None:
+def test_constraints_and_other_models_use_reference_search() -> None:
     config = DecodingConfig()
     assert why_not(make_model(), config) == ""
     assert "constraint" in why_not(make_model(), config, constraint_factory=lambda *_: None)
-    assert "no Transformer" in why_not(object(), config)
+    assert "only Transformer" in why_not(object(), config)
     assert why_not(make_model().bfloat16(), config) == ""
     assert "neither" in why_not(make_model().half(), config)
     assert "longer" in why_not(make_model(), config, requests=[DecodeRequest((5, 3), (), "", 64)])
     assert "longer" in why_not(make_model(), config, requests=[DecodeRequest((5,) * 65, (), "", 10)])
 
 
-def test_jobs_are_grouped_by_the_room_they_need() -> None:
+def test_requests_are_grouped_by_capacity() -> None:
     lengths = [(10, 20), (100, 30), (64, 62), (65, 63), (90, 30)]
     requests = [
         DecodeRequest(tuple([5] * source), (), str(index), target) for index, (source, target) in enumerate(lengths)
     ]
     assert group_by_capacity(requests) == [[1, 4], [3], [2, 0]]
     search = CudaGraphSearch(make_model(), SPECIAL)
-    room = search._room([requests[3]], DecodingConfig(tokens_per_batch=1))
-    assert (room.slots, room.beams, room.source, room.target) == (1, 4, 128, 128)
+    capacity = search._choose_capacity([requests[3]], DecodingConfig(tokens_per_batch=1))
+    assert (capacity.slots, capacity.beams, capacity.source, capacity.target) == (1, 4, 128, 128)

@@ -145,4 +145,4 @@ def test_flags_of_sentences_that_just_entered_are_not_those_of_sentences_that_le
     many = DecodingConfig(beam_size=2, tokens_per_batch=1 << 20)
     assert found_by(engine, requests, few) == found_by(engine, requests, many)
     assert engine._search is not None
-    assert {room.slots for room in engine._search.sessions} >= {8, 256}
+    assert {capacity.slots for capacity in engine._search.schedulers} >= {8, 256}

@@ -117,7 +117,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
 def attend_past(
     joined: Tensor, cache: Tensor, past: BeamHistory, turns: tuple[Tensor, Tensor] | None, output: Tensor, shape: Shape
 ) -> None:
-    """Put each row's newest key and value into the cache (rows, room, kept), then attend to all it descends from."""
+    """Put each row's newest key and value into the cache (rows, capacity, kept), then attend to its history."""
     beams = joined.shape[0] // past.steps.shape[0]
     if has_kernels(joined):
         from heedful.fused.kernels import decode_layers
@@ -209,7 +209,7 @@ def chunk_best(logits: Tensor, follows: Tensor, states: Tensor, chunks: ChunkTop
 
 def decode_step(weights: PackedWeights, slots: SearchState, rows: Activations, *, end: int) -> None:
     """Feed the newest token of every row, and choose the next."""
-    shape, stack, beams = weights.shape, weights.decoder, slots.room.beams
+    shape, stack, beams = weights.shape, weights.decoder, slots.capacity.beams
     embed(stack.table, stack.places, slots.newest, slots.steps, (rows.stream, rows.x), factor=shape.factor, beams=beams)
     begin(weights, stack, rows)
     for number, layer in enumerate(stack.layers):
@@ -242,7 +242,7 @@ def encode(weights: PackedWeights, rows: Activations, tokens: Tensor, positions:
 
 
 def fill_cross_cache(weights: PackedWeights, rows: Activations, places: Tensor, slots: SearchState) -> None:
-    """Put keys and values of the memory, for all decoder layers, where the sentences' slots have room for them."""
+    """Write keys and values of the memory, for all decoder layers, into the slots of the sentences."""
     product(rows.x, weights.memory, slots.memory.view(-1, slots.memory.shape[2]), places=places)
 
 

@@ -43,7 +43,7 @@ class GraphedCallable:
             work()
 
     def __call__(self) -> None:
-        """Do it again."""
+        """Replay the graph."""
         if self.graph is not None:
             self.graph.replay()
         else:
@@ -51,7 +51,7 @@ class GraphedCallable:
 
 
 class AsyncFlags:
-    """AsyncFlags that the device sets, seen by the host some steps later without stopping the device."""
+    """Flags set by the device, read by the host some steps later without blocking the device."""
 
     def __init__(self, flags: torch.Tensor, depth: int = 4) -> None:
         self.flags, self.on_device = flags, flags.is_cuda
@@ -59,32 +59,32 @@ class AsyncFlags:
         self.events = [torch.cuda.Event() for _ in range(depth)] if self.on_device else []
 
     def send(self, number: int) -> None:
-        """Start to fetch them as they are after step `number`."""
+        """Start copying the flags as of step `number`."""
         self.seen.copy_(self.flags, non_blocking=True)
         if self.on_device:
             self.events[number % len(self.events)].record()
 
     def after(self, number: int) -> torch.Tensor:
-        """The flags after step `number` or a later one."""
+        """The flags as of step `number` or later."""
         if self.on_device:
             self.events[number % len(self.events)].synchronize()
         return self.seen
 
 
 TOKEN_BUCKETS = (64, 256, 1024, 4096, 16_384)
-"""Tokens that are read together: as few of these as hold them."""
+"""Sizes of encoder batches in tokens; the smallest sufficient one is used."""
 
 PADDING_VALUES = (0, 0, -1, 0, -1, 0)
-"""What the sections that are staged hold where there is no token, sentence or tile."""
+"""Padding of each staged section."""
 
 
 class SlotEncoder:
-    """The encoder for one number of tokens, recorded."""
+    """The encoder as a CUDA graph for one batch size."""
 
     def __init__(self, weights: PackedWeights, slots: SearchState, size: int, *, start: int) -> None:
         """Read up to `size` tokens at a time; every translation begins with the token `start`."""
         self.slots, self.size, device = slots, size, weights.output.device
-        self.num_sentences = min(slots.room.slots, size)
+        self.num_sentences = min(slots.capacity.slots, size)
         num_tiles = size // QUERIES + self.num_sentences
         widths = [size, size, size, 3 * num_tiles, self.num_sentences, 4 * self.num_sentences]
         self.begins = np.cumsum([0, *widths[:-1]])
@@ -105,10 +105,10 @@ class SlotEncoder:
         self.replayed = GraphedCallable(work, device)
 
     def read(self, requests: Sequence[DecodeRequest], numbers: Sequence[int], *, min_length: int) -> None:
-        """Let these requests begin in the slots of these numbers."""
+        """Encode these requests and start them in these slots."""
         if self.sent is not None:
             self.sent.synchronize()  # what was sent before may still be on its way
-        packed, room = self.sending.numpy(), self.slots.room
+        packed, capacity = self.sending.numpy(), self.slots.capacity
         packed[:] = self.nothing
         lengths = np.array([len(request.source) for request in requests])
         begins, total = np.cumsum(lengths) - lengths, int(lengths.sum())
@@ -120,7 +120,7 @@ class SlotEncoder:
         filled = (
             np.fromiter(chain.from_iterable(request.source for request in requests), np.int32, total),
             positions,
-            np.repeat(np.array(numbers) * room.source, lengths) + positions,
+            np.repeat(np.array(numbers) * capacity.source, lengths) + positions,
             tiles.ravel(),
             np.array(numbers),
             np.array(limits).ravel(),
@@ -141,22 +141,22 @@ class SlotEncoder:
 
 
 def to_device(numbers: Sequence[int] | Sequence[float], device: torch.device) -> Tensor:
-    """Numbers on the device, sent without waiting."""
+    """Copy numbers to the device asynchronously."""
     made = torch.tensor(numbers)
     return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
 
 
 FREED = 8
-"""Waiting sentences enter when one of so many slots is free: reading a few at a time costs more than idle slots."""
+"""Waiting sentences are admitted when 1 / FREED of the slots are free; encoding a few at a time costs more."""
 
 
 class Scheduler:
-    """SearchState, the recorded step, and recorded encoders for several numbers of tokens."""
+    """Continuous batching: the search state, the step graph, and encoder graphs for several batch sizes."""
 
-    def __init__(self, weights: PackedWeights, room: Capacity, special: SpecialTokens) -> None:
-        self.weights, self.room, self.special = weights, room, special
-        self.slots = slots = make_search_state(weights, room, make_transitions(weights, special))
-        self.device, rows = weights.output.device, make_activations(weights, room.rows)
+    def __init__(self, weights: PackedWeights, capacity: Capacity, special: SpecialTokens) -> None:
+        self.weights, self.capacity, self.special = weights, capacity, special
+        self.slots = slots = make_search_state(weights, capacity, make_transitions(weights, special))
+        self.device, rows = weights.output.device, make_activations(weights, capacity.rows)
         self.flags = AsyncFlags(slots.done)
         self.step = GraphedCallable(lambda: decode_step(weights, slots, rows, end=special.eos_id), self.device)
         self.encoders: dict[int, SlotEncoder] = {}
@@ -164,12 +164,12 @@ class Scheduler:
 
     def run(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> list[list[Hypothesis]]:
         """The best hypotheses of every request."""
-        penalties = [length_penalty(float(max(length, 1)), config) for length in range(self.room.target + 1)]
+        penalties = [length_penalty(float(max(length, 1)), config) for length in range(self.capacity.target + 1)]
         self.slots.penalties.copy_(to_device(penalties, self.device))
         results: list[list[Hypothesis]] = [[] for _ in requests]
         waiting = deque(range(len(requests)))
-        request_of = np.full(self.room.slots, -1)
-        begun, steps = np.zeros(self.room.slots, dtype=np.int64), np.zeros(self.room.slots, dtype=np.int64)
+        request_of = np.full(self.capacity.slots, -1)
+        begun, steps = np.zeros(self.capacity.slots, dtype=np.int64), np.zeros(self.capacity.slots, dtype=np.int64)
         while waiting or (request_of >= 0).any():
             free = np.flatnonzero(request_of < 0)
             if waiting and len(free):
@@ -178,7 +178,7 @@ class Scheduler:
                 self._admit([requests[index] for index in chosen], numbers.tolist(), config)
                 request_of[numbers], begun[numbers] = chosen, self.launched
                 steps[numbers] = [requests[index].max_length + 1 for index in chosen]
-            leaving = self._go_on(request_of >= 0, begun, steps, whole=not waiting)
+            leaving = self._run_steps(request_of >= 0, begun, steps, whole=not waiting)
             done_steps = int((self.launched - begun[leaving]).max())
             for index, found in zip(request_of[leaving].tolist(), self._harvest(leaving, done_steps), strict=True):
                 limit = requests[index].max_length
@@ -187,7 +187,7 @@ class Scheduler:
         return results
 
     def _admit(self, requests: list[DecodeRequest], numbers: list[int], config: DecodingConfig) -> None:
-        """Let requests begin in slots, as many at a time as the largest reader holds."""
+        """Start requests in slots, as many at a time as the largest encoder batch holds."""
         first = 0
         while first < len(requests):
             count, tokens = 0, 0
@@ -201,9 +201,9 @@ class Scheduler:
             self.encoders[size].read(requests[first:last], numbers[first:last], min_length=config.min_length)
             first = last
 
-    def _go_on(self, taken: np.ndarray, begun: np.ndarray, steps: np.ndarray, *, whole: bool) -> np.ndarray:
-        """Step until enough sentences are done, all of them where none waits; which slots are done then."""
-        enough = int(taken.sum()) if whole else min(int(taken.sum()), max(1, self.room.slots // FREED))
+    def _run_steps(self, taken: np.ndarray, begun: np.ndarray, steps: np.ndarray, *, whole: bool) -> np.ndarray:
+        """Step until enough sentences are done, or all if none is waiting; return the finished slots."""
+        enough = int(taken.sum()) if whole else min(int(taken.sum()), max(1, self.capacity.slots // FREED))
         last = int((begun + steps)[taken].max())
         while True:
             seen = self.launched
@@ -218,29 +218,29 @@ class Scheduler:
                 raise DecodingError("the search did not come to its end; report this, with the model's configuration.")
 
     def _harvest(self, numbers: np.ndarray, done_steps: int) -> list[list[tuple[list[int], list[float]]]]:
-        """Tokens and their log-probabilities of the n-best lists of these slots, none of which went further."""
-        rows = self.slots.record[:, : self.room.words_after(done_steps)]
-        if len(numbers) < self.room.slots:
+        """(tokens, token log-probabilities) of the n-best lists of these finished slots."""
+        rows = self.slots.record[:, : self.capacity.words_after(done_steps)]
+        if len(numbers) < self.capacity.slots:
             rows = rows.index_select(0, to_device(numbers.tolist(), self.device))
-        lists = backtrace(rows.cpu().numpy(), self.room, self.special.eos_id)
+        lists = backtrace(rows.cpu().numpy(), self.capacity, self.special.eos_id)
         if not all(lists):
             raise DecodingError("the model's log-probabilities are not numbers (NaN): its weights are damaged.")
         return lists
 
 
-def backtrace(record: np.ndarray, room: Capacity, end: int) -> list[list[tuple[list[int], list[float]]]]:
-    """From the records of some sentences the hypotheses of each, followed from their ends to their beginnings."""
-    finished = record[:, : 4 * room.num_best].reshape(-1, room.num_best, 4)
+def backtrace(record: np.ndarray, capacity: Capacity, end: int) -> list[list[tuple[list[int], list[float]]]]:
+    """Reconstruct the hypotheses of each sentence from its record by following parents from the end."""
+    finished = record[:, : 4 * capacity.num_best].reshape(-1, capacity.num_best, 4)
     scores, end_log_probs = (np.ascontiguousarray(finished[:, :, part]).view(np.float32) for part in (0, 3))
     sentence, place = np.nonzero(scores > -np.inf)
-    past = record[:, 4 * room.num_best :].reshape(len(record), -1, 3)
+    past = record[:, 4 * capacity.num_best :].reshape(len(record), -1, 3)
     lengths, beam = finished[sentence, place, 1], finished[sentence, place, 2]
     longest = int(lengths.max(initial=1))
     tokens = np.full((longest, len(sentence)), end, dtype=np.int32)
     bits = np.zeros((longest, len(sentence)), dtype=np.int32)
     for position in range(longest - 2, -1, -1):
         inside = lengths - 2 >= position
-        token, parent, bits[position] = past[sentence, position * room.beams + beam].T
+        token, parent, bits[position] = past[sentence, position * capacity.beams + beam].T
         tokens[position] = np.where(inside, token, end)
         beam = np.where(inside, parent, beam)
     log_probs = np.ascontiguousarray(bits.T).view(np.float32)
@@ -269,6 +269,6 @@ def make_transitions(weights: PackedWeights, special: SpecialTokens) -> Tensor:
         follows[: len(NEEDED), list(special.byte_ids)] = torch.tensor(NEXT, dtype=torch.int8)
     follows[COMPLETE, [special.pad_id, special.bos_id, special.eos_id, *special.forbidden]] = -1
     needed = torch.tensor(NEEDED)[follows[COMPLETE].long().clamp(min=COMPLETE)]
-    for room in range(NEAR_LIMIT):
-        follows[len(NEEDED) + room] = follows[COMPLETE].masked_fill(needed > room, -1)
+    for remaining in range(NEAR_LIMIT):
+        follows[len(NEEDED) + remaining] = follows[COMPLETE].masked_fill(needed > remaining, -1)
     return follows.to(weights.output.device)

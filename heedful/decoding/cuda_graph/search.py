@@ -1,4 +1,4 @@
-"""The CUDA graph search as an engine uses it: whether it fits, which sessions it needs, and what they find."""
+"""CUDA graph search: what it supports, and the schedulers that run it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SLOT_COUNTS = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_BEAMS = 8
 MIN_CAPACITY = 64
 MAX_SCHEDULERS = 4
-"""Sessions that are kept: each holds memory of its own."""
+"""Schedulers kept in memory; each has its own buffers."""
 MEMORY_FRACTION = 0.5
-"""Of the free memory that one session may take."""
-known: WeakKeyDictionary[Transformer, tuple[tuple[torch.dtype, torch.device], str | None]] = WeakKeyDictionary()
-"""Obstacles in models, as they were when last looked for: with weights of this type, on this device."""
+"""Fraction of the free memory that one scheduler may use."""
+model_reasons: WeakKeyDictionary[Transformer, tuple[tuple[torch.dtype, torch.device], str | None]] = WeakKeyDictionary()
+"""Cached result of `find_unsupported` for each model, with the dtype and device that it applies to."""
 
 
 def unsupported_reason(
@@ -40,9 +40,9 @@ def unsupported_reason(
     constraint_factory: ConstraintFactory | None,
     special: SpecialTokens,
 ) -> str | None:
-    """Why the CUDA graph search cannot do this, or None if it can."""
+    """Why CUDA graph search does not support this, or None if it does."""
     if type(model) is not Transformer:
-        return f"{type(model).__name__} is no Transformer of ours"
+        return f"{type(model).__name__}, only Transformer"
     if reason := unsupported_model_reason(model):
         return reason
     if config.method == "sampling":
@@ -50,7 +50,7 @@ def unsupported_reason(
     if constraint_factory is not None:
         return "a token constraint"
     if any(request.forbidden for request in requests):
-        return "tokens that single sentences may not have"
+        return "tokens forbidden in individual sentences"
     if config.no_repeat_ngram_size:
         return "decoding.no_repeat_ngram_size"
     if config.method == "beam" and config.beam_size > MAX_BEAMS:
@@ -64,16 +64,16 @@ def unsupported_reason(
 
 
 def unsupported_model_reason(model: Transformer) -> str | None:
-    """What of the model has no kernel. Asked before every search, so that the answer is kept."""
+    """Which option of the model is not supported. Cached, because it is checked before every search."""
     parameter = next(model.parameters())
     kind = (parameter.dtype, parameter.device)
-    if known.get(model, (None, None))[0] != kind:
-        known[model] = kind, check_model(model, parameter)
-    return known[model][1]
+    if model_reasons.get(model, (None, None))[0] != kind:
+        model_reasons[model] = kind, find_unsupported(model, parameter)
+    return model_reasons[model][1]
 
 
-def check_model(model: Transformer, parameter: Tensor) -> str | None:
-    """The same, found out."""
+def find_unsupported(model: Transformer, parameter: Tensor) -> str | None:
+    """Like `unsupported_model_reason`, without the cache."""
     config = model.config
     if unsupported := unsupported_options("cuda_graph_search", config):
         return " and ".join(unsupported)
@@ -89,7 +89,7 @@ def check_model(model: Transformer, parameter: Tensor) -> str | None:
 
 
 class CudaGraphSearch:
-    """The sessions of one model. One search runs at a time; other threads wait for it.
+    """The schedulers of one model. One search runs at a time; other threads wait for it.
 
     It keeps copies of some weights, and before each search follows the model: tensors that were replaced, and changes
     in place that torch counts (an optimizer's, `copy_`, `load_state_dict`). What torch does not count, such as kernels
@@ -100,13 +100,13 @@ class CudaGraphSearch:
     def __init__(self, model: Transformer, special: SpecialTokens) -> None:
         self.model, self.special, self.parameters = model, special, list(model.parameters())
         self.weights, self.versions = pack_weights(model), weight_versions(self.parameters)
-        self.sessions: OrderedDict[Capacity, Scheduler] = OrderedDict()
-        self.most_slots = SLOT_COUNTS[-1]
+        self.schedulers: OrderedDict[Capacity, Scheduler] = OrderedDict()
+        self.max_slots = SLOT_COUNTS[-1]
         self.lock = Lock()
 
     @torch.inference_mode()
     def search(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> list[list[Hypothesis]]:
-        """The best hypotheses of every request, whatever else is among the requests."""
+        """The best hypotheses of every request, independent of the other requests."""
         found: list[list[Hypothesis]] = [[] for _ in requests]
         device = self.weights.output.device
         with self.lock, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
@@ -118,16 +118,16 @@ class CudaGraphSearch:
         return found
 
     def _run(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> list[list[Hypothesis]]:
-        """Search in one session; with fewer slots where the memory is not enough."""
+        """Search with one scheduler; retry with fewer slots if memory runs out."""
         while True:
             try:
-                return self._session(requests, config).run(requests, config)
+                return self._get_scheduler(requests, config).run(requests, config)
             except torch.OutOfMemoryError:
-                slots = self._room(requests, config).slots
+                slots = self._choose_capacity(requests, config).slots
                 if slots == 1:
                     raise
-                self.most_slots = SLOT_COUNTS[SLOT_COUNTS.index(slots) - 1]
-            self.sessions.clear()
+                self.max_slots = SLOT_COUNTS[SLOT_COUNTS.index(slots) - 1]
+            self.schedulers.clear()
             torch.cuda.empty_cache()
 
     def _refresh(self) -> None:
@@ -137,33 +137,33 @@ class CudaGraphSearch:
         fresh = pack_weights(self.model)
         if versions[1::2] != self.versions[1::2]:  # other tensors than before
             self.weights = fresh
-            self.sessions.clear()
+            self.schedulers.clear()
         for old, new in zip(iter_tensors(self.weights), iter_tensors(fresh), strict=True):
             if old.data_ptr() != new.data_ptr():
                 old.copy_(new)
         self.versions = versions
 
-    def _session(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> Scheduler:
-        room = self._room(requests, config)
-        if room not in self.sessions:
-            while len(self.sessions) >= MAX_SCHEDULERS:
-                self.sessions.popitem(last=False)
-            self.sessions[room] = Scheduler(self.weights, room, self.special)
-        self.sessions.move_to_end(room)
-        return self.sessions[room]
+    def _get_scheduler(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> Scheduler:
+        capacity = self._choose_capacity(requests, config)
+        if capacity not in self.schedulers:
+            while len(self.schedulers) >= MAX_SCHEDULERS:
+                self.schedulers.popitem(last=False)
+            self.schedulers[capacity] = Scheduler(self.weights, capacity, self.special)
+        self.schedulers.move_to_end(capacity)
+        return self.schedulers[capacity]
 
-    def _room(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> Capacity:
-        """A session's size: as many slots as there are requests, as far as tokens_per_batch and the memory allow."""
+    def _choose_capacity(self, requests: Sequence[DecodeRequest], config: DecodingConfig) -> Capacity:
+        """A scheduler's size: as many slots as there are requests, as far as tokens_per_batch and the memory allow."""
         beams = config.beam_size if config.method == "beam" else 1
         mean = sum(len(request.source) for request in requests) / len(requests)
         allowed = max(1, int(config.tokens_per_batch / (max(mean, 16) * beams)))
-        fitting = [count for count in SLOT_COUNTS if count <= min(allowed, self.most_slots)]
+        fitting = [count for count in SLOT_COUNTS if count <= min(allowed, self.max_slots)]
         count = next((count for count in fitting if count >= len(requests)), fitting[-1])
         target, source = target_capacity(requests[0]), source_capacity(requests[0])
         while True:
-            room = Capacity(count, beams, target, source, config.num_best)
-            if count == 1 or estimate_bytes(self.weights, room) <= self._memory():
-                return room
+            capacity = Capacity(count, beams, target, source, config.num_best)
+            if count == 1 or estimate_bytes(self.weights, capacity) <= self._memory():
+                return capacity
             count = SLOT_COUNTS[SLOT_COUNTS.index(count) - 1]
 
     def _memory(self) -> float:
@@ -172,12 +172,12 @@ class CudaGraphSearch:
 
 
 def group_by_capacity(requests: Sequence[DecodeRequest]) -> list[list[int]]:
-    """Indices of requests that one session holds, the longest first."""
-    rooms: dict[tuple[int, int], list[int]] = {}
+    """Indices of requests that share a scheduler, longest first."""
+    groups: dict[tuple[int, int], list[int]] = {}
     lengths = [len(request.source) for request in requests]
     for index in sorted(range(len(requests)), key=lengths.__getitem__, reverse=True):  # of equals the first first
-        rooms.setdefault((source_capacity(requests[index]), target_capacity(requests[index])), []).append(index)
-    return list(rooms.values())
+        groups.setdefault((source_capacity(requests[index]), target_capacity(requests[index])), []).append(index)
+    return list(groups.values())
 
 
 def source_capacity(request: DecodeRequest) -> int:

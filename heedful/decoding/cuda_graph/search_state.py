@@ -45,7 +45,7 @@ class BeamHistory(NamedTuple):
     """What self-attention finds of earlier steps."""
 
     ancestry: Tensor
-    """(rows, room): which beam of the sentence wrote each position of a row's past."""
+    """(rows, capacity): which beam of the sentence wrote each position of a row's past."""
     steps: Tensor
     """(slots,): positions written so far."""
     done: Tensor
@@ -55,7 +55,7 @@ class CrossAttentionCache(NamedTuple):
     """What cross-attention finds of the sources."""
 
     values: Tensor
-    """(slots, room, layers · kept): keys and values of every layer."""
+    """(slots, capacity, layers · kept): keys and values of every layer."""
     limits: Tensor
     done: Tensor
 
@@ -75,17 +75,17 @@ class ChunkTopK(NamedTuple):
 class SearchState:
     """All tensors of a search. Nothing is allocated while it runs."""
 
-    room: Capacity
+    capacity: Capacity
     caches: list[Tensor]
-    """Of every decoder layer (rows, target room, kept)."""
+    """Of every decoder layer (rows, target capacity, kept)."""
     memory: Tensor
-    """(slots, source room, layers · kept): keys and values of the memory for every decoder layer."""
+    """(slots, source capacity, layers · kept): keys and values of the memory for every decoder layer."""
     ancestry: Tensor
     steps: Tensor
     limits: Tensor
     """(slots, 4): longest and shortest translation, source length, prefix length."""
     forced: Tensor
-    """(slots, target room): tokens of the prefix."""
+    """(slots, target capacity): tokens of the prefix."""
     done: Tensor
     newest: Tensor
     scores: Tensor
@@ -95,7 +95,7 @@ class SearchState:
     follows: Tensor
     """(states, vocabulary): the state after each token; -1 where it may not come (the end, which is looked at apart,
     too). The first states are those of `heedful.decoding.utf8_automaton`; the last `NEAR_LIMIT` stand for COMPLETE near
-    the limit, with room for 0, 1, … tokens after the next."""
+    the limit, with 0, 1, … tokens remaining after the next."""
     states: Tensor
     """(rows,): where each beam is among them."""
     penalties: Tensor
@@ -138,13 +138,13 @@ class Activations(NamedTuple):
         return self.parts[: count * self.stream.numel()].view(count, *self.stream.shape)
 
 
-def make_search_state(weights: PackedWeights, room: Capacity, follows: Tensor) -> SearchState:
+def make_search_state(weights: PackedWeights, capacity: Capacity, follows: Tensor) -> SearchState:
     """Empty slots: all done, none begun."""
     shape, like = weights.shape, weights.output
     device, layers = like.device, len(weights.decoder.layers)
     num_chunks, candidates = (
         -(-shape.vocabulary // chunk_size(shape.vocabulary)),
-        2 * room.beams if room.beams > 1 else 1,
+        2 * capacity.beams if capacity.beams > 1 else 1,
     )
 
     def integers(*size: int) -> Tensor:
@@ -154,26 +154,26 @@ def make_search_state(weights: PackedWeights, room: Capacity, follows: Tensor) -
         return torch.zeros(size, dtype=torch.float32, device=device)
 
     return SearchState(
-        room=room,
-        caches=[like.new_zeros(room.rows, room.target, shape.kept) for _ in range(layers)],
-        memory=like.new_zeros(room.slots, room.source, layers * shape.kept),
-        ancestry=integers(room.rows, room.target),
-        steps=integers(room.slots),
-        limits=integers(room.slots, 4),
-        forced=integers(room.slots, room.target),
-        done=integers(room.slots) + 1,
-        newest=integers(room.rows),
-        scores=numbers(room.slots, room.beams),
-        record=integers(room.slots, room.words),
+        capacity=capacity,
+        caches=[like.new_zeros(capacity.rows, capacity.target, shape.kept) for _ in range(layers)],
+        memory=like.new_zeros(capacity.slots, capacity.source, layers * shape.kept),
+        ancestry=integers(capacity.rows, capacity.target),
+        steps=integers(capacity.slots),
+        limits=integers(capacity.slots, 4),
+        forced=integers(capacity.slots, capacity.target),
+        done=integers(capacity.slots) + 1,
+        newest=integers(capacity.rows),
+        scores=numbers(capacity.slots, capacity.beams),
+        record=integers(capacity.slots, capacity.words),
         follows=follows,
-        states=integers(room.rows),
-        penalties=numbers(room.target + 1) + 1,
-        logits=numbers(room.rows, shape.vocabulary),
+        states=integers(capacity.rows),
+        penalties=numbers(capacity.target + 1) + 1,
+        logits=numbers(capacity.rows, shape.vocabulary),
         chunks=ChunkTopK(
-            numbers(room.rows, num_chunks),
-            numbers(room.rows, num_chunks),
-            numbers(room.rows, num_chunks, candidates),
-            integers(room.rows, num_chunks, candidates),
+            numbers(capacity.rows, num_chunks),
+            numbers(capacity.rows, num_chunks),
+            numbers(capacity.rows, num_chunks, candidates),
+            integers(capacity.rows, num_chunks, candidates),
         ),
     )
 
@@ -194,11 +194,16 @@ def make_activations(weights: PackedWeights, num_rows: int) -> Activations:
     )
 
 
-def estimate_bytes(weights: PackedWeights, room: Capacity) -> int:
-    """CrossAttentionCache that such slots take, roughly."""
+def estimate_bytes(weights: PackedWeights, capacity: Capacity) -> int:
+    """Approximate memory use of a search state with this capacity."""
     shape, layers = weights.shape, len(weights.decoder.layers)
-    kept = (room.rows * room.target + room.slots * room.source) * layers * shape.kept * weights.output.element_size()
-    return kept + room.rows * (4 * shape.vocabulary + 4 * room.target * 4 + 32 * shape.d_model)
+    kept = (
+        (capacity.rows * capacity.target + capacity.slots * capacity.source)
+        * layers
+        * shape.kept
+        * weights.output.element_size()
+    )
+    return kept + capacity.rows * (4 * shape.vocabulary + 4 * capacity.target * 4 + 32 * shape.d_model)
 
 
 def has_kernels(tensor: Tensor) -> bool:
@@ -213,18 +218,18 @@ def admit(slots: SearchState, numbers: Tensor, settings: Tensor, *, start: int) 
 
         decode_topk.admit(
             numbers, settings, slots.steps, slots.limits, slots.done, slots.newest, slots.scores, slots.record,
-            slots.states, start=start, num_best=slots.room.num_best, num_states=slots.num_states,
+            slots.states, start=start, num_best=slots.capacity.num_best, num_states=slots.num_states,
         )  # fmt: skip
         return
     chosen = numbers[numbers >= 0].long()
     slots.limits[chosen] = settings.view(-1, 4)[numbers >= 0]
     slots.steps[chosen], slots.done[chosen] = 0, 0
-    slots.newest.view(slots.room.slots, -1)[chosen] = start
-    rooms = slots.limits[chosen, 0] - 1
-    begun = torch.where(rooms < NEAR_LIMIT, slots.num_states + rooms.clamp(min=0), 0)
-    slots.states.view(slots.room.slots, -1)[chosen] = begun[:, None]
-    slots.scores[chosen] = torch.tensor([0.0, *[-torch.inf] * (slots.room.beams - 1)])
-    slots.record.view(torch.float32)[chosen, : 4 * slots.room.num_best : 4] = -torch.inf
+    slots.newest.view(slots.capacity.slots, -1)[chosen] = start
+    limits_left = slots.limits[chosen, 0] - 1
+    begun = torch.where(limits_left < NEAR_LIMIT, slots.num_states + limits_left.clamp(min=0), 0)
+    slots.states.view(slots.capacity.slots, -1)[chosen] = begun[:, None]
+    slots.scores[chosen] = torch.tensor([0.0, *[-torch.inf] * (slots.capacity.beams - 1)])
+    slots.record.view(torch.float32)[chosen, : 4 * slots.capacity.num_best : 4] = -torch.inf
 
 
 def choose(slots: SearchState, *, end: int) -> None:
@@ -235,17 +240,17 @@ def choose(slots: SearchState, *, end: int) -> None:
         decode_topk.choose(
             slots.logits, *slots.chunks, slots.steps, slots.limits, slots.forced, slots.done, slots.newest,
             slots.scores, slots.ancestry, slots.record, slots.penalties, slots.follows, slots.states,
-            end=end, num_best=slots.room.num_best, num_states=slots.num_states,
+            end=end, num_best=slots.capacity.num_best, num_states=slots.num_states,
         )  # fmt: skip
         return
-    for slot in range(slots.room.slots):
+    for slot in range(slots.capacity.slots):
         if not slots.done[slot]:
             select_reference(slots, slot, end)
 
 
 def select_reference(slots: SearchState, slot: int, end: int) -> None:
     """One step of one sentence."""
-    beams, step = slots.room.beams, int(slots.steps[slot])
+    beams, step = slots.capacity.beams, int(slots.steps[slot])
     longest = int(slots.limits[slot, 0])
     live: list[tuple[float, int, int, float]] = []
     for number, (score, parent, token, log_prob) in enumerate(candidates(slots, slot, end)):
@@ -256,37 +261,37 @@ def select_reference(slots: SearchState, slot: int, end: int) -> None:
     live += [(-torch.inf, 0, 0, 0.0)] * (beams - len(live))
     scores, parents, tokens, log_probs = zip(*live, strict=True)
     record, numbers = slots.record[slot], slots.record.view(torch.float32)[slot]
-    past = slice(4 * slots.room.num_best + 3 * step * beams, 4 * slots.room.num_best + 3 * (step + 1) * beams)
+    past = slice(4 * slots.capacity.num_best + 3 * step * beams, 4 * slots.capacity.num_best + 3 * (step + 1) * beams)
     record[past][0::3], record[past][1::3] = torch.tensor(tokens), torch.tensor(parents)
     numbers[past][2::3] = torch.tensor(log_probs)
     rows = slice(slot * beams, (slot + 1) * beams)
     if beams > 1:
         slots.ancestry[rows, :step] = slots.ancestry[rows][list(parents), :step]
         slots.ancestry[rows, step] = torch.tensor(parents, dtype=torch.int32)
-    before, room = slots.states[rows].tolist(), longest - step - 2
-    afterwards = [next_state(slots, before[p], token, room) for p, token in zip(parents, tokens, strict=True)]
+    before, remaining = slots.states[rows].tolist(), longest - step - 2
+    afterwards = [next_state(slots, before[p], token, remaining) for p, token in zip(parents, tokens, strict=True)]
     slots.states[rows] = torch.tensor(afterwards, dtype=torch.int32)
     slots.newest[rows] = torch.tensor(tokens, dtype=torch.int32)
     slots.scores[slot] = torch.tensor(scores)
-    worst, best = numbers[4 * slots.room.num_best - 4], slots.scores[slot, 0]
+    worst, best = numbers[4 * slots.capacity.num_best - 4], slots.scores[slot, 0]
     settled = worst > -torch.inf if beams == 1 else best / slots.penalties[longest + 1] <= worst
     done = bool(settled) or bool(best == -torch.inf) or step >= longest
     slots.done[slot], slots.steps[slot] = done, step if done else step + 1
 
 
-def next_state(slots: SearchState, state: int, token: int, room: int) -> int:
+def next_state(slots: SearchState, state: int, token: int, remaining: int) -> int:
     """The state after a token; one that may not come, as in a prefix, starts from COMPLETE.
 
-    `room`: tokens after the next one.
+    `remaining`: number of tokens after the next one.
     """
     after = int(slots.follows[state, token])
     after = after if after >= 0 else max(int(slots.follows[0, token]), 0)
-    return slots.num_states + max(room, 0) if after == 0 and room < NEAR_LIMIT else after
+    return slots.num_states + max(remaining, 0) if after == 0 and remaining < NEAR_LIMIT else after
 
 
 def candidates(slots: SearchState, slot: int, end: int) -> list[tuple[float, int, int, float]]:
     """The best 2N (score, beam, token, log-probability); of equal scores the earlier beam, then the lower token."""
-    beams, step = slots.room.beams, int(slots.steps[slot])
+    beams, step = slots.capacity.beams, int(slots.steps[slot])
     longest, shortest, _, prefix = slots.limits[slot].tolist()
     rows = slice(slot * beams, (slot + 1) * beams)
     top = slots.chunks.largest[rows].amax(dim=1)
@@ -310,7 +315,7 @@ def candidates(slots: SearchState, slot: int, end: int) -> list[tuple[float, int
 
 def finish(slots: SearchState, slot: int, score: float, parent: int, log_prob: float) -> None:
     """Put a hypothesis that ends now into the n-best list, after those as good; the worst falls out."""
-    count = slots.room.num_best
+    count = slots.capacity.num_best
     record, numbers = slots.record[slot, : 4 * count].view(count, 4), slots.record.view(torch.float32)[slot]
     kept = numbers[: 4 * count].view(count, 4)
     score = float(torch.tensor(score, dtype=torch.float32))
