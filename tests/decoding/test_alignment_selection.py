@@ -35,7 +35,7 @@ BEFORE = AlignmentSource(layer=0, offset=0)
 
 @pytest.mark.skipif(not available(), reason=available().reason)
 @pytest.mark.parametrize(("direction", "bound"), [("en-de", 9), ("de-en", 10), ("en-zh", 14), ("zh-en", 25)])
-def test_the_bundled_model_aligns_as_people_do(direction: str, bound: float) -> None:
+def test_bundled_model_alignment_error_rate(direction: str, bound: float) -> None:
     script = importlib.import_module("benchmarks.quality.alignment_error_rate")
     translator = Translator.load(engine="native")
     gold, language = script.read_gold(direction)[::3], direction[-2:]
@@ -46,7 +46,7 @@ def test_the_bundled_model_aligns_as_people_do(direction: str, bound: float) -> 
 
 
 @pytest.mark.skipif(not available(), reason=available().reason)
-def test_a_sentence_of_five_words_is_aligned_word_by_word() -> None:
+def test_align_words_of_a_short_sentence() -> None:
     source = "Ich habe gestern ein rotes Auto gekauft."
     [found] = Translator.load(engine="native").translate([source], target_language="en", align=True)
     assert found.text == "I bought a red car yesterday."
@@ -94,7 +94,7 @@ def test_the_choice_without_gold_is_the_best_by_gold() -> None:
     assert choose_alignment(loaded.model, tokenizer, learned[:10], held_out[:3]) is None  # too few links
 
 
-def test_a_head_is_chosen_only_if_it_is_clearly_better() -> None:
+def test_single_head_needs_margin() -> None:
     recall = dict.fromkeys(list_sources(2, 3), 0.4)
     mean, head = AlignmentSource(1, 0), AlignmentSource(0, 1, head=2)
     recall |= {mean: 0.7, head: 0.705}
@@ -115,7 +115,7 @@ def test_links_are_those_on_which_both_directions_agree() -> None:
     assert intersected_links(pairs[0][0], pairs[0][1][:0], *lexicons).shape == (0, 2)
 
 
-def test_a_model_without_attention_has_no_choice() -> None:
+def test_model_without_attention_has_no_alignment_source() -> None:
     box = bundled_model()
     assert box is not None
     tokenizer = load_model(box).tokenizer

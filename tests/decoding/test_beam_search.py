@@ -39,7 +39,7 @@ def plain(hypotheses):
 
 
 @given(st.integers(0, 10**6), penalties, st.integers(1, 4), st.integers(0, 2))
-def test_a_wide_beam_is_exhaustive_search(seed, penalty, max_length, min_length):
+def test_wide_beam_is_exhaustive_search(seed, penalty, max_length, min_length):
     config = DecodingConfig(
         beam_size=60, num_best=7, length_penalty=penalty[0], length_penalty_alpha=penalty[1],
         min_length=min(min_length, max_length),
@@ -107,7 +107,7 @@ def test_the_beam_waits_for_the_longest_hypothesis_that_fits():
 
 
 @given(st.integers(0, 10**6), sources, st.integers(1, 6))
-def test_a_beam_of_one_is_greedy(seed, ids, max_length):
+def test_beam_of_one_is_greedy(seed, ids, max_length):
     model = TableModel(seed=seed, scale=3.0)
     limits = [max_length + index for index in range(len(ids))]
     one = search(model, ids, DecodingConfig(beam_size=1), max_lengths=limits)
@@ -184,7 +184,7 @@ def test_lengths_stay_between_minimum_and_maximum(method, seed, low, extra):
 
 @pytest.mark.parametrize("method", METHODS)
 @given(seed=st.integers(0, 10**6), prefix=st.lists(st.integers(0, 5).filter(lambda i: i != EOS), max_size=4))
-def test_a_forced_prefix_is_obeyed_and_scored(method, seed, prefix):
+def test_prefix_is_forced_and_scored(method, seed, prefix):
     model, config = TableModel(seed=seed), SETTINGS[method]
     ids = [[3, 4], [5]]
     found = search(model, ids, config, max_lengths=[6, 6], prefix=[prefix, []])
@@ -195,7 +195,7 @@ def test_a_forced_prefix_is_obeyed_and_scored(method, seed, prefix):
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_model_whose_numbers_are_none_is_refused(beam_size):
+def test_nan_weights_are_refused(beam_size):
     class Damaged(TableModel):
         def logits(self, source, prefix):
             return super().logits(source, prefix) * np.nan
@@ -205,7 +205,7 @@ def test_a_model_whose_numbers_are_none_is_refused(beam_size):
         beam.search(Damaged(), source, mask, DecodingConfig(beam_size=beam_size), SPECIAL, max_lengths=[4, 3])
 
 
-def test_a_prefix_longer_than_the_maximum_is_refused():
+def test_prefix_longer_than_maximum_is_refused():
     with pytest.raises(DecodingError, match="sentence 2 has 3 tokens"):
         search(TableModel(), [[3], [4]], DecodingConfig(), max_lengths=[2, 2], prefix=[[3], [3, 3, 3]])
 

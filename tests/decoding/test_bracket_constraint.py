@@ -156,7 +156,7 @@ class SpeakingModel(TableModel):
 @pytest.mark.parametrize("method", ["greedy", "beam"])
 @given(seed=st.integers(0, 2**31))
 @settings(max_examples=15)
-def test_a_model_that_says_whole_trees_is_not_disturbed(method, seed):
+def test_bracket_constraint_keeps_valid_trees(method, seed):
     sayings = {3: "(A XX (B XX )B )A", 4: "(B (B XX )B (A XX XX )A )B"}
     source, mask = batch_of([[3, 3], [4, 4, 4]])
     search, config = SEARCHES[method]
@@ -177,7 +177,7 @@ def test_a_model_that_says_whole_trees_is_not_disturbed(method, seed):
     assert forced == free
 
 
-def test_a_model_that_says_broken_trees_is_mended():
+def test_bracket_constraint_repairs_invalid_trees():
     source, mask = batch_of([[3, 3]])
     model = SpeakingModel({3: "(A XX )B )A XX (A"}, seed=1)
     [[found]] = greedy.search(
@@ -195,7 +195,7 @@ def test_a_model_that_says_broken_trees_is_mended():
 
 @pytest.mark.parametrize("method", SEARCHES)
 @pytest.mark.parametrize("prefix", ["(A XX XX", "(A XX )A (A", "(A XX )A XX", "XX", ")A", "?"])
-def test_a_prefix_that_breaks_the_rule_still_ends(method: str, prefix: str) -> None:
+def test_prefix_violating_bracket_constraint_still_ends(method: str, prefix: str) -> None:
     """Such a beginning has no whole tree, but the search must not run out of tokens that are possible."""
     search, config = SEARCHES[method]
     tokens = [NAMES.index(name) for name in prefix.split()]
@@ -280,6 +280,6 @@ def test_the_rule_follows_the_sentences_that_are_left():
     assert PAD != BOS
 
 
-def test_a_sentence_too_long_for_its_limit_is_refused():
+def test_bracket_constraint_refuses_too_many_words():
     with pytest.raises(DecodingError, match="sentence 2 has 4 words and its tree may have 5 symbols"):
         constraint_for([1, 4], [5, 5])

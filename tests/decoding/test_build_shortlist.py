@@ -40,7 +40,7 @@ def ids(tokenizer: Tokenizer, text: str) -> set[int]:
     return set(tokenizer.encode_prefix(text))
 
 
-def test_a_tag_brings_the_frequent_words_of_its_language_alone(tokenizer: Tokenizer) -> None:
+def test_tag_adds_frequent_tokens_of_its_language(tokenizer: Tokenizer) -> None:
     pairs = TokenizedPairs(tokenizer)
     pairs.add(ENGLISH, GERMAN, "de")
     pairs.add(ENGLISH, FRENCH, "fr")
@@ -58,7 +58,7 @@ def test_a_tag_brings_the_frequent_words_of_its_language_alone(tokenizer: Tokeni
         assert {piece for piece in tokenizer.pieces(sorted(candidates)) if piece.startswith("<0x")}.__len__() == 256
 
 
-def test_a_language_without_pairs_keeps_all_words(tokenizer: Tokenizer) -> None:
+def test_language_without_pairs_allows_all_tokens(tokenizer: Tokenizer) -> None:
     pairs = TokenizedPairs(tokenizer)
     pairs.add(ENGLISH, GERMAN, "de")
     sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
@@ -107,7 +107,7 @@ def candidates(made: Shortlist, tokenizer: Tokenizer, tag: str) -> set[int]:
     return set(made.candidates(tokenizer.encode_source("the cat sees", tag)).tolist())
 
 
-def test_another_language_is_added_and_the_same_one_replaced(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_merge_shortlists_adds_and_replaces_languages(tokenizer: Tokenizer, tmp_path: Path) -> None:
     german, french = made_of(tokenizer, (GERMAN, "de")), made_of(tokenizer, (FRENCH, "fr"))
     both, kept = merge_shortlists(german, french, tokenizer)
     assert kept == ["de"]

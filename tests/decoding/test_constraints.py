@@ -33,7 +33,7 @@ def test_the_end_is_forbidden_unless_nothing_else_is_left():
     assert forbid_end(log_probs, 1).tolist() == [[-1.0, -torch.inf, -3.0], [-torch.inf, -0.5, -torch.inf]]
 
 
-def test_a_forced_token_keeps_its_log_prob_even_if_forbidden():
+def test_forced_token_keeps_log_prob_even_if_forbidden():
     log_probs = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]])
     allowed = torch.tensor([[-1.0, -torch.inf], [-1.0, -torch.inf]])
     assert force_tokens(log_probs, allowed, torch.tensor([1, FREE])).tolist() == [

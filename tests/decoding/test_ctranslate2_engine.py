@@ -123,7 +123,7 @@ def test_ctranslate2_returns_the_recorded_attention_as_far_as_it_can(
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_an_option_that_ctranslate2_lacks_is_refused_by_name(name: str) -> None:
+def test_unsupported_option_is_refused_by_name(name: str) -> None:
     with pytest.raises(ConfigError, match=r"model\.norm=batch|model\.attention_scoring=additive"):
         engine_of(build(VARIANTS[name]))
 
@@ -208,7 +208,7 @@ def test_translations_are_ours(ours: Translator, theirs: Translator, settings: d
     assert len({len(one.tokens) for one in expected}) > 1 or "max_length" in settings
 
 
-def test_a_translation_that_is_cut_off_pays_for_its_end(ours: Translator, theirs: Translator) -> None:
+def test_cut_off_translation_includes_end_token_score(ours: Translator, theirs: Translator) -> None:
     for settings in ({"max_length": 3}, {"max_length": 3, "length_penalty": "none"}):
         expected, found = (translator.translate(DIGITS, **settings) for translator in (ours, theirs))
         same = [(one, other) for one, other in zip(found, expected, strict=True) if one.tokens == other.tokens]
@@ -278,7 +278,7 @@ def test_int8_translates_nearly_the_same(theirs: Translator, directory: Path, tm
     assert [one.log_prob for one in found] != [one.log_prob for one in expected]
 
 
-def test_an_exported_float32_model_is_ours(theirs: Translator, directory: Path, tmp_path: Path) -> None:
+def test_exported_float32_model_gives_same_results(theirs: Translator, directory: Path, tmp_path: Path) -> None:
     exported = Translator.load(export_ctranslate2(directory, tmp_path / "exported"), device="cpu")
     assert exported.typical_length == theirs.typical_length == 32
     assert exported.translate(DIGITS) == theirs.translate(DIGITS)
@@ -302,7 +302,7 @@ def test_what_it_cannot_do_is_refused_by_name(theirs: Translator, wanted: dict[s
         theirs.translate(["1 2 3"], **wanted)
 
 
-def test_a_rule_over_the_tokens_is_refused(theirs: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_constraint_is_refused(theirs: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(theirs, "constraint_factory", lambda texts, max_lengths, device: None)
     with pytest.raises(ConfigError, match="token constraint"):
         theirs.translate(["1 2 3"])

@@ -96,7 +96,7 @@ def why_not(
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
-def test_it_finds_what_the_readable_search_finds(model: dict[str, object], search: dict[str, object]) -> None:
+def test_cuda_graph_search_equals_reference(model: dict[str, object], search: dict[str, object]) -> None:
     made, requests = make_model(**model), make_requests(5, prefixes=True)
     config = DecodingConfig(**search)  # type: ignore[arg-type]
     readable = found_by(TorchEngine(made, SPECIAL), requests, config)
@@ -130,7 +130,7 @@ def test_of_equal_scores_the_earlier_beam_and_the_lower_token_win() -> None:
     assert_equal(found_by(TorchEngine(model, SPECIAL, use_cuda_graph=True), requests, config), readable)
 
 
-def test_changed_weights_are_followed() -> None:
+def test_changed_weights_are_used() -> None:
     model, requests, config = make_model(), make_requests(3), DecodingConfig(beam_size=2)
     engine = TorchEngine(model, SPECIAL, use_cuda_graph=True)
     before = found_by(engine, requests, config)

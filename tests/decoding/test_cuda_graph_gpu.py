@@ -30,7 +30,7 @@ WIDE = ModelConfig(
 @pytest.mark.parametrize(
     ("model", "beams"), [*((model, 3) for model in MODELS.values()), (MODELS["post"], 1), (MODELS["post"], 8)]
 )
-def test_kernels_find_what_the_plain_forms_find(model: dict[str, object], beams: int) -> None:
+def test_kernels_equal_plain_torch(model: dict[str, object], beams: int) -> None:
     made, requests = make_model(**model), make_requests(12, prefixes=True)
     config = DecodingConfig(beam_size=beams, num_best=beams, min_length=3)
     plain = found_by(TorchEngine(made, SPECIAL), requests, config)
@@ -40,7 +40,7 @@ def test_kernels_find_what_the_plain_forms_find(model: dict[str, object], beams:
 
 @pytest.mark.parametrize("beams", [1, 2, 3, 8])
 @pytest.mark.parametrize("prefixes", [False, True])
-def test_kernels_find_the_whole_characters_that_the_plain_forms_find(beams: int, prefixes: bool) -> None:
+def test_kernels_equal_plain_torch_with_byte_tokens(beams: int, prefixes: bool) -> None:
     model, requests = deepcopy(byte_model(1)), byte_requests(40, prefixes=prefixes)
     config = DecodingConfig(beam_size=beams, num_best=beams)
     plain = found_by(TorchEngine(model, WITH_BYTES), requests, config)
@@ -69,7 +69,7 @@ def wide_requests(count: int) -> list[DecodeRequest]:
 
 @pytest.mark.parametrize("search", [{"method": "greedy"}, {"beam_size": 4, "num_best": 2}], ids=["greedy", "beam 4"])
 @pytest.mark.parametrize("placement", ["post", "pre"])
-def test_float32_finds_what_the_readable_search_finds(search: dict[str, Any], placement: str) -> None:
+def test_float32_equals_reference_search(search: dict[str, Any], placement: str) -> None:
     model, requests = wide_model(torch.float32, norm_placement=placement, tying="none"), wide_requests(200)
     config = DecodingConfig(**search)
     use_cuda_graph = found_by(TorchEngine(model, SPECIAL, device=CUDA, use_cuda_graph=True), requests, config)
@@ -95,9 +95,7 @@ def test_float32_finds_what_the_readable_search_finds(search: dict[str, Any], pl
 
 @BOTH_TYPES
 @pytest.mark.parametrize("changes", [{}, {"norm_placement": "pre", "positions": "rotary", "activation": "swiglu"}])
-def test_a_translation_has_the_same_bits_alone_and_in_any_company(
-    dtype: torch.dtype, changes: dict[str, object]
-) -> None:
+def test_translation_bits_do_not_depend_on_batch(dtype: torch.dtype, changes: dict[str, object]) -> None:
     model, requests = wide_model(dtype, tying="none", **changes), wide_requests(600)
     engine = TorchEngine(model, SPECIAL, device=CUDA, use_cuda_graph=True)
     for settings in ({"beam_size": 4, "num_best": 4}, {"method": "greedy"}):

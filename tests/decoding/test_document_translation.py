@@ -58,7 +58,9 @@ def test_the_language_is_decided_once(translator: Translator) -> None:
         translator.translate_document("Where is the train station?\n", "markdown")
 
 
-def test_bytes_in_bytes_out_in_portions_with_progress(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_translate_document_bytes_in_batches_with_progress(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("heedful.decoding.document_translation.BATCH_SIZE", 2)
     seen: list[tuple[int, int]] = []
     source = b'{"a": "Good morning!", "b": ["Good night!", "Thank you!"]}\n'

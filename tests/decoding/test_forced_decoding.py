@@ -45,7 +45,7 @@ def test_alignment_is_read_from_the_layer_and_head_that_are_named():
     torch.testing.assert_close(alignment_weights(attention, AlignmentSource(1, 0, head=2)), attention[:, 1, 2])
 
 
-def test_a_model_without_attention_says_so():
+def test_model_without_attention_raises():
     class Blind(TableModel):
         def step(self, tokens, state, *, need_weights=False):
             return StepOutput(super().step(tokens, state).logits, None)

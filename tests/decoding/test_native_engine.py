@@ -104,7 +104,7 @@ def test_every_recorded_alignment_is_the_same_in_both_engines(
         np.testing.assert_allclose(ours.attention, theirs.attention, atol=1e-5)
 
 
-def test_auto_is_native_on_cpus_and_torch_for_what_native_cannot_do(directory: Path) -> None:
+def test_auto_uses_native_on_cpus_and_torch_otherwise(directory: Path) -> None:
     auto = Translator.load(directory, device="cpu")
     assert auto.engine_for() == ("native", "int8")
     assert auto.translate(TEXTS) == Translator.load(directory, engine="native").translate(TEXTS)
@@ -116,14 +116,14 @@ def test_auto_is_native_on_cpus_and_torch_for_what_native_cannot_do(directory: P
     assert auto.translate(TEXTS[:3], **drawn) == ours.translate(TEXTS[:3], **drawn)
 
 
-def test_a_whole_file_has_one_engine_that_is_told(directory: Path) -> None:
+def test_file_translation_records_one_engine(directory: Path) -> None:
     assert TranslationJob(str(directory)).engine_name("cpu") == "native"
     assert TranslationJob(str(directory), search={"method": "sampling"}).engine_name("cpu") == "torch"
     assert TranslationJob(str(directory), quantization="float32").engine_name("cpu") == "torch"
     assert TranslationJob(str(directory), engine="torch").engine_name("cpu") == "torch"
 
 
-def test_auto_is_torch_where_native_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_uses_torch_if_native_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model_of(tmp_path / "additive", attention_scoring="additive")
     auto = Translator.load(tmp_path / "additive", device="cpu")
     assert auto.engine_for() == ("torch", "float32") and auto.translate(TEXTS[:2])

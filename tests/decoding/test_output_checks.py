@@ -51,14 +51,14 @@ def test_other_numbers_are_searched_again(translator: Translator) -> None:
     assert [one.warnings for one in before + after] == [[]] * 4
 
 
-def test_what_cannot_be_mended_is_marked(translator: Translator) -> None:
+def test_remaining_problem_becomes_a_warning(translator: Translator) -> None:
     [found] = translator.translate([LEFT], **TO_CHINESE)
     assert found.warnings == [NUMBERS_DIFFER]
     assert found.to_dict()["warnings"] == [NUMBERS_DIFFER]
     assert set(WARNINGS) == {NUMBERS_DIFFER, REPETITION, TOO_LONG, UNTRANSLATED}
 
 
-def test_a_loop_is_searched_again(translator: Translator) -> None:
+def test_repetition_loop_is_searched_again(translator: Translator) -> None:
     [before] = translator.translate([LOOP], **TO_CHINESE, method="greedy", checks=False)
     [after] = translator.translate([LOOP], **TO_CHINESE, method="greedy")
     assert is_repetition_loop(LOOP, before.text)
@@ -66,7 +66,7 @@ def test_a_loop_is_searched_again(translator: Translator) -> None:
     assert after.warnings == []
 
 
-def test_an_empty_translation_becomes_the_text(translator: Translator) -> None:
+def test_empty_translation_is_replaced_by_source(translator: Translator) -> None:
     [empty] = translator.translate([ODD], **TO_CHINESE, method="greedy", checks=False)
     [copied] = translator.translate([ODD], **TO_CHINESE, method="greedy")
     assert empty.text == ""
@@ -80,7 +80,7 @@ def test_other_sentences_have_no_part_in_it(translator: Translator) -> None:
     assert translator.translate(PLAIN, **TO_CHINESE) == translator.translate(PLAIN, **TO_CHINESE, checks=False)
 
 
-def test_alignment_belongs_to_the_translation_that_is_kept(translator: Translator) -> None:
+def test_alignment_matches_the_kept_translation(translator: Translator) -> None:
     plain = translator.translate(MENDED, **TO_CHINESE)
     for found, expected in zip(translator.translate(MENDED, **TO_CHINESE, align=True), plain, strict=True):
         assert (found.text, found.score) == (expected.text, expected.score)
@@ -111,7 +111,7 @@ def test_ctranslate2_does_it_as_far_as_it_can() -> None:
     assert len(found) == 3
 
 
-def test_draws_are_not_drawn_again(torch: Translator) -> None:
+def test_sampled_translations_are_not_searched_again(torch: Translator) -> None:
     settings = {**TO_CHINESE, "method": "sampling", "temperature": 1.2}
     [drawn], [checked] = (torch.translate([LEFT], **settings, checks=flag) for flag in (False, True))
     assert drawn.tokens == checked.tokens

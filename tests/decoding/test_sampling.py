@@ -29,7 +29,7 @@ def test_without_chance_it_is_greedy(settings):
     assert draws(model, SOURCES, **settings) == expected
 
 
-def test_draws_depend_on_seed_and_sentence_alone():
+def test_samples_depend_only_on_seed_and_sentence():
     model = TableModel(seed=5)
     found = draws(model, SOURCES, num_best=5)
     assert found == draws(model, SOURCES, num_best=5)
@@ -75,13 +75,13 @@ def test_what_is_kept_is_the_smallest_set_that_holds_the_share(logits, top_p, to
     assert log_probs[0, kept].min() >= max([log_probs[0, i] for i in range(len(logits)) if i not in kept], default=-99)
 
 
-def test_a_uniform_number_at_either_end_gives_a_token_that_is_kept():
+def test_extreme_uniform_numbers_give_kept_tokens():
     log_probs = torch.log_softmax(torch.tensor([[0.0, 1.0, 2.0, -torch.inf]] * 2), dim=-1)
     ends = sampling.draw(log_probs, torch.tensor([0.0, 1.0]), DecodingConfig(method="sampling"))
     assert ends.tolist() == [2, 0]
 
 
-def test_a_row_with_nothing_left_to_draw_is_no_error():
+def test_sampling_row_without_allowed_tokens():
     """A row that ended goes on, unread, beside those of its sentence that did not, and may use up what is allowed."""
     log_probs = torch.tensor([[-torch.inf] * 4, [0.0, -torch.inf, -torch.inf, -torch.inf]])
     assert sampling.draw(log_probs, torch.tensor([0.5, 0.5]), DecodingConfig(top_p=0.9))[1] == 0

@@ -55,7 +55,9 @@ def loaded(request: pytest.FixtureRequest, directory: Path) -> Translator:
 
 @pytest.mark.parametrize("protect", [False, True])
 @pytest.mark.parametrize("text", [TEXT, TEXT.strip(), "\u200b " + TEXT])
-def test_portions_change_nothing(loaded: Translator, monkeypatch: pytest.MonkeyPatch, protect: bool, text: str) -> None:
+def test_portions_do_not_change_translations(
+    loaded: Translator, monkeypatch: pytest.MonkeyPatch, protect: bool, text: str
+) -> None:
     texts = ["the cat", text, "a mat"]
     settings = {
         "align": True,
@@ -80,14 +82,14 @@ def test_portions_change_nothing(loaded: Translator, monkeypatch: pytest.MonkeyP
     assert found[1].attention is None and whole[1].attention is not None and found[0].attention is not None
 
 
-def test_an_error_about_a_long_text_has_its_number(loaded: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_long_text_has_text_number(loaded: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (segment_merging, translator):
         monkeypatch.setattr(module, "LONG_TEXT", 100)
     with pytest.raises(DecodingError, match="text 2 has a target prefix of"):
         loaded.translate(["cat", TEXT], target_prefix=[None, "the cat sat on a mat " * 9])
 
 
-def test_portions_hold_the_text() -> None:
+def test_portions_contain_the_text() -> None:
     rule = SplitRule(split="always", typical_length=10, max_length=20, num_tokens=len)
     for text in (TEXT, "a <b>bold</b> word. " * 3000, "😀 x.y@z.de! " * 2000, "1" * 50_000):
         portions = split_portions(split_cells(split_into_cells(text), rule))
@@ -101,7 +103,7 @@ def test_portions_hold_the_text() -> None:
     ]
 
 
-def test_the_length_of_very_long_texts_is_not_counted() -> None:
+def test_certainly_longer_does_not_tokenize() -> None:
     assert not certainly_longer("a" * 20_000, 1) and certainly_longer("a" * 20_001, 1)
     assert not certainly_longer("a" * 64_000, 1000) and certainly_longer("a" * 64_001, 1000)
 
@@ -123,7 +125,7 @@ def peak_megabytes(model: Path, given: Path, *flags: object) -> tuple[subprocess
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sentences", "no space", "never split"])
-def test_a_line_of_many_megabytes_takes_bounded_memory(directory: Path, tmp_path: Path, kind: str) -> None:
+def test_memory_of_long_lines_is_bounded(directory: Path, tmp_path: Path, kind: str) -> None:
     """Each megabyte of a line takes about 33 megabytes of memory, or 6 if it is copied."""
     unit = {"sentences": "the cat sat on a mat. ", "no space": "thecatsatonamat", "never split": "the cat sat "}[kind]
     flags = ["--method", "greedy", "--engine", "native", *(["--split", "never"] if kind == "never split" else [])]

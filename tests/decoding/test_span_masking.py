@@ -79,12 +79,12 @@ def test_white_space_tabs_and_line_ends_are_kept(translator):
     ["</div>", "```bash", "aGVsbG8gd29ybGQ=", "00:00:01,000 --> 00:00:04,000", "$3.50", "12:30", "---", "|---|",
      "❤️", "https://a.de https://b.de", "{a}: {b}", "  ", "\t", "1,000.50 %", "…", "`ls -l`", "#1", "3/4"],
 )  # fmt: skip
-def test_a_line_without_prose_is_copied(native, line):
+def test_line_without_prose_is_copied(native, line):
     (found,) = native.translate([line], target_language="de", align=True)
     assert (found.text, found.tokens, found.num_sentences, found.log_prob, found.alignment) == (line, [], 0, 0.0, [])
 
 
-def test_blocks_of_code_are_copied(native):
+def test_code_blocks_are_copied(native):
     (found,) = translate(native, "Good morning!\n```\nGood morning!\n```\nGood morning!")
     assert found == "Guten Morgen!\n```\nGood morning!\n```\nGuten Morgen!"
 
@@ -133,7 +133,7 @@ def test_alternatives_and_alignment_are_those_of_the_masked_sentence(translator)
     assert {found.source_tokens[s] for s, t in found.alignment if found.tokens[t] == "2"} <= {"2", "}", "▁{"}
 
 
-def test_a_prefix_may_hold_spans(native):
+def test_prefix_with_spans(native):
     text = "Click <b>Save</b> and open https://a.de/b now."
     for prefix in ("Klicken Sie", "Klicken Sie auf <b>", "<b>"):
         (found,) = native.translate([text], source_language="en", target_language="de", target_prefix=[prefix])
@@ -168,7 +168,7 @@ class Forgetful:
 
 
 @pytest.mark.parametrize(("forms", "sentences"), [("{", 1), ("{<", 2)])
-def test_lost_masks_are_tried_in_another_form_and_then_in_pieces(forms, sentences):
+def test_lost_masks_use_other_format_then_pieces(forms, sentences):
     translator = Translator.load(bundled_model())
     translator.engine = Forgetful(translator.engine, translator.tokenizer, forms)
     text = "The weather is fine at https://a.de/b and my sister lives in the city {name}."
@@ -205,7 +205,7 @@ def test_nothing_is_lost_where_nothing_is_translated(text):
     assert join_text(segments, [restore_spans(segment, segment.text) for segment in segments]) == text
 
 
-def test_a_translation_is_accepted_with_each_mask_once():
+def test_has_all_spans_requires_each_mask_once():
     segment = Segment("", "Click {0}Save{1} in {2}.", spans=("<b>", "</b>", "{0}"))
     assert has_all_spans(segment, "In {2} auf {0}Sichern{1} klicken.")
     assert has_all_spans(segment, "在｛2｝中单击{ 0 }保存{1}。")
@@ -215,7 +215,7 @@ def test_a_translation_is_accepted_with_each_mask_once():
     assert change_mask_format(segment, 1).text == "Click <0>Save<1> in <2>."
 
 
-def test_a_span_does_not_run_into_the_words_beside_it():
+def test_restored_span_is_separated_from_words():
     segment = Segment("", "See {0} and {1} for {2}.", spans=("https://a.de/b", "#tag", "{x}"))
     assert restore_spans(segment, "关于{2}请看{0}和{1}了解") == "关于{x}请看https://a.de/b 和 #tag 了解"
     glued = Segment("", "请看{0}和", spans=("https://a.de/b",))

@@ -77,14 +77,14 @@ def test_order_is_kept_and_duplicates_are_decoded_once(tokenizer):
     assert model.largest_batch == 4
 
 
-def test_a_text_is_tokenised_once_and_many_are_together(tokenizer, encoded):
+def test_texts_are_tokenized_once_in_batches(tokenizer, encoded):
     texts = [f"{word} cat {number}" for number in range(600) for word in ("the", "der")]
     translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, typical_length=24)
     assert [one.text for one in translator.translate([*texts, *texts[:9], " a mat "])] == [*texts, *texts[:9], "a mat"]
     assert encoded == [(*texts, "a mat")]
 
 
-def test_lines_and_sentences_are_tokenised_together_and_trials_are_not_kept(tokenizer, encoded):
+def test_lines_are_tokenized_in_batches_and_num_tokens_is_not_cached(tokenizer, encoded):
     translator = Translator(CopyModel(vocab_size=tokenizer.target_vocab_size), tokenizer, typical_length=24)
     assert translator.translate(["the cat\r\n der \n\nthe cat", "a mat"])[0].text == "the cat\r\n der \n\nthe cat"
     assert encoded == [("the cat", "der", "a mat")]
@@ -98,7 +98,7 @@ def test_lines_and_sentences_are_tokenised_together_and_trials_are_not_kept(toke
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_many_translations_are_spelled_as_each_alone(tokenizer, num_threads):
+def test_decode_all_equals_decode(tokenizer, num_threads):
     texts = ["the cat", "", "für Katze ▁ 猫", "\ud800", "a\tmat\u2028."]
     ids = [tokenizer.encode_prefix(text) for text in texts]
     assert tokenizer.decode_all(ids, num_threads=num_threads) == [tokenizer.decode(one) for one in ids]
@@ -123,7 +123,7 @@ def test_nothing_becomes_nothing(copier, text):
     st.text(alphabet=st.sampled_from("thecats. !?。好行,\n\r \u3000ß😀"), max_size=120),
     st.sampled_from(["long", "always"]),
 )
-def test_long_texts_come_back_whole(copier, text, split):
+def test_long_texts_keep_every_character(copier, text, split):
     (translation,) = copier.translate([text], split=split, beam_size=1)
     assert translation.text == text.strip()
     assert translation.finished
@@ -131,7 +131,7 @@ def test_long_texts_come_back_whole(copier, text, split):
     assert translation.num_sentences > 1 or longest <= 2 * copier.typical_length
 
 
-def test_a_text_longer_than_the_model_takes_is_split_or_left_untranslated_never_cut(tokenizer):
+def test_too_long_text_is_split_or_copied(tokenizer):
     class Short(CopyModel):
         max_length = 30
 
@@ -146,7 +146,7 @@ def test_a_text_longer_than_the_model_takes_is_split_or_left_untranslated_never_
     assert left.num_sentences == 2 and len(left.alignment) == len(left.tokens) > 0
 
 
-def test_a_bare_string_and_other_wrong_requests_are_refused(copier):
+def test_invalid_requests_are_refused(copier):
     with pytest.raises(TypeError, match=r"pass a list of strings, such as \['the cat'\]"):
         copier.translate("the cat")
     with pytest.raises(TypeError, match="pass a list"):
@@ -235,7 +235,7 @@ def test_target_languages():
         only_german.translate(["the cat"], target_language="fr")
 
 
-def test_a_target_prefix_begins_the_translation(tokenizer):
+def test_target_prefix(tokenizer):
     translator = Translator(TableModel(vocab_size=tokenizer.target_vocab_size), tokenizer)
     free, forced, empty = translator.translate(
         ["the cat", "the cat", ""], target_prefix=[None, "das haus", "die"], max_length=12
@@ -290,7 +290,7 @@ def test_very_short_sentences_do_not_fill_a_batch_with_rows_without_end():
 
 
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 200), st.integers(1, 4))
-def test_batches_hold_everything_once_and_keep_to_their_size(lengths, tokens_per_batch, rows):
+def test_make_batches_contains_everything_once(lengths, tokens_per_batch, rows):
     batches = make_batches(lengths, tokens_per_batch=tokens_per_batch, rows_per_sentence=rows)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
@@ -298,7 +298,7 @@ def test_batches_hold_everything_once_and_keep_to_their_size(lengths, tokens_per
         assert len(batch) == 1 or len(batch) * longest * rows <= tokens_per_batch
 
 
-def test_batch_size_does_not_change_what_the_transformer_says(transformer, tokenizer):
+def test_batch_size_does_not_change_translations(transformer, tokenizer):
     translator = Translator(transformer, tokenizer)
     texts = ["the cat sat", "a mat .", "der hund lief in das haus", "und", "die katze schlief !"]
     together = translator.translate(texts, max_length=10, num_best=2, align=True)

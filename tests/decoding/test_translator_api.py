@@ -34,13 +34,13 @@ def test_any_iterable_of_texts_is_translated(translator: heedful.Translator) -> 
         translator.translate(iter(["a", 1]))  # type: ignore[list-item]
 
 
-def test_a_translation_prints_as_its_text(translator: heedful.Translator) -> None:
+def test_str_of_translation_is_its_text(translator: heedful.Translator) -> None:
     found = translator.translate(TEXTS)
     assert [str(one) for one in found] == [one.text for one in found]
     assert f"{found[0]}" == "Good morning!" and "log_prob=" in repr(found[0])
 
 
-def test_a_translator_is_pickled_by_its_path_and_settings(translator: heedful.Translator) -> None:
+def test_translator_is_pickled_by_path_and_settings(translator: heedful.Translator) -> None:
     packed = pickle.dumps(translator)
     assert len(packed) < 10_000  # no weights
     again = pickle.loads(packed)
@@ -54,7 +54,7 @@ def test_a_translator_is_pickled_by_its_path_and_settings(translator: heedful.Tr
         pickle.dumps(made)
 
 
-def test_its_repr_tells_model_engine_and_languages(translator: heedful.Translator) -> None:
+def test_repr_shows_model_engine_and_languages(translator: heedful.Translator) -> None:
     shown = repr(translator)
     for words in ("Translator('", "en-de-zh'", "engine='", "de → en, "):
         assert words in shown

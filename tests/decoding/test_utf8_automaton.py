@@ -149,7 +149,7 @@ def test_sampling_draws_whole_characters() -> None:
 @pytest.mark.parametrize("beams", [1, 2, 4])
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("prefixes", [False, True])
-def test_the_captured_search_finds_what_the_readable_one_finds(beams: int, seed: int, prefixes: bool) -> None:
+def test_cuda_graph_search_equals_reference_with_byte_tokens(beams: int, seed: int, prefixes: bool) -> None:
     requests, config = byte_requests(20, prefixes=prefixes), DecodingConfig(beam_size=beams, num_best=beams)
     readable, use_cuda_graph = (TorchEngine(byte_model(seed), SPECIAL, use_cuda_graph=flag) for flag in (False, True))
     expected, found = (found_by(engine, requests, config) for engine in (readable, use_cuda_graph))
@@ -161,7 +161,7 @@ def test_the_captured_search_finds_what_the_readable_one_finds(beams: int, seed:
 @native_only
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_native_finds_the_whole_characters_that_torch_finds(tmp_path: Path, search: dict[str, Any], seed: int) -> None:
+def test_native_utf8_results_equal_torch(tmp_path: Path, search: dict[str, Any], seed: int) -> None:
     config, model = DecodingConfig(**search), byte_model(seed)
     native = native_engine(tmp_path, model, "float32")
     for requests in (byte_requests(40), byte_requests(40, prefixes=True)):
@@ -171,7 +171,7 @@ def test_native_finds_the_whole_characters_that_torch_finds(tmp_path: Path, sear
 
 @native_only
 @pytest.mark.parametrize("speculative", [False, True])
-def test_int8_writes_whole_characters_guessing_ahead_too(tmp_path: Path, speculative: bool) -> None:
+def test_int8_generates_valid_utf8_with_speculative_decoding(tmp_path: Path, speculative: bool) -> None:
     native = native_engine(tmp_path, byte_model(1), "int8")
     native.engine.speculative = speculative
     greedy = DecodingConfig(method="greedy")
@@ -190,7 +190,7 @@ def test_characters_are_whole_with_a_shortlist(tmp_path: Path, search: dict[str,
     assert assert_valid_utf8(native, byte_requests(40), DecodingConfig(**search)) > 0
 
 
-def test_a_prefix_that_ends_inside_a_character_is_continued() -> None:
+def test_prefix_ending_inside_a_character_is_continued() -> None:
     requests = [
         request for request in byte_requests(35, prefixes=True) if request.prefix and FIRST + 0xFF not in request.prefix
     ]

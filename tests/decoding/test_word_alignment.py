@@ -71,7 +71,7 @@ def test_words_are_linked_once_by_any_of_their_subwords() -> None:
 
 
 @pytest.mark.parametrize("text", ["  Guten Morgen!\n\n Das ist alles 😀.", "你好！\n再见。", " "])
-def test_a_translation_has_its_words_aligned_sentence_by_sentence(text: str) -> None:
+def test_word_alignment_of_several_sentences(text: str) -> None:
     translator = Translator.load(engine="native")
     (translation,) = translator.translate([text], align=True, target_language="en", split="always")
     expected = align_words(

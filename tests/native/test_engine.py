@@ -133,9 +133,7 @@ def test_int8_mostly_chooses_the_same_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 @pytest.mark.parametrize("config", [DecodingConfig(method="greedy"), DecodingConfig(beam_size=4, num_best=2)])
-def test_a_sentence_is_translated_alike_alone_and_in_any_company(
-    precision: str, config: DecodingConfig, tmp_path: Path
-) -> None:
+def test_translation_does_not_depend_on_batch(precision: str, config: DecodingConfig, tmp_path: Path) -> None:
     model = random_model(small_config(d_model=80, num_heads=5, target_vocab_size=1300, tying="target"), seed=5)
     sources = random_sources(120, longest=20)
     limits = [len(source) + 5 for source in sources]
@@ -203,7 +201,7 @@ def test_instruction_sets_change_no_bit_of_any_option(
     ],
     ids=["plain", "constrained", "long"],
 )
-def test_guessing_tokens_ahead_changes_no_bit(alike: float, config: DecodingConfig, tmp_path: Path) -> None:
+def test_speculative_decoding_is_bit_identical(alike: float, config: DecodingConfig, tmp_path: Path) -> None:
     from heedful.native.bindings import kernel_names
 
     shape = small_config(d_model=64, target_vocab_size=1500, tying="none", max_length=100)
@@ -256,7 +254,7 @@ def test_passing_over_zeros_after_relu_changes_no_bit(bias: float, d_model: int,
             engine.close()
 
 
-def test_large_batches_are_dealt_out_to_the_threads_and_change_no_bit(tmp_path: Path) -> None:
+def test_distributing_batches_to_threads_is_bit_identical(tmp_path: Path) -> None:
     model, sources = random_model(small_config()), random_sources(30, seed=9)
     config, limits = DecodingConfig(beam_size=4, num_best=4), [12] * 30
     alone, both = (engine_of(model, tmp_path, precision="int8", num_threads=threads) for threads in (1, 2))

@@ -42,7 +42,7 @@ def translate(engine: NativeEngine) -> list[list[list[int]]]:
     ],
     ids=["guesses", "logits", "align_ids", "translate_ids"],
 )
-def test_a_closed_engine_refuses(path: Path, use: Callable[[NativeEngine], object]) -> None:
+def test_closed_engine_raises(path: Path, use: Callable[[NativeEngine], object]) -> None:
     engine = NativeEngine(path, num_threads=2)
     engine.close()
     engine.close()
@@ -76,7 +76,7 @@ def test_closing_waits_for_calls_that_run(path: Path, num_threads: int) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_process_forked_while_a_thread_translates_translates_too(path: Path) -> None:
+def test_fork_during_translation(path: Path) -> None:
     program = """
 import os, sys, threading
 from tests.native.native_models import SPECIAL
@@ -133,7 +133,7 @@ except HeedfulError as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits processes")
-def test_a_limit_on_processes_is_an_error(path: Path) -> None:
+def test_thread_limit_raises_error(path: Path) -> None:
     """The limit does not hold for root, which becomes another user once the library is loaded."""
     program = """
 import os, resource, shutil, sys, tempfile

@@ -95,7 +95,7 @@ def sketched(weights: np.ndarray) -> np.ndarray:
 
 
 @given(steps=some.integers(1, 40), size=some.sampled_from([0.0, 3.0, 35.0, 300.0]), seed=some.integers(0, 1000))
-def test_a_sketch_is_met_alike_by_all_kernels(steps: int, size: float, seed: int) -> None:
+def test_all_kernels_multiply_sketches_alike(steps: int, size: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     weights = np.clip(random.normal(0, size, (TILE, steps * STEP)), -127, 127).astype(np.int8)
     row, zero = random.integers(0, 256, steps * STEP, dtype=np.uint8), int(random.integers(0, 256))
@@ -108,7 +108,7 @@ def test_a_sketch_is_met_alike_by_all_kernels(steps: int, size: float, seed: int
 
 
 @pytest.mark.parametrize("byte", [0, 255])
-def test_a_sketch_has_room_for_the_largest_sums(byte: int) -> None:
+def test_sketch_sums_do_not_overflow(byte: int) -> None:
     row, weights = np.full(4096, byte, dtype=np.uint8), np.full((TILE, 4096), 127, dtype=np.int8)
     for kernels in kernel_names()[:-1]:
         found = multiply_sketch(kernels, row, 255 - byte, pack_bytes(weights))

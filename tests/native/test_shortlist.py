@@ -58,7 +58,7 @@ def make_engine(folder: Path, *, precision: str = "int8", kernels: str | None = 
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM, ODD], ids=["greedy", "beam", "odd"])
-def test_a_shortlist_of_all_words_changes_no_bit(engine: NativeEngine, config: DecodingConfig) -> None:
+def test_shortlist_of_all_tokens_is_bit_identical(engine: NativeEngine, config: DecodingConfig) -> None:
     sources = random_sources(30)
     limits = [len(source) + 5 for source in sources]
     expected = engine.translate_ids(
@@ -78,7 +78,7 @@ def prefixes(sources: list[list[int]]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM, ODD], ids=["greedy", "beam", "odd"])
-def test_a_sentence_has_the_same_bits_alone_and_in_any_company(engine: NativeEngine, config: DecodingConfig) -> None:
+def test_sentence_bits_do_not_depend_on_batch(engine: NativeEngine, config: DecodingConfig) -> None:
     """Few candidates, so that a batch's are packed, and so many that its columns are all the vocabulary."""
     sources = random_sources(60, longest=20)
     limits = [len(source) + 5 for source in sources]
@@ -152,7 +152,7 @@ def test_where_nothing_is_allowed_the_translation_ends(tmp_path: Path) -> None:
     assert found[0][0].log_prob == 0  # the only choice is sure
 
 
-def test_a_shortlist_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_shortlist_of_another_model_is_refused(tmp_path: Path) -> None:
     engine = make_engine(tmp_path)
     good = random_shortlist()
     wrong = {

@@ -41,13 +41,13 @@ def refusal(data: bytes, folder: Path) -> str:
     return str(caught.value)
 
 
-def test_a_file_cut_short_anywhere_is_refused(intact: bytes, tmp_path: Path) -> None:
+def test_truncated_weight_file_is_refused(intact: bytes, tmp_path: Path) -> None:
     for length in [0, 1, 63, 64, 191, 192, 1000, *range(64, len(intact), len(intact) // 20), len(intact) - 1]:
         assert "damaged" in refusal(intact[:length], tmp_path)
     assert "full size" in refusal(intact + bytes(64), tmp_path)
 
 
-def test_a_single_flipped_bit_is_seen(intact: bytes, tmp_path: Path) -> None:
+def test_flipped_bit_is_detected(intact: bytes, tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     places = {*range(0, 192, 5), *random.integers(0, len(intact), 150).tolist()}
     for place in places:
@@ -122,7 +122,7 @@ def test_the_file_is_kept_in_the_users_cache_and_follows_the_model(directory: Pa
     assert not [name for name in os.listdir(path.parent) if name.startswith(".")]
 
 
-def test_a_file_that_came_with_a_model_is_never_used(directory: Path) -> None:
+def test_weight_file_in_model_directory_is_ignored(directory: Path) -> None:
     """It would translate with other weights than those that the model's checksums name."""
 
     def translate() -> object:
@@ -153,9 +153,7 @@ def test_what_happens_to_the_file_of_an_open_engine_changes_nothing(directory: P
     path.unlink()
 
 
-def test_a_cache_that_others_may_write_becomes_private(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_directory_is_made_private(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "cache/heedful/native"
     folder.mkdir(parents=True)
@@ -201,7 +199,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
         weight_file(model, tmp_path / "a.bin", precision="int8")
 
 
-def test_a_model_directory_is_translated_without_torch(directory: Path) -> None:
+def test_native_translation_does_not_import_torch(directory: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from types import SimpleNamespace as Special\n"
         "from heedful.config import DecodingConfig; from heedful.native import NativeEngine\n"
@@ -242,7 +240,7 @@ def test_what_was_converted_before_is_translated_without_heavy_packages(
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, str(found), "")
 
 
-def test_a_shortlist_of_another_vocabulary_is_refused_by_its_name(directory: Path) -> None:
+def test_shortlist_of_another_vocabulary_is_refused(directory: Path) -> None:
     save_shortlist(directory, Shortlist(np.array([0, 1]), np.array([4]), np.array([3])))
     with pytest.raises(ModelDirectoryError, match=r"shortlist\.safetensors is for another vocabulary; make it again"):
         NativeEngine.load(directory)
@@ -264,7 +262,7 @@ def test_where_nothing_can_be_written_the_weights_stay_in_memory(
     np.testing.assert_array_equal(first.logits([5, 3], [2]), expected)
 
 
-def test_a_damaged_file_is_made_again(directory: Path) -> None:
+def test_damaged_weight_file_is_rebuilt(directory: Path) -> None:
     engine = NativeEngine.load(directory)
     expected, path = engine.logits([5, 3], [2]), engine.path
     engine.close()
@@ -307,7 +305,7 @@ def test_what_is_found_does_not_depend_on_who_asks_at_the_same_time(directory: P
     assert all(one == found[0] for one in found)
 
 
-def test_a_tensor_that_ends_behind_the_file_is_refused(intact: bytes, tmp_path: Path) -> None:
+def test_tensor_out_of_bounds_is_refused(intact: bytes, tmp_path: Path) -> None:
     """It begins inside: its end alone is out of bounds."""
     count = int.from_bytes(intact[12:16], "little")
     refused = 0
@@ -370,7 +368,7 @@ def test_heads_of_no_possible_size_are_refused(
 
 
 @pytest.mark.parametrize("more", [1, 2, 1000, 100_000, 2**32 - 1])
-def test_a_list_that_goes_on_behind_the_file_is_refused(more: int, intact: bytes, tmp_path: Path) -> None:
+def test_tensor_list_out_of_bounds_is_refused(more: int, intact: bytes, tmp_path: Path) -> None:
     forged = bytearray(intact)
     fitting = (len(intact) - 192) // 96
     forged[12:16] = min(fitting + more, 2**32 - 1).to_bytes(4, "little")
