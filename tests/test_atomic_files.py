@@ -135,3 +135,24 @@ def test_fsync_errors_of_directories_that_cannot_be_flushed_are_ignored(
         fsync_path(tmp_path)
     with pytest.raises(OSError, match="file"):
         write_durably(tmp_path / "file", b"y")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_fsync_path_closes_its_descriptor(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    original = os.open
+
+    def recording_open(*arguments: Any) -> int:
+        opened.append(original(*arguments))
+        return opened[-1]
+
+    def failing_fsync(descriptor: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "open", recording_open)
+    if fails:
+        monkeypatch.setattr(os, "fsync", failing_fsync)
+    fsync_path(tmp_path)
+    assert len(opened) == 1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -46,6 +48,23 @@ def test_lock_is_reentrant(tmp_path: Path) -> None:
             (tmp_path / "model/file").touch()
         assert (tmp_path / "model/.lock").exists()
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["/usr/bin/heedful", "train", "--source", "a"], "heedful train --source"),
+        (["", "a"], "python a"),
+        (["heedful", "x" * 300], "heedful " + "x" * 192),
+    ],
+)
+def test_lock_file_holds_pid_host_and_command_of_its_owner(
+    arguments: list[str], command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", arguments)
+    with lock_directory(tmp_path / "model"):
+        owner = json.loads((tmp_path / "model/.lock").read_bytes())
+    assert owner == {"pid": os.getpid(), "host": socket.gethostname(), "command": command}
 
 
 @pytest.fixture(scope="module")
