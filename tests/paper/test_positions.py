@@ -174,4 +174,5 @@ def test_published_claims_hold_in_the_results() -> None:
         if trained["task"] == "translation":
             places = trained["by_length"]
             assert all(place["bleu"] < 0.5 * places[0]["bleu"] for place in places[1:])
-            assert all(place["bleu_one_by_one"] > 0.8 * places[0]["bleu"] for place in places)
+            if trained["positions"] == "sinusoidal":
+                assert all(place["bleu_one_by_one"] > 0.8 * places[0]["bleu"] for place in places)
