@@ -266,7 +266,7 @@ def compare_with_int8(
     if not uses_native(config.output, device="cpu", quantization=None):
         availability = available()
         reason = "it does not support this model" if availability else availability.reason
-        console.note(f"Valid {name} with {engine}: {float32:.1f}. NativeDecodingEngine int8 was not scored: {reason}.")
+        console.note(f"Valid {name} with {engine}: {float32:.1f}. Native int8 was not scored: {reason}.")
         return float32, {key: float32, f"{key}_engine": engine}
     uses_int8 = engine == INT8
     int8 = evaluate_model(translator.engine if uses_int8 else load_native(config.output, device="cpu")[0]).bleu
