@@ -5,10 +5,11 @@
 
 Each mutant is one change in a copy of the package: a comparison, a boolean or arithmetic operator, a number, a
 negated condition, a removed call, `raise` or check. The nearest tests run on it, in a process forked from one that has
-imported torch; then, for the C++ of the file reader, `.ci/native_fuzz_rounds.py` under the sanitizers. Survivors are
-printed with their lines. `REMOVED_CHECKS` are bounds checks of the C++ that the fuzzer alone must miss. The sample is
-drawn from a seed, with the same number from each module. Exit code 1 if less than 90 % are killed or the fuzzer misses
-a removed check.
+imported everything: those that execute the changed statement, the fastest first, and those that execute none of the
+module, as they may run it in another process. For the C++ of the file reader, all its tests run, then
+`.ci/native_fuzz_rounds.py` under the sanitizers. Survivors are printed with their lines. `REMOVED_CHECKS` are bounds
+checks of the C++ that the fuzzer alone must miss. The sample is drawn from a seed, with the same number from each
+module. Exit code 1 if less than 90 % are killed or the fuzzer misses a removed check.
 """
 
 from __future__ import annotations
@@ -16,22 +17,31 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import gc
+import inspect
+import json
 import operator
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import native_fuzz
@@ -48,7 +58,7 @@ TESTS = {
     "heedful/model_dir/files.py": DIRECTORY_TESTS,
     "heedful/model_dir/save_load.py": DIRECTORY_TESTS,
     "heedful/model_dir/weights.py": DIRECTORY_TESTS,
-    "heedful/training/checkpoint.py": ("tests/training/test_checkpoint.py", "tests/training/test_resume.py"),
+    "heedful/training/checkpoint.py": ("tests/training/test_checkpoint.py",),
     "heedful/config.py": ("tests/test_config.py",),
     "heedful/directory_lock.py": ("tests/test_directory_lock.py",),
     "heedful/atomic_files.py": ("tests/test_atomic_files.py",),
@@ -71,6 +81,10 @@ REMOVED_CHECKS = (
 """File, text and what takes its place. Not here: checks behind which another one refuses the same input."""
 
 
+MOST_MEMORY = 24 * 2**30
+"""Bytes of address space of a test process: a mutant may allocate without end."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One changed file."""
@@ -80,6 +94,7 @@ class Mutant:
     before: str
     after: str
     source: str
+    changed_lines: frozenset[int] = frozenset()  # of the module as `ast.unparse` writes it
 
     def __str__(self) -> str:
         return f"{self.module}:{self.line}: {self.before} → {self.after}"
@@ -90,7 +105,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=150, help="number of mutants; 0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--module", action="append", help="only this module; repeatable")
-    parser.add_argument("--limit", type=float, help="seconds for the tests of a mutant; else measured without it")
+    parser.add_argument("--limit", type=float, help="seconds for the tests of a mutant; else from their usual duration")
     parser.add_argument("--fuzz-seconds", type=float, default=20.0, help="for each mutant of the C++")
     parser.add_argument("--checks", action=argparse.BooleanOptionalAction, default=True, help="remove checks too")
     chosen = parser.parse_args()
@@ -105,16 +120,22 @@ def run(folder: Path, chosen: argparse.Namespace) -> int:
     preload()
     modules = chosen.module or list(TESTS)
     engine = Engine(place, folder) if any(name.endswith(".cpp") for name in modules) or chosen.checks else None
-    limits = {module: chosen.limit or baseline(place, module) for module in modules}
     survivors, killed = [], dict.fromkeys(modules, 0)
     drawn = draw({module: mutants(module) for module in modules}, chosen.sample, chosen.seed)
-    for number, mutant in enumerate(drawn, start=1):
-        if is_killed(place, mutant, limits[mutant.module], engine, chosen.fuzz_seconds):
-            killed[mutant.module] += 1
+    for module in modules:
+        some = [mutant for mutant in drawn if mutant.module == module]
+        if module.endswith(".cpp"):
+            assert engine
+            outcomes = run_cpp_mutants(place, module, some, chosen, engine)
         else:
-            survivors.append(mutant)
-            say(f"survived {mutant}")
-        sys.stderr.write(f"{number} of {len(drawn)}\n")
+            outcomes = run_python_mutants(place, module, some, chosen.limit)
+        for mutant, is_killed in outcomes:
+            killed[module] += is_killed
+            if not is_killed:
+                survivors.append(mutant)
+                say(f"survived {mutant}")
+        count = sum(mutant.module == module for mutant in drawn)
+        sys.stderr.write(f"{module}: {killed[module]} of {count} killed\n")
     missed = [check for check in REMOVED_CHECKS if engine and chosen.checks and not engine.is_missed(check, chosen)]
     say("| module | mutants | killed |\n|---|---:|---:|")
     for module in modules:
@@ -150,6 +171,8 @@ def copy_package(place: Path) -> None:
 def preload() -> None:
     """Import once what every test process needs; nothing of heedful, which the mutants change."""
     os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    import beartype  # noqa: F401
+    import pytest  # noqa: F401
     import safetensors.torch  # noqa: F401
     import sentencepiece  # noqa: F401
     import torch  # noqa: F401
@@ -183,17 +206,27 @@ def mutants(module: str) -> list[Callable[[], Mutant]]:
 
 def python_mutant(module: str, text: str, number: int, turn: int) -> Mutant:
     """The mutant with one change of the node with this number."""
-    tree, unchanged = ast.parse(text), ast.unparse(ast.parse(text)).splitlines()
+    tree, unchanged = ast.parse(text), ast.unparse(ast.parse(text))
+    original_lines = {
+        copied.lineno: node.lineno
+        for node, copied in zip(ast.walk(tree), ast.walk(ast.parse(unchanged)), strict=True)
+        if isinstance(node, ast.stmt) and isinstance(copied, ast.stmt)
+    }
     node = next(islice(sites(tree), number, None))
     next(islice(changes_of(node), turn, None))(node)
     source = ast.unparse(ast.fix_missing_locations(tree))
-    differing = [
-        line
-        for line in difflib.unified_diff(unchanged, source.splitlines(), lineterm="", n=0)
-        if line[:1] in "+-" and line[:3] not in ("+++", "---")
-    ]
-    before, after = (" ".join(line[1:].strip() for line in differing if line[0] == sign)[:160] for sign in "-+")
-    return Mutant(module, getattr(node, "lineno", 0), before, after, source)
+    old, new = unchanged.splitlines(), source.splitlines()
+    parts = [part for part in difflib.SequenceMatcher(None, old, new, False).get_opcodes() if part[0] != "equal"]
+    before = " ".join(line.strip() for _, begin, end, _, _ in parts for line in old[begin:end])[:160]
+    after = " ".join(line.strip() for _, _, _, begin, end in parts for line in new[begin:end])[:160]
+    statements = [one for one in ast.walk(ast.parse(unchanged)) if isinstance(one, ast.stmt)]
+    changed = frozenset(
+        max(one.lineno for one in statements if one.lineno <= line + 1 <= (one.end_lineno or 0))
+        for _, begin, end, _, _ in parts
+        for line in range(begin, end)
+    )
+    line = max((original_lines[line] for line in original_lines if line <= min(changed, default=0)), default=0)
+    return Mutant(module, line, before, after, source, changed)
 
 
 def sites(node: ast.AST) -> Iterator[ast.AST]:
@@ -352,38 +385,204 @@ def draw(found: dict[str, list[Callable[[], Mutant]]], count: int, seed: int) ->
     """As many mutants of each module, as far as it has them; all if `count` is 0."""
     if count == 0:
         return [make() for some in found.values() for make in some]
-    random_order = random.Random(seed)
-    shuffled = {module: random_order.sample(some, len(some)) for module, some in found.items()}
+    shuffled = {module: random.Random(f"{seed} {module}").sample(some, len(some)) for module, some in found.items()}
     drawn: list[Callable[[], Mutant]] = []
     for turn in range(max(map(len, shuffled.values()))):
         drawn += [some[turn] for some in shuffled.values() if turn < len(some)]
     return [make() for make in drawn[:count]]
 
 
-def baseline(place: Path, module: str) -> float:
-    """The seconds after which the tests of a module count as failed. They must pass on the unchanged code."""
-    begin = time.monotonic()
+@dataclass(frozen=True)
+class TestRun:
+    """What one test did on the unchanged code."""
+
+    seconds: float
+    lines: frozenset[int]
+
+
+class ForkServer:
+    """A pytest plugin that runs the collected tests in a forked process for each mutant of a Python module.
+
+    When the tests have been collected, everything is imported. In the child, the changed code replaces that of the live
+    functions. A mutant that changes what an import executes gets no outcome here.
+    """
+
+    def __init__(self, path: Path, drawn: Sequence[Mutant], limit: float | None, to: Path) -> None:
+        self.path, self.drawn, self.limit, self.to = path, drawn, limit, to
+        self.unchanged = path.read_text(encoding="utf-8")
+        self.report = os.fdopen(os.dup(sys.stderr.fileno()), "w")  # what pytest does not capture
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        code = self.compile(self.unchanged)
+        functions = [one for one in gc.get_objects() if type(one) is FunctionType]
+        functions = [one for one in functions if one.__code__.co_filename == str(self.path)]
+        gc.freeze()
+        recorded = self.record(session, functions)
+        killed: dict[int, bool] = {}
+        for number, mutant in enumerate(self.drawn):
+            changed = self.compile(mutant.source)
+            if run_by_import(code) != run_by_import(changed):
+                continue
+            tests = covering(recorded, mutant)
+            limit = self.limit or 30 + 4 * sum(recorded[test].seconds for test in tests)
+            write_later(self.path, mutant.source)  # for tests that start another process
+            killed[number] = not in_child(partial(self.passes, session, tests, functions, changed), limit, self.to)
+            write_later(self.path, self.unchanged)
+            self.say(f"{'killed' if killed[number] else 'SURVIVED'} {mutant}")
+        runs = {test: [done.seconds, sorted(done.lines)] for test, done in recorded.items()}
+        self.to.write_text(json.dumps({"tests": runs, "killed": list(killed.items())}), encoding="utf-8")
+        return True
+
+    def compile(self, source: str | ast.Module) -> CodeType:
+        return cast(CodeType, compile(source, str(self.path), "exec", dont_inherit=True))
+
+    def say(self, text: str) -> None:
+        self.report.write(f"{text}\n")
+        self.report.flush()
+
+    def passes(
+        self, session: pytest.Session, tests: Sequence[str], functions: list[FunctionType], code: CodeType
+    ) -> bool:
+        """In a child: run tests with other code in the module's functions until one fails."""
+        replace_code(functions, code)
+        items = in_order(session.items, tests)
+        for item, following in zip_longest(items, items[1:]):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.testsfailed:
+                return False
+        return True
+
+    def record(self, session: pytest.Session, functions: list[FunctionType]) -> dict[str, TestRun]:
+        """Which lines of the module each test executes, as `ast.unparse` writes it, and for how long it runs."""
+        begin = time.monotonic()
+        if not in_child(partial(self.record_in_child, session, functions), 1200, self.to):
+            raise session.Failed("the tests fail without any change")
+        self.say(f"{self.path.name}: {len(session.items)} tests, {time.monotonic() - begin:.1f} s")
+        found = json.loads(self.to.read_text(encoding="utf-8"))
+        return {test: TestRun(seconds, frozenset(lines)) for test, (seconds, lines) in found.items()}
+
+    def record_in_child(self, session: pytest.Session, functions: list[FunctionType]) -> bool:
+        lines: set[int] = set()
+        functions[0].__globals__["__line__"] = lines.add
+        replace_code(functions, self.compile(with_line_calls(ast.unparse(ast.parse(self.unchanged)))))
+        found: dict[str, tuple[float, list[int]]] = {}
+        for item, following in zip_longest(session.items, session.items[1:]):
+            lines.clear()
+            begin = time.monotonic()
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            found[item.nodeid] = (time.monotonic() - begin, sorted(lines))
+        self.to.write_text(json.dumps(found), encoding="utf-8")
+        return not session.testsfailed
+
+
+class Selection:
+    """A pytest plugin that runs only the given tests."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self.tests = tests
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = in_order(items, self.tests)
+
+
+def in_order(items: list[pytest.Item], tests: Sequence[str]) -> list[pytest.Item]:
+    """The chosen tests, file by file, in the given order within each file."""
+    order = {test: number for number, test in enumerate(tests)}
+    files = {item.path: number for number, item in reversed(list(enumerate(items)))}
+    chosen = [item for item in items if item.nodeid in order]
+    return sorted(chosen, key=lambda item: (files[item.path], order[item.nodeid]))
+
+
+def codes_within(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from codes_within(constant)
+
+
+def run_by_import(code: CodeType) -> list[object]:
+    """What an import executes: the code of a module and of its classes, without that of the functions."""
+    found: list[object] = [code.co_code, code.co_names]
+    for constant in code.co_consts:
+        if not isinstance(constant, CodeType):
+            found.append(repr(constant))
+        elif not constant.co_flags & inspect.CO_OPTIMIZED:  # a class
+            found += run_by_import(constant)
+    return found
+
+
+def replace_code(functions: list[FunctionType], module: CodeType) -> None:
+    """Give live functions the code that they have in another version of their module."""
+    changed = {code.co_qualname: code for code in codes_within(module)}
+    for function in functions:
+        if function.__code__.co_qualname in changed:
+            function.__code__ = changed[function.__code__.co_qualname]
+
+
+def with_line_calls(source: str) -> ast.Module:
+    """The module with a call of `__line__` before each statement inside its functions."""
+
+    class Calls(ast.NodeTransformer):
+        inside = False
+
+        def generic_visit(self, node: ast.AST) -> ast.AST:
+            before, self.inside = self.inside, self.inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            super().generic_visit(node)
+            for name in ("body", "orelse", "finalbody"):
+                body = getattr(node, name, None)
+                if self.inside and isinstance(body, list) and not isinstance(node, ast.ClassDef):
+                    setattr(node, name, [part for statement in body for part in (self.call(statement), statement)])
+            self.inside = before
+            return node
+
+        def call(self, statement: ast.stmt) -> ast.stmt:
+            call = ast.Expr(ast.Call(ast.Name("__line__", ast.Load()), [ast.Constant(statement.lineno)], []))
+            return ast.copy_location(call, statement)
+
+    return cast(ast.Module, ast.fix_missing_locations(Calls().visit(ast.parse(source))))
+
+
+def covering(recorded: dict[str, TestRun], mutant: Mutant) -> list[str]:
+    """The tests that execute the changed statements, the fastest first, and those that execute none of the module.
+
+    All tests if no test does, as for what only an import executes.
+    """
+    fastest_first = sorted(recorded, key=lambda test: recorded[test].seconds)
+    found = [test for test in fastest_first if recorded[test].lines & mutant.changed_lines]
+    return found + [test for test in fastest_first if not recorded[test].lines] if found else fastest_first
+
+
+def run_python_mutants(
+    place: Path, module: str, drawn: Sequence[Mutant], limit: float | None
+) -> Iterator[tuple[Mutant, bool]]:
+    """Whether the nearest tests of a Python module notice each of its mutants."""
+    path, to = place / module, place.parent / "outcomes.json"
+    if not tests_pass(place, module, 10**6, partial(ForkServer, path, drawn, limit, to)):
+        raise SystemExit(f"the tests of {module} fail without any change")
+    found = json.loads(to.read_text(encoding="utf-8"))
+    tests, killed = sorted(found["tests"], key=lambda test: found["tests"][test][0]), dict(found["killed"])
+    seconds = 30 + 4 * sum(duration for duration, _ in found["tests"].values())
+    unchanged = path.read_text(encoding="utf-8")
+    for number, mutant in enumerate(drawn):
+        if number not in killed:
+            write_later(path, mutant.source)
+            killed[number] = not tests_pass(place, module, limit or seconds, partial(Selection, tests))
+            write_later(path, unchanged)
+        yield mutant, killed[number]
+
+
+def run_cpp_mutants(
+    place: Path, module: str, drawn: Sequence[Mutant], chosen: argparse.Namespace, engine: Engine
+) -> Iterator[tuple[Mutant, bool]]:
+    """Whether a test or the fuzzer notices each mutant of the C++. One that does not compile counts as noticed."""
+    begin, name = time.monotonic(), Path(module).name
     if not tests_pass(place, module, 900):
         raise SystemExit(f"the tests of {module} fail without any change")
-    seconds = time.monotonic() - begin
-    sys.stderr.write(f"{module}: {seconds:.1f} s\n")
-    return 30 + 4 * seconds
-
-
-def is_killed(place: Path, mutant: Mutant, limit: float, engine: Engine | None, fuzz_seconds: float) -> bool:
-    """Whether a test or the fuzzer notices a mutant. One that does not compile counts as noticed."""
-    name = Path(mutant.module).name
-    if engine and name.endswith(".cpp"):
-        noticed = not engine.put("plain", name, mutant.source) or not tests_pass(place, mutant.module, limit)
+    limit = chosen.limit or 30 + 4 * (time.monotonic() - begin)
+    for mutant in drawn:
+        noticed = not engine.put("plain", name, mutant.source) or not tests_pass(place, module, limit)
         engine.link("plain")
-        return noticed or engine.fuzzed(name, mutant.source, fuzz_seconds)
-    path = place / mutant.module
-    intact = path.read_text(encoding="utf-8")
-    write_later(path, mutant.source)
-    try:
-        return not tests_pass(place, mutant.module, limit)
-    finally:
-        write_later(path, intact)
+        yield mutant, noticed or engine.fuzzed(name, mutant.source, chosen.fuzz_seconds)
 
 
 def write_later(path: Path, source: str) -> None:
@@ -394,48 +593,55 @@ def write_later(path: Path, source: str) -> None:
     os.utime(path, ns=(later, later))
 
 
-def tests_pass(place: Path, module: str, limit: float) -> bool:
-    """Run the nearest tests of a module in a forked process; too long is a failure."""
+def tests_pass(place: Path, module: str, limit: float, plugin: Callable[[], object] | None = None) -> bool:
+    """Run the nearest tests of a module in a forked process that imports heedful again."""
+    return in_child(partial(run_tests, place, TESTS[module], plugin), limit, place)
+
+
+def in_child(work: Callable[[], bool], limit: float, beside: Path) -> bool:
+    """What `work` returns in a forked process with an empty TMPDIR; too long, or an error, is False."""
     sys.stdout.flush()
+    temporary = Path(tempfile.mkdtemp(dir=beside.parent))
     child = os.fork()
     if child == 0:
-        os.setsid()
-        run_tests(place, TESTS[module])
+        code = 1
+        try:
+            os.setsid()
+            os.environ["TMPDIR"] = str(temporary)
+            tempfile.tempdir = None
+            code = 0 if work() else 1
+        finally:
+            os._exit(code)
     end = time.monotonic() + limit
     try:
         while time.monotonic() < end:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
                 return os.waitstatus_to_exitcode(status) == 0
-            time.sleep(0.05)
+            time.sleep(0.02)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
-        shutil.rmtree(place.parent / "tmp", ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     os.waitpid(child, 0)
     return False
 
 
-def run_tests(place: Path, tests: tuple[str, ...]) -> None:
-    """Run tests in this process, and end it."""
-    code = 1
-    try:
-        temporary = place.parent / "tmp"
-        temporary.mkdir(exist_ok=True)
-        os.environ |= {"PYTHONPATH": str(place), "TMPDIR": str(temporary)}
-        tempfile.tempdir = None
-        os.chdir(place)
-        sys.path[:0] = [str(place)]
-        for name in [name for name in sys.modules if name.split(".")[0] == "heedful"]:
-            del sys.modules[name]
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        for stream in (1, 2):
-            os.dup2(nothing, stream)
-        import pytest
+def run_tests(place: Path, tests: tuple[str, ...], plugin: Callable[[], object] | None) -> bool:
+    """Run tests in this process, whose standard output and error are lost."""
+    plugins = [plugin()] if plugin else []
+    os.environ["PYTHONPATH"] = str(place)
+    os.chdir(place)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    sys.path[:0] = [str(place)]
+    for name in [name for name in sys.modules if name.split(".")[0] == "heedful"]:
+        del sys.modules[name]
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nothing, stream)
+    import pytest
 
-        code = int(pytest.main(["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *tests]))
-    finally:
-        os._exit(code)
+    return pytest.main(["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *tests], plugins=plugins) == 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 from heedful.atomic_files import (
     INCOMPLETE,
     REPLACED,
+    AtomicFile,
     atomic_write,
     fsync_path,
     replace_directory,
@@ -156,3 +157,20 @@ def test_fsync_path_closes_its_descriptor(fails: bool, tmp_path: Path, monkeypat
     assert len(opened) == 1
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(opened[0])
+
+
+def test_contents_reach_the_file_before_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    write_durably(tmp_path / "durable", b"four")
+    assert sizes == [4]
+    replace_file(tmp_path / "atomic", b"three")
+    assert sizes[:2] == [4, 5]
+
+
+def test_discard_after_commit_does_nothing(tmp_path: Path) -> None:
+    atomic = AtomicFile(tmp_path / "file")
+    atomic.file.write(b"new")
+    atomic.commit()
+    atomic.discard()
+    assert (tmp_path / "file").read_bytes() == b"new"

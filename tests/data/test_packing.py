@@ -132,5 +132,6 @@ def test_nothing_to_concatenate_is_an_empty_placement() -> None:
     empty = Placement.concatenate([])
     assert all(len(array) == 0 for array in vars(empty).values())
     one = Placement(*(np.arange(3) + number for number in range(5)))
+    assert Placement.concatenate([one]).pair.tolist() == [0, 1, 2]
     whole = Placement.concatenate([one, empty, one])
     assert all(array.tolist() == 2 * vars(one)[name].tolist() for name, array in vars(whole).items())
