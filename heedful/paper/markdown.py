@@ -1,4 +1,4 @@
-"""Tables in Markdown, for the pages that experiments write."""
+"""Markdown tables for the pages of experiments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> str:
-    """A table; the columns after the first `names` are numbers and stand right."""
+    """A table; columns after the first `names` are numbers, aligned right."""
     rule = "|" + "---|" * names + "---:|" * (len(heading) - names)
     return "\n".join([_line(heading), rule, *map(_line, rows)])
 

@@ -1,6 +1,6 @@
-"""Many training runs as worker processes, several at once: started, watched, stopped together, told of.
+"""Run many training runs as worker processes, several in parallel, with a progress display.
 
-Knows directories and commands only; what a run is and what comes of it is the experiment's.
+Knows only directories and commands; the experiment defines the runs and reads their results.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ MOST_JOBS = 8
 
 @dataclass(frozen=True)
 class Job:
-    """One run: what it is called, where it works, and the module that does it."""
+    """One run: its label, its directory, and the module that runs it."""
 
     label: str
     directory: Path
     module: str
     events: Path
-    """Its log of events, one JSON object a line, where steps and losses are read off."""
+    """The event log, one JSON object per line, with steps and losses."""
     log: Path
-    """What it says on its way."""
+    """Output of the process."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that is over: its exit code (negative: the signal that ended it) and how long it took."""
+    """A finished run: its exit code (negative: the signal that ended it) and its duration."""
 
     job: Job
     code: int
@@ -53,20 +53,20 @@ class Ended:
 
 @dataclass
 class Sweep:
-    """Work through jobs in their order, so many at once; a signal stops all, and nothing new is started."""
+    """Run jobs in order, `at_once` in parallel; a signal stops all of them."""
 
     jobs: Sequence[Job]
     at_once: int
     console: Console
     num_before: int = 0
-    """Runs that were finished before: the count goes on from there."""
+    """Number of runs finished earlier, included in the count."""
     stopped_by: str | None = None
     _running: dict[subprocess.Popen[bytes], tuple[Job, float]] = field(default_factory=dict)
     _signals: int = 0
     _passed_on: dict[subprocess.Popen[bytes], int] = field(default_factory=dict)
 
     def run(self, finished: Callable[[Ended, int], None]) -> None:
-        """Run all; `finished` is called for each that is over, with its number among all. Stops when signalled."""
+        """Run all jobs; `finished` is called for each finished run with its number. Stops on a signal."""
         waiting, number = list(self.jobs), self.num_before
         total = self.num_before + len(waiting)
         with self._watched_signals(), self._display(total) as show:
@@ -84,13 +84,13 @@ class Sweep:
                     show(number, [job for job, _ in self._running.values()])
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             finally:
-                for process in self._running:  # only after an error of ours: workers never outlive the sweep
+                for process in self._running:  # only after an error: workers never outlive the sweep
                     process.terminate()
 
     def _start(self, job: Job) -> None:
         threads = str(threads_each(self.at_once, os.environ.get("OMP_NUM_THREADS", "")))
         environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
-        with job.log.open("ab") as log:  # a session of its own: Ctrl-C reaches it through us, once
+        with job.log.open("ab") as log:  # a new session: Ctrl-C reaches it only through this process
             process = start_module(
                 job.module,
                 str(job.directory),
@@ -115,7 +115,7 @@ class Sweep:
 
     @contextmanager
     def _watched_signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM are passed on as SIGTERM, at which runs save and stop; a second one ends them at once."""
+        """Forward Ctrl-C and SIGTERM as SIGTERM, on which runs save and stop; a second signal kills them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -133,7 +133,7 @@ class Sweep:
 
     @contextmanager
     def _display(self, total: int) -> Iterator[Callable[[int, Sequence[Job]], None]]:
-        """On a terminal a bar of finished runs with the time left, and a line for each that is under way."""
+        """On a terminal, a bar of finished runs with the remaining time, and a line for each active run."""
         if not self.console.is_terminal:
             yield lambda number, running: None
             return
@@ -154,7 +154,7 @@ class Sweep:
 
 
 def under_way(jobs: Sequence[Job]) -> RenderableType:
-    """A line for each run: how far it is, and its loss."""
+    """A line for each run: its progress and loss."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -166,7 +166,7 @@ def under_way(jobs: Sequence[Job]) -> RenderableType:
 
 
 def last_event(path: Path) -> dict[str, Any] | None:
-    """The last training event of a log that may be growing just now."""
+    """The last training event of a log that may be being written."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 4096))
@@ -193,11 +193,11 @@ def tail(path: Path, lines: int = TAIL_LINES) -> str:
 
 
 def threads_each(at_once: int, limit: str) -> int:
-    """Processor threads of each of so many runs: its share of the cores, and not more than OMP_NUM_THREADS allows."""
+    """CPU threads per run: an equal share of the cores, at most OMP_NUM_THREADS."""
     share = max(1, (os.cpu_count() or 1) // at_once)
     return min(share, max(1, int(limit))) if limit.isdigit() else share
 
 
 def usual_jobs(device_type: str) -> int:
-    """How many runs at once: small models leave a GPU idle, so one for two cores, at most eight; one on a CPU."""
+    """Default number of parallel runs: on a GPU one per two cores, at most eight; on a CPU one."""
     return 1 if device_type == "cpu" else max(1, min(MOST_JOBS, (os.cpu_count() or 1) // 2))

@@ -1,10 +1,9 @@
-"""A larger model that translates exactly as a smaller one does, to go on training from.
+"""Grow a model: a larger one with the same translations, as a start for further training.
 
     python3 recipes/bundled-model/grow.py MODEL OUT --layers 14 --feed-forward 2048
 
-New encoder layers go between the old ones; they and the new units of the feed-forward layers begin with weights of zero
-where they add to the residual stream, so that nothing changes until they have learned something. The model must have
-norms before its sublayers.
+New encoder layers are inserted between the existing ones. Their outputs to the residual stream, and those of the new
+feed-forward units, start at zero, so the model computes the same until it is trained. It must be pre-norm.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from heedful.model_dir.save_load import load_model, save_model
 
 
 def places_of(old: int, new: int) -> list[int | None]:
-    """For each layer of the new stack the old layer it is, or None: the new ones spread evenly."""
+    """For each layer of the new stack the old layer, or None for a new one; new layers are spread evenly."""
     added = new - old
     after = [max(0, (number + 1) * old // (added + 1) - 1) for number in range(added)]
     places: list[int | None] = []
@@ -33,7 +32,7 @@ def places_of(old: int, new: int) -> list[int | None]:
 
 
 def widened(name: str, values: Tensor, fresh: Tensor) -> Tensor:
-    """The old values in the new shape: new feed-forward units read at random and write nothing."""
+    """The old values in the new shape: new feed-forward units have random inputs and zero outputs."""
     grown = fresh.clone()
     if name.endswith("feed_forward.output.weight"):
         grown.zero_()
@@ -65,7 +64,7 @@ def grow(model: Path, out: Path, *, layers: int, feed_forward: int) -> None:
 
 
 def main() -> None:
-    """Read the command line and grow the model."""
+    """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)

@@ -1,4 +1,4 @@
-"""What the scripts that write pairs for the model in the box share: drawing, writing, and their command line."""
+"""Shared by the scripts that generate sentence pairs: random choices, output files, and the command line."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -10,17 +10,17 @@ Item = TypeVar("Item")
 
 
 def pick(rng: Random, items: Sequence[Item]) -> Item:
-    """Choose one item."""
+    """A random item."""
     return items[int(rng.random() * len(items))]
 
 
 def between(rng: Random, low: int, high: int) -> int:
-    """Choose a whole number from low to high, both included."""
+    """A random integer from low to high, both included."""
     return low + int(rng.random() * (high - low + 1))
 
 
 def write(folder: Path, name: str, languages: tuple[str, str], pairs: Iterable[Sequence[str]]) -> None:
-    """Write pairs into two files of equal length, named by their languages."""
+    """Write pairs into one file per language."""
     folder.mkdir(parents=True, exist_ok=True)
     for language, lines in zip(languages, zip(*pairs, strict=True), strict=True):
         text = "".join(f"{line}\n" for line in lines)
@@ -28,7 +28,7 @@ def write(folder: Path, name: str, languages: tuple[str, str], pairs: Iterable[S
 
 
 def run(main: Callable[[Path], None], usage: str | None) -> None:
-    """Call `main` with the folder that the command names; what is wrong with the command is told in one line."""
+    """Call `main` with the folder from the command line; errors are one line."""
     program, arguments = Path(sys.argv[0]).name, sys.argv[1:]
     if arguments in (["-h"], ["--help"]):
         sys.stdout.write(usage or "")

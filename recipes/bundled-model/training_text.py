@@ -1,24 +1,24 @@
-"""Text for the last lessons of the model in the box, made from the corpora and from what its teachers wrote.
+"""Training text of the later stages, derived from the corpora and the translations of the teachers.
 
-    python3 training_text.py corpora data text            # before the teacher goes on with German
-    python3 training_text.py chinese data distilled text  # of the first teacher's Chinese, what is sound
-    python3 training_text.py german distilled text        # of the second teacher's German and English, what is sound
-    python3 training_text.py forms data text              # sentences in other forms than the corpora have them
-    python3 training_text.py own data distilled text      # of what the third model wrote
-    python3 training_text.py late data distilled text     # of what the last teacher wrote
+    python3 training_text.py corpora data text            # before teacher 2 is trained
+    python3 training_text.py chinese data distilled text  # filter the Chinese of teacher 1
+    python3 training_text.py german distilled text        # filter the German and English of teacher 2
+    python3 training_text.py forms data text              # capitals, missing final punctuation
+    python3 training_text.py own data distilled text      # select translations of stage 3
+    python3 training_text.py late data distilled text     # select translations of teacher 3
 
-    parliament.en      the English of Europarl with the marks of everyone else: "…" for ‘…’, ' for ’, - for –
+    parliament.en      the English of Europarl with plain punctuation: "…" for ‘…’, ' for ’, - for –
     capitals.{en,de}   everyday sentences in capitals
     everyday.{en,zh}   everyday English and the first teacher's Chinese
-    speeches.{zh,en}   the same for parliament's English, to be learned towards English alone
-    en-de.*, de-en.*   what the second teacher makes of each line
+    speeches.{zh,en}   the same for Europarl's English, used only into English
+    en-de.*, de-en.*   translations of teacher 2
 
-    shouted.{en,de}, shouted-chinese.{en,zh}   sentences in capitals, more of them
-    bare.{en,de}, bare-chinese.{en,zh}         everyday sentences without the mark at their end
-    own.{de,en}                   of the third model's four translations of a line, that nearest to a person's
-    home.{en,zh}, halls.{zh,en}   its Chinese of everyday sentences, and of speeches, for learning English
-    late.{en,de}, fresh.{en,de}   what the last teacher makes of each line, of parliament and of English beside Chinese
-    late-everyday.{en,de}         of its four translations of an everyday line, that nearest to a person's
+    shouted.{en,de}, shouted-chinese.{en,zh}   more sentences in capitals
+    bare.{en,de}, bare-chinese.{en,zh}         everyday sentences without final punctuation
+    own.{de,en}                   of four translations of stage 3, the one closest to the reference
+    home.{en,zh}, halls.{zh,en}   its Chinese of everyday sentences and speeches, used into English
+    late.{en,de}, fresh.{en,de}   translations of teacher 3: Europarl, and English of the Chinese corpora
+    late-everyday.{en,de}         of its four translations of an everyday line, the one closest to the reference
 
 Corpora are plain or .xz. The same input gives the same bytes.
 """
@@ -52,7 +52,7 @@ Pair = tuple[str, str]
 
 
 def stop(message: str) -> NoReturn:
-    """End with an error that the user can mend."""
+    """Exit with an error of the user."""
     sys.stderr.write(f"training_text.py: {message}\n")
     sys.exit(2)
 
