@@ -60,7 +60,14 @@ TESTS = {
     "heedful/model_dir/weights.py": DIRECTORY_TESTS,
     "heedful/training/checkpoint.py": ("tests/training/test_checkpoint.py",),
     "heedful/config.py": ("tests/test_config.py",),
-    "heedful/directory_lock.py": ("tests/test_directory_lock.py",),
+    "heedful/directory_lock.py": tuple(
+        f"tests/test_directory_lock.py::test_{name}"
+        for name in (
+            "second_process_is_refused_and_first_is_named",
+            "lock_is_reentrant",
+            "lock_file_holds_pid_host_and_command_of_its_owner",
+        )
+    ),
     "heedful/atomic_files.py": ("tests/test_atomic_files.py",),
     f"{SOURCES}/weight_file.cpp": READER_TESTS,
     f"{SOURCES}/shortlist.cpp": READER_TESTS,

@@ -50,16 +50,19 @@ def test_pairs_stand_whole_and_apart(given_lengths: tuple[int, np.ndarray, np.nd
     assert (packing.segment == again.segment).all()
 
 
-@pytest.mark.parametrize(("mean", "least"), [(28, 0.96), (9, 0.97), (60, 0.93)])
-def test_rows_are_full(mean: int, least: float) -> None:
+@pytest.mark.parametrize(
+    ("mean", "spread", "width", "least"),
+    [(28, 0.18, 128, 0.96), (9, 0.18, 128, 0.97), (60, 0.18, 128, 0.93), (6, 0.4, 32, 0.98), (6, 0.6, 32, 0.98)],
+)
+def test_rows_are_full(mean: int, spread: float, width: int, least: float) -> None:
     """On realistic lengths (log-normal, the sides correlated), measured on the side with more tokens."""
     generator = np.random.default_rng(3)
     lengths = np.exp(generator.normal(np.log(mean) - 0.15, 0.55, size=30_000))
-    source = np.rint(lengths).astype(int).clip(1, 128)
-    target = np.rint(lengths * np.exp(generator.normal(0, 0.18, size=lengths.size))).astype(int).clip(1, 128)
-    packing = pack(source, target, 128)
-    check(packing, source, target, 128)
-    assert max(source.sum(), target.sum()) / (packing.num_rows * 128) > least
+    source = np.rint(lengths).astype(int).clip(1, width)
+    target = np.rint(lengths * np.exp(generator.normal(0, spread, size=lengths.size))).astype(int).clip(1, width)
+    packing = pack(source, target, width)
+    check(packing, source, target, width)
+    assert max(source.sum(), target.sum()) / (packing.num_rows * width) > least
 
 
 def test_one_sided_lengths_balance_within_rows() -> None:

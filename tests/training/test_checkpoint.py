@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from heedful import atomic_files
 from heedful.config import Config
 from heedful.errors import TrainingError
 from heedful.training import checkpoint as checkpoint_module
 from heedful.training.checkpoint import (
+    StoredTensors,
     TrainingState,
+    gather_random_states,
     load_state,
     random_states,
     record_run,
+    remove_run,
     restore_random,
+    restore_rank_random,
     save_state,
     saved_steps,
 )
+from heedful.training.distributed import World
 from tests.training.small_runs import CPU, same
 
 
@@ -233,3 +242,144 @@ def test_resume_refuses_changed_settings(tmp_path: Path, name: str) -> None:
     record_run(tmp_path / "run.json", begun, {"corpora": []}, resumed=True)
     with pytest.raises(TrainingError, match=rf"training\.{name} was"):
         record_run(tmp_path / "run.json", changed, {"corpora": []}, resumed=True)
+
+
+@dataclass(frozen=True)
+class ThreadRank(World):
+    """A rank that is a thread of this process."""
+
+    slots: list[Any] = field(default_factory=list)
+    meeting: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
+
+    def exchange(self, value: Any) -> list[Any]:
+        self.slots[self.rank] = value
+        self.meeting.wait()
+        values = list(self.slots)
+        self.meeting.wait()
+        return values
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        return self.exchange(tensor)
+
+    def all_reduce_max(self, values: Sequence[float]) -> list[float]:
+        return [max(column) for column in zip(*self.exchange(values), strict=True)]
+
+    def broadcast(self, value: Any) -> Any:
+        return self.exchange(value)[0]
+
+
+def on_ranks(size: int, work: Callable[[World], Any]) -> list[Any]:
+    """What `work` returns on each of several ranks."""
+    slots, meeting = [None] * size, threading.Barrier(size, timeout=30)
+    with ThreadPoolExecutor(size) as pool:
+        calls = [pool.submit(work, ThreadRank(CPU, rank, size, None, slots, meeting)) for rank in range(size)]
+        return [call.result() for call in calls]
+
+
+WHOLE = torch.arange(21.0).reshape(7, 3)
+
+
+def save_sharded(directory: Path, step: int, world: World) -> None:
+    """Save `WHOLE + step` with each rank's share of its rows, and a tensor that every rank holds."""
+    begin, end = world.row_range(7)
+    tensors = {"model.weights": WHOLE[begin:end] + step, "model.count": torch.tensor(float(step))}
+    save_state(directory, step, TrainingState(tensors, {"step": step}, {"model.weights": 7}), world)
+
+
+@pytest.mark.parametrize("num_readers", [1, 2, 3, 4])
+def test_sharded_checkpoint_is_read_by_any_number_of_ranks(tmp_path: Path, num_readers: int) -> None:
+    on_ranks(3, lambda world: save_sharded(tmp_path, 5, world))
+    names = sorted(path.name for path in (tmp_path / "step-000000005").iterdir())
+    assert names == ["state.json", *(f"tensors-{number:05d}-of-00003.safetensors" for number in (1, 2, 3))]
+    alone = load(tmp_path)
+    assert len(alone.tensors) == 2 and torch.equal(alone.tensors["model.weights"], WHOLE + 5)
+
+    def read(world: World) -> None:
+        state = load_state(tmp_path, pytest.fail, world)
+        assert state is not None and state.values == {"step": 5}
+        part, (begin, end) = state.part("model.", world, {"model.weights": 7}), world.row_range(7)
+        assert part.keys() == {"weights", "count"} and part["count"] == 5
+        assert torch.equal(part["weights"], WHOLE[begin:end] + 5)
+
+    on_ranks(num_readers, read)
+
+
+def test_any_range_of_rows_is_read_from_sharded_checkpoint(tmp_path: Path) -> None:
+    on_ranks(3, lambda world: save_sharded(tmp_path, 5, world))
+    tensors = load(tmp_path).tensors
+    assert isinstance(tensors, StoredTensors)
+    for begin in range(8):
+        for end in range(begin, 8):
+            assert torch.equal(tensors.rows("model.weights", begin, end), WHOLE[begin:end] + 5), (begin, end)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_damaged_shard_makes_all_ranks_use_the_previous_checkpoint(tmp_path: Path, number: int) -> None:
+    for step in (4, 5):
+        on_ranks(3, lambda world, step=step: save_sharded(tmp_path, step, world))  # type: ignore[misc]
+    path = tmp_path / f"step-000000005/tensors-{number:05d}-of-00003.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    notes: list[str] = []
+    states = on_ranks(2, lambda world: load_state(tmp_path, notes.append, world))
+    assert [state.values for state in states] == [{"step": 4}] * 2
+    assert len(notes) == 2 and all("step-000000005 is damaged" in note for note in notes)
+
+
+def test_random_states_of_all_ranks_are_restored() -> None:
+    states = [torch.get_rng_state() for _ in range(2) if torch.rand(1) >= 0]
+
+    class Gathering(World):
+        def all_gather(self, tensor: Tensor) -> list[Tensor]:
+            return states
+
+    tensors = gather_random_states(Gathering(CPU, 0, 2))
+    assert tensors.keys() == {"random.cpu", "random.1.cpu"}
+    drawn = []
+    for rank in range(2):
+        restore_rank_random(tensors, World(CPU, rank, 2), seed=9)
+        drawn.append(torch.rand(3))
+        torch.set_rng_state(states[rank])
+        assert torch.equal(drawn[-1], torch.rand(3))
+    assert not torch.equal(*drawn)
+
+
+def test_rank_without_random_state_starts_from_the_seed() -> None:
+    torch.manual_seed(9)
+    expected = torch.rand(3)
+    restore_rank_random({"random.cpu": torch.get_rng_state()}, World(CPU, 2, 3), seed=9)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_resume_refuses_another_initial_model_and_changed_corpora(tmp_path: Path) -> None:
+    path, config = tmp_path / "run.json", Config()
+    config = replace(config, training=replace(config.training, init_from="base"))
+    report = {"corpora": [{"files": [{"path": "a.txt", "sha256": "12"}]}]}
+    changed_report = {"corpora": [{"files": [{"path": "a.txt", "sha256": "13"}]}]}
+    record_run(path, config, report, resumed=False, initial_model="one")
+    record_run(path, config, report, resumed=True, initial_model="one")
+    with pytest.raises(TrainingError, match=r"base has changed since this run started"):
+        record_run(path, config, report, resumed=True, initial_model="two")
+    with pytest.raises(TrainingError, match=r"a\.txt has changed since this run started"):
+        record_run(path, config, changed_report, resumed=True, initial_model="one")
+    path.write_text("{")
+    with pytest.raises(TrainingError, match="cannot read the settings of the run"):
+        record_run(path, config, report, resumed=True, initial_model="one")
+
+
+def test_resume_names_init_from_before_the_model_that_follows_from_it(tmp_path: Path) -> None:
+    path, config = tmp_path / "run.json", Config()
+    record_run(path, config, {"corpora": []}, resumed=False)
+    larger = replace(config, model=replace(config.model, d_ff=64))
+    with pytest.raises(TrainingError, match=r"model\.d_ff was 2048 .* is 64 now"):
+        record_run(path, larger, {"corpora": []}, resumed=True)
+    continued = replace(larger, training=replace(config.training, init_from="base"))
+    with pytest.raises(TrainingError, match=r"training\.init_from was None"):
+        record_run(path, continued, {"corpora": []}, resumed=True)
+
+
+def test_remove_run_keeps_prepared_corpora(tmp_path: Path) -> None:
+    for name in ("states", "snapshots", "tensorboard", "prepared"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    remove_run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["prepared"]
