@@ -49,15 +49,16 @@ import native_fuzz
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = "heedful/native/src"
 READER_TESTS = ("tests/native/test_weight_file.py", "tests/native/test_shortlist.py")
-DIRECTORY_TESTS = ("tests/model_dir/test_weight_shapes.py", "tests/model_dir/test_save_load.py")
+HEADER_TESTS = ("tests/model_dir/test_safetensors_header.py", "tests/model_dir/test_weight_shapes.py")
+SAVE_LOAD_TESTS = ("tests/model_dir/test_save_load.py",)
 TESTS = {
     "heedful/model/masks.py": ("tests/model/test_packing_and_perturbation.py", "tests/model/test_attention.py"),
     "heedful/model/kv_cache.py": ("tests/model/test_kv_cache.py",),
     "heedful/decoding/beam.py": ("tests/decoding/test_beam_search.py",),
     "heedful/data/packing.py": ("tests/data/test_packing.py",),
-    "heedful/model_dir/files.py": DIRECTORY_TESTS,
-    "heedful/model_dir/save_load.py": DIRECTORY_TESTS,
-    "heedful/model_dir/weights.py": DIRECTORY_TESTS,
+    "heedful/model_dir/files.py": ("tests/model_dir/test_files.py", *SAVE_LOAD_TESTS),
+    "heedful/model_dir/weights.py": (*HEADER_TESTS, *SAVE_LOAD_TESTS),
+    "heedful/model_dir/save_load.py": SAVE_LOAD_TESTS,
     "heedful/training/checkpoint.py": ("tests/training/test_checkpoint.py",),
     "heedful/config.py": ("tests/test_config.py",),
     "heedful/directory_lock.py": tuple(
