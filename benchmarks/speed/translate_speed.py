@@ -47,8 +47,7 @@ from benchmarks.speed.translate_cpu_systems import SOURCE, TARGET, Task
 from heedful.build_model import build_model, resolve_device
 from heedful.config import Config, DecodingConfig
 from heedful.config_loading import build_config
-from heedful.decoding.cuda_graph.scheduler import Scheduler
-from heedful.decoding.cuda_graph.search import CudaGraphSearch
+from heedful.decoding.cuda_graph.search import CudaGraphSearch, Scheduler
 from heedful.decoding.cuda_graph.search_state import Capacity
 from heedful.decoding.engines import DecodeRequest
 from heedful.decoding.engines.torch_engine import TorchEngine

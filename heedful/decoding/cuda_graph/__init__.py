@@ -1,1 +1,1 @@
-"""Search on the device without waiting for the host: sentences in slots, a step recorded as one CUDA graph."""
+"""Search on GPUs with a decoding step captured as a CUDA graph; sentences occupy slots."""

@@ -1,7 +1,7 @@
-"""The operations of a decoding step, and the passes through encoder and decoder that a CUDA graph records.
+"""The encoder pass and the decoder step that a CUDA graph captures, and their operations.
 
-Each operation writes into given tensors: by a kernel on GPUs, in plain torch elsewhere. The plain forms define what the
-kernels compute; they are slow, and tests compare the kernels with them.
+Each operation writes into given tensors: with a Triton kernel on GPUs, in plain torch elsewhere. The plain versions
+define what the kernels compute; they are slow, and tests compare the kernels with them.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from heedful.decoding.cuda_graph.search_state import (
     ChunkTopK,
     CrossAttentionCache,
     SearchState,
-    choose,
     has_kernels,
+    select_tokens,
 )
 from heedful.fused.kernels.sizes import QUERIES, chunk_size
 
 
 def embed(
-    table: Tensor, places: Tensor | None, tokens: Tensor, positions: Tensor, streams: tuple[Tensor, Tensor], *,
+    table: Tensor, position_table: Tensor | None, tokens: Tensor, positions: Tensor, streams: tuple[Tensor, Tensor], *,
     factor: float, beams: int,
 ) -> None:  # fmt: skip
-    """Both streams = table[token] · factor + places[position], where the beams of a sentence share a position."""
+    """Both streams = table[token] · factor + position_table[position]; the beams of a sentence share a position."""
     stream, output = streams
     if has_kernels(table):
         from heedful.fused.kernels import decode_layers
 
-        decode_layers.embed(table, places, tokens, positions, stream, output, factor=factor, beams=beams)
+        decode_layers.embed(table, position_table, tokens, positions, stream, output, factor=factor, beams=beams)
         return
     x = table[tokens].float() * factor
-    if places is not None:
-        x = x + places[positions.repeat_interleave(beams)].float()
+    if position_table is not None:
+        x = x + position_table[positions.repeat_interleave(beams)].float()
     stream.copy_(x)
     output.copy_(x)
 
 
-def product(
-    x: Tensor, linear: Linear, output: Tensor, *, activation: str | None = None, places: Tensor | None = None
+def apply_linear(
+    x: Tensor, linear: Linear, output: Tensor, *, activation: str | None = None, output_rows: Tensor | None = None
 ) -> None:
-    """output = activation(x Wᵀ + bias). Where `output` has three dimensions, sums without bias for `join` to add up.
+    """output = activation(x Wᵀ + bias). If `output` has three dimensions, partial sums without bias for `add_norm`.
 
-    `places`: in which row of the output each row goes, -1 for nowhere.
+    `output_rows`: the row of the output for each row; -1 to drop it.
     """
     bias = linear.bias if output.dim() == 2 else None
     if has_kernels(x):
         from heedful.fused.kernels import decode_layers
 
-        decode_layers.product(x, linear.weight, bias, output, activation=activation, places=places)
+        decode_layers.product(x, linear.weight, bias, output, activation=activation, places=output_rows)
         return
     y = F.linear(x.float(), linear.weight.float(), bias.float() if bias is not None else None)
     if activation == "relu":
@@ -67,21 +67,23 @@ def product(
     if output.dim() == 3:
         output.zero_()
         output[0].copy_(y)
-    elif places is not None:
-        output[places[places >= 0].long()] = y[places >= 0].type_as(output)
+    elif output_rows is not None:
+        output[output_rows[output_rows >= 0].long()] = y[output_rows >= 0].type_as(output)
     else:
         output.copy_(y)
 
 
-def join(streams: tuple[Tensor, Tensor], parts: Tensor | None, bias: Tensor | None, norm: Norm, *, after: bool) -> None:
-    """s = stream + Σ parts + bias; the output is norm(s), and the stream goes on as that (`after`) or as s."""
+def add_norm(
+    streams: tuple[Tensor, Tensor], parts: Tensor | None, bias: Tensor | None, norm: Norm, *, post_norm: bool
+) -> None:
+    """s = stream + Σ parts + bias; output = norm(s); stream = norm(s) with post-norm, s with pre-norm."""
     stream, output = streams
     if has_kernels(stream):
         from heedful.fused.kernels import decode_layers
 
         decode_layers.add_norm(
             stream, parts, bias, output,
-            norm=norm.kind, weight=norm.weight, shift=norm.shift, epsilon=norm.epsilon, after=after,
+            norm=norm.kind, weight=norm.weight, shift=norm.shift, epsilon=norm.epsilon, after=post_norm,
         )  # fmt: skip
         return
     s = stream.clone()
@@ -95,15 +97,15 @@ def join(streams: tuple[Tensor, Tensor], parts: Tensor | None, bias: Tensor | No
         y = F.layer_norm(s, width, weight, norm.shift.float() if norm.shift is not None else None, norm.epsilon)
     elif norm.kind == "rms":
         y = F.rms_norm(s, width, weight, norm.epsilon)
-    stream.copy_(y if after else s)
+    stream.copy_(y if post_norm else s)
     output.copy_(y)
 
 
-def rotate(x: Tensor, positions: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
-    """Vectors (T, H, Dk), rotate by the angles of their positions (T,)."""
-    if turns is None:
+def rotate(x: Tensor, positions: Tensor, rotary: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Rotate vectors (T, H, Dk) by the angles of their positions (T,)."""
+    if rotary is None:
         return x.float()
-    cosine, sine = turns[0][positions][:, None], turns[1][positions][:, None]
+    cosine, sine = rotary[0][positions][:, None], rotary[1][positions][:, None]
     even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
     return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), dim=-1).flatten(-2)
 
@@ -114,75 +116,75 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     return torch.einsum("hqk,khd->qhd", weights, values.float()).flatten(1)
 
 
-def attend_past(
-    joined: Tensor, cache: Tensor, past: BeamHistory, turns: tuple[Tensor, Tensor] | None, output: Tensor, shape: Shape
+def decoder_self_attention(
+    qkv: Tensor, cache: Tensor, history: BeamHistory, rotary: tuple[Tensor, Tensor] | None, output: Tensor, shape: Shape
 ) -> None:
-    """Put each row's newest key and value into the cache (rows, capacity, kept), then attend to its history."""
-    beams = joined.shape[0] // past.steps.shape[0]
-    if has_kernels(joined):
+    """Put each row's newest key and value into the cache (rows, capacity, kv_width), then attend to its history."""
+    beams = qkv.shape[0] // history.steps.shape[0]
+    if has_kernels(qkv):
         from heedful.fused.kernels import decode_layers
 
         decode_layers.attend_past(
-            joined, cache, past.ancestry, past.steps, past.done, turns, output,
+            qkv, cache, history.ancestry, history.steps, history.done, rotary, output,
             num_heads=shape.num_heads, key_dim=shape.key_dim, beams=beams, scale=shape.scale,
         )  # fmt: skip
         return
     keys_width, heads = shape.num_heads * shape.key_dim, shape.num_heads
-    for row in range(joined.shape[0]):
+    for row in range(qkv.shape[0]):
         slot = row // beams
-        if past.done[slot]:
+        if history.done[slot]:
             continue
-        step = int(past.steps[slot])
+        step = int(history.steps[slot])
         here = torch.tensor([step])
-        query, key, value = joined[row][None].split([keys_width, keys_width, heads * shape.value_dim], dim=1)
-        query, key = (rotate(side.unflatten(1, (heads, -1)), here, turns) for side in (query, key))
+        query, key, value = qkv[row][None].split([keys_width, keys_width, heads * shape.value_dim], dim=1)
+        query, key = (rotate(side.unflatten(1, (heads, -1)), here, rotary) for side in (query, key))
         cache[row, step, :keys_width], cache[row, step, keys_width:] = key.flatten(), value[0]
         writers = torch.full((step + 1,), row)
         if beams > 1:
-            writers[:step] = slot * beams + past.ancestry[row, :step]
+            writers[:step] = slot * beams + history.ancestry[row, :step]
         seen = cache[writers, torch.arange(step + 1)]
         keys, values = seen[:, :keys_width].unflatten(1, (heads, -1)), seen[:, keys_width:].unflatten(1, (heads, -1))
         output[row] = attend(query, keys, values, shape.scale)[0]
 
 
-def attend_memory(queries: Tensor, memory: CrossAttentionCache, output: Tensor, *, offset: int, shape: Shape) -> None:
-    """Let the beams of each sentence attend to its memory, whose keys and values of a layer begin at `offset`."""
-    beams = queries.shape[0] // memory.values.shape[0]
+def cross_attention(queries: Tensor, cache: CrossAttentionCache, output: Tensor, *, offset: int, shape: Shape) -> None:
+    """Attention of the beams to the encoder output; keys and values of this layer begin at `offset`."""
+    beams = queries.shape[0] // cache.values.shape[0]
     if has_kernels(queries):
         from heedful.fused.kernels import decode_layers
 
         decode_layers.attend_memory(
-            queries, memory.values, memory.limits, memory.done, output,
+            queries, cache.values, cache.limits, cache.done, output,
             offset=offset, num_heads=shape.num_heads, key_dim=shape.key_dim, beams=beams, scale=shape.scale,
         )  # fmt: skip
         return
-    for slot in range(memory.values.shape[0]):
-        if memory.done[slot]:
+    for slot in range(cache.values.shape[0]):
+        if cache.done[slot]:
             continue
         rows = slice(slot * beams, (slot + 1) * beams)
-        seen = memory.values[slot, : int(memory.limits[slot, 2]), offset : offset + shape.kept]
+        seen = cache.values[slot, : int(cache.limits[slot, 2]), offset : offset + shape.kv_width]
         keys, values = seen.split([shape.num_heads * shape.key_dim, shape.num_heads * shape.value_dim], dim=1)
         query, keys, values = (side.unflatten(1, (shape.num_heads, -1)) for side in (queries[rows], keys, values))
         output[rows] = attend(query, keys, values, shape.scale).type_as(output)
 
 
-def attend_source(
-    joined: Tensor, tiles: Tensor, turns: tuple[Tensor, Tensor] | None, output: Tensor, shape: Shape
+def encoder_self_attention(
+    qkv: Tensor, tiles: Tensor, rotary: tuple[Tensor, Tensor] | None, output: Tensor, shape: Shape
 ) -> None:
-    """Attention of packed sentences, each inside itself. A tile: where its sentence begins, its length, first query."""
-    if has_kernels(joined):
+    """Attention within each packed sentence. A tile is (start of the sentence, its length, first query)."""
+    if has_kernels(qkv):
         from heedful.fused.kernels import decode_layers
 
         decode_layers.attend_source(
-            joined, tiles, turns, output, num_heads=shape.num_heads, key_dim=shape.key_dim, scale=shape.scale
+            qkv, tiles, rotary, output, num_heads=shape.num_heads, key_dim=shape.key_dim, scale=shape.scale
         )
         return
     keys_width = shape.num_heads * shape.key_dim
     for begin, length, first in tiles.view(-1, 3).tolist():
-        places = torch.arange(length)
-        sides = joined[begin : begin + length].split([keys_width, keys_width, shape.num_heads * shape.value_dim], dim=1)
+        positions = torch.arange(length)
+        sides = qkv[begin : begin + length].split([keys_width, keys_width, shape.num_heads * shape.value_dim], dim=1)
         query, key, value = (side.unflatten(1, (shape.num_heads, -1)) for side in sides)
-        query, key = rotate(query, places, turns), rotate(key, places, turns)
+        query, key = rotate(query, positions, rotary), rotate(key, positions, rotary)
         chosen = slice(first, min(first + QUERIES, length))
         if length:
             output[begin + chosen.start : begin + chosen.stop] = attend(query[chosen], key, value, shape.scale).type_as(
@@ -190,82 +192,84 @@ def attend_source(
             )
 
 
-def chunk_best(logits: Tensor, follows: Tensor, states: Tensor, chunks: ChunkTopK) -> None:
-    """Look through the logits once. Tokens that may not follow a row's state count in the sum and are no candidates."""
+def chunk_top_k(logits: Tensor, transitions: Tensor, states: Tensor, chunks: ChunkTopK) -> None:
+    """The largest logits of each chunk. Tokens not allowed in a row's state count in the sum but are not candidates."""
     if has_kernels(logits):
         from heedful.fused.kernels import decode_topk
 
-        decode_topk.chunk_best(logits, follows, states, *chunks)
+        decode_topk.chunk_best(logits, transitions, states, *chunks)
         return
     size = chunk_size(logits.shape[1])
-    for number, (part, may) in enumerate(zip(logits.split(size, dim=1), follows.split(size, dim=1), strict=True)):
+    for number, (part, after) in enumerate(zip(logits.split(size, dim=1), transitions.split(size, dim=1), strict=True)):
         chunks.largest[:, number] = part.amax(dim=1)
         chunks.total[:, number] = (part - part.amax(dim=1, keepdim=True)).exp().sum(dim=1)
-        candidates = F.pad(part.masked_fill(may[states] < 0, -torch.inf), (0, size - part.shape[1]), value=-torch.inf)
-        best, places = candidates.sort(dim=1, descending=True, stable=True)
+        candidates = F.pad(part.masked_fill(after[states] < 0, -torch.inf), (0, size - part.shape[1]), value=-torch.inf)
+        best, indices = candidates.sort(dim=1, descending=True, stable=True)
         count = chunks.logits.shape[2]
-        chunks.logits[:, number], chunks.tokens[:, number] = best[:, :count], places[:, :count] + number * size
+        chunks.logits[:, number], chunks.tokens[:, number] = best[:, :count], indices[:, :count] + number * size
 
 
 def decode_step(weights: PackedWeights, slots: SearchState, rows: Activations, *, end: int) -> None:
-    """Feed the newest token of every row, and choose the next."""
+    """Run the decoder on the newest token of every row, and select the next token."""
     shape, stack, beams = weights.shape, weights.decoder, slots.capacity.beams
-    embed(stack.table, stack.places, slots.newest, slots.steps, (rows.stream, rows.x), factor=shape.factor, beams=beams)
-    begin(weights, stack, rows)
+    streams = rows.stream, rows.x
+    embed(stack.table, stack.position_table, slots.newest, slots.steps, streams, factor=shape.factor, beams=beams)
+    apply_first_norm(weights, stack, rows)
     for number, layer in enumerate(stack.layers):
-        product(rows.x, layer.joined, rows.joined)
-        attend_past(rows.joined, slots.caches[number], slots.past, weights.turns, rows.attended, shape)
-        leave(weights, rows, rows.attended, layer.self_output, layer.norms[0])
-        assert layer.memory_query is not None
-        assert layer.memory_output is not None
-        product(rows.x, layer.memory_query, rows.queries)
-        attend_memory(rows.queries, slots.sources, rows.attended, offset=number * shape.kept, shape=shape)
-        leave(weights, rows, rows.attended, layer.memory_output, layer.norms[1])
+        apply_linear(rows.x, layer.qkv, rows.qkv)
+        decoder_self_attention(rows.qkv, slots.caches[number], slots.history, weights.rotary, rows.attended, shape)
+        finish_sublayer(weights, rows, rows.attended, layer.self_output, layer.norms[0])
+        assert layer.cross_query is not None
+        assert layer.cross_output is not None
+        apply_linear(rows.x, layer.cross_query, rows.queries)
+        cross_attention(rows.queries, slots.cross_attention, rows.attended, offset=number * shape.kv_width, shape=shape)
+        finish_sublayer(weights, rows, rows.attended, layer.cross_output, layer.norms[1])
         feed_forward(weights, layer, rows)
-    finish(stack, rows)
-    product(rows.x, Linear(weights.output, None), slots.logits)
-    chunk_best(slots.logits, slots.follows, slots.states, slots.chunks)
-    choose(slots, end=end)
+    apply_last_norm(stack, rows)
+    apply_linear(rows.x, Linear(weights.output, None), slots.logits)
+    chunk_top_k(slots.logits, slots.transitions, slots.states, slots.chunks)
+    select_tokens(slots, end=end)
 
 
 def encode(weights: PackedWeights, rows: Activations, tokens: Tensor, positions: Tensor, tiles: Tensor) -> None:
-    """The encoder over packed sentences; their memory is left in `rows.x`."""
+    """Encode packed sentences; the output is in `rows.x`."""
     shape, stack = weights.shape, weights.encoder
-    embed(stack.table, stack.places, tokens, positions, (rows.stream, rows.x), factor=shape.factor, beams=1)
-    begin(weights, stack, rows)
+    embed(stack.table, stack.position_table, tokens, positions, (rows.stream, rows.x), factor=shape.factor, beams=1)
+    apply_first_norm(weights, stack, rows)
     for layer in stack.layers:
-        product(rows.x, layer.joined, rows.joined)
-        attend_source(rows.joined, tiles, weights.turns, rows.attended, shape)
-        leave(weights, rows, rows.attended, layer.self_output, layer.norms[0])
+        apply_linear(rows.x, layer.qkv, rows.qkv)
+        encoder_self_attention(rows.qkv, tiles, weights.rotary, rows.attended, shape)
+        finish_sublayer(weights, rows, rows.attended, layer.self_output, layer.norms[0])
         feed_forward(weights, layer, rows)
-    finish(stack, rows)
+    apply_last_norm(stack, rows)
 
 
-def fill_cross_cache(weights: PackedWeights, rows: Activations, places: Tensor, slots: SearchState) -> None:
-    """Write keys and values of the memory, for all decoder layers, into the slots of the sentences."""
-    product(rows.x, weights.memory, slots.memory.view(-1, slots.memory.shape[2]), places=places)
+def fill_cross_cache(weights: PackedWeights, rows: Activations, cache_rows: Tensor, slots: SearchState) -> None:
+    """Write the cross-attention keys and values of all decoder layers into the slots of the sentences."""
+    cache = slots.cross_cache.view(-1, slots.cross_cache.shape[2])
+    apply_linear(rows.x, weights.cross_kv, cache, output_rows=cache_rows)
 
 
-def begin(weights: PackedWeights, stack: Stack, rows: Activations) -> None:
-    """The norm before the first sublayer, where norms come before."""
-    if stack.first is not None:
-        join((rows.stream, rows.x), None, None, stack.first, after=weights.shape.after)
+def apply_first_norm(weights: PackedWeights, stack: Stack, rows: Activations) -> None:
+    """The norm of the first sublayer, with pre-norm."""
+    if stack.first_norm is not None:
+        add_norm((rows.stream, rows.x), None, None, stack.first_norm, post_norm=weights.shape.post_norm)
 
 
-def leave(weights: PackedWeights, rows: Activations, x: Tensor, linear: Linear, norm: Norm) -> None:
-    """A sublayer's last product, its residual sum, and the norm that follows."""
-    parts = rows.parts_of(x.shape[1])
-    product(x, linear, parts)
-    join((rows.stream, rows.x), parts, linear.bias, norm, after=weights.shape.after)
+def finish_sublayer(weights: PackedWeights, rows: Activations, x: Tensor, linear: Linear, norm: Norm) -> None:
+    """The output projection of a sublayer, the residual sum and the next norm."""
+    parts = rows.partial_sums(x.shape[1])
+    apply_linear(x, linear, parts)
+    add_norm((rows.stream, rows.x), parts, linear.bias, norm, post_norm=weights.shape.post_norm)
 
 
 def feed_forward(weights: PackedWeights, layer: Layer, rows: Activations) -> None:
     """The feed-forward sublayer."""
-    product(rows.x, layer.inner, rows.inner, activation=weights.shape.activation)
-    leave(weights, rows, rows.inner, layer.outer, layer.norms[-1])
+    apply_linear(rows.x, layer.inner, rows.inner, activation=weights.shape.activation)
+    finish_sublayer(weights, rows, rows.inner, layer.outer, layer.norms[-1])
 
 
-def finish(stack: Stack, rows: Activations) -> None:
-    """The norm of the whole stack's output, where norms come after."""
-    if stack.last is not None:
-        join((rows.stream, rows.x), None, None, stack.last, after=True)
+def apply_last_norm(stack: Stack, rows: Activations) -> None:
+    """The norm of the stack's output, with post-norm."""
+    if stack.last_norm is not None:
+        add_norm((rows.stream, rows.x), None, None, stack.last_norm, post_norm=True)

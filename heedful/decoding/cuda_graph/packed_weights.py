@@ -1,4 +1,7 @@
-"""The weights of a Transformer as the kernels of decoding take them: matrices of one input joined, norms in order."""
+"""The weights of a Transformer in the layout of the decoding kernels.
+
+Matrices with the same input are concatenated, and norms are in the order in which they are computed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Linear(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """A norm of each row; no kind: the row as it is."""
+    """A norm of each row; `kind` None is the identity."""
 
     kind: str | None
     weight: Tensor | None
@@ -33,35 +36,35 @@ class Norm(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A layer of either stack; the encoder's has no memory to ask."""
+    """A layer of the encoder or decoder; encoder layers have no cross-attention."""
 
-    joined: Linear
-    """Queries, keys and values of self-attention, side by side."""
+    qkv: Linear
+    """Query, key and value projections of self-attention, concatenated."""
     self_output: Linear
     inner: Linear
-    """Of SwiGLU the inner matrix above the gate's."""
+    """For SwiGLU, the inner matrix and the gate matrix, concatenated."""
     outer: Linear
     norms: tuple[Norm, ...]
-    """After each sublayer: its own, or where norms come before, that of the sublayer which follows."""
-    memory_query: Linear | None = None
-    memory_output: Linear | None = None
+    """The norm computed after each sublayer: its own norm with post-norm, that of the next with pre-norm."""
+    cross_query: Linear | None = None
+    cross_output: Linear | None = None
 
 
 class Stack(NamedTuple):
     """Encoder or decoder."""
 
     table: Tensor
-    places: Tensor | None
-    """What is added to the embedding at each position, in float32."""
-    first: Norm | None
-    """The first sublayer's norm, where norms come before."""
+    position_table: Tensor | None
+    """Added to the embedding at each position, in float32; None with rotary positions."""
+    first_norm: Norm | None
+    """The norm of the first sublayer, with pre-norm."""
     layers: list[Layer]
-    last: Norm | None
-    """A norm of the whole stack's output, where norms come after."""
+    last_norm: Norm | None
+    """The norm of the stack's output, with post-norm."""
 
 
 class Shape(NamedTuple):
-    """The numbers of a model that the kernels must know."""
+    """The sizes and settings of a model that the kernels need."""
 
     num_heads: int
     key_dim: int
@@ -70,38 +73,40 @@ class Shape(NamedTuple):
     d_ff: int
     vocabulary: int
     activation: str
-    after: bool
-    """Norms come after the residual sum."""
+    post_norm: bool
+    """Whether norms come after the residual sum."""
     scale: float
+    """Factor of the attention scores."""
     factor: float
+    """Factor of the embeddings."""
 
     @property
-    def joined(self) -> int:
+    def qkv_width(self) -> int:
         """Width of queries, keys and values of one token."""
         return self.num_heads * (2 * self.key_dim + self.value_dim)
 
     @property
-    def kept(self) -> int:
+    def kv_width(self) -> int:
         """Width of keys and values of one token."""
         return self.num_heads * (self.key_dim + self.value_dim)
 
 
 class PackedWeights(NamedTuple):
-    """All that a step computes with."""
+    """The weights that a decoding step uses."""
 
     shape: Shape
     encoder: Stack
     decoder: Stack
-    memory: Linear
-    """Keys and values of the memory for all decoder layers, side by side."""
+    cross_kv: Linear
+    """Key and value projections of cross-attention for all decoder layers, concatenated."""
     output: Tensor
-    turns: tuple[Tensor, Tensor] | None
-    """Cosines and sines of rotary positions."""
+    rotary: tuple[Tensor, Tensor] | None
+    """Cosines and sines of rotary positions; None with other positions."""
 
 
 @torch.no_grad()
 def pack_weights(model: Transformer) -> PackedWeights:
-    """The weights as they are now. Those that need no joining stay the model's own tensors."""
+    """Pack the current weights. Tensors that need no concatenation are shared with the model."""
     config = model.config
     first: MultiHeadAttention = model.decoder.layers[0].self_attention  # type: ignore[assignment]
     shape = Shape(
@@ -112,7 +117,7 @@ def pack_weights(model: Transformer) -> PackedWeights:
         d_ff=config.d_ff,
         vocabulary=config.target_vocab_size,
         activation=config.activation,
-        after=config.norm_placement == "post",
+        post_norm=config.norm_placement == "post",
         scale=first.scoring.scale,
         factor=math.sqrt(config.d_model),
     )
@@ -123,52 +128,54 @@ def pack_weights(model: Transformer) -> PackedWeights:
         shape=shape,
         encoder=pack_stack(model, model.source_embedding, model.source_positions, list(model.encoder.layers)),
         decoder=pack_stack(model, target, model.target_positions, list(model.decoder.layers)),
-        memory=joined(sides),
+        cross_kv=concat_linears(sides),
         output=(target if model.output is None else model.output).weight.detach(),
-        turns=turns(config.max_length, shape.key_dim, target.weight.device) if config.positions == "rotary" else None,
+        rotary=rotary_table(config.max_length, shape.key_dim, target.weight.device)
+        if config.positions == "rotary"
+        else None,
     )
 
 
 def pack_stack(
     model: Transformer, table: nn.Embedding, learned: LearnedPositions | None, layers: list[nn.Module]
 ) -> Stack:
-    """One of the two stacks, its norms in the order in which they are computed."""
-    own = [norm for layer in layers for norm in iter_norms(layer)]
+    """Pack the encoder or decoder, with its norms in the order in which they are computed."""
+    norms = [norm for layer in layers for norm in iter_norms(layer)]
     last = model.encoder.norm if isinstance(layers[0], EncoderLayer) else model.decoder.norm
-    final, after = pack_norm(last), model.config.norm_placement == "post"
-    order = own if after else [*own[1:], final]
-    per_layer = len(own) // len(layers)
-    places = None
+    final, post_norm = pack_norm(last), model.config.norm_placement == "post"
+    order = norms if post_norm else [*norms[1:], final]
+    per_layer = len(norms) // len(layers)
+    position_table = None
     if learned is not None:
-        places = learned.embedding.weight.detach()
+        position_table = learned.embedding.weight.detach()
     elif model.config.positions == "sinusoidal":
         count = torch.arange(model.config.max_length, device=table.weight.device)
-        places = sinusoidal_encoding(count[None], model.config.d_model)[0]
+        position_table = sinusoidal_encoding(count[None], model.config.d_model)[0]
     return Stack(
         table=table.weight.detach(),
-        places=places,
-        first=None if after else own[0],
+        position_table=position_table,
+        first_norm=None if post_norm else norms[0],
         layers=[
             pack_layer(layer, tuple(order[number * per_layer : (number + 1) * per_layer]))
             for number, layer in enumerate(layers)
         ],
-        last=final if after and last is not None else None,
+        last_norm=final if post_norm and last is not None else None,
     )
 
 
 def pack_layer(layer: nn.Module, norms: tuple[Norm, ...]) -> Layer:
-    """One layer, with the norms that follow its sublayers."""
+    """Pack a layer, with the norms that follow its sublayers."""
     assert isinstance(layer, (EncoderLayer, DecoderLayer))
     attention, forward = layer.self_attention, layer.feed_forward
-    crossing = layer.cross_attention if isinstance(layer, DecoderLayer) else None
+    cross = layer.cross_attention if isinstance(layer, DecoderLayer) else None
     return Layer(
-        joined=joined([attention.query, attention.key, attention.value]),
+        qkv=concat_linears([attention.query, attention.key, attention.value]),
         self_output=linear(attention.output),
         inner=pack_feed_forward(forward),
         outer=linear(forward.output),
         norms=norms,
-        memory_query=linear(crossing.query) if crossing is not None else None,
-        memory_output=linear(crossing.output) if crossing is not None else None,
+        cross_query=linear(cross.query) if cross is not None else None,
+        cross_output=linear(cross.output) if cross is not None else None,
     )
 
 
@@ -182,7 +189,7 @@ def iter_norms(layer: nn.Module) -> Iterator[Norm]:
 
 
 def pack_norm(norm: nn.Module | None) -> Norm:
-    """A norm as the kernels take it."""
+    """Pack a norm; None is the identity."""
     if isinstance(norm, RMSNorm):
         return Norm("rms", norm.weight.detach(), None, float(norm.eps or 0.0))
     if isinstance(norm, LayerNorm):
@@ -191,30 +198,30 @@ def pack_norm(norm: nn.Module | None) -> Norm:
 
 
 def linear(module: nn.Linear) -> Linear:
-    """The module's own tensors."""
+    """The tensors of a module, not copied."""
     return Linear(module.weight.detach(), module.bias.detach() if module.bias is not None else None)
 
 
-def joined(modules: Sequence[nn.Linear]) -> Linear:
-    """Matrices of one input as one, outputs side by side."""
+def concat_linears(modules: Sequence[nn.Linear]) -> Linear:
+    """Concatenate matrices with the same input along the output dimension."""
     weight = torch.cat([module.weight.detach() for module in modules])
     biases = [module.bias.detach() for module in modules if module.bias is not None]
     return Linear(weight, torch.cat(biases) if biases else None)
 
 
 def pack_feed_forward(forward: FeedForward) -> Linear:
-    """What a feed-forward layer computes first."""
-    return linear(forward.inner) if forward.gate is None else joined([forward.inner, forward.gate])
+    """The inner projection of a feed-forward layer, with its gate if it has one."""
+    return linear(forward.inner) if forward.gate is None else concat_linears([forward.inner, forward.gate])
 
 
-def turns(length: int, key_dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of the angle of each position and pair of features."""
+def rotary_table(length: int, key_dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of the rotary angle of each position and feature pair."""
     angles = torch.arange(length, device=device)[:, None].float() * inverse_frequencies(key_dim, device)
     return angles.cos().contiguous(), angles.sin().contiguous()
 
 
 def iter_tensors(part: object) -> Iterator[Tensor]:
-    """All tensors inside, in one fixed order."""
+    """All tensors in a nested tuple or list, in a fixed order."""
     if isinstance(part, Tensor):
         yield part
     elif isinstance(part, (tuple, list)):

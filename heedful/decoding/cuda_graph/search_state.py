@@ -1,7 +1,7 @@
 """The state of a search on the device, and the step of beam search over it, by the rules of `heedful.decoding.beam`.
 
-Every sentence has a slot, a step counter and limits of its own, so that finished sentences leave and others enter while
-the rest continue. Beams copy no keys and values: `ancestry` says which beam wrote each position of a beam's history.
+Every slot has a separate step counter and limits, so that a finished sentence is replaced while the others continue.
+Beams do not copy keys and values: `ancestry` records which beam wrote each position of a beam's history.
 """
 
 from __future__ import annotations
@@ -17,57 +17,57 @@ from heedful.fused.kernels.sizes import NEAR_LIMIT, chunk_size, num_parts
 
 
 class Capacity(NamedTuple):
-    """How much fits in: what a recorded step is made for."""
+    """The sizes for which a step is captured as a graph."""
 
     slots: int
     beams: int
     target: int
-    """Tokens of a translation, its end and one more."""
+    """Tokens of a translation, its end token and one more."""
     source: int
     num_best: int
 
     @property
     def rows(self) -> int:
-        """Activations of a step: slots times beams."""
+        """Rows of a step: slots times beams."""
         return self.slots * self.beams
 
     @property
-    def words(self) -> int:
+    def record_width(self) -> int:
         """Numbers in the record of a sentence."""
-        return self.words_after(self.target)
+        return self.record_width_after(self.target)
 
-    def words_after(self, steps: int) -> int:
-        """How many of them are in use after so many steps."""
+    def record_width_after(self, steps: int) -> int:
+        """How many of them are used after this many steps."""
         return 4 * self.num_best + 3 * steps * self.beams
 
 
 class BeamHistory(NamedTuple):
-    """What self-attention finds of earlier steps."""
+    """What self-attention needs to find the keys and values of earlier steps."""
 
     ancestry: Tensor
-    """(rows, capacity): which beam of the sentence wrote each position of a row's past."""
+    """(rows, capacity): which beam of the sentence wrote each position of a row's history."""
     steps: Tensor
     """(slots,): positions written so far."""
     done: Tensor
 
 
 class CrossAttentionCache(NamedTuple):
-    """What cross-attention finds of the sources."""
+    """Keys and values of the encoder output, for cross-attention."""
 
     values: Tensor
-    """(slots, capacity, layers · kept): keys and values of every layer."""
+    """(slots, capacity, layers · kv_width): keys and values of every layer."""
     limits: Tensor
     done: Tensor
 
 
 class ChunkTopK(NamedTuple):
-    """Of every row and chunk of the vocabulary, what the choice needs."""
+    """The largest logits of each row and chunk of the vocabulary, and what log-softmax needs."""
 
     largest: Tensor
     total: Tensor
-    """Sum of exponentials of logits below the largest."""
+    """Sum of exp(logit - largest)."""
     logits: Tensor
-    """(rows, chunks, candidates): the greatest allowed."""
+    """(rows, chunks, candidates): the largest logits of allowed tokens."""
     tokens: Tensor
 
 
@@ -77,69 +77,69 @@ class SearchState:
 
     capacity: Capacity
     caches: list[Tensor]
-    """Of every decoder layer (rows, target capacity, kept)."""
-    memory: Tensor
-    """(slots, source capacity, layers · kept): keys and values of the memory for every decoder layer."""
+    """For each decoder layer (rows, target capacity, kv_width)."""
+    cross_cache: Tensor
+    """(slots, source capacity, layers · kv_width): keys and values of the encoder output for every decoder layer."""
     ancestry: Tensor
     steps: Tensor
     limits: Tensor
-    """(slots, 4): longest and shortest translation, source length, prefix length."""
+    """(slots, 4): maximum and minimum length of the translation, source length, prefix length."""
     forced: Tensor
     """(slots, target capacity): tokens of the prefix."""
     done: Tensor
     newest: Tensor
     scores: Tensor
     record: Tensor
-    """(slots, words): the n-best list as (score, length, parent, log-probability of the end) and of every step and beam
-    (token, parent, log-probability); real numbers by their bits."""
-    follows: Tensor
-    """(states, vocabulary): the state after each token; -1 where it may not come (the end, which is looked at apart,
-    too). The first states are those of `heedful.decoding.utf8_automaton`; the last `NEAR_LIMIT` stand for COMPLETE near
-    the limit, with 0, 1, … tokens remaining after the next."""
+    """(slots, record width): the n-best list as (score, length, parent, log-probability of the end), then
+    (token, parent, log-probability) of every step and beam; floating-point numbers are stored as their bits."""
+    transitions: Tensor
+    """(states, vocabulary): the next state for each token; -1 if it is not allowed, and for the end, which is handled
+    separately. The first states are those of `heedful.decoding.utf8_automaton`; the last `NEAR_LIMIT` stand for
+    COMPLETE near the maximum length, with 0, 1, … tokens remaining after the next."""
     states: Tensor
-    """(rows,): where each beam is among them."""
+    """(rows,): the state of each beam."""
     penalties: Tensor
     logits: Tensor
     chunks: ChunkTopK
 
     @property
     def num_states(self) -> int:
-        """How many states there are, those near the limit left out."""
-        return self.follows.shape[0] - NEAR_LIMIT
+        """Number of states, without those near the maximum length."""
+        return self.transitions.shape[0] - NEAR_LIMIT
 
     @property
-    def past(self) -> BeamHistory:
-        """What self-attention needs."""
+    def history(self) -> BeamHistory:
+        """The input of self-attention."""
         return BeamHistory(self.ancestry, self.steps, self.done)
 
     @property
-    def sources(self) -> CrossAttentionCache:
-        """What cross-attention needs."""
-        return CrossAttentionCache(self.memory, self.limits, self.done)
+    def cross_attention(self) -> CrossAttentionCache:
+        """The input of cross-attention."""
+        return CrossAttentionCache(self.cross_cache, self.limits, self.done)
 
 
 class Activations(NamedTuple):
-    """What flows through a stack, for a number of rows."""
+    """Buffers for the activations of a stack."""
 
     stream: Tensor
     """The residual stream, in float32."""
     x: Tensor
-    """What the next product takes."""
-    joined: Tensor
+    """Input of the next matrix product."""
+    qkv: Tensor
     queries: Tensor
     attended: Tensor
     inner: Tensor
     parts: Tensor
-    """Capacity for sums that `join` adds up."""
+    """Partial sums of a matrix product, added up by `add_norm`."""
 
-    def parts_of(self, depth: int) -> Tensor:
-        """Where a product of this depth leaves its sums: (parts, rows, d_model)."""
+    def partial_sums(self, depth: int) -> Tensor:
+        """The buffer for a matrix product of this depth: (parts, rows, d_model)."""
         count = num_parts(self.stream.shape[0], depth)
         return self.parts[: count * self.stream.numel()].view(count, *self.stream.shape)
 
 
-def make_search_state(weights: PackedWeights, capacity: Capacity, follows: Tensor) -> SearchState:
-    """Empty slots: all done, none begun."""
+def make_search_state(weights: PackedWeights, capacity: Capacity, transitions: Tensor) -> SearchState:
+    """A search state in which all slots are free."""
     shape, like = weights.shape, weights.output
     device, layers = like.device, len(weights.decoder.layers)
     num_chunks, candidates = (
@@ -155,8 +155,8 @@ def make_search_state(weights: PackedWeights, capacity: Capacity, follows: Tenso
 
     return SearchState(
         capacity=capacity,
-        caches=[like.new_zeros(capacity.rows, capacity.target, shape.kept) for _ in range(layers)],
-        memory=like.new_zeros(capacity.slots, capacity.source, layers * shape.kept),
+        caches=[like.new_zeros(capacity.rows, capacity.target, shape.kv_width) for _ in range(layers)],
+        cross_cache=like.new_zeros(capacity.slots, capacity.source, layers * shape.kv_width),
         ancestry=integers(capacity.rows, capacity.target),
         steps=integers(capacity.slots),
         limits=integers(capacity.slots, 4),
@@ -164,8 +164,8 @@ def make_search_state(weights: PackedWeights, capacity: Capacity, follows: Tenso
         done=integers(capacity.slots) + 1,
         newest=integers(capacity.rows),
         scores=numbers(capacity.slots, capacity.beams),
-        record=integers(capacity.slots, capacity.words),
-        follows=follows,
+        record=integers(capacity.slots, capacity.record_width),
+        transitions=transitions,
         states=integers(capacity.rows),
         penalties=numbers(capacity.target + 1) + 1,
         logits=numbers(capacity.rows, shape.vocabulary),
@@ -179,14 +179,14 @@ def make_search_state(weights: PackedWeights, capacity: Capacity, follows: Tenso
 
 
 def make_activations(weights: PackedWeights, num_rows: int) -> Activations:
-    """Capacity for what flows through a stack."""
+    """Allocate the activations of a stack."""
     shape, like = weights.shape, weights.output
     most = max(num_parts(num_rows, depth) for depth in (shape.d_ff, shape.num_heads * shape.value_dim))
     stream = torch.zeros(num_rows, shape.d_model, dtype=torch.float32, device=like.device)
     return Activations(
         stream=stream,
         x=like.new_zeros(num_rows, shape.d_model),
-        joined=like.new_zeros(num_rows, shape.joined),
+        qkv=like.new_zeros(num_rows, shape.qkv_width),
         queries=like.new_zeros(num_rows, shape.num_heads * shape.key_dim),
         attended=like.new_zeros(num_rows, shape.num_heads * shape.value_dim),
         inner=like.new_zeros(num_rows, shape.d_ff),
@@ -197,22 +197,22 @@ def make_activations(weights: PackedWeights, num_rows: int) -> Activations:
 def estimate_bytes(weights: PackedWeights, capacity: Capacity) -> int:
     """Approximate memory use of a search state with this capacity."""
     shape, layers = weights.shape, len(weights.decoder.layers)
-    kept = (
+    cache = (
         (capacity.rows * capacity.target + capacity.slots * capacity.source)
         * layers
-        * shape.kept
+        * shape.kv_width
         * weights.output.element_size()
     )
-    return kept + capacity.rows * (4 * shape.vocabulary + 4 * capacity.target * 4 + 32 * shape.d_model)
+    return cache + capacity.rows * (4 * shape.vocabulary + 4 * capacity.target * 4 + 32 * shape.d_model)
 
 
 def has_kernels(tensor: Tensor) -> bool:
-    """Whether the kernels compute on what this tensor is on."""
+    """Whether the device of this tensor has the kernels."""
     return tensor.is_cuda
 
 
 def admit(slots: SearchState, numbers: Tensor, settings: Tensor, *, start: int) -> None:
-    """Begin new sentences in the slots of these numbers (-1: none), each with its row of limits."""
+    """Start new sentences in the slots with these numbers (-1: none), each with its row of limits."""
     if has_kernels(slots.steps):
         from heedful.fused.kernels import decode_topk
 
@@ -226,20 +226,20 @@ def admit(slots: SearchState, numbers: Tensor, settings: Tensor, *, start: int) 
     slots.steps[chosen], slots.done[chosen] = 0, 0
     slots.newest.view(slots.capacity.slots, -1)[chosen] = start
     limits_left = slots.limits[chosen, 0] - 1
-    begun = torch.where(limits_left < NEAR_LIMIT, slots.num_states + limits_left.clamp(min=0), 0)
-    slots.states.view(slots.capacity.slots, -1)[chosen] = begun[:, None]
+    first_states = torch.where(limits_left < NEAR_LIMIT, slots.num_states + limits_left.clamp(min=0), 0)
+    slots.states.view(slots.capacity.slots, -1)[chosen] = first_states[:, None]
     slots.scores[chosen] = torch.tensor([0.0, *[-torch.inf] * (slots.capacity.beams - 1)])
     slots.record.view(torch.float32)[chosen, : 4 * slots.capacity.num_best : 4] = -torch.inf
 
 
-def choose(slots: SearchState, *, end: int) -> None:
-    """Go one step on with every sentence that is not done."""
+def select_tokens(slots: SearchState, *, end: int) -> None:
+    """Select the next token of every sentence that is not done."""
     if has_kernels(slots.steps):
         from heedful.fused.kernels import decode_topk
 
         decode_topk.choose(
             slots.logits, *slots.chunks, slots.steps, slots.limits, slots.forced, slots.done, slots.newest,
-            slots.scores, slots.ancestry, slots.record, slots.penalties, slots.follows, slots.states,
+            slots.scores, slots.ancestry, slots.record, slots.penalties, slots.transitions, slots.states,
             end=end, num_best=slots.capacity.num_best, num_states=slots.num_states,
         )  # fmt: skip
         return
@@ -249,7 +249,7 @@ def choose(slots: SearchState, *, end: int) -> None:
 
 
 def select_reference(slots: SearchState, slot: int, end: int) -> None:
-    """One step of one sentence."""
+    """Reference implementation of `select_tokens` for one sentence."""
     beams, step = slots.capacity.beams, int(slots.steps[slot])
     longest = int(slots.limits[slot, 0])
     live: list[tuple[float, int, int, float]] = []
@@ -257,13 +257,14 @@ def select_reference(slots: SearchState, slot: int, end: int) -> None:
         if token != end and len(live) < beams:
             live.append((score, parent, token, log_prob))
         elif token == end and number < beams:
-            finish(slots, slot, score / float(slots.penalties[step + 1]), parent, log_prob)
+            add_finished(slots, slot, score / float(slots.penalties[step + 1]), parent, log_prob)
     live += [(-torch.inf, 0, 0, 0.0)] * (beams - len(live))
     scores, parents, tokens, log_probs = zip(*live, strict=True)
     record, numbers = slots.record[slot], slots.record.view(torch.float32)[slot]
-    past = slice(4 * slots.capacity.num_best + 3 * step * beams, 4 * slots.capacity.num_best + 3 * (step + 1) * beams)
-    record[past][0::3], record[past][1::3] = torch.tensor(tokens), torch.tensor(parents)
-    numbers[past][2::3] = torch.tensor(log_probs)
+    first = 4 * slots.capacity.num_best + 3 * step * beams
+    step_slice = slice(first, first + 3 * beams)
+    record[step_slice][0::3], record[step_slice][1::3] = torch.tensor(tokens), torch.tensor(parents)
+    numbers[step_slice][2::3] = torch.tensor(log_probs)
     rows = slice(slot * beams, (slot + 1) * beams)
     if beams > 1:
         slots.ancestry[rows, :step] = slots.ancestry[rows][list(parents), :step]
@@ -280,12 +281,12 @@ def select_reference(slots: SearchState, slot: int, end: int) -> None:
 
 
 def next_state(slots: SearchState, state: int, token: int, remaining: int) -> int:
-    """The state after a token; one that may not come, as in a prefix, starts from COMPLETE.
+    """The state after a token. After a token that is not allowed (in a prefix) it is the state after it from COMPLETE.
 
     `remaining`: number of tokens after the next one.
     """
-    after = int(slots.follows[state, token])
-    after = after if after >= 0 else max(int(slots.follows[0, token]), 0)
+    after = int(slots.transitions[state, token])
+    after = after if after >= 0 else max(int(slots.transitions[0, token]), 0)
     return slots.num_states + max(remaining, 0) if after == 0 and remaining < NEAR_LIMIT else after
 
 
@@ -313,14 +314,14 @@ def candidates(slots: SearchState, slot: int, end: int) -> list[tuple[float, int
     return sorted(possible, key=lambda one: (-one[0], one[1], one[2]))[: 2 * beams if beams > 1 else 1]
 
 
-def finish(slots: SearchState, slot: int, score: float, parent: int, log_prob: float) -> None:
-    """Put a hypothesis that ends now into the n-best list, after those as good; the worst falls out."""
+def add_finished(slots: SearchState, slot: int, score: float, parent: int, log_prob: float) -> None:
+    """Insert a hypothesis that ends at this step into the n-best list, after equal scores, and drop the worst."""
     count = slots.capacity.num_best
     record, numbers = slots.record[slot, : 4 * count].view(count, 4), slots.record.view(torch.float32)[slot]
-    kept = numbers[: 4 * count].view(count, 4)
+    finished = numbers[: 4 * count].view(count, 4)
     score = float(torch.tensor(score, dtype=torch.float32))
-    position = int((kept[:, 0] >= score).sum())
+    position = int((finished[:, 0] >= score).sum())
     if position < count:
         record[position + 1 :] = record[position:-1].clone()
-        kept[position, 0], kept[position, 3] = score, log_prob
+        finished[position, 0], finished[position, 3] = score, log_prob
         record[position, 1], record[position, 2] = int(slots.steps[slot]) + 1, parent

@@ -157,7 +157,7 @@ def _may_end_here(states, at, there, free, num_states):
 def _follow(
     states, follows, row, there, parent, token, left, vocabulary, num_states, NEAR_LIMIT: tl.constexpr, B: tl.constexpr
 ):  # fmt: skip
-    """Each beam's state from its parent's and its newest token: `state_after` of the CUDA graph search."""
+    """Each beam's state from its parent's and its newest token: `next_state` of the CUDA graph search."""
     state = tl.load(states + row + parent)
     tl.debug_barrier()
     after = tl.load(follows + state * vocabulary + token).to(tl.int32)
