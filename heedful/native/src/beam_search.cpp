@@ -8,7 +8,7 @@ namespace heedful {
 namespace {
 
 constexpr float NEGATIVE_INFINITY = -std::numeric_limits<float>::infinity();
-constexpr int32_t FREE = -1; // nothing is forced here
+constexpr int32_t FREE = -1; // no token is forced
 
 } // namespace
 
@@ -35,7 +35,7 @@ const std::vector<NextTokenScores>& Search::answers(const Rows& rows, const std:
     return found;
 }
 
-// Every open sentence takes the step that its hypotheses asked for.
+// Advance every unfinished sentence by one step.
 void Search::take_step(HeedfulResults& results) {
     const NextTokenScores* next = answers(decoder_.rows(), constraints_).data();
     for (size_t i = 0; i < sentences_.size(); ++i) {
@@ -52,7 +52,7 @@ bool Search::can_speculate() const {
     return settings_.speculative && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && speculator_.is_worthwhile(inputs_.size());
 }
 
-// Greedy search of few sentences: take the tokens that seem likeliest, until enough are together or one ends a sentence.
+// Append the proposed tokens. Verify them when the buffer is full or a token ends its sentence.
 void Search::speculate(HeedfulResults& results) {
     const std::vector<int32_t>& proposed = speculator_.propose(decoder_.rows(), constraints_);
     bool ends = false;
@@ -69,7 +69,7 @@ void Search::speculate(HeedfulResults& results) {
     if (ends || speculator_.is_full()) verify_speculation(results);
 }
 
-// Take again, in earnest, the steps that were guessed, as far as the guesses were accepted.
+// Repeat the speculative steps with the full output layer, up to the first rejected token of each sentence.
 void Search::verify_speculation(HeedfulResults& results) {
     const std::vector<NextTokenScores>& found = answers(speculator_.rows(), speculator_.constraints());
     for (Sentence& sentence : sentences_)
@@ -78,7 +78,7 @@ void Search::verify_speculation(HeedfulResults& results) {
     for (size_t row = 0; row < found.size(); ++row) {
         const int index = speculator_.constraints()[row].sentence;
         Sentence& sentence = sentences_[index];
-        if (!sentence.is_speculative) continue; // an earlier guess was rejected, or the sentence is settled
+        if (!sentence.is_speculative) continue; // an earlier token was rejected, or the sentence is finished
         Hypothesis& verified = sentence.live[0];
         if (verified.places.size() == verified.tokens.size()) verified.places.push_back(place(index, 0, step(sentence)));
         advance(sentence, &found[row]);
@@ -147,7 +147,7 @@ void Search::begin(const HeedfulSentences& given) {
     speculator_.begin();
 }
 
-// With a shortlist each sentence has its own candidates; what is forced upon it, the end and the bytes are among them.
+// With a shortlist, the candidates of each sentence include its prefix, the end token and the byte tokens.
 void Search::choose_columns(const HeedfulSentences& given) {
     std::vector<std::vector<int32_t>> lists;
     std::vector<const std::vector<int32_t>*> forbidden;
@@ -161,7 +161,7 @@ void Search::choose_columns(const HeedfulSentences& given) {
     output_layer_.set_candidates(std::move(lists), forbidden);
 }
 
-// Each live hypothesis of each open sentence asks for its next token.
+// Collect the decoder inputs and token constraints of all live hypotheses of unfinished sentences.
 void Search::prepare_step() {
     inputs_.clear();
     constraints_.clear();
@@ -179,7 +179,7 @@ void Search::prepare_step() {
     }
 }
 
-// What may follow a hypothesis: inside a character nothing but its bytes.
+// The tokens that may follow a hypothesis. Inside a UTF-8 character only its continuation bytes are allowed.
 TokenConstraint Search::constraint(const Sentence& sentence, int index, const Hypothesis& hypothesis) const {
     const int32_t must = forced(sentence);
     const int step = Search::step(sentence);
@@ -197,7 +197,7 @@ int32_t Search::forced(const Sentence& sentence) const {
     return step < static_cast<int>(sentence.prefix.size()) ? sentence.prefix[step] : FREE;
 }
 
-// Every token that would complete an n-gram which the hypothesis already holds.
+// Ban every token that would repeat an n-gram of the hypothesis.
 void Search::ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& banned) const {
     const std::vector<int32_t>& tokens = hypothesis.tokens;
     const long context = settings_.no_repeat_ngram - 1L, length = static_cast<long>(tokens.size());

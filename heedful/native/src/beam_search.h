@@ -25,18 +25,18 @@ class Search {
   private:
     struct Hypothesis {
         float score = 0; // the log-probability so far; while finished, after the length penalty
-        int state = Utf8Automaton::COMPLETE; // of the bytes at its end
+        int state = Utf8Automaton::COMPLETE; // after its last token
         std::vector<int32_t> tokens;
         std::vector<float> log_probs;
-        std::vector<long> places; // in the cache, one more than tokens: the step being taken
+        std::vector<long> places; // cache offsets: one for each token, and one for the current step
     };
     struct Sentence {
         int max_length = 0;
         std::vector<Hypothesis> live, finished;
         std::vector<int32_t> prefix;
-        std::vector<int32_t> forbidden; // those of all sentences and its own, in rising order; empty: those of all
+        std::vector<int32_t> forbidden; // forbidden tokens, ascending; empty: only those of the settings
         bool settled = false;
-        Hypothesis verified; // while its live one holds guesses: that one without them
+        Hypothesis verified; // the live hypothesis without its speculative tokens
         bool is_speculative = false;
     };
     struct Continuation {
@@ -66,11 +66,11 @@ class Search {
         return sentence.forbidden.empty() ? utf8_.forbidden() : sentence.forbidden;
     }
     int keep() const { return settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size; }
-    // Where the keys and values of a position of a sentence's hypothesis lie.
+    // Cache offset of the keys and values of a hypothesis at a position.
     long place(size_t sentence, size_t hypothesis, int position) const {
         return decoder_.place(static_cast<long>(sentence * settings_.beam_size + hypothesis), position);
     }
-    // How many tokens each of its live hypotheses has.
+    // Number of tokens of each live hypothesis.
     static int step(const Sentence& sentence) { return static_cast<int>(sentence.live[0].tokens.size()); }
     void ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& banned) const;
     double penalty(double length) const;

@@ -17,14 +17,14 @@ struct Engine {
     std::shared_ptr<const heedful::Model> model;
     const heedful::Kernels& kernels;
     heedful::Search search;
-    std::mutex busy; // callers take turns
+    std::mutex busy; // serializes calls
 };
 
 void check_threads(int32_t count) {
     if (count < 1 || count > 1024) throw heedful::Error("the number of threads must be from 1 to 1024");
 }
 
-// Run `work`; what it throws becomes a message.
+// Run `work` and convert exceptions to messages.
 template <class Work> int32_t guarded(char* message, int64_t message_size, Work&& work) {
     const char* text = nullptr;
     try {
@@ -116,7 +116,7 @@ int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, i
                     int32_t groups, int32_t* sums) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
     if (!found || rows < 1 || rows > heedful::MAX_ROWS) return 0;
-    // Kernels may read and write whole blocks of rows.
+    // Kernels may read and write full blocks of rows.
     std::vector<uint8_t> whole(heedful::MAX_ROWS * static_cast<size_t>(stride));
     std::copy(bytes, bytes + rows * stride, whole.begin());
     alignas(64) int32_t all[heedful::MAX_ROWS * heedful::TILE];

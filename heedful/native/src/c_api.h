@@ -53,7 +53,7 @@ struct HeedfulShortlist {
     const int64_t* starts;
     const void* targets;
     const int32_t* always;
-    int32_t target_size; /* bytes of each target: 2 (no sign) or 4 */
+    int32_t target_size; /* bytes of each target: 2 (unsigned) or 4 */
     int32_t unused;
 };
 
@@ -61,17 +61,17 @@ HEEDFUL_API int32_t heedful_interface_version();
 /* The name of the kernels that would be used; "" if this processor cannot run the kernels of that name. */
 HEEDFUL_API const char* heedful_kernels(const char* name);
 HEEDFUL_API void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t message_size);
-/* Another engine that shares the weights of an open one; they may be closed in any order. */
+/* Open an engine that shares the weights of another; they may be closed in any order. */
 HEEDFUL_API void* heedful_open_beside(void* engine, int32_t num_threads, char* message, int64_t message_size);
 HEEDFUL_API void heedful_close(void* engine);
 /* Set an engine's shortlist; engines opened from it afterwards share it. */
 HEEDFUL_API int32_t heedful_shortlist(void* engine, const HeedfulShortlist*, char* message, int64_t message_size);
 HEEDFUL_API int32_t heedful_translate(void* engine, const HeedfulSettings*, const HeedfulSentences*, HeedfulResults*,
                                       char* message, int64_t message_size);
-/* How much the step that reads each target token attends to each source token, by one head of a decoder layer, or by the
-   mean over its heads (-1): pairs one after another, each with a row for each target token. */
+/* Attention weights of each target token over the source tokens, for one head of a decoder layer or the mean over its
+   heads (-1). Pairs are stored one after another, one row per target token. */
 HEEDFUL_API int32_t heedful_align(void* engine, const HeedfulPairs*, int32_t layer, int32_t head, float* to, char* message,
-                                  int64_t room);
+                                  int64_t message_size);
 /* Logits after each token of `target` (the start token first): to[t * vocabulary + token]. */
 HEEDFUL_API int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
                                    int64_t target_length, float* to, char* message, int64_t message_size);
@@ -80,26 +80,26 @@ HEEDFUL_API void heedful_guesses(void* engine, int64_t* accepted, int64_t* rejec
 /* sums[row * 32 + output] of one packed tile, for comparing kernels. */
 HEEDFUL_API int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows,
                                 const int8_t* weights, int32_t groups, int32_t* sums);
-/* sums[row][output] of up to four rows, whose zeros are passed over; weights[input][output], of 64 outputs a span, up to
-   four spans. */
+/* sums[row][output] of up to four rows, skipping zero inputs; weights[input][output] in spans of 64 outputs, up to four
+   spans. */
 HEEDFUL_API int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs,
                                        const int8_t* weights, int32_t spans, int32_t* sums);
 /* The 32 outputs of one packed tile for one row, computed from its sketch; 0 if the kernels do not support sketches. */
 HEEDFUL_API int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights,
                                    int32_t groups, float* to);
 
-/* Conversion of weights. Matrices are row-major, a row for each output; a caller of `pack` fills `to` with zeros. */
+/* Conversion of weights. Matrices are row-major, one row per output; the caller of a `pack` function fills `to` with zeros. */
 /* Numbers of the type "F16", "BF16" or "F64" as float32; 0 for other types. */
 HEEDFUL_API int32_t heedful_widen(const char* type, const void* from, int64_t count, float* to);
 HEEDFUL_API int32_t heedful_all_finite(const float* numbers, int64_t count);
 /* scale = max |w| / 127 of a row, value = round(w / scale). */
 HEEDFUL_API void heedful_quantize_rows(const float* weight, int64_t rows, int64_t columns, int8_t* values, float* scales);
 HEEDFUL_API void heedful_dequantize_rows(const int8_t* values, const float* scales, int64_t rows, int64_t columns, float* to);
-/* Tiles of 32 outputs as the kernels read them: [tile][inputs / 4][32 outputs][4 inputs], and the sum of each row. */
+/* Pack into tiles of 32 outputs: [tile][inputs / 4][32 outputs][4 inputs], and the sum of each row. */
 HEEDFUL_API void heedful_pack_int8(const int8_t* values, int64_t rows, int64_t columns, int64_t padded_columns, int8_t* to,
                                    int32_t* sums);
 /* [tile][inputs][32 outputs]. */
 HEEDFUL_API void heedful_pack_float32(const float* weight, int64_t rows, int64_t columns, int64_t padded_columns, float* to);
-/* Add to the sum of 64-bit words, and to their sum weighted by 1 + their ordinal, which begins at `first`. */
+/* Add 64-bit words to `sum`, and each word times (1 + its index) to `weighted_sum`; the first word has index `first`. */
 HEEDFUL_API void heedful_checksums(const uint8_t* bytes, int64_t num_words, int64_t first, uint64_t* sum,
                                    uint64_t* weighted_sum);

@@ -1,4 +1,4 @@
-// Conversion of a model's weights, once per model: wider floats, int8 rows with scales, tiles, checksums.
+// Conversion of a model's weights: float types, int8 rows with scales, tiles, checksums.
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr float MIN_SCALE = 1e-30f; // of a row of zeros, which is divided by it
+constexpr float MIN_SCALE = 1e-30f; // avoids division by zero for rows of zeros
 
 // To the nearest integer, halves to even, for |x| below 2^22.
 float round_to_even(float x) {
@@ -27,13 +27,13 @@ float from_float16(uint16_t half) {
     const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16, exponent = half >> 10 & 31u, fraction = half & 0x3ffu;
     if (exponent == 31) return from_bits(sign | 0x7f800000u | fraction << 13);
     if (exponent) return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
-    const float small = static_cast<float>(fraction) * 0x1p-24f; // a multiple of the smallest number
+    const float small = static_cast<float>(fraction) * 0x1p-24f; // subnormal
     return sign ? -small : small;
 }
 
-// Where the tile of an output begins in packed weights, and the place of the output in it.
-struct Place {
-    Place(int64_t output, int64_t padded_columns) : tile(output / heedful::TILE * heedful::TILE * padded_columns), lane(output % heedful::TILE) {}
+// Offset of an output's tile in packed weights, and the output's lane in the tile.
+struct PackedOffset {
+    PackedOffset(int64_t output, int64_t padded_columns) : tile(output / heedful::TILE * heedful::TILE * padded_columns), lane(output % heedful::TILE) {}
     int64_t tile, lane;
 };
 
@@ -75,10 +75,10 @@ void heedful_dequantize_rows(const int8_t* values, const float* scales, int64_t 
 
 void heedful_pack_int8(const int8_t* values, int64_t rows, int64_t columns, int64_t padded_columns, int8_t* to, int32_t* sums) {
     for (int64_t row = 0; row < rows; ++row, values += columns) {
-        const Place place(row, padded_columns);
+        const PackedOffset offset(row, padded_columns);
         int32_t sum = 0;
         for (int64_t i = 0; i < columns; ++i) {
-            to[place.tile + (i / 4 * heedful::TILE + place.lane) * 4 + i % 4] = values[i];
+            to[offset.tile + (i / 4 * heedful::TILE + offset.lane) * 4 + i % 4] = values[i];
             sum += values[i];
         }
         sums[row] = sum;
@@ -87,8 +87,8 @@ void heedful_pack_int8(const int8_t* values, int64_t rows, int64_t columns, int6
 
 void heedful_pack_float32(const float* weight, int64_t rows, int64_t columns, int64_t padded_columns, float* to) {
     for (int64_t row = 0; row < rows; ++row, weight += columns) {
-        const Place place(row, padded_columns);
-        for (int64_t i = 0; i < columns; ++i) to[place.tile + i * heedful::TILE + place.lane] = weight[i];
+        const PackedOffset offset(row, padded_columns);
+        for (int64_t i = 0; i < columns; ++i) to[offset.tile + i * heedful::TILE + offset.lane] = weight[i];
     }
 }
 

@@ -79,7 +79,7 @@ void Decoder::attend_memory(const DecoderLayer& layer, long index, const std::ve
     });
 }
 
-// The weights of a row that attended alone: those of one head, or the mean over the heads.
+// Copy the attention weights of one head, or the mean over the heads. The row must be the only one of its group.
 void Decoder::show(float* to, int count, const float* scores) const {
     const int num_heads = model_.shape.num_heads;
     if (alignment_head_.head >= 0) {

@@ -11,7 +11,7 @@ namespace heedful {
 struct DecoderInput {
     int32_t token;
     int sentence;
-    const long* places; // of each position so far in the cache, this step's last
+    const long* places; // cache offset of each position, the current one last
     int position;
     float* weights = nullptr; // if not null, receives its attention weights over the source
 };

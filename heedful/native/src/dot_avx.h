@@ -1,7 +1,7 @@
-// The product of bytes in registers of 32 bytes, over `add_products`. Included inside an anonymous namespace.
+// int8 dot products with 256-bit registers, based on `add_products`. Included inside an anonymous namespace.
 #pragma once
 
-inline __m256i four_bytes(const uint8_t* from) {
+inline __m256i broadcast_four_bytes(const uint8_t* from) {
     int32_t four;
     __builtin_memcpy(&four, from, sizeof four);
     return _mm256_set1_epi32(four);
@@ -14,7 +14,7 @@ void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, int grou
         for (int part = 0; part < 4; ++part) total[r][part] = _mm256_setzero_si256();
     for (int g = 0; g < groups; ++g) {
         __m256i x[ROWS];
-        for (int r = 0; r < ROWS; ++r) x[r] = four_bytes(bytes + r * stride + g * 4);
+        for (int r = 0; r < ROWS; ++r) x[r] = broadcast_four_bytes(bytes + r * stride + g * 4);
 #pragma GCC unroll 4
         for (int part = 0; part < 4; ++part) {
             const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + g * 128 + part * 32));
@@ -33,7 +33,7 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
     if (r < rows) dot_rows<1>(bytes + r * stride, stride, weights, groups, sums + r * TILE);
 }
 
-// Σ bytes · codes of one tile, four codes in each byte. A sum of 32 products of a byte and a code fits into sixteen bits.
+// Σ bytes · codes of one tile, four 2-bit codes per byte. A sum of 32 products fits into 16 bits.
 inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, int32_t* sums) {
     const __m256i lowest = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
     __m256i total[4];
@@ -44,7 +44,7 @@ inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, in
         for (int g = first; g < first + 16 && g < groups; g += 4) {
             __m256i x[4];
 #pragma GCC unroll 4
-            for (int part = 0; part < 4; ++part) x[part] = four_bytes(bytes + 4 * (g + part));
+            for (int part = 0; part < 4; ++part) x[part] = broadcast_four_bytes(bytes + 4 * (g + part));
 #pragma GCC unroll 4
             for (int quarter = 0; quarter < 4; ++quarter) {
                 __m256i code = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + g * TILE + quarter * 32));
@@ -60,12 +60,12 @@ inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, in
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + quarter * 8), total[quarter]);
 }
 
-// Four inputs' weights of 32 outputs lie in four places; their bytes are brought side by side.
+// Load the weights of four inputs for 32 outputs and interleave their bytes.
 inline void dot_half_span(const NonzeroInputs& chosen, const uint8_t* bytes, const int8_t* weights, long stride, int32_t* sums) {
     __m256i total[4];
     for (__m256i& one : total) one = _mm256_setzero_si256();
     for (int k = 0; k < chosen.count; k += 4) {
-        const __m256i x = four_bytes(bytes + k);
+        const __m256i x = broadcast_four_bytes(bytes + k);
         __m256i w[4];
         for (int i = 0; i < 4; ++i) {
             w[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + chosen.places[k + i] * stride));
@@ -78,7 +78,7 @@ inline void dot_half_span(const NonzeroInputs& chosen, const uint8_t* bytes, con
         total[2] = add_products(total[2], x, _mm256_unpacklo_epi16(high01, high23));
         total[3] = add_products(total[3], x, _mm256_unpackhi_epi16(high01, high23));
     }
-    for (int part = 0; part < 4; ++part) { // has outputs 4 · part to 4 · part + 3 of each sixteen
+    for (int part = 0; part < 4; ++part) { // holds outputs 4 · part to 4 · part + 3 of each sixteen
         _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + part * 4), _mm256_castsi256_si128(total[part]));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + 16 + part * 4), _mm256_extracti128_si256(total[part], 1));
     }

@@ -1,21 +1,21 @@
-// The product of bytes by vpdpbusd, which adds four products of bytes to each of sixteen sums. Included inside an
+// int8 dot products with vpdpbusd, which adds four products of bytes to each of sixteen sums. Included inside an
 // anonymous namespace.
 #pragma once
 
-inline __m512i four_bytes(const uint8_t* from) {
+inline __m512i broadcast_four_bytes(const uint8_t* from) {
     int32_t four;
     __builtin_memcpy(&four, from, sizeof four);
     return _mm512_set1_epi32(four);
 }
 
-// The instruction itself: given its intrinsic, compilers copy the sums about and keep them on the stack.
+// Inline assembly: with the intrinsic, compilers copy the sums and spill them to the stack.
 inline void add_products(__m512i& total, __m512i bytes, __m512i weights) {
     asm("vpdpbusd %2, %1, %0" : "+v"(total) : "v"(bytes), "v"(weights));
 }
 
-// UNROLL sums for each row and half tile hide the latency of the instruction where there are few rows. Every loop over
-// the sums is unrolled, so that they stay in registers until they are taken: take(row, first output, sixteen sums). Weights
-// `ahead` of those that are read are fetched meanwhile.
+// For few rows, UNROLL accumulators per row and half tile hide the latency of the instruction. Every loop over the
+// accumulators is unrolled to keep them in registers until take(row, first output, sixteen sums) is called. Weights are
+// prefetched `ahead` bytes before they are read.
 template <int ROWS, int UNROLL, class Take>
 inline void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, int groups, long ahead, const Take& take) {
     __m512i total[UNROLL][ROWS][2];
@@ -35,7 +35,7 @@ inline void dot_rows(const uint8_t* bytes, long stride, const int8_t* weights, i
 #pragma GCC unroll 12
             for (int r = 0; r < ROWS; ++r) {
                 const uint8_t* four = r < 4 ? bytes : r < 8 ? fifth : ninth;
-                const __m512i x = four_bytes(four + (r % 4 == 3 ? stride3 : (r % 4) * stride));
+                const __m512i x = broadcast_four_bytes(four + (r % 4 == 3 ? stride3 : (r % 4) * stride));
                 add_products(total[u][r][0], x, left);
                 add_products(total[u][r][1], x, right);
             }
@@ -79,7 +79,7 @@ inline void dot_few(const uint8_t* bytes, long stride, int rows, const int8_t* w
     }
 }
 
-// The same, finished while the sums are in registers. When a tile's weights are near, the next tile's are fetched.
+// The same with a fused epilogue. When the weights of this tile are in the cache, those of the next tile are prefetched.
 template <int ROWS, int UNROLL>
 inline void dot_rows_with_epilogue(const uint8_t* bytes, long stride, const int8_t* weights, int groups, bool fresh, const Epilogue& finish) {
     const long ahead = ROWS <= 4 ? FEW_ROWS_PREFETCH : fresh ? AHEAD : 4L * TILE * groups;
@@ -89,7 +89,7 @@ inline void dot_rows_with_epilogue(const uint8_t* bytes, long stride, const int8
         dot_rows<ROWS, UNROLL>(bytes, stride, weights, groups, ahead, [&](int r, int first, __m512i sums) { finish.put<NO_ACTIVATION>(r, first, (UInts)sums); });
 }
 
-// The numbers of rows that are most frequent; whether this is one of them.
+// Specializations for the most frequent numbers of rows; returns false for others.
 inline bool dot_few_with_epilogue(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, const Epilogue& finish) {
     if (finish.activation > RELU) return false;
     switch (rows) {
@@ -102,8 +102,8 @@ inline bool dot_few_with_epilogue(const uint8_t* bytes, long stride, int rows, c
     }
 }
 
-// Σ bytes · codes of one tile, four codes in each byte. The second and third codes are met where they stand, as four and
-// sixteen times themselves.
+// Σ bytes · codes of one tile, four 2-bit codes per byte. The second and third codes are not shifted down: their sums are
+// divided by 4 and 16 at the end.
 inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, int32_t* sums) {
     const __m512i first = _mm512_set1_epi8(0x03), second = _mm512_set1_epi8(0x0C), third = _mm512_set1_epi8(0x30);
     __m512i total[4][2];
@@ -113,10 +113,10 @@ inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, in
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
             const __m512i four = _mm512_loadu_si512(codes + 64 * half);
-            add_products(total[0][half], four_bytes(bytes), _mm512_and_si512(four, first));
-            add_products(total[1][half], four_bytes(bytes + 4), _mm512_and_si512(four, second));
-            add_products(total[2][half], four_bytes(bytes + 8), _mm512_and_si512(four, third));
-            add_products(total[3][half], four_bytes(bytes + 12), _mm512_and_si512(_mm512_srli_epi16(four, 6), first));
+            add_products(total[0][half], broadcast_four_bytes(bytes), _mm512_and_si512(four, first));
+            add_products(total[1][half], broadcast_four_bytes(bytes + 4), _mm512_and_si512(four, second));
+            add_products(total[2][half], broadcast_four_bytes(bytes + 8), _mm512_and_si512(four, third));
+            add_products(total[3][half], broadcast_four_bytes(bytes + 12), _mm512_and_si512(_mm512_srli_epi16(four, 6), first));
         }
     }
 #pragma GCC unroll 2
@@ -127,8 +127,7 @@ inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, in
     }
 }
 
-// Four inputs' weights lie in four places; their bytes are brought side by side, as the instruction wants them. Those of
-// inputs further on are fetched, of FETCHED spans.
+// Load the weights of four inputs and interleave their bytes as vpdpbusd requires. Prefetch FETCHED spans of later inputs.
 template <int ROWS, int SPANS, int FETCHED>
 void dot_spans(const NonzeroInputs& chosen, const int8_t* weights, long stride, int32_t* sums, long sums_stride) {
     __m512i total[ROWS][SPANS][4];
@@ -140,7 +139,7 @@ void dot_spans(const NonzeroInputs& chosen, const int8_t* weights, long stride, 
     for (int k = 0; k < chosen.count; k += 4) {
         __m512i x[ROWS];
 #pragma GCC unroll 4
-        for (int r = 0; r < ROWS; ++r) x[r] = four_bytes(chosen.bytes + r * chosen.stride + k);
+        for (int r = 0; r < ROWS; ++r) x[r] = broadcast_four_bytes(chosen.bytes + r * chosen.stride + k);
         const int8_t* inputs[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
@@ -169,7 +168,7 @@ void dot_spans(const NonzeroInputs& chosen, const int8_t* weights, long stride, 
 #pragma GCC unroll 4
         for (int s = 0; s < SPANS; ++s)
 #pragma GCC unroll 4
-            for (int part = 0; part < 4; ++part) { // has outputs 4 · part to 4 · part + 3 of each sixteen
+            for (int part = 0; part < 4; ++part) { // holds outputs 4 · part to 4 · part + 3 of each sixteen
                 __m128i* to = reinterpret_cast<__m128i*>(sums + r * sums_stride + s * SPAN + part * 4);
                 _mm_storeu_si128(to, _mm512_extracti32x4_epi32(total[r][s][part], 0));
                 _mm_storeu_si128(to + 4, _mm512_extracti32x4_epi32(total[r][s][part], 1));
@@ -178,7 +177,7 @@ void dot_spans(const NonzeroInputs& chosen, const int8_t* weights, long stride, 
             }
 }
 
-// The first span fetches for the others too: long pieces are read faster.
+// The first span prefetches for the others too, because long contiguous reads are faster.
 template <int ROWS> void dot_each_span(const NonzeroInputs& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
     const long sums_stride = static_cast<long>(spans) * SPAN;
     if (spans == 4) dot_spans<ROWS, 1, 4>(chosen, weights, stride, sums, sums_stride);

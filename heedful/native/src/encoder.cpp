@@ -26,7 +26,7 @@ void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences,
         feed_forward(layer.feed_forward, i == last ? final_norm : if_pre_norm(model_.encoder[i + 1].self_norm));
     }
     memory.num_rows = num_rows_;
-    memory.stride = padded(2 * model_.inner(), 16) + 32; // rows a power of two apart would share few places of a cache
+    memory.stride = padded(2 * model_.inner(), 16) + 32; // a stride that is a power of two would cause cache conflicts
     memory.starts = starts;
     memory.kept.reserve(model_.decoder.size() * num_rows_ * memory.stride);
     for (size_t i = 0; i < model_.decoder.size(); ++i) {
@@ -45,7 +45,7 @@ void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* s
     for (long t = 0; t < longest; ++t) offsets[t] = t * wide_stride_;
     multiply(layer.self_input, wide_, wide_stride_);
     if (model_.turns)
-        for_each_row([&](long row, int) { // queries and keys stand side by side
+        for_each_row([&](long row, int) { // queries and keys are contiguous
             const float* turns = model_.turns + (row - starts[sentence_of[row]]) * shape.head_dim;
             kernels_.rotate(wide(row), 2 * shape.num_heads, shape.head_dim, turns);
         });

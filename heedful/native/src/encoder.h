@@ -25,12 +25,12 @@ class KeyValueCache {
     Buffer<float> buffer_;
 };
 
-// What the decoder needs of the encoded sources: keys and values of token r for layer l at place(l, r).
+// The encoder output as keys and values for cross-attention: token r of layer l at place(l, r).
 struct Memory {
     Memory(const Model& model, const Kernels& kernels) : kept(model, kernels) {}
     KeyValueCache kept;
     long num_rows = 0, stride = 0;
-    const long* starts = nullptr; // of each sentence's rows, and the end of the last
+    const long* starts = nullptr; // first row of each sentence, and the number of rows
 
     long place(long layer, long row) const { return (layer * num_rows + row) * stride; }
 };

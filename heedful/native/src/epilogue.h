@@ -13,14 +13,15 @@ inline UInts load_uints(const int32_t* from) {
 }
 
 // (sum - zero · column sum) · row scale · column scale + bias.
-inline Floats finished(UInts sum, UInts column_sum, int32_t zero, float row_scale, Floats column_scale, Floats bias) {
+inline Floats dequantize_and_add_bias(UInts sum, UInts column_sum, int32_t zero, float row_scale, Floats column_scale, Floats bias) {
     sum -= column_sum * splat_uint(static_cast<uint32_t>(zero));
     return real(as_ints(sum)) * (splat(row_scale) * column_scale) + bias;
 }
 
-// The rows that meet one int8 tile, and where its outputs go. Kernels may offer
+// The epilogue of one int8 tile for a block of rows. Kernels may provide
 //     bool dot_with_epilogue(bytes, stride, rows, weights, groups, fresh, finish)
-// which does both product and finish, if it can for so many rows; else `dot` leaves sums in memory for `store_tile`.
+// which fuses product and epilogue, and returns false for unsupported numbers of rows; then `dot` writes the sums to memory
+// for `store_tile`.
 struct Epilogue {
     const float *scales, *bias; // of the tile's outputs
     const int32_t* column_sums;
@@ -34,8 +35,8 @@ struct Epilogue {
         : scales(linear.scales + tile * long(TILE)), bias(linear.bias + tile * long(TILE)), column_sums(linear.sums + tile * long(TILE)),
           row_scales(rows.scales + row), zeros(rows.zeros + row), to(to), stride(stride), activation(activation) {}
 
-    // What is the same for all rows is read once for each tile, too rarely for the processor to foresee it.
-    void fetch() const {
+    // Prefetch the data that all rows of a tile share; the hardware prefetcher does not predict these reads.
+    void prefetch() const {
         for (int i = 0; i < TILE; i += 16) {
             __builtin_prefetch(scales + i);
             __builtin_prefetch(bias + i);
@@ -43,18 +44,18 @@ struct Epilogue {
         }
     }
 
-    // Sixteen sums of a row, those from `first` on.
+    // Finish and store sixteen outputs of a row, starting at `first`.
     template <int ACTIVATION> inline __attribute__((always_inline)) void put(int r, int first, UInts sum) const {
-        const Floats x = finished(sum, load_uints(column_sums + first), zeros[r], row_scales[r], load(scales + first), load(bias + first));
+        const Floats x = dequantize_and_add_bias(sum, load_uints(column_sums + first), zeros[r], row_scales[r], load(scales + first), load(bias + first));
         store(to + r * stride + first, activate(x, ACTIVATION));
     }
 
     void store_tile(const int32_t* sums, int rows) const {
         for (int first = 0; first < TILE; first += LANES) {
-            const Floats column_scale = load(scales + first), more = load(bias + first);
+            const Floats column_scale = load(scales + first), bias_values = load(bias + first);
             const UInts column_sum = load_uints(column_sums + first);
             for (int r = 0; r < rows; ++r) {
-                const Floats x = finished(load_uints(sums + r * TILE + first), column_sum, zeros[r], row_scales[r], column_scale, more);
+                const Floats x = dequantize_and_add_bias(load_uints(sums + r * TILE + first), column_sum, zeros[r], row_scales[r], column_scale, bias_values);
                 store(to + r * stride + first, activate(x, activation));
             }
         }

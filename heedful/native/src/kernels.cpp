@@ -19,7 +19,7 @@ struct Processor {
     bool avx2 = false, avx_vnni = false, avx512 = false, amx = false;
 
     Processor() {
-        // The compiler's own test also asks whether the operating system keeps the wide registers.
+        // __builtin_cpu_supports also checks that the operating system saves the wide registers.
         avx2 = __builtin_cpu_supports("avx2");
         avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -29,7 +29,7 @@ struct Processor {
         amx = avx512 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 25 & 1) && tiles_allowed();
     }
 
-    // The operating system must keep the tiles, and Linux gives them only to a process that asks.
+    // The operating system must save the AMX tiles; on Linux, a process must request permission to use them.
     static bool tiles_allowed() {
 #if defined(__linux__) && defined(SYS_arch_prctl)
         constexpr unsigned long TILE_DATA = 18, REQUEST = 0x1023;
@@ -47,7 +47,8 @@ struct Processor {
 } // namespace
 
 #if defined(__x86_64__)
-// Few rows wait for memory. A hint 2 kB ahead makes that half as long again on AMD's processors, and changes little on Intel's.
+// Products of few rows are limited by memory. Prefetching 2 kB ahead makes them 1.5 times as slow on AMD processors and
+// changes little on Intel processors.
 const long FEW_ROWS_PREFETCH = [] {
     __builtin_cpu_init();
     return __builtin_cpu_is("intel") ? 2048L : 0L;
@@ -59,7 +60,7 @@ const Kernels* find_kernels(const char* name) {
     int count = 0;
 #if defined(__x86_64__)
     static const Processor processor;
-#if !defined(WITHOUT_KERNELS_AMX) // what the compiler did not know
+#if !defined(WITHOUT_KERNELS_AMX) // not supported by the compiler
     if (processor.amx) usable[count++] = &AMX;
 #endif
 #if !defined(WITHOUT_KERNELS_AVX512)

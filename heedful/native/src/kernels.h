@@ -6,11 +6,11 @@
 namespace heedful {
 
 constexpr int TILE = 32;      // outputs of a linear layer that are packed and computed together
-constexpr int MAX_ROWS = 32; // rows that meet a tile at once, at most; room for rows is a multiple of this
+constexpr int MAX_ROWS = 32; // maximum number of rows multiplied by a tile at once; row buffers are padded to a multiple of this
 constexpr int STEP = 16;      // the inputs of packed weights are padded to a multiple of this
-constexpr int SPAN = 64;      // outputs that are computed together from chosen inputs
-constexpr int MAX_SPANS = 4; // that meet them at once
-constexpr int MAX_SPARSE_ROWS = 4; // rows that choose together
+constexpr int SPAN = 64;      // outputs computed together in a product over nonzero inputs
+constexpr int MAX_SPANS = 4;  // spans per call
+constexpr int MAX_SPARSE_ROWS = 4; // rows in a product over nonzero inputs
 
 enum Activation : int { NO_ACTIVATION = 0, RELU = 1, GELU = 2, SWIGLU = 3 };
 
@@ -23,19 +23,19 @@ struct Linear {
     const int32_t* sums = nullptr;    // of each output's weights
     const float* floats = nullptr;    // instead of the three above
     const float* bias = nullptr;
-    const int8_t* input_major = nullptr; // the weights once more, as [input][span][64 outputs]; may be missing
+    const int8_t* input_major = nullptr; // a copy of the weights as [input][span][64 outputs], or null
     int num_spans = 0;
 };
 
-// A linear layer in two bits a weight: code c, from 0 to 3, stands for c - 1.5 steps. Codes lie as the weights do, those of
-// four groups of inputs in each byte, the first group's lowest: [tile][inputs / 16][32 outputs][4 inputs].
+// A linear layer quantized to two bits per weight: code c, from 0 to 3, stands for c - 1.5 steps. Codes are laid out like
+// the weights, four groups of inputs per byte, the first group in the lowest bits: [tile][inputs / 16][32 outputs][4 inputs].
 struct Sketch {
     const uint8_t* codes = nullptr;
     const int32_t* sums = nullptr;     // of each output's codes
-    const float* half_steps = nullptr; // of each output, with the scale of its weights
+    const float* half_steps = nullptr; // of each output, multiplied by the scale of its weights
 };
 
-// Rows that a linear layer is given: as numbers, or as bytes with a scale and a zero point for each row.
+// The input rows of a linear layer: float32, or uint8 with a scale and a zero point per row.
 struct Rows {
     const float* values = nullptr;
     long value_stride = 0;
@@ -45,31 +45,31 @@ struct Rows {
     int32_t* zeros = nullptr;
 };
 
-// The inputs whose bytes are not zero in all of a few rows. Of the others the weights need not be read.
+// The inputs that are nonzero in at least one row; the weights of all other inputs need not be read.
 struct NonzeroInputs {
-    static constexpr int AHEAD = 16; // places behind the last, whose weights are fetched and not used
+    static constexpr int AHEAD = 16; // extra places past the end, used only for prefetching
     int rows = 0;
-    int count = 0; // whole fours, filled up with bytes of zero
+    int count = 0; // a multiple of four, padded with zero bytes
     int32_t* places = nullptr;
     uint8_t* bytes = nullptr; // of each row
     long stride = 0;          // from the bytes of one row to those of the next
 };
 
-struct Block { // of the output matrix: rows and tiles from first to before end
+struct Block { // of the output matrix: rows [first_row, end_row) and tiles [first_tile, end_tile)
     long first_row, end_row;
     int first_tile, end_tile;
 };
 
 struct Norm {
     const float* weight = nullptr;
-    const float* bias = nullptr; // may be missing
+    const float* bias = nullptr; // may be null
     float epsilon = 0;
     bool only_scale = false; // RMSNorm
 };
 
-constexpr int MAX_QUERIES = 4; // rows whose queries meet the same keys at once
+constexpr int MAX_QUERIES = 4; // queries that attend to the same keys in one call
 
-// What a row attends to: key t lies at keys + offsets[t], its value `value_shift` further on.
+// The keys and values of an attention call: key t is at keys + offsets[t], its value at keys + offsets[t] + value_shift.
 struct AttentionArguments {
     const void* keys; // float32, or bfloat16 if `halves`
     bool halves;
@@ -78,7 +78,7 @@ struct AttentionArguments {
     long value_shift;
     int num_heads, head_dim;
     float scale;
-    long room; // between the scores of one head and the next: the count rounded up to whole lanes, or more
+    long room; // distance between the scores of consecutive heads, at least the count rounded up to a multiple of LANES
 };
 
 struct Candidate {
@@ -88,21 +88,21 @@ struct Candidate {
 
 struct Kernels {
     const char* name;
-    int max_speculative_rows; // up to so many rows guess tokens: for them reading weights takes longer than computing
-    // sums[row][output] = Σ bytes[row][i] · weights[output][i], over one tile, exactly; `fresh` weights must be fetched.
+    int max_speculative_rows; // maximum number of rows for speculative decoding, where memory bandwidth is the limit
+    // sums[row][output] = Σ bytes[row][i] · weights[output][i] over one tile, exact. `fresh`: the weights are not in the cache.
     void (*dot)(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh,
                 int32_t* sums);
-    // Tile t of the output goes to to + (t - first_tile) · 32, and row r to row r - first_row there.
+    // Tile t of the output is written at to + (t - first_tile) · 32, row r at row r - first_row.
     void (*multiply)(const Linear&, const Rows&, Block, float* to, long stride, int activation);
-    // The inputs that are not zero, of `count`, a multiple of STEP; there must be room for all of them and AHEAD + 4 more.
+    // Find the nonzero inputs. `count` is a multiple of STEP; `to` must have capacity for count + AHEAD + 4 inputs.
     void (*find_nonzero_inputs)(const uint8_t* bytes, long stride, int count, NonzeroInputs& to);
-    // sums[row][output] = Σ bytes[row][i] · weights[places[i]][output], over up to MAX_SPANS spans, exactly.
+    // sums[row][output] = Σ bytes[row][i] · weights[places[i]][output] over up to MAX_SPANS spans, exact.
     void (*dot_nonzero)(const NonzeroInputs&, const int8_t* weights, long stride, int spans, int32_t* sums);
-    // The spans from first to before end of the product of all rows, by their chosen inputs.
+    // Spans [first_span, end_span) of the product of all rows over their nonzero inputs.
     void (*multiply_nonzero)(const Linear&, const Rows&, const NonzeroInputs&, int first_span, int end_span, float* to, long to_stride);
-    // The codes of a tile of weights, their sums, and half a step in units of the weights.
+    // Quantize a tile of weights to 2-bit codes; returns the codes, their sums, and half a step in units of the weights.
     void (*sketch_tile)(const int8_t* weights, int groups, uint8_t* codes, int32_t* sums, float* half_steps);
-    // The outputs of one row, tiles from first to before end, as the sketch has them.
+    // Approximate outputs of one row for tiles [first_tile, end_tile), computed from the sketch.
     void (*multiply_sketch)(const Linear&, const Sketch&, const Rows&, long row, int first_tile, int end_tile, float* to);
     void (*quantize)(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero);
     void (*normalize)(const float* from, int count, const Norm&, float* to);
@@ -110,22 +110,22 @@ struct Kernels {
     void (*embed)(const float* row, float scale, const float* position, int count, float* to);
     void (*rotate)(float* heads, int num_heads, int head_dim, const float* turns);
     void (*gate)(const float* inner, const float* gate, int count, float* to);
-    void (*to_bfloat16)(const float* from, int count, uint16_t* to); // to bfloat16
-    // Rows that attend to the same; `scores` has room for MAX_QUERIES times the heads.
+    void (*to_bfloat16)(const float* from, int count, uint16_t* to);
+    // Attention of `count` queries over the same keys; `scores` holds MAX_QUERIES · num_heads rows.
     void (*attend)(const float* queries, long query_stride, int count, const AttentionArguments&, float* scores, float* to, long to_stride);
     // The largest of some logits, and Σ exp(logit - largest).
     void (*scan)(const float* logits, int count, float* largest, float* sum);
-    // Keep the best `keep` candidates, best first, of equal ones the lowest token.
+    // Update the best `keep` candidates, best first; ties go to the lowest token.
     void (*choose)(const float* logits, int count, int32_t first_token, Candidate* best, int keep);
 };
 
 extern const Kernels PORTABLE;
 #if defined(__x86_64__)
-extern const long FEW_ROWS_PREFETCH; // bytes from the weights that few rows meet to those that are fetched meanwhile
+extern const long FEW_ROWS_PREFETCH; // prefetch distance in bytes for products of few rows
 extern const Kernels AVX2, AVX_VNNI, AVX512, AMX;
 #endif
 
-// The kernels of this name that this processor can run, or nullptr; without a name its fastest.
+// The kernels of this name, or nullptr if this processor cannot run them; without a name, the fastest.
 const Kernels* find_kernels(const char* name);
 
 } // namespace heedful

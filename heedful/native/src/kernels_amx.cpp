@@ -1,4 +1,4 @@
-// Kernels for processors with AMX: tdpbusd multiplies sixteen rows of 64 bytes by 64 × 16 weights. All else is AVX-512.
+// Kernels for processors with AMX: tdpbusd multiplies sixteen rows of 64 bytes by 64 × 16 weights. The rest uses AVX-512.
 #include <cstdint>
 #include <immintrin.h>
 #include "kernels.h"
@@ -13,9 +13,9 @@ namespace {
 #include "dot_avx512.h"
 
 constexpr int ROWS_PER_CALL = MAX_ROWS;
-constexpr int FEW = 4; // so many rows are as fast without tiles
+constexpr int FEW = 4; // up to this many rows AVX-512 is as fast
 
-// The instructions themselves: compilers' intrinsics do not all say that they touch memory.
+// Inline assembly: not all compilers' intrinsics are declared to access memory.
 #define TILE_ZERO(t) asm volatile("tilezero %%tmm" #t ::: "memory")
 #define TILE_LOAD(t, from, stride) asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(from), "r"(stride) : "memory")
 #define TILE_STORE(t, to, stride) asm volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(to), "r"(stride) : "memory")
@@ -37,13 +37,13 @@ inline void end_tiles(long rows) {
     if (rows > FEW) asm volatile("tilerelease" ::: "memory");
 }
 
-constexpr long ACROSS = 4 * TILE; // bytes from four inputs' weights to the next four's, and from sums to sums
+constexpr long ACROSS = 4 * TILE; // stride in bytes between groups of four inputs, and between rows of sums
 
-inline void fetch_weights(const int8_t* weights) {
+inline void prefetch_weights(const int8_t* weights) {
     for (int line = 0; line < 2048; line += 64) _mm_prefetch(reinterpret_cast<const char*>(weights + line), _MM_HINT_T0);
 }
 
-// Seventeen to 32 rows: two tiles of rows meet two tiles of weights.
+// 17 to 32 rows: two tiles of rows times two tiles of weights.
 template <bool FETCH>
 inline void dot_32(const uint8_t* bytes, long stride, const int8_t* weights, int steps, int32_t* sums) {
     const uint8_t* lower = bytes + 16 * stride;
@@ -52,7 +52,7 @@ inline void dot_32(const uint8_t* bytes, long stride, const int8_t* weights, int
     TILE_ZERO(2);
     TILE_ZERO(3);
     for (int k = 0; k < steps; ++k) {
-        if (FETCH) fetch_weights(weights + 8192);
+        if (FETCH) prefetch_weights(weights + 8192);
         TILE_LOAD(6, weights, ACROSS);
         TILE_LOAD(4, bytes, stride);
         TILE_LOAD(7, weights + 64, ACROSS);
@@ -69,7 +69,7 @@ inline void dot_32(const uint8_t* bytes, long stride, const int8_t* weights, int
     TILE_STORE(3, sums + 16 * TILE + 16, ACROSS);
 }
 
-// Up to sixteen rows: even and odd steps have sums of their own, so that none waits for the one before.
+// Up to 16 rows: even and odd steps use separate accumulators to hide latency.
 inline void dot_16(const uint8_t* bytes, long stride, const int8_t* weights, int steps, int32_t* sums) {
     alignas(64) int32_t odd[16 * TILE];
     TILE_ZERO(0);
@@ -77,14 +77,14 @@ inline void dot_16(const uint8_t* bytes, long stride, const int8_t* weights, int
     TILE_ZERO(2);
     TILE_ZERO(3);
     for (int k = 0; k < steps; k += 2) {
-        fetch_weights(weights + 8192);
+        prefetch_weights(weights + 8192);
         TILE_LOAD(4, bytes, stride);
         TILE_LOAD(6, weights, ACROSS);
         TILE_LOAD(7, weights + 64, ACROSS);
         TILE_ADD(0, 4, 6);
         TILE_ADD(1, 4, 7);
         if (k + 1 < steps) {
-            fetch_weights(weights + 8192 + 2048);
+            prefetch_weights(weights + 8192 + 2048);
             TILE_LOAD(5, bytes + 64, stride);
             TILE_LOAD(6, weights + 2048, ACROSS);
             TILE_LOAD(7, weights + 2048 + 64, ACROSS);
@@ -101,7 +101,7 @@ inline void dot_16(const uint8_t* bytes, long stride, const int8_t* weights, int
         _mm512_store_si512(sums + i, _mm512_add_epi32(_mm512_load_si512(sums + i), _mm512_load_si512(odd + i)));
 }
 
-// Tiles read whole sixteens of rows: those behind the last must be there and give sums that nobody looks at.
+// Tiles always read 16 or 32 rows: `bytes` must be readable past the last row, and the extra sums are ignored.
 void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, bool fresh, int32_t* sums) {
     const int steps = groups / 16, rest = groups % 16;
     if (rows <= FEW || steps == 0) {
@@ -109,13 +109,13 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
             dot_few(bytes + r * stride, stride, rows - r < 12 ? rows - r : 12, weights, groups, sums + r * TILE);
         return;
     }
-    const bool fetch = fresh || groups > 192; // more weights than the nearest cache holds
+    const bool fetch = fresh || groups > 192; // the weights exceed the L1 cache
     if (rows > 16 && fetch) dot_32<true>(bytes, stride, weights, steps, sums);
     else if (rows > 16) dot_32<false>(bytes, stride, weights, steps, sums);
     else dot_16(bytes, stride, weights, steps, sums);
     if (rest == 0) return;
     alignas(64) int32_t more[12 * TILE];
-    for (int r = 0; r < rows; r += 12) { // inputs behind the last whole 64
+    for (int r = 0; r < rows; r += 12) { // the remaining inputs
         const int count = rows - r < 12 ? rows - r : 12;
         dot_few(bytes + r * stride + steps * 64, stride, count, weights + steps * 2048, rest, more);
         for (int i = 0; i < count * TILE; ++i) sums[r * TILE + i] += more[i];

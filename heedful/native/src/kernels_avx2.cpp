@@ -10,7 +10,7 @@ namespace {
 
 #include "epilogue.h"
 
-// vpmaddubsw adds two products into 16 bits and cuts what does not fit; one product alone always fits.
+// vpmaddubsw saturates the sum of two products at 16 bits; a single product always fits.
 inline __m256i add_products(__m256i total, __m256i bytes, __m256i weights) {
     const __m256i ones = _mm256_set1_epi16(1), even = _mm256_set1_epi16(0x00FF);
     const __m256i first = _mm256_maddubs_epi16(_mm256_and_si256(even, bytes), weights);

@@ -1,4 +1,4 @@
-// Kernels for processors with AVX-VNNI: vpdpbusd in registers of 32 bytes.
+// Kernels for processors with AVX-VNNI: vpdpbusd with 256-bit registers.
 #include <cstdint>
 #include <immintrin.h>
 #include "kernels.h"

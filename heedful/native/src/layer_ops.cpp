@@ -7,7 +7,7 @@ namespace heedful {
 
 void multiply(ThreadPool& pool, const Kernels& kernels, const Linear& linear, const Rows& rows, long num_rows, float* to, long stride,
               int activation) {
-    constexpr long ROWS = 132; // as many of them fit into the second cache
+    constexpr long ROWS = 132; // fits into the L2 cache
     const long row_blocks = (num_rows + ROWS - 1) / ROWS;
     const long wanted = std::max(1L, 8L * pool.size() / row_blocks);
     const long tiles = std::max(1L, std::min<long>(8, linear.num_tiles / wanted));
@@ -25,7 +25,7 @@ void LayerOps::open(long num_rows) {
     const long inner = model_.inner();
     num_rows_ = num_rows;
     width_ = padded(shape.d_model, TILE) + 16;
-    // Rows a power of two apart would share few places of the cache.
+    // A stride that is a power of two would cause cache conflicts.
     narrow_stride_ = padded(std::max<long>(shape.d_model, inner), TILE) + 16;
     wide_stride_ = padded(std::max<long>(3 * inner, model_.feed_forward_inputs()), TILE) + 16;
     const long widest = padded(std::max({static_cast<long>(shape.d_model), inner, static_cast<long>(shape.d_ff)}), TILE);
@@ -76,7 +76,7 @@ bool LayerOps::find_nonzero_inputs(const Linear& linear) {
     if (num_rows_ > MAX_SPARSE_ROWS || !linear.input_major) return false;
     nonzero_.rows = static_cast<int>(num_rows_);
     kernels_.find_nonzero_inputs(rows_.bytes, rows_.byte_stride, linear.padded_inputs, nonzero_);
-    return nonzero_.count <= linear.padded_inputs / 2; // scattered weights take longer to read
+    return nonzero_.count <= linear.padded_inputs / 2; // scattered reads are slower
 }
 
 void LayerOps::multiply_nonzero(const Linear& linear, float* to, long stride) {

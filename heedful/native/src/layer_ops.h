@@ -22,7 +22,7 @@ template <class Work> void for_each_row(ThreadPool& pool, long num_rows, Work&& 
     }
 }
 
-// The product of rows by a linear layer, shared out to the threads.
+// Apply a linear layer to rows, distributed over the threads.
 void multiply(ThreadPool& pool, const Kernels& kernels, const Linear& linear, const Rows& rows, long num_rows, float* to, long stride,
               int activation = NO_ACTIVATION);
 
@@ -31,19 +31,19 @@ class LayerOps {
     LayerOps(const Model& model, const Kernels& kernels, ThreadPool& pool) : model_(model), kernels_(kernels), pool_(pool) {}
 
   protected:
-    // Make room for this many rows.
+    // Allocate buffers for this many rows.
     void open(long num_rows);
 
     template <class Work> void for_each_row(Work&& work) { heedful::for_each_row(pool_, num_rows_, work); }
-    // The same for work that is worth it sooner.
+    // The same with a lower threshold for using the threads.
     template <class Work> void for_each_attention_row(Work&& work) { heedful::for_each_row(pool_, num_rows_, work, 4); }
 
-    // Rows side by side that attend to the same.
+    // Consecutive rows that attend to the same keys.
     struct Group {
         long first;
         int count;
     };
-    // Add the rows from first to before end, a few at a time, but so that every thread has some.
+    // Split the rows [first, end) into groups, small enough for all threads to have work.
     void group(long first, long end) {
         const long most = std::clamp(num_rows_ / (2L * pool_.size()), 1L, static_cast<long>(MAX_QUERIES));
         for (; first < end; first += most) groups_.push_back({first, static_cast<int>(std::min(end - first, most))});
@@ -62,20 +62,20 @@ class LayerOps {
     float* narrow(long row) const { return narrow_ + row * narrow_stride_; }
 
     void start(long row, const float* table, const float* positions, int32_t token, long position);
-    // Hand a row of numbers to the next linear layer.
+    // Set a row of the next linear layer's input.
     void offer(long row, const float* values, int count);
-    // Hand the row of the residual stream to the next linear layer, through a norm where there is one.
+    // Set a row of the next linear layer's input from the residual stream, normalized if `before` is given.
     void set_input_from_stream(long row, const Norm* before);
-    // Add a sublayer's output to the stream, with the norm that follows it where there is one.
+    // Add a sublayer's output to the residual stream, and apply its norm in post-norm models.
     void join(long row, const Norm& after);
     void multiply(const Linear& linear, float* to, long stride, int activation = NO_ACTIVATION) {
         heedful::multiply(pool_, kernels_, linear, rows_, num_rows_, to, stride, activation);
     }
-    // The same for a few rows, most of whose bytes are zero.
+    // The same for a few rows with mostly zero inputs.
     void multiply_nonzero(const Linear& linear, float* to, long stride);
-    // Find the inputs that are not zero; whether it is worth while to read the weights of these alone.
+    // Find the nonzero inputs; returns whether multiply_nonzero is faster.
     bool find_nonzero_inputs(const Linear& linear);
-    // The feed-forward sublayer over rows that were offered; its output is joined and offered on through `next`.
+    // The feed-forward sublayer with its residual connection; sets the input of the next layer, normalized by `next`.
     void feed_forward(const FeedForward& layer, const Norm* next);
 
     const Norm* if_pre_norm(const Norm& norm) const { return model_.shape.norm_before ? &norm : nullptr; }
@@ -86,7 +86,7 @@ class LayerOps {
     long num_rows_ = 0, width_ = 0, wide_stride_ = 0, narrow_stride_ = 0;
     float *x_ = nullptr, *wide_ = nullptr, *narrow_ = nullptr;
     std::vector<Group> groups_;
-    Rows rows_; // what the next linear layer is given
+    Rows rows_; // the input of the next linear layer
 
   private:
     Buffer<float> x_buffer_, wide_buffer_, narrow_buffer_, value_buffer_, scale_buffer_;

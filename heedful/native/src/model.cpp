@@ -47,8 +47,8 @@ namespace {
 
 size_t input_major_size(const Linear& linear) { return static_cast<size_t>(linear.num_spans) * SPAN * linear.padded_inputs; }
 
-// Tiles with four inputs side by side -> a row for each input.
-void spread(const Linear& linear, int8_t* to) {
+// Convert tiles with interleaved inputs to one row per input.
+void unpack_input_major(const Linear& linear, int8_t* to) {
     const long stride = static_cast<long>(linear.num_spans) * SPAN;
     std::memset(to, 0, input_major_size(linear));
     const int8_t* four = linear.weights;
@@ -60,9 +60,10 @@ void spread(const Linear& linear, int8_t* to) {
 
 } // namespace
 
-// What follows relu, which leaves few numbers above zero, gets a second copy by inputs, of which one row alone reads some.
+// Matrices after relu get an input-major copy: most inputs are zero, and for a few rows only the weights of nonzero inputs
+// are read.
 void Model::copy_input_major(ThreadPool& pool) {
-    constexpr size_t AHEAD = 16384; // kernels fetch a little more than they use
+    constexpr size_t AHEAD = 16384; // kernels prefetch past the end
     if (shape.activation != RELU) return;
     size_t size = AHEAD;
     for (DecoderLayer& layer : decoder) {
@@ -76,7 +77,7 @@ void Model::copy_input_major(ThreadPool& pool) {
     pool.each(static_cast<long>(decoder.size()), [&](long i, int) {
         Linear& one = decoder[i].feed_forward.output;
         one.input_major = places[i];
-        spread(one, places[i]);
+        unpack_input_major(one, places[i]);
     });
 }
 

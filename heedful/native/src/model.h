@@ -1,4 +1,4 @@
-// The weights of a model by their places in it.
+// The weights of a model.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@
 namespace heedful {
 
 struct FeedForward {
-    Linear input, output; // the input of SwiGLU holds its inner layer, then its gate
+    Linear input, output; // for SwiGLU, the input holds the inner layer, then the gate
     Norm norm;
 };
 
 struct EncoderLayer {
-    Linear self_input, self_output; // the input gives queries, keys and values
+    Linear self_input, self_output; // the input projects to queries, keys and values
     Norm self_norm;
     FeedForward feed_forward;
 };
@@ -26,7 +26,7 @@ struct EncoderLayer {
 struct DecoderLayer {
     Linear self_input, self_output;
     Norm self_norm;
-    Linear cross_query, cross_memory, cross_output; // the memory gives keys and values
+    Linear cross_query, cross_memory, cross_output; // the memory projects to keys and values
     Norm cross_norm;
     FeedForward feed_forward;
 };
@@ -44,7 +44,7 @@ struct Model {
     Linear output;
 
     int inner() const { return shape.num_heads * shape.head_dim; }
-    // The output layer in two bits a weight; int8 only.
+    // The output layer with two bits per weight; int8 only.
     const Sketch& sketch(const Kernels& kernels, ThreadPool& pool) const;
     int feed_forward_inputs() const { return shape.activation == SWIGLU ? 2 * shape.d_ff : shape.d_ff; }
 
@@ -54,7 +54,7 @@ struct Model {
     FeedForward feed_forward(const std::string& name) const;
     void copy_input_major(ThreadPool& pool);
 
-    Buffer<int8_t> input_major_; // matrices that follow relu, input by input
+    Buffer<int8_t> input_major_; // input-major copies of the matrices after relu
     mutable std::once_flag sketch_once_;
     mutable Sketch sketch_;
     mutable Buffer<uint8_t> codes_;

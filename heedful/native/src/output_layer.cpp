@@ -11,7 +11,7 @@
 namespace heedful {
 namespace {
 
-constexpr int CHUNK_STRIDE = CHUNK + 16; // rows a power of two apart would share few places of the cache
+constexpr int CHUNK_STRIDE = CHUNK + 16; // a stride that is a power of two would cause cache conflicts
 constexpr float NEGATIVE_INFINITY = -std::numeric_limits<float>::infinity();
 
 long find(const std::vector<int32_t>& list, int32_t token) {
@@ -70,7 +70,7 @@ const std::vector<NextTokenScores>& OutputLayer::of(const Rows& rows, const std:
     return scores_;
 }
 
-// A chunk's logits: its share of each row's sum, and its best candidates beside those this thread found before.
+// Compute the logits of a chunk, add their partial sums, and update this thread's best candidates.
 void OutputLayer::score_chunk(const Rows& rows, const std::vector<TokenConstraint>& constraints, long chunk, int thread, int keep) {
     const Linear& output = model_.output;
     const int first_tile = static_cast<int>(chunk) * CHUNK_TILES, end_tile = std::min(first_tile + CHUNK_TILES, output.num_tiles);
@@ -90,7 +90,7 @@ void OutputLayer::score_chunk(const Rows& rows, const std::vector<TokenConstrain
     }
 }
 
-// log Σ exp(logit), from the largest logit and the sum of each chunk, in their order.
+// log Σ exp(logit) from the maximum and the sum of each chunk, in a fixed order.
 float OutputLayer::log_of_sum(const float* partials, long chunks) {
     float largest = NEGATIVE_INFINITY;
     for (long c = 0; c < chunks; ++c) largest = std::max(largest, partials[2 * c]);
@@ -99,7 +99,7 @@ float OutputLayer::log_of_sum(const float* partials, long chunks) {
     return static_cast<float>(largest + std::log(sum));
 }
 
-// A row's sum from its chunks, and the best of what the threads found.
+// Combine the partial sums of a row and the candidates of all threads.
 void OutputLayer::gather(long row, float* partials, int keep) {
     const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
     scores_[row].log_sum = log_of_sum(partials, chunks);
@@ -108,7 +108,7 @@ void OutputLayer::gather(long row, float* partials, int keep) {
     scores_[row].best = best;
 }
 
-// All rows meet the columns of all sentences; then each looks at its own sentence's candidates alone.
+// Multiply all rows by the union of the sentences' candidates, then score each row over its own sentence's candidates.
 const std::vector<NextTokenScores>& OutputLayer::compute_selected(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep) {
     selected_stride_ = static_cast<long>(selection_.columns().num_tiles) * TILE + 16;
     own_stride_ = padded(static_cast<long>(selection_.longest()), CHUNK);
@@ -123,7 +123,7 @@ const std::vector<NextTokenScores>& OutputLayer::compute_selected(const Rows& ro
     return scores_;
 }
 
-// Chunks are those of the sentence's own list, so that its sums have the same order in any company.
+// Chunks follow the sentence's own list, so that the order of summation does not depend on the batch.
 void OutputLayer::score_selected(const TokenConstraint& constraint, long row, int thread, int keep) {
     const std::vector<int32_t>& list = selection_.list(constraint.sentence);
     const long count = static_cast<long>(list.size()), chunks = (count + CHUNK - 1) / CHUNK;
@@ -148,7 +148,7 @@ void OutputLayer::score_selected(const TokenConstraint& constraint, long row, in
     answer.best = best;
 }
 
-// The same as TokenConstraint::restrict, among the logits of a sentence's own list.
+// The same as TokenConstraint::apply, on the logits of a sentence's candidates.
 void OutputLayer::apply_selected(const TokenConstraint& constraint, float* own) const {
     const std::vector<int32_t>& list = selection_.list(constraint.sentence);
     if (constraint.only) {

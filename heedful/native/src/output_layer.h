@@ -9,7 +9,7 @@
 
 namespace heedful {
 
-constexpr int CHUNK_TILES = 16; // tiles of the vocabulary processed together
+constexpr int CHUNK_TILES = 16; // tiles of the vocabulary that are processed together
 constexpr int CHUNK = CHUNK_TILES * TILE;
 
 // Constraints on the next token of a row, and a token whose score is needed anyway.
@@ -41,7 +41,7 @@ class OutputLayer {
     OutputLayer(const Model& model, const Kernels& kernels, ThreadPool& pool) : model_(model), kernels_(kernels), pool_(pool) {}
     // Set the candidates of each sentence, ascending, and its forbidden tokens; no lists: every token is a candidate.
     void set_candidates(std::vector<std::vector<int32_t>> lists, const std::vector<const std::vector<int32_t>*>& forbidden);
-    // The best `keep` tokens of each decoder row.
+    // The best `keep` tokens of each row.
     const std::vector<NextTokenScores>& of(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep);
     // All logits of each row; row r at to + r · vocabulary.
     void logits(const Rows& rows, long num_rows, float* to);

@@ -1,4 +1,4 @@
-// The sketch of the output layer, made when it is first needed.
+// The sketch of the output layer, created on first use.
 #include "model.h"
 #include "thread_pool.h"
 

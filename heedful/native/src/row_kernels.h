@@ -1,4 +1,5 @@
-// The kernels that all instruction sets share, written with SIMD vectors. Included inside an anonymous namespace, after `dot` is defined.
+// Kernels shared by all instruction sets, written with SIMD vectors. Included inside an anonymous namespace, after `dot` is
+// defined.
 #pragma once
 
 inline void multiply_floats(const Linear& linear, const Rows& rows, long row, int count, int tile, float* to,
@@ -35,7 +36,7 @@ void multiply(const Linear& linear, const Rows& rows, Block block, float* to, lo
             const Epilogue finish(linear, rows, row, tile, place, stride, activation);
             const int groups = linear.padded_inputs / 4;
             const bool fresh = row == block.first_row;
-            if (fresh) finish.fetch();
+            if (fresh) finish.prefetch();
             if (dot_with_epilogue(bytes, rows.byte_stride, count, weights, groups, fresh, finish)) continue;
             dot(bytes, rows.byte_stride, count, weights, groups, fresh, sums);
             finish.store_tile(sums, count);
@@ -63,7 +64,7 @@ void find_nonzero_inputs(const uint8_t* bytes, long stride, int count, NonzeroIn
         found += __builtin_popcount(which);
     }
 #else
-    for (int i = 0; i < count; ++i) { // without a branch, which nobody could foresee
+    for (int i = 0; i < count; ++i) { // branchless: a branch would be unpredictable
         uint8_t any = 0;
         for (int r = 0; r < to.rows; ++r) any |= to.bytes[r * to.stride + found] = bytes[r * stride + i];
         to.places[found] = i;
@@ -89,7 +90,8 @@ void multiply_nonzero(const Linear& linear, const Rows& rows, const NonzeroInput
 }
 
 #if defined(__AVX2__)
-// Weights nearest to -1.5, -0.5, 0.5 and 1.5 steps; a step is about that which loses least of a bell curve, and then fitted.
+// Quantize weights to -1.5, -0.5, 0.5 and 1.5 steps. The thresholds assume normally distributed weights; the step size is
+// then the least-squares fit.
 void sketch_tile(const int8_t* weights, int groups, uint8_t* codes, int32_t* sums, float* half_steps) {
     constexpr int WIDTH = 4 * TILE;
     int32_t sizes[WIDTH] = {}, code_sums[WIDTH] = {}, products[WIDTH] = {}, outer[WIDTH] = {};
@@ -98,7 +100,7 @@ void sketch_tile(const int8_t* weights, int groups, uint8_t* codes, int32_t* sum
         for (int i = 0; i < WIDTH; ++i) sizes[i] += weights[g * WIDTH + i] < 0 ? -weights[g * WIDTH + i] : weights[g * WIDTH + i];
     for (int i = 0; i < WIDTH; ++i) {
         const int32_t *four = sizes + i / 4 * 4, size = four[0] + four[1] + four[2] + four[3];
-        const int32_t bound = (5 * size + 8 * groups) / (16 * groups); // 1.25 times the mean, to the nearest whole number
+        const int32_t bound = (5 * size + 8 * groups) / (16 * groups); // 1.25 times the mean, rounded
         bounds[i] = static_cast<int8_t>(bound < 1 ? 1 : bound > 127 ? 127 : bound);
     }
     for (int g = 0; g < groups; g += 4)
@@ -125,7 +127,7 @@ void sketch_tile(const int8_t* weights, int groups, uint8_t* codes, int32_t* sum
 void multiply_sketch(const Linear& linear, const Sketch& sketch, const Rows& rows, long row, int first_tile, int end_tile, float* to) {
     const uint8_t* bytes = rows.bytes + row * rows.byte_stride;
     const int32_t zero = rows.zeros[row];
-    int32_t threefold = 0; // Σ 3 · (byte - zero): what 1.5 steps make, in halves
+    int32_t threefold = 0; // Σ 3 · (byte - zero): the offset of 1.5 steps, in half steps
     for (int i = 0; i < linear.padded_inputs; ++i) threefold += 3 * (bytes[i] - zero);
     alignas(64) int32_t sums[TILE];
     for (int tile = first_tile; tile < end_tile; ++tile) {
@@ -141,7 +143,7 @@ void multiply_sketch(const Linear& linear, const Sketch& sketch, const Rows& row
 }
 #endif
 
-// x ≈ scale · (byte - zero), with 0 among the numbers that are met exactly.
+// x ≈ scale · (byte - zero); 0 is represented exactly.
 void quantize(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero) {
     Floats low = splat(0.0f), high = splat(0.0f);
     int i = 0;
@@ -162,7 +164,7 @@ void quantize(const float* from, int count, int padded, uint8_t* bytes, float* s
     *zero = static_cast<int32_t>(zero_point[0]);
     const Floats factor = splat(inverse);
     auto put = [&](int place, Floats x) {
-        const Floats q = minimum(nearest(x * factor) + zero_point, splat(255.0f)); // not below 0: the least is rounded as the zero point is
+        const Floats q = minimum(nearest(x * factor) + zero_point, splat(255.0f)); // never negative: the minimum is rounded like the zero point
         const Bytes narrow = to_bytes(whole(q));
         __builtin_memcpy(bytes + place, &narrow, sizeof narrow);
     };
@@ -212,8 +214,8 @@ void embed(const float* row, float scale, const float* position, int count, floa
     if (position) add(to, position, count);
 }
 
-// Each pair of features turned by its angle; `turns` holds cosine and sine of each pair.
-// From two scalar formulas GCC would make one fused instruction (vfmaddsub), in spite of -ffp-contract=off.
+// Rotary positions: rotate each pair of features; `turns` holds the cosine and sine of each pair.
+// From scalar code GCC would generate a fused instruction (vfmaddsub) in spite of -ffp-contract=off.
 void rotate(float* heads, int num_heads, int head_dim, const float* turns) {
     const Four signs = {-1.0f, 1.0f, -1.0f, 1.0f};
     for (int head = 0; head < num_heads; ++head) {
@@ -239,7 +241,7 @@ void gate(const float* inner, const float* gates, int count, float* to) {
     }
 }
 
-// scores -> weights that sum to one, of N heads in turns; the lanes behind `count` become zero.
+// Softmax of N heads, interleaved to hide latency; the lanes past `count` become zero.
 template <int N> inline void softmax(float* scores, long room, int count) {
     static const float numbers[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const int last = (count - 1) / LANES * LANES;
@@ -265,20 +267,20 @@ template <int N> inline void softmax(float* scores, long room, int count) {
         for (int n = 0; n < N; ++n) store(scores + n * room + t, load(scores + n * room + t) * total[n]);
 }
 
-// Four sums at once, each by the tree of `reduce_add`.
+// Four horizontal sums at once, each in the order of `reduce_add`.
 inline Four four_sums(Floats a, Floats b, Floats c, Floats d) {
     const Eight a8 = low_half(a) + high_half(a), b8 = low_half(b) + high_half(b);
     const Eight c8 = low_half(c) + high_half(c), d8 = low_half(d) + high_half(d);
     const Four a4 = low_half(a8) + high_half(a8), b4 = low_half(b8) + high_half(b8);
     const Four c4 = low_half(c8) + high_half(c8), d4 = low_half(d8) + high_half(d8);
-    const Four ab = zip_low(a4, b4) + zip_high(a4, b4), cd = zip_low(c4, d4) + zip_high(c4, d4); // 0 + 2 and 1 + 3 of each
+    const Four ab = zip_low(a4, b4) + zip_high(a4, b4), cd = zip_low(c4, d4) + zip_high(c4, d4); // lanes 0 + 2 and 1 + 3 of each
     return join_low(ab, cd) + join_high(ab, cd);
 }
 
-// Keys and values are kept as float32 or as bfloat16, the upper half of one.
+// Keys and values are stored as float32 or bfloat16.
 inline Floats load_cached(const float* from) { return load(from); }
 inline Floats load_cached(const uint16_t* from) {
-#if defined(__AVX512F__) // the instruction itself, which compilers do not find
+#if defined(__AVX512F__) // compilers do not generate this instruction
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
 #else
@@ -291,8 +293,8 @@ inline Floats load_cached(const uint16_t* from) {
     return x;
 }
 
-template <class KeyValueCache> inline Floats load_cached_partial(const KeyValueCache* from, int count) {
-    KeyValueCache all[LANES] = {};
+template <class Element> inline Floats load_cached_partial(const Element* from, int count) {
+    Element all[LANES] = {};
     for (int i = 0; i < count; ++i) all[i] = from[i];
     return load_cached(all);
 }
@@ -320,7 +322,7 @@ void to_bfloat16(const float* from, int count, uint16_t* to) {
     for (int rest = 0; i < count; ++i, ++rest) to[i] = halves[rest];
 }
 
-// Up to QUERIES rows that attend to the same positions; each is computed as it would be alone.
+// Up to QUERIES rows that attend to the same positions; the result of a row does not depend on the others.
 struct QueryRows {
     const float* queries;
     long query_stride;
@@ -329,9 +331,9 @@ struct QueryRows {
     long to_stride;
 };
 
-// How one head's queries meet four keys, while the next four are fetched.
-template <int QUERIES, class KeyValueCache>
-inline void score_four_keys(const QueryRows& query_rows, const AttentionArguments& a, const KeyValueCache* const keys[4], const KeyValueCache* const next[4], int head, int t) {
+// Scores of one head's queries for four keys; prefetches the next four.
+template <int QUERIES, class Element>
+inline void score_four_keys(const QueryRows& query_rows, const AttentionArguments& a, const Element* const keys[4], const Element* const next[4], int head, int t) {
     Floats sums[QUERIES][4];
 #pragma GCC unroll 4
     for (int n = 0; n < QUERIES; ++n)
@@ -347,7 +349,7 @@ inline void score_four_keys(const QueryRows& query_rows, const AttentionArgument
         }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const KeyValueCache* place = keys[k] + first + i;
+            const Element* place = keys[k] + first + i;
             const Floats key = left >= LANES ? load_cached(place) : load_cached_partial(place, left);
 #pragma GCC unroll 4
             for (int n = 0; n < QUERIES; ++n) sums[n][k] += q[n] * key;
@@ -361,9 +363,9 @@ inline void score_four_keys(const QueryRows& query_rows, const AttentionArgument
     }
 }
 
-// Add four values of one head, by each query's weights, to what was there before.
-template <int QUERIES, class KeyValueCache>
-inline void add_four_values(const QueryRows& query_rows, const AttentionArguments& a, const KeyValueCache* const values[4], const KeyValueCache* const next[4], int head, int t) {
+// Add four values of one head, weighted by each query's attention weights, to the output.
+template <int QUERIES, class Element>
+inline void add_four_values(const QueryRows& query_rows, const AttentionArguments& a, const Element* const values[4], const Element* const next[4], int head, int t) {
     const long first = static_cast<long>(head) * a.head_dim;
     for (int i = 0; i < a.head_dim; i += LANES) {
         const int left = a.head_dim - i;
@@ -376,7 +378,7 @@ inline void add_four_values(const QueryRows& query_rows, const AttentionArgument
         }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const KeyValueCache* place = values[k] + first + i;
+            const Element* place = values[k] + first + i;
             const Floats value = full ? load_cached(place) : load_cached_partial(place, left);
 #pragma GCC unroll 4
             for (int n = 0; n < QUERIES; ++n)
@@ -392,15 +394,15 @@ inline void add_four_values(const QueryRows& query_rows, const AttentionArgument
     }
 }
 
-// Where the four positions from t lie; behind the last, where it lies.
-template <class KeyValueCache> inline void locate_four(const AttentionArguments& a, int t, const KeyValueCache* from, const KeyValueCache** rows) {
+// Addresses of four positions starting at t; past the end, the address of the last position.
+template <class Element> inline void locate_four(const AttentionArguments& a, int t, const Element* from, const Element** rows) {
     for (int i = 0; i < 4; ++i) rows[i] = from + a.offsets[t + i < a.count ? t + i : a.count - 1];
 }
 
-// All heads of some queries. Keys and values are gone through position by position, as they lie in memory. The last four
-// may hold a position twice: softmax gives what stands behind the count no weight.
-template <int QUERIES, class KeyValueCache> inline void attend_to(const QueryRows& query_rows, const AttentionArguments& a) {
-    const KeyValueCache *rows[4], *next[4], *keys = static_cast<const KeyValueCache*>(a.keys), *values = keys + a.value_shift;
+// All heads of QUERIES queries. Keys and values are read position by position, in memory order. The last group of four may
+// repeat a position: softmax gives zero weight to everything past the count.
+template <int QUERIES, class Element> inline void attend_to(const QueryRows& query_rows, const AttentionArguments& a) {
+    const Element *rows[4], *next[4], *keys = static_cast<const Element*>(a.keys), *values = keys + a.value_shift;
     locate_four(a, 0, keys, next);
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
@@ -418,12 +420,12 @@ template <int QUERIES, class KeyValueCache> inline void attend_to(const QueryRow
     }
 }
 
-template <class KeyValueCache> inline void attend_all(QueryRows query_rows, int count, const AttentionArguments& a) {
+template <class Element> inline void attend_all(QueryRows query_rows, int count, const AttentionArguments& a) {
     while (count > 0) {
         const int together = count >= 4 ? 4 : count >= 2 ? 2 : 1;
-        if (together == 4) attend_to<4, KeyValueCache>(query_rows, a);
-        else if (together == 2) attend_to<2, KeyValueCache>(query_rows, a);
-        else attend_to<1, KeyValueCache>(query_rows, a);
+        if (together == 4) attend_to<4, Element>(query_rows, a);
+        else if (together == 2) attend_to<2, Element>(query_rows, a);
+        else attend_to<1, Element>(query_rows, a);
         query_rows.queries += together * query_rows.query_stride;
         query_rows.to += together * query_rows.to_stride;
         count -= together;
@@ -466,7 +468,7 @@ inline void insert(float value, int32_t token, Candidate* best, int keep) {
     best[place] = Candidate{value, token};
 }
 
-// One bit for each of sixteen numbers that are at least `floor`.
+// A bit mask of the sixteen numbers that are at least `floor`.
 inline uint32_t lanes_at_least(const float* from, float floor) {
 #if defined(__AVX512F__)
     return _mm512_cmp_ps_mask(_mm512_loadu_ps(from), _mm512_set1_ps(floor), _CMP_GE_OQ);
@@ -482,7 +484,7 @@ inline uint32_t lanes_at_least(const float* from, float floor) {
 #endif
 }
 
-// A number that at least `keep` of the logits reach: each lane's largest is one of them.
+// A lower bound of the `keep` largest logits, from the maxima of the lanes.
 inline float lower_bound_of_top(const float* logits, int count, int keep) {
     const float nothing = -__builtin_inff();
     if (keep > LANES) return nothing;

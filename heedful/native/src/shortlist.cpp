@@ -6,10 +6,10 @@
 namespace heedful {
 namespace {
 
-// Columns of a packed matrix in groups of four bytes, whether those are four int8 or one float.
+// Columns of a packed matrix in groups of four bytes: four int8 weights or one float.
 struct Packed {
     const char* bytes;
-    long groups; // of each column
+    long groups; // per column
     const char* at(int32_t column) const { return bytes + 4 * (column / TILE * groups * TILE + column % TILE); }
 };
 
@@ -68,7 +68,7 @@ void Selection::set(const Linear& output, std::vector<std::vector<int32_t>> list
     }
     for (int32_t token = 0; token < output.outputs; ++token)
         if (place_of[token] == 0) tokens.push_back(token);
-    const bool all = 4 * tokens.size() > 3 * static_cast<size_t>(output.outputs); // then packing gains nothing
+    const bool all = 4 * tokens.size() > 3 * static_cast<size_t>(output.outputs); // packing would not be faster
     if (all) columns_ = output;
     else pack(output, tokens, pool);
     if (!all && lists_.size() == 1) return;
@@ -84,7 +84,7 @@ void Selection::pack(const Linear& output, const std::vector<int32_t>& tokens, T
     const char* from = output.floats ? reinterpret_cast<const char*>(output.floats) : reinterpret_cast<const char*>(output.weights);
     const Packed packed = {from, output.floats ? output.padded_inputs : output.padded_inputs / 4};
     const long tile_size = packed.groups * TILE;
-    weights_.reserve(tiles * tile_size + 8192); // kernels fetch a little ahead
+    weights_.reserve(tiles * tile_size + 8192); // kernels prefetch past the end
     float *scales = scales_.reserve(tiles * TILE), *bias = bias_.reserve(tiles * TILE);
     int32_t* sums = sums_.reserve(tiles * TILE);
     std::fill(scales, scales + tiles * TILE, 0.0f);

@@ -11,21 +11,21 @@
 
 namespace heedful {
 
-// What each source token may become, and what is always allowed.
+// Candidates of each source token, and candidates of every sentence.
 class Shortlist {
   public:
-    // Every bound of what is given is checked against the model.
+    // Checks all bounds against the model.
     Shortlist(const HeedfulShortlist& given, const Shape& shape);
-    // The candidates of some source tokens, with `more` target tokens, in rising order.
+    // The candidates for some source tokens, plus the target tokens `more`, ascending.
     std::vector<int32_t> candidates(const int32_t* tokens, long count, const std::vector<int32_t>& more) const;
 
   private:
-    std::vector<int64_t> starts_; // of each source token's candidates, and the end of the last
+    std::vector<int64_t> starts_; // offset of each source token's candidates, and the total
     std::vector<int32_t> targets_, always_;
     int32_t vocab_size_;
 };
 
-// The columns of the vocabulary that the sentences of one batch need, packed side by side.
+// The output columns that the sentences of a batch need, packed contiguously.
 class Selection {
   public:
     void clear() { lists_.clear(); }
@@ -34,7 +34,7 @@ class Selection {
 
     const Linear& columns() const { return columns_; }
     const std::vector<int32_t>& list(int sentence) const { return lists_[sentence]; }
-    // Where a sentence's candidates stand among the columns; nullptr: they are all of them.
+    // Column of each of a sentence's candidates; nullptr: the candidates are all columns, in order.
     const int32_t* places(int sentence) const { return places_.empty() ? nullptr : places_[sentence].data(); }
     size_t longest() const { return longest_; }
 

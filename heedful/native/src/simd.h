@@ -1,9 +1,8 @@
-// Sixteen numbers side by side, written with the compiler's vector types.
+// Vectors of sixteen numbers, written with the compiler's vector types.
 //
-// This file is included inside an anonymous namespace by each file of kernels and compiled there for another
-// instruction set. No sum is left to the compiler's choice (-ffp-contract=off, fixed trees), so that every machine
-// computes the same bits. Nothing of the standard library may be used here: the linker would merge its templates
-// across instruction sets.
+// Each kernel file includes this file inside an anonymous namespace and compiles it for its instruction set. The order of
+// all sums is fixed (-ffp-contract=off, fixed reduction trees), so that every machine computes the same bits. The standard
+// library must not be used here: the linker would merge its templates across instruction sets.
 #pragma once
 
 constexpr int LANES = 16;
@@ -15,7 +14,7 @@ typedef uint16_t Halves __attribute__((vector_size(32)));
 #if defined(__clang__) || __GNUC__ >= 12
 inline Four low_half(Eight x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3); }
 inline Four high_half(Eight x) { return __builtin_shufflevector(x, x, 4, 5, 6, 7); }
-// The first two lanes of both, or the last two, side by side.
+// Interleave (zip) or concatenate (join) the first or the last two lanes of two vectors.
 inline Four zip_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
 inline Four zip_high(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
 inline Four join_low(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 1, 4, 5); }
@@ -34,7 +33,8 @@ inline Four join_low(Four a, Four b) { return Four{a[0], a[1], b[0], b[1]}; }
 inline Four join_high(Four a, Four b) { return Four{a[2], a[3], b[2], b[3]}; }
 #endif
 
-// Floats, Ints and UInts, and what depends on how they are kept; `to_bytes` and `to_halves` take numbers that fit.
+// Floats, Ints and UInts, and operations that depend on their representation. The arguments of `to_bytes` and `to_halves`
+// must be in range.
 #if defined(__AVX2__) && !defined(__AVX512F__)
 #include "simd_pair.h"
 #else
@@ -49,7 +49,7 @@ inline Floats load(const float* from) {
 
 inline void store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof x); }
 
-// The first `count` numbers, the other lanes filled.
+// Load the first `count` numbers; the other lanes are set to `fill`.
 inline Floats load_partial(const float* from, int count, float fill) {
     float all[LANES];
     for (int i = 0; i < LANES; ++i) all[i] = i < count ? from[i] : fill;
@@ -77,13 +77,13 @@ inline float reduce_max(Floats x) {
     return left > right ? left : right;
 }
 
-// The nearest whole number, halves to even, for |x| < 2^22.
+// Round to the nearest integer, ties to even, for |x| < 2^22.
 inline Floats nearest(Floats x) {
     const Floats shift = splat(12582912.0f);
     return (x + shift) - shift;
 }
 
-// e^x to about one part in 10^7, for x from -87 to 88.
+// e^x with a relative error of about 10^-7, for x from -87 to 88.
 inline Floats exp_bounded(Floats x) {
     Floats power = nearest(x * splat(1.44269504f));
     Floats rest = (x - power * splat(0.693359375f)) - power * splat(-2.12194440e-4f);
@@ -106,20 +106,20 @@ inline Floats exp_nonpositive(Floats x) {
     return select_less(x, lowest, splat(0.0f), exp_bounded(maximum(x, lowest)));
 }
 
-// e^x for any x, as if it were 88 at most.
+// e^min(x, 88).
 inline Floats exp_clamped(Floats x) { return exp_nonpositive(minimum(x, splat(88.0f))); }
 
-// Add e^x, to about one part in 10^7 of the sum, of N times sixteen numbers up to 0, to a sum that holds a 1. What is too
-// small to count stays near 10^-38. Each step is done for all before the next: the result of a step comes late.
+// Add e^x of N vectors with x <= 0 to a sum, with an error of about 10^-7 of the sum if some x is 0. Smaller results
+// are clamped to 2^-126. Each step is done for all vectors before the next to hide latency.
 template <int N> inline Floats add_exp(Floats sum, const Floats* x) {
-    const Floats shift = splat(12582912.0f); // brings the whole part into the lowest bits
+    const Floats shift = splat(12582912.0f); // moves the integer part into the lowest bits
     Floats power[N], rest[N], p[N];
     UInts bits[N], scale[N];
     for (int n = 0; n < N; ++n) rest[n] = maximum(x[n] * splat(1.44269504f), splat(-126.0f));
     for (int n = 0; n < N; ++n) power[n] = rest[n] + shift;
     for (int n = 0; n < N; ++n) __builtin_memcpy(&scale[n], &power[n], sizeof scale[n]);
     for (int n = 0; n < N; ++n) rest[n] = rest[n] - (power[n] - shift);
-    // 2^rest, to 2.4 parts in 10^7
+    // 2^rest with a relative error of 2.4 · 10^-7
     for (int n = 0; n < N; ++n) p[n] = rest[n] * splat(0.0013276472632f) + splat(0.0096755413431f);
     for (int n = 0; n < N; ++n) p[n] = p[n] * rest[n] + splat(0.0555071327186f);
     for (int n = 0; n < N; ++n) p[n] = p[n] * rest[n] + splat(0.2402211972371f);
@@ -132,7 +132,7 @@ template <int N> inline Floats add_exp(Floats sum, const Floats* x) {
     return sum;
 }
 
-// x·Φ(x), with the error function to about 10^-7 (Abramowitz and Stegun 7.1.26).
+// x·Φ(x), with an approximation of the error function to about 10^-7 (Abramowitz and Stegun 7.1.26).
 inline Floats gelu(Floats x) {
     Floats z = x * splat(0.70710678f);
     Floats magnitude = select_less(z, splat(0.0f), -z, z);

@@ -1,5 +1,5 @@
-// Sixteen numbers as a pair of registers of eight. Wider vectors than a register compilers keep in memory, and compare
-// number by number. Included by simd.h.
+// Sixteen numbers as a pair of 256-bit registers. Compilers keep vectors that are wider than a register in memory and
+// compare them element by element. Included by simd.h.
 #pragma once
 
 template <class Half> struct Pair {

@@ -1,4 +1,4 @@
-// Sixteen numbers as one vector. Included by simd.h.
+// Sixteen numbers as one 512-bit vector. Included by simd.h.
 #pragma once
 
 typedef float Floats __attribute__((vector_size(64)));
@@ -9,7 +9,7 @@ inline Floats splat(float x) { return Floats{x, x, x, x, x, x, x, x, x, x, x, x,
 inline Ints splat_int(int32_t x) { return Ints{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 inline UInts splat_uint(uint32_t x) { return UInts{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 
-#if defined(__AVX512F__) // compilers do not always find the instruction
+#if defined(__AVX512F__) // compilers do not always generate this instruction
 inline Floats maximum(Floats a, Floats b) { return (Floats)_mm512_maskz_max_ps(0xFFFF, (__m512)a, (__m512)b); }
 inline Floats minimum(Floats a, Floats b) { return (Floats)_mm512_maskz_min_ps(0xFFFF, (__m512)a, (__m512)b); }
 #else

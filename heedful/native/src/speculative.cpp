@@ -35,7 +35,7 @@ const std::vector<int32_t>& Speculator::propose(const Rows& rows, const std::vec
     return proposed_;
 }
 
-// The sketch of a chunk's logits, and the best of them beside those this thread found before.
+// Compute approximate logits of a chunk and update this thread's best candidates.
 void Speculator::scan_sketch(const Rows& rows, const std::vector<TokenConstraint>& constraints, long chunk, int thread) {
     const Linear& output = model_.output;
     const int first_tile = static_cast<int>(chunk) * CHUNK_TILES, end_tile = std::min(first_tile + CHUNK_TILES, output.num_tiles);
@@ -48,7 +48,7 @@ void Speculator::scan_sketch(const Rows& rows, const std::vector<TokenConstraint
     }
 }
 
-// What the whole layer says of one token, computed as it would be there.
+// The exact logit of one token, bit-identical to that of the full layer.
 float Speculator::logit(const Rows& rows, long row, int32_t token) const {
     const Linear& output = model_.output;
     const long groups = output.padded_inputs / 4;

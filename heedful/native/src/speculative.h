@@ -1,7 +1,7 @@
 // Speculative greedy decoding. For one row, reading the whole output layer takes as long as reading most of the decoder.
-// A sketch of the layer, two bits per weight, selects a few candidate tokens, whose exact logits decide. The rows are kept
-// and verified later against the whole layer, several at once. After a rejected token, decoding resumes from the verified
-// one, so speculation affects the speed only, never the result.
+// A sketch of the layer with two bits per weight selects a few candidate tokens, and their exact logits decide. Several
+// rows are later verified together against the full layer. After a rejected token, decoding resumes from the verified one,
+// so speculation affects only the speed, never the result.
 #pragma once
 
 #include <vector>

@@ -7,7 +7,7 @@
 namespace heedful {
 namespace {
 
-// A pause is 15 to 50 ns. Past these, waiting gives the core to whoever needs it, first of all to the one waited for.
+// A pause takes 15 to 50 ns. After these limits a waiting thread yields its core, which the thread it waits for may need.
 constexpr int LEADER_PAUSES = 50, HELPER_PAUSES = 200, HELPER_YIELDS = 300;
 
 inline void pause() {
@@ -61,7 +61,7 @@ void ThreadPool::run(long first, long count, Call call, void* with) {
     }
 }
 
-// Do units until all are taken, one's own first. They are told as done all at once, at the end.
+// Process units until none are left, the thread's own share first. Completed units are reported once, at the end.
 void ThreadPool::work(int thread, int size) {
     long count = 0;
     for (int i = 0; i < size; ++i)
@@ -69,7 +69,7 @@ void ThreadPool::work(int thread, int size) {
     if (count) done_.fetch_add(count, std::memory_order_release);
 }
 
-// Take a unit and do it. After the exchange the job cannot end before this unit is done, so its fields stand.
+// Take a unit and process it. After the exchange the job cannot end before this unit is done, so its fields remain valid.
 bool ThreadPool::take(Share& share, int thread) {
     uint64_t ticket = share.ticket.load(std::memory_order_acquire);
     do {

@@ -1,8 +1,8 @@
 // A work-stealing thread pool. Results do not depend on which thread computes a unit.
 //
-// Each thread has a share of the units and steals from the others when its own is done. The calling thread works too, and
-// waits only for units that have been started, so a sleeping or preempted helper does not block it. Helpers spin briefly
-// before they sleep.
+// Each thread has a share of the units and steals from other threads when its share is done. The calling thread works too,
+// and waits only for units that have been started, so a sleeping or preempted helper does not block it. Helpers spin
+// briefly before they sleep.
 #pragma once
 
 #include <atomic>
@@ -37,8 +37,8 @@ class ThreadPool {
     static constexpr long MAX_UNITS = 60000;
     static constexpr uint64_t LOW = 0xFFFF;
 
-    // Number of the job in the upper half, then the next unit nobody has taken and the end of the share: one exchange
-    // takes a unit of this job.
+    // The job number in the upper half, then the next unit and the end of the share: one compare-and-swap takes a unit of
+    // this job.
     struct alignas(64) Share {
         std::atomic<uint64_t> ticket{0};
     };

@@ -66,9 +66,9 @@ int Utf8Automaton::next(int state, int32_t token) const {
     return std::max<int>(after, COMPLETE);
 }
 
-void Utf8Automaton::ban_unfitting(int room, std::vector<int32_t>& banned) const {
-    if (tokens_.empty() || room >= 3) return;
-    const int first = room >= 2 ? 0xF0 : room == 1 ? 0xE0 : 0xC2;
+void Utf8Automaton::ban_unfitting(int remaining, std::vector<int32_t>& banned) const {
+    if (tokens_.empty() || remaining >= 3) return;
+    const int first = remaining >= 2 ? 0xF0 : remaining == 1 ? 0xE0 : 0xC2;
     banned.insert(banned.end(), tokens_.begin() + first, tokens_.begin() + 0xF5);
 }
 

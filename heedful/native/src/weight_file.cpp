@@ -16,7 +16,7 @@ constexpr char MAGIC[8] = {'H', 'E', 'E', 'D', 'F', 'U', 'L', 'N'};
 constexpr uint32_t VERSION = 1;
 constexpr size_t CHECKED_FROM = 64, SHAPE_AT = 96, ENTRIES_AT = 192;
 constexpr uint32_t MAX_TENSORS = 100000;
-constexpr size_t READ_CHUNK = 1 << 20; // what a thread reads and sums up at a time
+constexpr size_t READ_CHUNK = 1 << 20; // bytes that a thread reads and checksums at a time
 
 struct Head {
     char magic[8];
@@ -47,7 +47,7 @@ void check_limits(const Shape& s, const std::string& path) {
 
 } // namespace
 
-// A part of the two checksums: of words that begin at some place in the whole. Parts add up to the checksums.
+// Partial checksums of a range of words. The checksums of the file are the sums of its parts.
 struct WeightFile::Sums {
     uint64_t sum = 0, weighted = 0;
     void add(const uint64_t* words, size_t begin, size_t end) {
@@ -75,13 +75,13 @@ WeightFile::WeightFile(const std::string& path, ThreadPool& pool) : path_(path) 
     ::close(file);
 }
 
-// All threads read the file together and sum up what they have read.
+// Read the file and compute its checksums with all threads.
 WeightFile::Sums WeightFile::read(int file, ThreadPool& pool) {
     unsigned char* to = contents_.reserve(size_ + READ_AHEAD);
     bytes_ = to;
     std::memset(to + size_, 0, READ_AHEAD);
     std::vector<Sums> parts((size_ + READ_CHUNK - 1) / READ_CHUNK);
-    std::atomic<int> problem{0}; // an error number, or -1 where the file ends too early
+    std::atomic<int> problem{0}; // errno, or -1 if the file is too short
     pool.each(static_cast<long>(parts.size()), [&](long part, int) {
         const size_t begin = part * READ_CHUNK, end = std::min(begin + READ_CHUNK, size_);
         for (size_t at = begin; at < end;) {
@@ -93,16 +93,16 @@ WeightFile::Sums WeightFile::read(int file, ThreadPool& pool) {
             }
             at += static_cast<size_t>(count);
         }
-        Sums own; // not in its place, beside which another thread writes
+        Sums local; // avoids false sharing
         const uint64_t* words = reinterpret_cast<const uint64_t*>(to + CHECKED_FROM);
-        own.add(words, begin < CHECKED_FROM ? 0 : (begin - CHECKED_FROM) / 8, (end - CHECKED_FROM) / 8);
-        parts[part] = own;
+        local.add(words, begin < CHECKED_FROM ? 0 : (begin - CHECKED_FROM) / 8, (end - CHECKED_FROM) / 8);
+        parts[part] = local;
     });
     if (problem < 0) damaged("it is cut short");
     if (problem > 0) throw Error(path_ + ": cannot read the weights: " + std::strerror(problem));
-    Sums whole;
-    for (const Sums& part : parts) whole.sum += part.sum, whole.weighted += part.weighted;
-    return whole;
+    Sums total;
+    for (const Sums& part : parts) total.sum += part.sum, total.weighted += part.weighted;
+    return total;
 }
 
 void WeightFile::damaged(const std::string& how) const {

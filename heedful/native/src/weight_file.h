@@ -1,11 +1,11 @@
-// The file of weights, read into memory of our own and used only after every byte and bound has been checked: whatever
-// happens to the file afterwards changes nothing here.
+// The weight file. It is read into memory and used only after its checksums and all bounds have been verified; later
+// changes of the file have no effect.
 //
 //   0    magic, version, number of tensors, size of the file, two checksums over all that follows byte 64
-//   64   fingerprint of the model it was made from
+//   64   fingerprint of the source model
 //   96   Shape
-//   192  one entry a tensor: name, kind, rows, columns, place
-//   …    the tensors, each beginning at a multiple of 64 bytes
+//   192  one entry per tensor: name, kind, rows, columns, offset
+//   …    the tensors, aligned to 64 bytes
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace heedful {
 
-struct Error : std::runtime_error { // something a user can put right
+struct Error : std::runtime_error { // an error that the user can fix
     using std::runtime_error::runtime_error;
 };
 
-// What the model is, as far as computing needs to know.
+// The hyperparameters that inference needs.
 struct Shape {
     int32_t d_model, d_ff, num_heads, head_dim, num_encoder_layers, num_decoder_layers;
     int32_t source_vocab_size, target_vocab_size, max_length;
@@ -48,7 +48,7 @@ class WeightFile {
 
     const Shape& shape() const { return shape_; }
     bool has(const std::string& name) const { return find(name) != nullptr; }
-    // The tensor of this name, which must be of this kind and size.
+    // The tensor of this name; throws if its kind or shape differs.
     const void* tensor(const std::string& name, Kind kind, long rows, long columns) const;
     const float* floats(const std::string& name, long rows, long columns) const {
         return static_cast<const float*>(tensor(name, FLOAT, rows, columns));
@@ -56,7 +56,7 @@ class WeightFile {
 
   private:
     const Entry* find(const std::string& name) const;
-    // Bytes behind the end of the file that kernels may read ahead of what they use.
+    // Padding after the contents, since kernels prefetch past the end.
     static constexpr size_t READ_AHEAD = 16384;
 
     struct Sums;
