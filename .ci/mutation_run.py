@@ -75,6 +75,9 @@ TESTS = {
 }
 """The modules that promises of docs/reliability.md depend on, each with its nearest tests."""
 
+NOT_SLOW = "not killed_save and not readers_see"
+"""Tests that take more than 10 s are left out, as are those marked `slow`."""
+
 REMOVED_CHECKS = (
     ("weight_file.cpp", "ENTRIES_AT + num_tensors_ * sizeof(Entry) > size_", "false"),
     ("weight_file.cpp", "entry.offset > size_", "false"),
@@ -238,7 +241,7 @@ def python_mutant(module: str, text: str, number: int, turn: int) -> Mutant:
 
 
 def sites(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes that a mutant may change: not annotations, texts, the arguments of errors, or what only types need."""
+    """All nodes that a mutant may change: not annotations, defaults of fields, texts, errors, or what types need."""
     yield node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "keywords") and not isinstance(node, ast.Call):
@@ -246,6 +249,8 @@ def sites(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)):
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.AnnAssign) and name == "value" and isinstance(node.value, ast.Constant):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
@@ -437,6 +442,10 @@ class ForkServer:
             killed[number] = not in_child(partial(self.passes, session, tests, functions, changed), limit, self.to)
             write_later(self.path, self.unchanged)
             self.say(f"{'killed' if killed[number] else 'SURVIVED'} {mutant}")
+        if all(killed.values()):  # by the mutants, not by the order of the tests or the replaced code
+            tests = sorted(recorded, key=lambda test: recorded[test].seconds)
+            if not in_child(partial(self.passes, session, tests, functions, code), 1200, self.to):
+                raise session.Failed("the tests fail in another order")
         runs = {test: [done.seconds, sorted(done.lines)] for test, done in recorded.items()}
         self.to.write_text(json.dumps({"tests": runs, "killed": list(killed.items())}), encoding="utf-8")
         return True
@@ -649,7 +658,10 @@ def run_tests(place: Path, tests: tuple[str, ...], plugin: Callable[[], object] 
         os.dup2(nothing, stream)
     import pytest
 
-    return pytest.main(["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *tests], plugins=plugins) == 0
+    return (
+        pytest.main(["-x", "-q", "-m", "not slow", "-k", NOT_SLOW, "-p", "no:cacheprovider", *tests], plugins=plugins)
+        == 0
+    )
 
 
 if __name__ == "__main__":
