@@ -18,7 +18,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "paper"
 sys.path.insert(0, str(ROOT))
 
 from heedful.paper import compare_report, table2, table3_report, table4  # noqa: E402
-from heedful.paper.markdown import markdown_table  # noqa: E402
+from heedful.paper.text_tables import markdown_table  # noqa: E402
 
 Results = dict[str, Any]
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from heedful.config import PRESETS, Config, CorpusConfig
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 

@@ -12,7 +12,19 @@ HeedfulError
 └── OtherRankError        another rank failed and reports why; this one exits silently
 """
 
+from __future__ import annotations
+
 import errno
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint " (did you mean 'x'?)" when a known word is close, else an empty text."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
 
 OPEN_FILES = "raise the limit on open files (`ulimit -n`)"
 

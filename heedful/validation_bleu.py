@@ -134,8 +134,7 @@ def store_alignment(config: Config, prepared: Prepared, device: torch.device) ->
         evenly_spaced,
     )
     from heedful.model_dir import load_model
-    from heedful.model_dir.alignment_source import KEY
-    from heedful.model_dir.save_load import save_details
+    from heedful.model_dir.save_load import KEY, save_details
 
     train_pairs, valid_pairs = (
         [TokenPair(*store.pair(index)) for index in evenly_spaced(len(store), max_pairs)]

@@ -26,7 +26,7 @@ from heedful.interop.repack import repack
 from heedful.model_dir import describe, load_model, load_weights
 from heedful.model_dir.files import sha256
 from heedful.model_dir.fingerprint import read_directions
-from heedful.model_dir.int8_weights import quantize_rows
+from heedful.model_dir.weights import quantize_rows
 from heedful.native import available
 from heedful.paper.compare import compare
 from heedful.text.corpus import Direction

@@ -128,7 +128,7 @@ def test_train_writes_model_that_translates(finished: tuple[Path, training_pipel
 def test_alignment_head_is_stored(
     finished: tuple[Path, training_pipeline.TrainingResult],
 ) -> None:
-    from heedful.model_dir.alignment_source import KEY, recorded_source
+    from heedful.model_dir.save_load import KEY, recorded_source
 
     output, _ = finished
     found = describe(output)

@@ -27,7 +27,7 @@ from benchmarks.common.run_metadata import run_metadata
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.native.bindings import kernel_names
-from heedful.paper.markdown import markdown_table
+from heedful.paper.text_tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 SEARCHES: dict[str, dict[str, Any]] = {

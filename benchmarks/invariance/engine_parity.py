@@ -23,7 +23,7 @@ from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.evaluation.score import score
-from heedful.paper.markdown import markdown_table
+from heedful.paper.text_tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = (("ctranslate2", "float32"), ("native", "float32"), ("ctranslate2", "int8"), ("native", "int8"))

@@ -30,9 +30,8 @@ from heedful.decoding.forced_decoding import force_decode
 from heedful.decoding.translator import Translator
 from heedful.decoding.word_alignment import Span, locate
 from heedful.model_dir import load_model
-from heedful.model_dir.alignment_source import AlignmentSource, default_source, recorded_source
-from heedful.model_dir.save_load import LoadedModel
-from heedful.paper.markdown import markdown_table
+from heedful.model_dir.save_load import AlignmentSource, LoadedModel, default_source, recorded_source
+from heedful.paper.text_tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "benchmarks" / "data"

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.common.run_metadata import run_metadata
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.paper.markdown import markdown_table
+from heedful.paper.text_tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PENALTIES: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ from benchmarks.common.result_tables import (
     word,
 )
 from benchmarks.quality.bundled_model_sets import SETS
-from heedful.paper.markdown import markdown_table
+from heedful.paper.text_tables import markdown_table
 
 
 class Aim(NamedTuple):

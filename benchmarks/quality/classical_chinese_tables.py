@@ -21,7 +21,7 @@ from benchmarks.common.result_tables import (
     value,
     word,
 )
-from heedful.paper.markdown import markdown_table
+from heedful.paper.text_tables import markdown_table
 
 DIRECTION = "lzh-zh"
 SETS = ("test", "valid")

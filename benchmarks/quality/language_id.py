@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from heedful.paper.markdown import markdown_table
+from heedful.paper.text_tables import markdown_table
 from heedful.text.corpus import Direction
 from heedful.text.language_id import script_of
 from heedful.text.language_routing import Directions

@@ -18,7 +18,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from heedful.decoding.translator import Translator
-from heedful.paper.markdown import markdown_table
+from heedful.paper.text_tables import markdown_table
 from heedful.text.documents.tag_placement import SMALL_WORDS
 
 SENTENCES = Path(__file__).with_suffix(".tsv")

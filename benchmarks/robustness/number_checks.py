@@ -19,7 +19,7 @@ import sacrebleu
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from heedful.decoding.translator import Translator
-from heedful.paper.markdown import markdown_table
+from heedful.paper.text_tables import markdown_table
 from heedful.text.translation_checks import is_repetition_loop, numbers_differ
 
 PAIRS = (

@@ -29,7 +29,7 @@ from heedful.cpu_count import usable_cores
 from heedful.decoding.engines.native_engine import NativeDecodingEngine
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.paper.markdown import markdown_table
+from heedful.paper.text_tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 SEARCHES: dict[str, dict[str, Any]] = {"greedy": {"method": "greedy"}, "beam 4": {"method": "beam", "beam_size": 4}}

@@ -17,8 +17,7 @@ import typer
 from heedful.cli.exit_codes import print_error, refuse_small_address_space
 from heedful.cli.overrides import TEXTS, Verb, similar_flag
 from heedful.cpu_count import configure_openmp
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, did_you_mean
 
 VERBS = (
     "train",

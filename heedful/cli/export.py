@@ -10,8 +10,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.overrides import model_directory
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 
 FORMATS = ("ctranslate2", "compact", "shards")
 

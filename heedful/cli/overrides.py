@@ -17,8 +17,7 @@ from typer.core import TyperCommand
 from heedful.cli.exit_codes import exit_on_error
 from heedful.config import Config
 from heedful.config_loading import is_section, merge, read_request, set_key
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 from heedful.extras import VERB_PACKAGES, require
 
 _DOTTED = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)

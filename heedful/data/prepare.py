@@ -31,8 +31,7 @@ from heedful.data.store import PairStore, StoreWriter, add_checksums, verify_che
 from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.text.corpus import corpus_files, direction
-from heedful.text.corpus_chunks import Workers
-from heedful.text.encode_chunks import Encoded, EncodeLines, flat_ids, longest_side
+from heedful.text.corpus_chunks import Encoded, EncodeLines, Workers, flat_ids, longest_side
 from heedful.text.preflight import Preflight, TrainingPair, preflight, workers_for
 from heedful.text.tokenizer import Tokenizer, sample_indices, train_tokenizer_on_sample
 

@@ -18,7 +18,7 @@ from heedful.decoding.forced_decoding import force_decode
 from heedful.decoding.ibm_model1 import Lexicon
 from heedful.errors import CorpusError, DecodingError
 from heedful.model.seq2seq import Seq2Seq
-from heedful.model_dir.alignment_source import KEY, AlignmentSource
+from heedful.model_dir.save_load import KEY, AlignmentSource
 from heedful.search_types import SpecialTokens, special_tokens
 from heedful.text.tokenizer import Tokenizer
 

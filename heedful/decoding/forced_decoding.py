@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import Seq2Seq
-from heedful.model_dir.alignment_source import AlignmentSource, default_source
+from heedful.model_dir.save_load import AlignmentSource, default_source
 from heedful.tensor_types import Bool, Float, Int
 
 

@@ -37,8 +37,8 @@ from heedful.decoding.tokenizer_cache import TokenizerCache
 from heedful.decoding.translation import TOO_LONG, Translation
 from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import DecodingError, TextError
-from heedful.model_dir.alignment_source import AlignmentSource
 from heedful.model_dir.registry import default_model, find_model
+from heedful.model_dir.save_load import AlignmentSource
 from heedful.search_types import SearchSettings, special_tokens
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError, CorpusError
+from heedful.errors import ConfigError, CorpusError, did_you_mean
 from heedful.extras import VERB_PACKAGES, require
 
 if TYPE_CHECKING:

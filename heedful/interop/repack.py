@@ -15,9 +15,8 @@ from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_card import model_card
 from heedful.model_dir import files as model_files
 from heedful.model_dir.files import CARD, CONFIG, INDEX, TOKENIZER, ModelFiles, sha256, shard_bytes
-from heedful.model_dir.int8_weights import Int8Matrix, quantize_matrices
 from heedful.model_dir.save_load import load_tokenizer, read_record, write_model
-from heedful.model_dir.weights import read_stored_weights
+from heedful.model_dir.weights import Int8Matrix, quantize_matrices, read_stored_weights
 from heedful.text.tokenizer import Tokenizer
 
 

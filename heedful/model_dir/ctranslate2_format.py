@@ -16,10 +16,8 @@ import numpy as np
 
 from heedful.backend_support import require_support
 from heedful.config import ModelConfig
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.model_dir.alignment_source import default_source, recorded_source
-from heedful.model_dir.save_load import ModelArrays
+from heedful.errors import ConfigError, ModelDirectoryError, did_you_mean
+from heedful.model_dir.save_load import ModelArrays, default_source, recorded_source
 from heedful.model_dir.shortlist import Shortlist
 
 BINARY_VERSION, SPECIFICATION, REVISION = 6, "TransformerSpec", 7

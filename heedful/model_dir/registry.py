@@ -13,8 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 from heedful.model_dir.files import CHECKSUMS, SAVED
 
 EXPORT_RECORD, EXPORT_FORMAT, EXPORT_VERSION = "heedful.json", "heedful-ctranslate2", 1

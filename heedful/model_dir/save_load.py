@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heedful.config import Config
 from heedful.config_loading import from_mapping, to_mapping
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError
+from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError, did_you_mean
 from heedful.model_dir import files as model_files
 from heedful.model_dir.files import (
     CARD,
@@ -27,16 +26,17 @@ from heedful.model_dir.files import (
     shard_names,
     split_into_shards,
 )
-from heedful.model_dir.int8_weights import dequantize_all, without_scales
 from heedful.model_dir.weights import (
     build,
     collect_tensors,
+    dequantize_all,
     load_stored_weights,
     num_elements,
     read_headers,
     read_stored_weights,
     read_tensors,
     save_tensors,
+    without_scales,
 )
 from heedful.text.language_routing import INITIAL_DIRECTIONS_KEY
 
@@ -46,7 +46,67 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from heedful.build_model import Model
+    from heedful.search_types import AttentionWeights
     from heedful.text.tokenizer import Tokenizer
+
+
+Weights = TypeVar("Weights", "np.ndarray", "AttentionWeights")
+KEY = "alignment"
+"""Key in the details of config.json."""
+REMEDY = "remove it, or choose it again with heedful.decoding.alignment_selection.record_alignment"
+
+
+@dataclass(frozen=True)
+class AlignmentSource:
+    """The attention that alignments are read from."""
+
+    layer: int
+    """Of the decoder, from 0."""
+    offset: int
+    """0: the step that predicts a token attends to its source; 1: the step that reads it does."""
+    head: int | None = None
+    """From 0; None: the mean over all heads of the layer."""
+
+    def rows(self, weights: Weights, num_tags: int) -> Weights:
+        """Of the weights of all steps: the row of each target token, the columns of the source without special tokens.
+
+        `weights`: one row a step, the first of which reads the start token and the last the last word.
+        """
+        last = len(weights) - 1
+        return weights[self.offset : self.offset + last, num_tags:-1]
+
+    def to_dict(self) -> dict[str, int | None]:
+        """For config.json."""
+        return {"layer": self.layer, "offset": self.offset, "head": self.head}
+
+
+def default_source(num_layers: int) -> AlignmentSource:
+    """Where alignments come from in a model without a record.
+
+    The last layer of up to three, otherwise the last but one: the best in most models that were measured.
+    """
+    return AlignmentSource(layer=max(num_layers - (1 if num_layers <= 3 else 2), 0), offset=0)
+
+
+def recorded_source(details: Mapping[str, Any], *, num_layers: int, num_heads: int) -> AlignmentSource | None:
+    """The source recorded in the details of a model, or None."""
+    record = details.get(KEY)
+    if record is None:
+        return None
+    limits = {"layer": num_layers, "offset": 2, "head": num_heads}
+    if not isinstance(record, Mapping) or not record.keys() <= limits.keys():
+        raise ModelDirectoryError(
+            f"config.json: details.{KEY}: expected {', '.join(limits)}, not {record!r}; {REMEDY}."
+        )
+    for name, limit in limits.items():
+        value = record.get(name)
+        if (name == "head" and value is None) or (type(value) is int and 0 <= value < limit):
+            continue
+        raise ModelDirectoryError(
+            f"config.json: details.{KEY}.{name}: expected a number from 0 to {limit - 1}, not {value!r}; {REMEDY}."
+        )
+    return AlignmentSource(record["layer"], record["offset"], record.get("head"))
+
 
 RECORD_KEYS = ("format", "format_version", "heedful_version", "config", "details")
 

@@ -22,9 +22,8 @@ from heedful.config import ModelConfig
 from heedful.errors import ConfigError, ModelDirectoryError
 from heedful.model_dir import files as model_files
 from heedful.model_dir.files import CONFIG, ModelFiles
-from heedful.model_dir.int8_weights import SCALE, Int8Matrix, without_scales
 from heedful.model_dir.save_load import read_record
-from heedful.model_dir.weights import HeaderEntry, read_buffers, read_headers
+from heedful.model_dir.weights import SCALE, HeaderEntry, Int8Matrix, read_buffers, read_headers, without_scales
 from heedful.native.int8_tiles import (
     Int8Rows,
     Numbers,

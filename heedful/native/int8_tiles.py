@@ -83,7 +83,7 @@ def widen(dtype: str, shape: tuple[int, ...], data: memoryview) -> Numbers:
 
 
 def quantize_rows(weight: Numbers) -> Int8Rows:
-    """Round to integer multiples of each row's scale, as `heedful.model_dir.int8_weights.quantize_rows` does."""
+    """Round to integer multiples of each row's scale, as `heedful.model_dir.weights.quantize_rows` does."""
     rows, columns = weight.shape
     found = Int8Rows(Numbers.zeros("int8", rows, columns), Numbers.zeros("float32", rows))
     load_library().heedful_quantize_rows(weight.address, rows, columns, found.values.address, found.scales.address)

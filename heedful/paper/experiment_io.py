@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from heedful.atomic_files import replace_file
 from heedful.config import Config, DataConfig
 from heedful.config_loading import to_mapping
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 from heedful.model_card import versions
 from heedful.training_pipeline import device_name, load_data
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import DecodingError, ModelDirectoryError
-from heedful.evaluation.evalb import aggregate, score_trees
-from heedful.evaluation.parse_trees import Span, Tree, escape, events
+from heedful.evaluation.evalb import Span, Tree, aggregate, escape, events, score_trees
 from heedful.paper.experiment_io import evenly_spaced
 
 if TYPE_CHECKING:

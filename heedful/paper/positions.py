@@ -20,7 +20,7 @@ from heedful.paper.length_generalisation import (
     train_translation,
 )
 from heedful.paper.plot_style import in_language, new_figure, save, styled
-from heedful.paper.small_training import Estimate, check_seeds, estimate, group_runs
+from heedful.paper.synthetic_tasks import Estimate, check_seeds, estimate, group_runs
 from heedful.paper.text_tables import Table
 
 if TYPE_CHECKING:

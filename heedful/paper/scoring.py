@@ -21,8 +21,17 @@ from heedful.model.attention import MultiHeadAttention, Scoring
 from heedful.model.transformer import Transformer
 from heedful.paper.experiment_io import RESULTS, machine, open_output, results_header, write_json
 from heedful.paper.plot_style import in_language, new_figure, save, styled
-from heedful.paper.small_training import Estimate, check_seeds, estimate, group_runs, train_small_model
-from heedful.paper.synthetic_tasks import accuracy, make_batch, small_config, token_loss
+from heedful.paper.synthetic_tasks import (
+    Estimate,
+    accuracy,
+    check_seeds,
+    estimate,
+    group_runs,
+    make_batch,
+    small_config,
+    token_loss,
+    train_small_model,
+)
 from heedful.paper.text_tables import Table
 
 if TYPE_CHECKING:

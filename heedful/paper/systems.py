@@ -16,8 +16,7 @@ from typing import Any
 
 from heedful.config import Config, ModelConfig, TrainingConfig
 from heedful.config_loading import convert, elsewhere, merge, to_mapping
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 
 DEFAULT_SYSTEMS = ("transformer", "recurrent", "convolutional")
 TOLERANCE = 0.05

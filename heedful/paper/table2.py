@@ -31,9 +31,9 @@ from heedful.paper.experiment_io import (
     results_header,
     write_json,
 )
-from heedful.paper.markdown import markdown_table
 from heedful.paper.plot_style import LANGUAGES
 from heedful.paper.profiling import read_training_curves
+from heedful.paper.text_tables import markdown_table
 from heedful.training_pipeline import Request, TrainingResult, as_mapping, train
 from heedful.validation_bleu import translate_pairs
 

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.paper.markdown import markdown_table
 from heedful.paper.plot_style import COLOURS, in_language, new_figure, save, styled
 from heedful.paper.table3_rows import ROWS, Row, Values
+from heedful.paper.text_tables import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heedful.config_loading import build_config, merge
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 from heedful.paper.experiment_io import check_choice
 
 SCALES = ("cheap", "paper")

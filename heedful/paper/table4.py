@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config
 from heedful.config_loading import build_config, from_mapping, merge, to_mapping
 from heedful.errors import ConfigError
-from heedful.evaluation.evalb import MAX_SHORT_WORDS, aggregate, score_trees
-from heedful.evaluation.parse_trees import Tree, read_trees, with_tags, write_tree
+from heedful.evaluation.evalb import MAX_SHORT_WORDS, Tree, aggregate, read_trees, score_trees, with_tags, write_tree
 from heedful.paper.experiment_io import (
     RESULTS,
     check_choice,
@@ -31,7 +30,6 @@ from heedful.paper.experiment_io import (
     results_header,
     write_json,
 )
-from heedful.paper.markdown import markdown_table
 from heedful.paper.parsing import (
     KINDS,
     XX_SYMBOLS,
@@ -41,6 +39,7 @@ from heedful.paper.parsing import (
     f1_evaluation,
     linearize,
 )
+from heedful.paper.text_tables import markdown_table
 from heedful.training_pipeline import Request, TrainingResult, as_mapping, train
 
 if TYPE_CHECKING:

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from heedful.paper.markdown import markdown_table
+
+def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> str:
+    """A table; columns after the first `names` are numbers, aligned right."""
+    rule = "|" + "---|" * names + "---:|" * (len(heading) - names)
+    return "\n".join([_line(heading), rule, *map(_line, rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
 
 TABLE_FORMATS = ("text", "markdown", "html")
 

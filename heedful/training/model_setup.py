@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from heedful.build_model import build_model
 from heedful.config import Config, ModelConfig
-from heedful.model_dir.int8_weights import FLOAT_TABLES, dither
-from heedful.model_dir.weights import load_stored_weights
+from heedful.model_dir.weights import FLOAT_TABLES, dither, load_stored_weights
 from heedful.training.distributed import World, gather_weights, is_sharded, rank_seed, to_local
 from heedful.training.logging import Reporter
 

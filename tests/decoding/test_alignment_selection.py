@@ -23,8 +23,8 @@ from heedful.decoding.alignment_selection import (
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
 from heedful.model_dir import load_model
-from heedful.model_dir.alignment_source import AlignmentSource
 from heedful.model_dir.registry import bundled_model
+from heedful.model_dir.save_load import AlignmentSource
 from heedful.native import available
 from heedful.search_types import special_tokens
 

@@ -23,9 +23,8 @@ from heedful.errors import ConfigError
 from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.model_dir import save_model
-from heedful.model_dir.alignment_source import KEY, AlignmentSource
 from heedful.model_dir.ctranslate2_format import ctranslate2_files
-from heedful.model_dir.save_load import ModelArrays
+from heedful.model_dir.save_load import KEY, AlignmentSource, ModelArrays
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 from tests.small_models import VARIANTS, build
 

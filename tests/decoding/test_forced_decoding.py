@@ -10,7 +10,7 @@ from heedful.decoding.forced_decoding import alignment_weights, force_decode
 from heedful.errors import DecodingError
 from heedful.model.seq2seq import StepOutput
 from heedful.model.transformer import Transformer
-from heedful.model_dir.alignment_source import AlignmentSource
+from heedful.model_dir.save_load import AlignmentSource
 from tests.decoding.stub_models import BOS, EOS, TableModel, batch_of
 
 

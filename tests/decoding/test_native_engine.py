@@ -17,8 +17,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
 from heedful.model_dir import save_model
-from heedful.model_dir.alignment_source import KEY, AlignmentSource
-from heedful.model_dir.save_load import save_details
+from heedful.model_dir.save_load import KEY, AlignmentSource, save_details
 from heedful.native import Availability, available
 from heedful.text.tokenizer import train_tokenizer
 

@@ -10,8 +10,15 @@ import pytest
 
 from heedful import cli
 from heedful.errors import CorpusError
-from heedful.evaluation.evalb import SentenceCounts, aggregate, count_brackets, score_trees
-from heedful.evaluation.parse_trees import Tree, normalize_tree, read_tree
+from heedful.evaluation.evalb import (
+    SentenceCounts,
+    Tree,
+    aggregate,
+    count_brackets,
+    normalize_tree,
+    read_tree,
+    score_trees,
+)
 
 
 def tree(text: str) -> Tree:

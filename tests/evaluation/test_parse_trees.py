@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import CorpusError
-from heedful.evaluation.parse_trees import (
+from heedful.evaluation.evalb import (
     Span,
     draw_tree,
     normalize_tree,

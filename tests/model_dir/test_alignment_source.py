@@ -12,10 +12,9 @@ import pytest
 from heedful.decoding.translator import Translator
 from heedful.errors import ModelDirectoryError
 from heedful.model_dir import describe, load_weights, verify
-from heedful.model_dir.alignment_source import KEY, AlignmentSource, default_source, recorded_source
 from heedful.model_dir.files import locate
 from heedful.model_dir.registry import bundled_model
-from heedful.model_dir.save_load import save_details
+from heedful.model_dir.save_load import KEY, AlignmentSource, default_source, recorded_source, save_details
 
 SIZES = {"num_layers": 2, "num_heads": 6}
 

@@ -21,9 +21,8 @@ from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.interop.repack import repack
 from heedful.model_dir import describe, load_model, load_weights, save_model, verify
 from heedful.model_dir import files as model_files
-from heedful.model_dir.int8_weights import Int8Matrix, dither, quantize_rows
 from heedful.model_dir.save_load import load_arrays
-from heedful.model_dir.weights import read_stored_weights
+from heedful.model_dir.weights import Int8Matrix, dither, quantize_rows, read_stored_weights
 from heedful.native import NativeEngine, available, convert
 from heedful.native.bindings import kernel_names
 from heedful.native.convert import native_weights
@@ -166,7 +165,7 @@ def test_operations_on_compact_model(full: Path, compact: Path, tmp_path: Path) 
     repack(compact, tmp_path / "again", compact=True)
     assert (tmp_path / "again/model.safetensors").read_bytes() == (compact / "model.safetensors").read_bytes()
     export_ctranslate2(compact, tmp_path / "ct2", quantization="int8")
-    with pytest.raises(ConfigError, match=r"compact.*average the full"):
+    with pytest.raises(ConfigError, match=r"compact.*Average the full"):
         average_models([full, compact], tmp_path / "mean")
     with pytest.raises(ConfigError, match="is the model itself"):
         repack(full, full, compact=True, overwrite=True)
@@ -200,7 +199,7 @@ def test_damaged_compact_model_is_refused(compact: Path, tmp_path: Path) -> None
         with pytest.raises(ModelDirectoryError, match="not what was saved"):
             read(tmp_path / "damaged")
     stored = {"a.weight": np.zeros((3, 4), dtype=np.int8)}
-    from heedful.model_dir.int8_weights import pair_scales
+    from heedful.model_dir.weights import pair_scales
 
     with pytest.raises(ModelDirectoryError, match=r"a\.weight is int8"):
         pair_scales(stored, "here")

@@ -12,11 +12,11 @@ from safetensors.numpy import save_file
 
 from heedful.errors import ModelDirectoryError
 from heedful.model_dir import weights as model_weights
-from heedful.model_dir.int8_weights import SCALE
 from heedful.model_dir.weights import (
     ITEM_BYTES,
     MAX_DIMENSIONS,
     NUMPY_TYPES,
+    SCALE,
     HeaderEntry,
     check_types,
     compare_shapes,

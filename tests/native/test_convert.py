@@ -13,7 +13,7 @@ import torch
 
 from heedful.errors import ModelDirectoryError
 from heedful.model.positions import sinusoidal_encoding
-from heedful.model_dir import int8_weights
+from heedful.model_dir import weights as model_weights
 from heedful.model_dir.weights import read_buffers
 from heedful.native import available
 from heedful.native.int8_tiles import Int8Rows, Numbers, concatenate, dequantize, is_finite, pack, quantize_rows, widen
@@ -32,7 +32,7 @@ def test_int8_rows_match_numpy(shape: tuple[int, int]) -> None:
     weight[0] = np.arange(shape[1]) % 255 / 2  # halves of the scale
     weight[-1] = 0 if shape[0] > 1 else weight[-1]
     weight[shape[0] // 2] *= 1e30
-    found, expected = quantize_rows(Numbers.of(weight)), int8_weights.quantize_rows(weight)
+    found, expected = quantize_rows(Numbers.of(weight)), model_weights.quantize_rows(weight)
     np.testing.assert_array_equal(as_array(found.values), expected.values)
     np.testing.assert_array_equal(as_array(found.scales), expected.scales)
     np.testing.assert_array_equal(as_array(dequantize(found)), expected.dequantize())

@@ -14,7 +14,7 @@ from heedful.backend_support import require_support
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.forced_decoding import alignment_weights, force_decode
 from heedful.errors import ConfigError, DecodingError
-from heedful.model_dir.alignment_source import AlignmentSource
+from heedful.model_dir.save_load import AlignmentSource
 from heedful.native import NativeEngine, available
 from heedful.native.engine import dealt_out
 from tests.native.native_models import (

@@ -14,7 +14,6 @@ from heedful.cli import run
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.model.layers import FeedForward
-from heedful.paper.markdown import markdown_table
 from heedful.paper.mixing import (
     ConvolutionalFeedForward,
     MixingSizes,
@@ -24,7 +23,7 @@ from heedful.paper.mixing import (
     mixing_layers,
     mixing_table,
 )
-from heedful.paper.text_tables import TABLE_FORMATS
+from heedful.paper.text_tables import TABLE_FORMATS, markdown_table
 
 ACTIVATIONS = ["relu", "gelu", "swiglu"]
 

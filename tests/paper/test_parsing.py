@@ -16,8 +16,16 @@ from heedful.config import TokenizerConfig
 from heedful.config_loading import build_config
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.evaluation.evalb import aggregate, score_trees
-from heedful.evaluation.parse_trees import Span, Tree, normalize_tree, read_predicted_trees, read_tree, read_trees
+from heedful.evaluation.evalb import (
+    Span,
+    Tree,
+    aggregate,
+    normalize_tree,
+    read_predicted_trees,
+    read_tree,
+    read_trees,
+    score_trees,
+)
 from heedful.paper.parsing import (
     KINDS,
     XX_SYMBOLS,

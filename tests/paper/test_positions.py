@@ -25,9 +25,9 @@ from heedful.paper.length_generalisation import (
     train_copy,
     train_translation,
 )
-from heedful.paper.markdown import markdown_table
 from heedful.paper.positions import PositionsSettings, draw_position_results, positions_tables, run_positions
 from heedful.paper.synthetic_tasks import small_config
+from heedful.paper.text_tables import markdown_table
 from heedful.text.corpus import SentencePair
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from heedful.cli import run
-from heedful.paper.markdown import markdown_table
 from heedful.paper.scoring import (
     SCORINGS,
     ScoreRecorder,
@@ -22,7 +21,8 @@ from heedful.paper.scoring import (
     summarise,
     train_scoring,
 )
-from heedful.paper.small_training import estimate, learning_rate_at
+from heedful.paper.synthetic_tasks import estimate, learning_rate_at
+from heedful.paper.text_tables import markdown_table
 
 ROOT = Path(__file__).parents[2]
 SMALL = ScoringSettings(key_dims=(4, 64), seeds=(1, 2), steps=2, length=4, pairs_per_batch=4)

@@ -12,8 +12,7 @@ import pytest
 from heedful.config import CorpusConfig
 from heedful.errors import CorpusError, ModelDirectoryError
 from heedful.text.corpus import EARLY_CHECK_LINES, BadLine
-from heedful.text.corpus_chunks import Arrays, Chunk, Work, Workers, num_workers, read_chunks
-from heedful.text.encode_chunks import EncodeLines
+from heedful.text.corpus_chunks import Arrays, Chunk, EncodeLines, Work, Workers, num_workers, read_chunks
 from heedful.text.line_filters import FilteredLines, FilterLines, Verdict
 
 

@@ -36,7 +36,7 @@ def scoring(
 
     from heedful.console import Console
     from heedful.paper.scoring import ScoringSettings, quick_settings, run_scoring, scoring_table
-    from heedful.paper.small_training import check_seeds, check_steps
+    from heedful.paper.synthetic_tasks import check_seeds, check_steps
 
     settings = quick_settings() if quick else ScoringSettings()
     if seeds is not None:
@@ -88,7 +88,7 @@ def positions(
     from heedful.errors import ConfigError
     from heedful.paper.length_generalisation import CopySettings, TranslationSettings
     from heedful.paper.positions import PositionsSettings, positions_tables, run_positions
-    from heedful.paper.small_training import check_seeds
+    from heedful.paper.synthetic_tasks import check_seeds
 
     files = [source, target, test_source, test_target]
     if any(files) and not all(files):

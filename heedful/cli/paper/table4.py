@@ -122,8 +122,14 @@ def f1(gold: TreeFile, predicted: TreeFile, as_json: options.AsJson = False) -> 
 
     An empty line in PREDICTED is a sentence without a tree; its gold brackets count as missed.
     """
-    from heedful.evaluation.evalb import MAX_SHORT_WORDS, aggregate, align_sentences, score_trees
-    from heedful.evaluation.parse_trees import read_aligned_trees, read_predicted_trees
+    from heedful.evaluation.evalb import (
+        MAX_SHORT_WORDS,
+        aggregate,
+        align_sentences,
+        read_aligned_trees,
+        read_predicted_trees,
+        score_trees,
+    )
 
     lines, gold_trees, predicted_trees = align_sentences(read_aligned_trees(gold), read_predicted_trees(predicted))
     counts = score_trees(gold_trees, predicted_trees)
@@ -172,7 +178,7 @@ def parse(
     search = search_settings(settings, beam_size=beam_size)
     directory = require_model_directory(model, "to parse with")
     from heedful.cli.line_io import read_line_chunks
-    from heedful.evaluation.parse_trees import draw_tree, write_tree
+    from heedful.evaluation.evalb import draw_tree, write_tree
     from heedful.paper.parsing import Parser
 
     parser = Parser.load(directory, device=device or "auto", forced=not free)

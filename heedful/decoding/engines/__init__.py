@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from heedful.config import DecodingConfig
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 from heedful.search_types import AttentionWeights, Hypothesis
 
 ENGINES = ("auto", "torch", "native", "ctranslate2")

@@ -16,9 +16,8 @@ from heedful.config import DecodingConfig
 from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeResult, Engine, choose_engine
 from heedful.errors import ConfigError, MissingPackageError
 from heedful.model_dir import files as model_files
-from heedful.model_dir.alignment_source import AlignmentSource, recorded_source
 from heedful.model_dir.registry import EXPORT_RECORD
-from heedful.model_dir.save_load import ModelArrays, read_record
+from heedful.model_dir.save_load import AlignmentSource, ModelArrays, read_record, recorded_source
 from heedful.native import available
 from heedful.search_types import special_tokens
 from heedful.text.tokenizer import Tokenizer

@@ -8,8 +8,7 @@ from pathlib import Path
 from heedful.config import DecodingConfig
 from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeResult
 from heedful.errors import ConfigError
-from heedful.model_dir.alignment_source import AlignmentSource, default_source, recorded_source
-from heedful.model_dir.save_load import ModelArrays, load_arrays
+from heedful.model_dir.save_load import AlignmentSource, ModelArrays, default_source, load_arrays, recorded_source
 from heedful.native import NativeEngine, available
 from heedful.native.convert import PRECISIONS
 from heedful.search_types import AttentionWeights, special_tokens

@@ -17,7 +17,7 @@ from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeRes
 from heedful.decoding.forced_decoding import alignment_weights, force_decode
 from heedful.errors import ConfigError
 from heedful.model.seq2seq import Seq2Seq
-from heedful.model_dir.alignment_source import AlignmentSource, default_source
+from heedful.model_dir.save_load import AlignmentSource, default_source
 from heedful.search_types import AttentionWeights, Hypothesis, SpecialTokens, rows_per_sentence
 
 SEARCHES = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}

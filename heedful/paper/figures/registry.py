@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from heedful.config import ModelConfig
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 from heedful.paper.figures import (
     architecture,
     attention,

@@ -14,8 +14,7 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from heedful.did_you_mean import did_you_mean
-from heedful.errors import ConfigError, DocumentError
+from heedful.errors import ConfigError, DocumentError, did_you_mean
 
 if TYPE_CHECKING:
     from heedful.text.documents.document import Document, MarkedText
