@@ -161,11 +161,11 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
         )
         inputs = [[2, *one[0].tokens[:-1]] for one in found]
         weights = engine.align_ids(sources, inputs, **shown)
-        told = (found, [row.tobytes() for one in weights for row in one], engine.logits(sources[0], [2]).tobytes())
+        outputs = (found, [row.tobytes() for one in weights for row in one], engine.logits(sources[0], [2]).tobytes())
         engine.close()
         assert alone[0] == found[pick], f"{name}: sentence {pick} depends on the others ({config}, {search})"
-        assert expected is None or told == expected, f"{name} computes other bits ({config}, {search})"
-        expected = told
+        assert expected is None or outputs == expected, f"{name} computes other bits ({config}, {search})"
+        expected = outputs
     return len(names)
 
 

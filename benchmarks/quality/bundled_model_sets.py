@@ -124,7 +124,7 @@ def checksum_lines(data: Path) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the folder of the corpora")
-    parser.add_argument("--write", action="store_true", help="make the list anew instead of comparing with it")
+    parser.add_argument("--write", action="store_true", help="write the list instead of comparing with it")
     arguments = parser.parse_args()
     if arguments.write:
         CHECKSUMS.write_text("".join(checksum_lines(arguments.data)), encoding="utf-8")

@@ -129,7 +129,7 @@ def is_clear(text: str, confidence: float | None, min_words: int) -> bool:
 
 @lru_cache(maxsize=1000)
 def can_detect(languages: tuple[str, ...]) -> bool:
-    """Whether these languages can be told apart: each has its own script, or a profile or word list."""
+    """Whether these languages can be distinguished: each has its own script, or a profile or word list."""
     subtags = [primary_subtag(code) for code in languages]
     if len(set(subtags)) < len(subtags) or any(code not in SCRIPTS_BY_LANGUAGE for code in subtags):
         return False

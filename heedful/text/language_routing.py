@@ -202,7 +202,7 @@ class Directions:
 
     @cached_property
     def _foreign_languages(self) -> tuple[str, ...]:
-        """Languages that can be told apart from the model's own."""
+        """Languages that can be distinguished from the model's own."""
         return () if not can_detect(self.languages) else other_detectable_languages(self.languages)
 
     def _choose_only_target(self, source: str | None, target: str | Mapping[str, str] | None) -> Choice:

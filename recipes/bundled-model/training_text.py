@@ -172,17 +172,17 @@ def runs_of_words(text: str) -> Counter[tuple[str, ...]]:
 
 
 def nearest(made: str, reference: str) -> Pair:
-    """The source, and of its translations, one line of JSON, that which shares most runs of words with the reference.
+    """The source and the translation, of one JSON line, that shares most n-grams with the reference.
 
-    Of two that share as many, the one that the model thought better.
+    Ties go to the translation with the better model score.
     """
-    told, wanted = json.loads(made), runs_of_words(reference)
+    record, wanted = json.loads(made), runs_of_words(reference)
 
     def nearness(text: str) -> float:
         runs = runs_of_words(text)
         return (runs & wanted).total() / max(runs.total(), wanted.total(), 1)
 
-    return told["source"], max((one["text"] for one in told["n_best"]), key=nearness)
+    return record["source"], max((one["text"] for one in record["n_best"]), key=nearness)
 
 
 def nearest_of(lines: list[Pair]) -> list[Pair]:

@@ -33,7 +33,7 @@ Results = dict[str, Any]
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of three languages that has learned nothing, full and compact, and test sets of two lines."""
-    folder = tmp_path_factory.mktemp("box")
+    folder = tmp_path_factory.mktemp("bundled")
     lines = [line for text in TEXT.values() for line in text] * 20
     save_three_languages(folder, lines, vocab_size=300, licence="CC-BY-4.0", num_parameters=1234)
     for name in ("newstest2014.en-de", "flores200-devtest"):
@@ -176,7 +176,7 @@ def test_model_card_is_generated_from_results(
     page["main"]()
     first = {path: path.read_bytes() for path in (*written.values(), place / "en-de-zh" / "README.md")}
     page["main"]()
-    assert {path: path.read_bytes() for path in first} == first, "made anew it is the same"
+    assert {path: path.read_bytes() for path in first} == first, "a second run changes the pages"
     english, chinese, card = (content.decode() for content in first.values())
     value = f"{results['scores']['newstest2014 en-de, int8, beam 4']['scores'][1]['value']:.1f}"
     for text in (english, chinese):
@@ -326,8 +326,8 @@ def test_count_test_sentences_in_training_data(
 
 
 def test_package_contains_only_model_files() -> None:
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = told["tool"]["setuptools"]["package-data"]["heedful"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["heedful"]
 
     def is_taken(name: str) -> bool:
         return any(fnmatch.fnmatchcase(f"bundled/en-de-zh/{name}", pattern) for pattern in patterns)

@@ -31,8 +31,8 @@ def test_evaluate_takes_an_engine(inside: Inside, model: Path, corpus: Corpus) -
     files = ["-s", corpus.test_source, "-t", corpus.test_target]
     expected = inside("evaluate", "-m", model, *files, "--engine", "torch")
     assert expected.code == 0 and "torch engine, weights float32" in expected.error
-    told = json.loads(inside("evaluate", "-m", model, *files, "--engine", "ctranslate2", "--json").out)
-    assert (told["engine"], told["weights"]) == ("ctranslate2", "float32")
+    report = json.loads(inside("evaluate", "-m", model, *files, "--engine", "ctranslate2", "--json").out)
+    assert (report["engine"], report["weights"]) == ("ctranslate2", "float32")
     assert inside("evaluate", "-m", model, *files, "--engine", "ctranslate2").out == expected.out
     assert inside("evaluate", "-m", model, *files, "--engine", "ctranslate2", "--quantization", "int8").code == 0
 
@@ -74,5 +74,5 @@ def test_translate_imports_no_heavy_packages(inside: Inside, model: Path) -> Non
 
 
 def extra_path() -> dict[str, str]:
-    """Where this process found its packages, for one that starts anew."""
+    """PYTHONPATH with this process's import path, for a new process."""
     return {"PYTHONPATH": os.pathsep.join([ENVIRONMENT["PYTHONPATH"], *(path for path in sys.path if path)])}

@@ -41,20 +41,20 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def box(several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with this model in it, a user without models, and an empty working directory."""
-    monkeypatch.setattr(registry, "BUNDLED", tmp_path / "package/box")
+def bundled(several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package's model directory, which contains this model; no user models, and an empty working directory."""
+    monkeypatch.setattr(registry, "BUNDLED", tmp_path / "package/bundled")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("HEEDFUL_MODELS", raising=False)
-    shutil.copytree(several, tmp_path / "package/box/en-de-zh")
-    return tmp_path / "package/box"
+    shutil.copytree(several, tmp_path / "package/bundled/en-de-zh")
+    return tmp_path / "package/bundled"
 
 
 def test_path_takes_priority_over_name(
-    box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundled: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert registry.find_model("en-de-zh") == box / "en-de-zh" and registry.find_model(several) == several
+    assert registry.find_model("en-de-zh") == bundled / "en-de-zh" and registry.find_model(several) == several
     own = tmp_path / "data/heedful/models"
     shutil.copytree(several, own / "en-de-zh")
     shutil.copytree(several, own / "mine")
@@ -77,12 +77,12 @@ def test_path_takes_priority_over_name(
         registry.find_model("mine2")
 
 
-def test_default_model(box: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_model(bundled: Path, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert registry.default_model() == box / "en-de-zh" == registry.bundled_model()
-    shutil.copytree(several, box / "another")
-    assert registry.bundled_model() == box / "en-de-zh"
-    (box / "en-de-zh").rename(box / "third")
+    assert registry.default_model() == bundled / "en-de-zh" == registry.bundled_model()
+    shutil.copytree(several, bundled / "another")
+    assert registry.bundled_model() == bundled / "en-de-zh"
+    (bundled / "en-de-zh").rename(bundled / "third")
     with pytest.raises(ConfigError, match="several models came with heedful: another, third"):
         registry.bundled_model()
     shutil.copytree(several, tmp_path / "data/heedful/models/mine")
@@ -92,7 +92,7 @@ def test_default_model(box: Path, several: Path, tmp_path: Path, monkeypatch: py
     with pytest.raises(ConfigError, match=r"did you mean 'mine'.*HEEDFUL_MODEL"):
         heedful.Translator.load()
     monkeypatch.delenv("HEEDFUL_MODEL")
-    shutil.rmtree(box)
+    shutil.rmtree(bundled)
     shutil.copytree(several, tmp_path / "model")
     for load in (registry.default_model, heedful.Translator.load):
         with pytest.raises(ConfigError, match=r"no model is named, and none came with heedful; give -m"):
@@ -100,7 +100,7 @@ def test_default_model(box: Path, several: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_model_in_working_directory_needs_name(
-    box: Path, inside: Inside, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundled: Path, inside: Inside, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(model, tmp_path / "model")
     bundled = inside("translate", "-m", "en-de-zh", "--to", "de", *SHORT, "Good morning.")
@@ -115,7 +115,7 @@ def test_model_in_working_directory_needs_name(
     inside("paper", "parse", "It works.").refused("no model is named", "-m DIRECTORY", "parse")
 
 
-def test_models_lists_installed_models(box: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
+def test_models_lists_installed_models(bundled: Path, inside: Inside, model: Path, tmp_path: Path) -> None:
     own = tmp_path / "data/heedful/models"
     shutil.copytree(model, own / "digits")
     (own / "broken").mkdir()
@@ -125,11 +125,11 @@ def test_models_lists_installed_models(box: Path, inside: Inside, model: Path, t
     for words in ("en-de-zh  (default)", "en → de, de → en, en → zh, zh → en", "compact", "digits"):
         assert words in listed.out
     assert "BLEU" in listed.out and "cannot be used" in listed.out
-    told = json.loads(inside("models", "--json").out)
-    by_name = {one["name"]: one for one in told["models"]}
+    listing = json.loads(inside("models", "--json").out)
+    by_name = {one["name"]: one for one in listing["models"]}
     assert by_name["en-de-zh"]["is_default"] and by_name["en-de-zh"]["came_with_heedful"]
     assert by_name["digits"]["kind"] == "full" and by_name["digits"]["scores"]
-    assert "damaged" in by_name["broken"]["problem"] and str(box) in told["folders"]
+    assert "damaged" in by_name["broken"]["problem"] and str(bundled) in listing["folders"]
     (own / "digits/native-int8.bin").write_bytes(bytes(1000))  # what an engine keeps is no part of the model
     (own / "digits/notes.txt").write_text("mine")
     again = json.loads(inside("models", "--json").out)["models"]
@@ -137,11 +137,11 @@ def test_models_lists_installed_models(box: Path, inside: Inside, model: Path, t
     size = sum((own / "digits" / name).stat().st_size for name in files)
     assert [one["bytes"] for one in again if one["name"] == "digits"] == [by_name["digits"]["bytes"]] == [size]
     shutil.rmtree(own)
-    shutil.rmtree(box)
+    shutil.rmtree(bundled)
     assert "No models are installed. Searched:" in inside("models").out
 
 
-def test_verbs_accept_model_names(box: Path, inside: Inside, model: Path, corpus: Corpus, tmp_path: Path) -> None:
+def test_verbs_accept_model_names(bundled: Path, inside: Inside, model: Path, corpus: Corpus, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "data/heedful/models/digits")
     assert "Digits reversed" in inside("info", "digits").out
     assert "Three languages" in inside("info").out
@@ -154,13 +154,13 @@ def test_verbs_accept_model_names(box: Path, inside: Inside, model: Path, corpus
     inside("translate", "-m", "digit", "1").refused("did you mean 'digits'")
 
 
-def test_detection_per_line_keeps_order(box: Path, inside: Inside) -> None:
+def test_detection_per_line_keeps_order(bundled: Path, inside: Inside) -> None:
     plain = [*SHORT, "--decoding.checks=false"]  # the model knows nothing: empty translations would be warned of
     texts = ["Guten Morgen", "早上好", "", "42", "Wie geht es dir?"]
     whole = "".join(f"{text}\n" for text in texts).encode()
-    told = inside("translate", "--json", *plain, given=whole)
-    lines = [json.loads(line) for line in told.out.splitlines()]
-    assert [line["source"] for line in lines] == texts and "warning" not in told.error
+    result = inside("translate", "--json", *plain, given=whole)
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [line["source"] for line in lines] == texts and "warning" not in result.error
     assert [line.get("source_language") for line in lines] == ["de", "zh", None, None, "de"]
     assert {line["target_language"] for line in lines} == {"en"} and lines[0]["language_confidence"] > 0.9
     apart = [inside("translate", *plain, text).out for text in texts if text]
@@ -168,7 +168,7 @@ def test_detection_per_line_keeps_order(box: Path, inside: Inside) -> None:
     assert inside("translate", *plain, "--to", "en", given=whole).out == inside("translate", *plain, given=whole).out
 
 
-def test_ambiguous_target_is_an_error(box: Path, inside: Inside) -> None:
+def test_ambiguous_target_is_an_error(bundled: Path, inside: Inside) -> None:
     inside("translate", "Guten Morgen", "Good morning").refused("text 2", "'en'", "de, zh", "--to")
     inside("translate", "日本語です").refused("looks like ja", "en, de, zh", "--from")
     assert inside("translate", *SHORT, "--from", "zh", "日本語です").code == 0
@@ -179,7 +179,7 @@ def test_ambiguous_target_is_an_error(box: Path, inside: Inside) -> None:
     inside("evaluate", "-s", __file__, "-t", __file__).refused("name the language of the references", "--to")
 
 
-def test_text_already_in_target_language_warns(box: Path, inside: Inside) -> None:
+def test_text_already_in_target_language_warns(bundled: Path, inside: Inside) -> None:
     ended = inside("translate", *SHORT, "--to", "de", given=b"Guten Tag\nGood day\nDanke sehr\nBis bald\n")
     assert ended.code == 0 and ended.out.count("\n") == 4
     assert ended.error.splitlines() == [
@@ -188,7 +188,7 @@ def test_text_already_in_target_language_warns(box: Path, inside: Inside) -> Non
     ]
 
 
-def test_file_of_mixed_languages(box: Path, inside: Inside, tmp_path: Path) -> None:
+def test_file_of_mixed_languages(bundled: Path, inside: Inside, tmp_path: Path) -> None:
     mixed = tmp_path / "mixed.txt"
     mixed.write_text("Guten Morgen\n早上好\n\nWie geht es dir?\n" * 10, encoding="utf-8")
     expected = inside("translate", *SHORT, given=mixed.read_bytes()).out
@@ -211,7 +211,7 @@ def test_file_of_mixed_languages(box: Path, inside: Inside, tmp_path: Path) -> N
     assert inside(*flags, "--to", "zh", "--overwrite").code == 0
 
 
-def test_pipe_error_names_line(box: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_error_names_line(bundled: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line number counts from the start of the input, not of the chunk."""
     monkeypatch.setattr("heedful.cli.translate.CHUNK_SIZES", ChunkSizes(4))
     english = b"This is a rather long sentence, and everything in it shows clearly that it was written in English.\n"
@@ -257,7 +257,7 @@ def test_typed_line_error_does_not_stop(several: Path, tmp_path: Path, capsys: p
     assert len(said) == 1 and said[0].startswith("heedful: this line looks like ru, but this model knows en, de, zh")
 
 
-def test_python_and_command_line_have_same_defaults(box: Path) -> None:
+def test_python_and_command_line_have_same_defaults(bundled: Path) -> None:
     translator = heedful.Translator.load()
     found = translator.translate(["Guten Morgen", "Good morning"], target_language={"en": "zh"}, max_length=3)
     assert [(one.source_language, one.target_language) for one in found] == [("de", "en"), ("en", "zh")]
@@ -293,7 +293,7 @@ def test_unknown_user_in_model_path(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shard_bytes(float("inf")) is None and shard_bytes(0.5) == 500_000
 
 
-def test_shortlist_merges_target_languages(box: Path, inside: Inside, tmp_path: Path) -> None:
+def test_shortlist_merges_target_languages(bundled: Path, inside: Inside, tmp_path: Path) -> None:
     from heedful.model_dir.shortlist import read_shortlist
 
     for code, texts in (("en", LINES[0::3]), ("de", LINES[1::3]), ("zh", LINES[2::3])):

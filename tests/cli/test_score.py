@@ -40,9 +40,9 @@ def test_scores_carry_signature_and_interval(inside: Inside, tmp_path: Path) -> 
 
 def test_bleu_of_two_word_lines_is_undefined(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "amounts").write_text("one hundred\nthirty five\n" * 4)
-    told = inside("score", "amounts", "-r", "amounts").out
-    assert told.startswith("BLEU is undefined (no reference has 3 tokens") and "BLEU = 0.00" not in told
-    assert "ExactMatch = 100.00" in told and "CER = 0.00" in told and "chrF2 = 100.00" in told
+    output = inside("score", "amounts", "-r", "amounts").out
+    assert output.startswith("BLEU is undefined (no reference has 3 tokens") and "BLEU = 0.00" not in output
+    assert "ExactMatch = 100.00" in output and "CER = 0.00" in output and "chrF2 = 100.00" in output
     bleu = json.loads(inside("score", "amounts", "-r", "amounts", "--json").out)["scores"][0]
     assert bleu["value"] is None and "3-grams" in bleu["remark"]
 
@@ -109,8 +109,8 @@ def test_evaluate_equals_translate_and_score(inside: Inside, model: Path, corpus
 
 
 def test_info_prints_model_facts(inside: Inside, model: Path) -> None:
-    told = inside("info", model, "--verify").out
-    assert "steps " in told and "{" not in told  # what is nested is for --json
+    output = inside("info", model, "--verify").out
+    assert "steps " in output and "{" not in output  # what is nested is for --json
     for word in (
         "Digits reversed",
         "aa → bb",
@@ -120,10 +120,10 @@ def test_info_prints_model_facts(inside: Inside, model: Path) -> None:
         "tok:13a",
         "match their checksums",
     ):
-        assert word in told
+        assert word in output
     plain = json.loads(inside("info", model, "--json").out)
     assert plain["config"]["model"]["d_model"] == 32 and plain["config"]["training"]["steps"] == 150
-    assert f"{plain['num_parameters']:,}" in told
+    assert f"{plain['num_parameters']:,}" in output
     assert [score["name"] for score in plain["details"]["scores"]] == ["BLEU", "chrF2", "TER", "ExactMatch", "CER"]
     assert inside("info", model, "--card").out == (model / "README.md").read_text(encoding="utf-8")
 

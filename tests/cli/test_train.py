@@ -27,9 +27,9 @@ def test_two_files_train_a_model(model: Path) -> None:
 
 
 def test_sweep_progress_and_quiet(inside: Inside, corpus: Corpus) -> None:
-    told = inside("train", *corpus.flags, *TINY, "--steps", 3, "-o", "loud")
-    assert told.out == "" and "\x1b" not in told.error and "\r" not in told.error
-    assert "3 steps" in told.error and "valid loss" in told.error and "heedful translate -m loud" in told.error
+    result = inside("train", *corpus.flags, *TINY, "--steps", 3, "-o", "loud")
+    assert result.out == "" and "\x1b" not in result.error and "\r" not in result.error
+    assert "3 steps" in result.error and "valid loss" in result.error and "heedful translate -m loud" in result.error
     silent = inside("train", *corpus.flags, *TINY, "--steps", 3, "-o", "silent", "--quiet")
     assert (silent.code, silent.out, silent.error) == (0, "", "")
 
@@ -97,8 +97,8 @@ def test_several_corpora_and_single_files(inside: Inside, corpus: Corpus, tmp_pa
     (tmp_path / "more.aa").write_text("g h\ni j\n")
     (tmp_path / "more.bb").write_text("h g\nj i\n")
     more = ["--data", "more.tsv", "--source", "more.aa", "--target", "more.bb"]
-    told = inside("prepare", *corpus.flags, *more, "--dry-run").out
-    assert all(name in told for name in ("train.aa + train.bb", "more.aa + more.bb", "more.tsv", "duplicate"))
+    output = inside("prepare", *corpus.flags, *more, "--dry-run").out
+    assert all(name in output for name in ("train.aa + train.bb", "more.aa + more.bb", "more.tsv", "duplicate"))
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])

@@ -54,8 +54,8 @@ def test_file_name_as_text_prints_note(inside: Inside, model: Path, tmp_path: Pa
 
 
 def test_translation_warnings_are_summarized(inside: Inside, tmp_path: Path) -> None:
-    box = Path(heedful.__file__).parent / "bundled" / "en-de-zh"
-    languages = ("-m", box, "--from", "en", "--to", "zh", "--device", "cpu", "--method", "greedy")
+    bundled = Path(heedful.__file__).parent / "bundled" / "en-de-zh"
+    languages = ("-m", bundled, "--from", "en", "--to", "zh", "--device", "cpu", "--method", "greedy")
     odd = "\u04d8\u0487\ubd2b\ucb3e\ud002Haus"  # the model makes nothing of it
     (tmp_path / "page.en").write_text(f"Hello.\n{odd}\n\n{odd}\n")
     summary = 'warning: 2 lines (2, 4): the translation was empty, so the text was copied; --json shows "untranslated".'
@@ -65,8 +65,8 @@ def test_translation_warnings_are_summarized(inside: Inside, tmp_path: Path) -> 
     whole = inside("translate", *languages, "-i", tmp_path / "page.en", "-o", tmp_path / "page.zh")
     assert summary in whole.error.splitlines()
     assert (tmp_path / "page.zh").read_text() == stream.out
-    told = json.loads(inside("translate", *languages, "--json", odd).out)
-    assert (told["text"], told["warnings"]) == (odd, ["untranslated"])
+    record = json.loads(inside("translate", *languages, "--json", odd).out)
+    assert (record["text"], record["warnings"]) == (odd, ["untranslated"])
     unchecked = inside("translate", *languages, "--decoding.checks=false", odd)
     assert (unchecked.out, unchecked.error) == ("\n", "")
 
@@ -299,7 +299,7 @@ def test_protected_spans_and_white_space(inside: Inside, tmp_path: Path) -> None
     assert piped.out.splitlines() == found
     assert found[0].startswith("\t") and found[0].count("https://example.com/a?id=7") == 1
     assert found[1:] == lines[1:]
-    told = [json.loads(line) for line in inside(*asked, "--json", "-i", "in.txt").out.splitlines()]
-    assert [one["text"] for one in told] == found and [one["source"] for one in told] == lines
+    records = [json.loads(line) for line in inside(*asked, "--json", "-i", "in.txt").out.splitlines()]
+    assert [one["text"] for one in records] == found and [one["source"] for one in records] == lines
     raw = inside(*asked, "--no-protect", *lines[:1]).out
     assert raw == inside(*asked, "--no-protect", lines[0].strip()).out and not raw.startswith("\t")

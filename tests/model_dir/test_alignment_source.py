@@ -50,9 +50,9 @@ def test_invalid_alignment_source_is_refused(record: object, named: str) -> None
 
 
 def test_recording_alignment_keeps_other_files(tmp_path: Path) -> None:
-    box = bundled_model()
-    assert box is not None
-    copy = shutil.copytree(box, tmp_path / "model", ignore=shutil.ignore_patterns("native-*"))
+    bundled = bundled_model()
+    assert bundled is not None
+    copy = shutil.copytree(bundled, tmp_path / "model", ignore=shutil.ignore_patterns("native-*"))
     before = {name: entry.sha256 for name, entry in locate(copy).entries.items()}
     weights = load_weights(copy)
     save_details(copy, {KEY: {"layer": 1, "offset": 0, "head": None}})
@@ -62,7 +62,7 @@ def test_recording_alignment_keeps_other_files(tmp_path: Path) -> None:
     details = describe(copy)["details"]
     assert details[KEY] == {"layer": 1, "offset": 0, "head": None}
     assert {k: v for k, v in details.items() if k != KEY} == {
-        k: v for k, v in describe(box)["details"].items() if k != KEY
+        k: v for k, v in describe(bundled)["details"].items() if k != KEY
     }
     for name, tensor in load_weights(copy).items():
         np.testing.assert_array_equal(tensor.numpy(), weights[name].numpy())

@@ -511,10 +511,10 @@ def test_foreign_files_are_never_overwritten(tmp_path: Path, tokenizers: dict[st
 
 
 def test_describe_needs_no_torch(saved: Path) -> None:
-    told = describe(saved)
-    assert told["num_parameters"] == sum(tensor.numel() for tensor in load_weights(saved).values())
-    assert told["dtypes"] == ["F32"] and told["config"]["data"]["source_language"] == "en"
-    assert told["details"]["scores"] == [SCORE] and told["files"]["config.json"]["sha256"] == sha256(
+    description = describe(saved)
+    assert description["num_parameters"] == sum(tensor.numel() for tensor in load_weights(saved).values())
+    assert description["dtypes"] == ["F32"] and description["config"]["data"]["source_language"] == "en"
+    assert description["details"]["scores"] == [SCORE] and description["files"]["config.json"]["sha256"] == sha256(
         saved / "config.json"
     )
     program = (

@@ -197,7 +197,7 @@ def test_wrong_flags_are_one_line(flags: list[str], tmp_path: Path, capsys: pyte
 
 
 def test_existing_output_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not the results of another experiment, ever; not its own without --overwrite; all told before the measuring."""
+    """Results of other experiments are never replaced, its own only with --overwrite; checked before measuring."""
     flags = ["--quick", "--lengths", "4,8", "--widths", "8,16", "--device", "cpu"]
     other, file, own = tmp_path / "comparison", tmp_path / "file", tmp_path / "own folder"
     other.mkdir()

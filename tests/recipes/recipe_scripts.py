@@ -45,8 +45,8 @@ def made(folder: Path) -> dict[str, list[str]]:
     return {path.name: path.read_text("utf-8").splitlines() for path in folder.iterdir()}
 
 
-def told(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line of a refusal."""
+def error_message(done: subprocess.CompletedProcess[str]) -> str:
+    """The error message, one line, of a command that exited with code 2."""
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.count("\n") == 1 and done.stderr.endswith("\n")
     return done.stderr

@@ -1,4 +1,4 @@
-"""The script that has teachers translate the text of the model in the box, with a teacher that only copies."""
+"""The distillation script, with a teacher that copies its input."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.recipe_scripts import compress, run, save, told
+from tests.recipes.recipe_scripts import compress, error_message, run, save
 
 DATA = {
     "europarl-en-de/train.en": ["It’s ‘law’.", "A line\rwith two ends", "No."],
@@ -73,13 +73,13 @@ def test_invalid_command_lines_show_usage(arguments: tuple[str, ...]) -> None:
         "say corpora DATA OUT or chinese DATA DISTILLED OUT or german DISTILLED OUT or forms DATA OUT"
         " or own DATA DISTILLED OUT or late DATA DISTILLED OUT, not "
     )
-    assert f"{ways}{' '.join(arguments)!r}." in told(run("training_text", *arguments))
+    assert f"{ways}{' '.join(arguments)!r}." in error_message(run("training_text", *arguments))
 
 
 @pytest.mark.parametrize("name", ["synthetic_numbers", "synthetic_figures"])
 @pytest.mark.parametrize("arguments", [(), ("a", "b"), ("--write",)])
 def test_synthetic_scripts_take_one_folder(name: str, arguments: tuple[str, ...]) -> None:
-    assert f"{name}.py: say one folder" in told(run(name, *arguments))
+    assert f"{name}.py: say one folder" in error_message(run(name, *arguments))
 
 
 @pytest.mark.parametrize("name", ["training_text", "synthetic_numbers", "synthetic_figures"])
@@ -92,30 +92,31 @@ def test_help(name: str) -> None:
 def test_missing_corpus_is_named(tmp_path: Path, missing: str) -> None:
     save(tmp_path / "data", {name: lines for name, lines in DATA.items() if missing not in (name, "all")})
     named = next(iter(DATA)) if missing == "all" else missing
-    said = told(run("training_text", "corpora", tmp_path / "data", tmp_path / "text"))
-    assert f"{tmp_path / 'data' / named}: there is no such file" in said and "recipes/bundled-model/run.sh" in said
+    message = error_message(run("training_text", "corpora", tmp_path / "data", tmp_path / "text"))
+    assert f"{tmp_path / 'data' / named}: there is no such file" in message
+    assert "recipes/bundled-model/run.sh" in message
     assert not (tmp_path / "text" / "capitals.en").exists()
 
 
 def test_missing_translations_are_named(tmp_path: Path) -> None:
     save(tmp_path / "data", DATA)
-    nowhere, out = tmp_path / "distilled", tmp_path / "text"
-    assert str(nowhere / "more-zh.en") in told(run("training_text", "chinese", tmp_path / "data", nowhere, out))
-    assert str(nowhere / "en-de-1.en") in told(run("training_text", "german", nowhere, out))
-    assert str(nowhere / "own-1.de") in told(run("training_text", "own", tmp_path / "data", nowhere, out))
-    assert str(nowhere / "late-1.en") in told(run("training_text", "late", tmp_path / "data", nowhere, out))
+    folder, out = tmp_path / "distilled", tmp_path / "text"
+    assert str(folder / "more-zh.en") in error_message(run("training_text", "chinese", tmp_path / "data", folder, out))
+    assert str(folder / "en-de-1.en") in error_message(run("training_text", "german", folder, out))
+    assert str(folder / "own-1.de") in error_message(run("training_text", "own", tmp_path / "data", folder, out))
+    assert str(folder / "late-1.en") in error_message(run("training_text", "late", tmp_path / "data", folder, out))
     assert not out.exists()
 
 
 def test_truncated_text_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "data", {**DATA, "tatoeba-en-de/train.de": ["größe"]})
-    said = told(run("training_text", "corpora", tmp_path / "data", tmp_path / "text"))
-    assert "not the same number of lines" in said and "train.de" in said
+    message = error_message(run("training_text", "corpora", tmp_path / "data", tmp_path / "text"))
+    assert "not the same number of lines" in message and "train.de" in message
     path = tmp_path / "data" / "europarl-en-de" / "train.en"
     path.with_name("train.en.xz").write_bytes(lzma.compress(path.read_bytes())[:-9])
     path.unlink()
-    said = told(run("training_text", "corpora", tmp_path / "data", tmp_path / "other"))
-    assert f"{path}.xz: damaged" in said
+    message = error_message(run("training_text", "corpora", tmp_path / "data", tmp_path / "other"))
+    assert f"{path}.xz: damaged" in message
     assert not (tmp_path / "other" / "parliament.en").exists()
 
 
@@ -126,5 +127,5 @@ def test_file_instead_of_folder_is_named(tmp_path: Path, command: list[str]) -> 
     save(tmp_path / "data", DATA)
     (tmp_path / "text").write_text("mine", encoding="utf-8")
     name, *arguments = [part.replace("data", str(tmp_path / "data")) for part in command]
-    assert str(tmp_path / "text") in told(run(name, *arguments, tmp_path / "text"))
+    assert str(tmp_path / "text") in error_message(run(name, *arguments, tmp_path / "text"))
     assert (tmp_path / "text").read_text("utf-8") == "mine"

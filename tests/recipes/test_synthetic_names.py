@@ -1,4 +1,4 @@
-"""The script that makes pairs with names for the model in the box: what it writes, and German and Chinese grammar."""
+"""Synthetic pairs with names: the files written, and German and Chinese grammar."""
 
 from __future__ import annotations
 

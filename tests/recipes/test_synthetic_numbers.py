@@ -1,4 +1,4 @@
-"""Numbers and figures that are made for the model in the box: both sides of every pair are worth the same."""
+"""Synthetic pairs with numbers and figures: both sides of each pair have the same value."""
 
 from __future__ import annotations
 

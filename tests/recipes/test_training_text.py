@@ -1,4 +1,4 @@
-"""Text of teachers and corpora for the model in the box: plain marks, sound text, nearest translations, other forms."""
+"""Training text from teachers and corpora: punctuation, filters, closest translations, other forms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.recipe_scripts import compress, made, run, save, script, told
+from tests.recipes.recipe_scripts import compress, error_message, made, run, save, script
 
 text = script("training_text")
 
@@ -19,12 +19,12 @@ text = script("training_text")
 @pytest.mark.parametrize(
     ("printed", "typed"),
     [
-        ("He said ‘no’.", 'He said "no".'),
-        ("He said “no”.", 'He said "no".'),
+        ("He message ‘no’.", 'He message "no".'),
+        ("He message “no”.", 'He message "no".'),
         ("It’s Parliament’s ‘last’ word – or isn’t it?", "It's Parliament's \"last\" word - or isn't it?"),
         ("the Members’ rights", "the Members' rights"),
         ("the ‘rights’ of the Members’ families", 'the "rights" of the Members\' families'),
-        ("‘It’s ours’, we said", '"It\'s ours", we said'),
+        ("‘It’s ours’, we message", '"It\'s ours", we message'),
         ("“We call it ‘soft’ law”", '"We call it "soft" law"'),
         ("‘We call it “soft” law’", '"We call it "soft" law"'),
         ("yes — no", "yes - no"),
@@ -64,7 +64,7 @@ def test_unsound_chinese_is_dropped(english: str, chinese: str, *, sound: bool) 
         ("The house is old.", "Das Haus ist alt.", True),
         ("The house is old.", "Das Haus ist a\ufffd.", False),
         ("The house is old and it is large.", "Das Haus ist alt. Das Haus ist alt. Das Haus ist alt.", False),
-        ("ha ha ha ha ha ha ha ha ha ha ha", "ha ha ha ha ha ha ha ha ha ha ha", True),  # as it was said
+        ("ha ha ha ha ha ha ha ha ha ha ha", "ha ha ha ha ha ha ha ha ha ha ha", True),  # as it was message
         ("The house is old, and nobody has lived there for years.", "Alt.", False),
         ("Old.", "Das Haus ist alt, und es wohnt seit Jahren niemand dort.", False),
         ("No.", "Nein, nein.", True),
@@ -79,8 +79,8 @@ def test_unsound_translations_are_dropped(source: str, target: str, *, sound: bo
 
 def several(source: str, *translations: str) -> str:
     """A line of JSON as the program writes it, the best translation first."""
-    told = {"source": source, "text": translations[0], "n_best": [{"text": one} for one in translations]}
-    return json.dumps(told, ensure_ascii=False)
+    record = {"source": source, "text": translations[0], "n_best": [{"text": one} for one in translations]}
+    return json.dumps(record, ensure_ascii=False)
 
 
 def words_or_marks(line: str) -> list[str]:
@@ -126,7 +126,7 @@ def test_word_ngrams(line: str) -> None:
         (("The old house.", "The house is old.", "A house, old."), "This house is old.", 1),  # longer runs count more
         (("old is house the", "the house is old"), "the house is old", 1),  # the same words in their order
         (("THE HOUSE", "the house"), "the house", 1),
-        (("yes yes yes yes", "yes indeed"), "yes", 1),  # said again it is not nearer
+        (("yes yes yes yes", "yes indeed"), "yes", 1),  # message again it is not nearer
         (("the house and the garden", "the house"), "the house", 1),  # nor is it with more around it
         (("an old house", "an ancient house"), "a house", 0),  # of two alike the first
         (("no", "nothing", "never"), "yes", 0),
@@ -254,9 +254,9 @@ def test_line_missing_from_corpus_is_named(tmp_path: Path, part: int) -> None:
     save_own(tmp_path)
     path = tmp_path / "distilled" / f"own-{part}.de"
     path.write_text(path.read_text("utf-8").replace("a", "o"), encoding="utf-8")
-    said = told(run("training_text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
-    assert re.search(rf"{re.escape(str(path))}, line [12]: the corpus has another there", said)
-    assert "distill.sh" in said
+    message = error_message(run("training_text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
+    assert re.search(rf"{re.escape(str(path))}, line [12]: the corpus has another there", message)
+    assert "distill.sh" in message
     assert not (tmp_path / "text" / "own.de").exists()
 
 
@@ -265,16 +265,16 @@ def test_short_corpus_is_refused(tmp_path: Path) -> None:
     for side in ("en", "de"):
         path = tmp_path / "data" / "tatoeba-en-de" / f"train.{side}"
         path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:8]), encoding="utf-8")
-    said = told(run("training_text", "late", *(tmp_path / name for name in ("data", "distilled", "text"))))
-    assert f"{tmp_path / 'distilled' / 'late-4.en'}, line 9: the corpus has another there" in said
+    message = error_message(run("training_text", "late", *(tmp_path / name for name in ("data", "distilled", "text"))))
+    assert f"{tmp_path / 'distilled' / 'late-4.en'}, line 9: the corpus has another there" in message
 
 
 def test_truncated_json_line_is_named(tmp_path: Path) -> None:
     save_own(tmp_path)
     path = tmp_path / "distilled" / "own-2.json"
     path.write_text(path.read_text("utf-8")[:-5] + "\n", encoding="utf-8")
-    said = told(run("training_text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
-    assert f"{path}, line " in said and "cut off or damaged" in said
+    message = error_message(run("training_text", "own", *(tmp_path / name for name in ("data", "distilled", "text"))))
+    assert f"{path}, line " in message and "cut off or damaged" in message
 
 
 def save_late(folder: Path, *, lines: int) -> None:

@@ -88,19 +88,19 @@ def test_killed_and_resumed_training_equals_uninterrupted(tmp_path: Path) -> Non
     moments = chance.randint(3, 20), chance.randint(25, 45)
 
     process = start(request)
-    told = end_after(process, parts, moments[0], signal.SIGTERM)
-    assert process.returncode == 0, told
-    assert "Stopped by SIGTERM" in told
-    assert "--resume" in told
+    output = end_after(process, parts, moments[0], signal.SIGTERM)
+    assert process.returncode == 0, output
+    assert "Stopped by SIGTERM" in output
+    assert "--resume" in output
 
     process = start(request)
     end_after(process, parts, moments[1], signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
 
     process = start(request)
-    told = finish(process)
-    assert process.returncode == 0, told
-    assert "Resuming from step" in told
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert "Resuming from step" in output
     assert finish(unbroken) is not None
     assert unbroken.returncode == 0
 

@@ -114,8 +114,8 @@ def test_lines_files_and_documents_are_translated(python: Path, tmp_path: Path) 
     """Converted for the first time in this environment; documents are those whose formats need no package."""
     same = heedful(Path(sys.executable), "translate", "--to", "de", "Good morning.", cwd=tmp_path)
     assert heedful(python, "translate", "--to", "de", "Good morning.", cwd=tmp_path) == same
-    told = json.loads(heedful(python, "translate", "--to", "de", "--align", "--json", stdin="A cat.\n", cwd=tmp_path))
-    assert told["alignment"] and told["word_alignment"]
+    record = json.loads(heedful(python, "translate", "--to", "de", "--align", "--json", stdin="A cat.\n", cwd=tmp_path))
+    assert record["alignment"] and record["word_alignment"]
     (tmp_path / "a.txt").write_text("Good morning.\nThe door is open.\n" * 50, encoding="utf-8")
     heedful(python, "translate", "--to", "de", "-i", "a.txt", "-o", "b.txt", cwd=tmp_path)
     assert len((tmp_path / "b.txt").read_text(encoding="utf-8").splitlines()) == 100
