@@ -1,4 +1,4 @@
-"""Models without weights: the logits are a fixed function of the source and the tokens so far, looked up row by row."""
+"""Models without weights: logits are a fixed function of the source and the previous tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NextLogProbs = Callable[[tuple[int, ...]], np.ndarray]
 
 @dataclass
 class TableState:
-    """Remembers the source of every sentence and the tokens of every row."""
+    """Stores the source of every sentence and the tokens of every row."""
 
     sources: list[tuple[int, ...]]
     width: int
@@ -97,7 +97,7 @@ class TableModel:
 
 
 class CopyModel(TableModel):
-    """Says its source again, with a little noise; `skip` source tokens (a tag) are left out."""
+    """Copies its source, with a little noise; the first `skip` source tokens (a tag) are omitted."""
 
     def __init__(self, *, vocab_size: int, skip: int = 0, scale: float = 0.5) -> None:
         super().__init__(vocab_size=vocab_size, scale=scale)
@@ -122,7 +122,7 @@ def batch_of(sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 def naive_beam(
     next_log_probs: NextLogProbs, config: DecodingConfig, max_length: int, forbidden: Sequence[int] = (PAD, BOS)
 ) -> list[tuple[tuple[int, ...], float, float]]:
-    """Beam search as one would explain it, for one sentence, without a cache and always to the end."""
+    """Reference beam search for one sentence, without a cache or early stopping."""
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     finished = []
     for step in range(max_length + 1):
@@ -144,7 +144,7 @@ def naive_beam(
 def exhaustive(
     next_log_probs: NextLogProbs, config: DecodingConfig, max_length: int, ordinary: Sequence[int]
 ) -> list[tuple[tuple[int, ...], float, float]]:
-    """Every sequence there is, best first."""
+    """All possible sequences, best first."""
     found = []
     for length in range(config.min_length, max_length + 1):
         for words in itertools.product(ordinary, repeat=length):

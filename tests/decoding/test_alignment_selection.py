@@ -1,4 +1,4 @@
-"""Alignments are right: measured on pairs aligned by hand, and chosen without them as with them."""
+"""Alignment error rate on hand-aligned pairs, and the choice of an alignment source without them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from heedful.search_types import special_tokens
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "data"
 BEFORE = AlignmentSource(layer=0, offset=0)
-"""The last decoder layer but one of the bundled model, which has two."""
+"""The second-to-last decoder layer of the bundled model, which has two."""
 
 
 @pytest.mark.skipif(not available(), reason=available().reason)
@@ -56,7 +56,7 @@ def test_align_words_of_a_short_sentence() -> None:
 
 
 @pytest.mark.parametrize("engine", ["native", "torch"])
-def test_prefixes_and_several_sentences_and_a_cut_end_are_aligned(engine: str) -> None:
+def test_alignment_with_prefix_several_sentences_and_length_limit(engine: str) -> None:
     if engine == "native" and not available():
         pytest.skip(available().reason)
     translator = Translator.load(engine=engine, device="cpu")
@@ -73,7 +73,7 @@ def test_prefixes_and_several_sentences_and_a_cut_end_are_aligned(engine: str) -
         )
 
 
-def test_the_choice_without_gold_is_the_best_by_gold() -> None:
+def test_choose_alignment_of_bundled_model() -> None:
     box = bundled_model()
     assert box is not None
     loaded = load_model(box)
@@ -103,7 +103,7 @@ def test_single_head_needs_margin() -> None:
     assert choose_source(dict.fromkeys(list_sources(2, 3), 0.5)) == AlignmentSource(0, 0)
 
 
-def test_links_are_those_on_which_both_directions_agree() -> None:
+def test_intersected_links_keep_links_of_both_directions() -> None:
     vocabulary = np.arange(4, 24)
     random = np.random.default_rng(1)
     sources = [random.permutation(vocabulary)[: random.integers(2, 7)] for _ in range(300)]

@@ -1,4 +1,4 @@
-"""What a sentence is translated beside changes no bit of it, unless the search shall be fast."""
+"""Batch invariance: the bits of a translation do not depend on the other sentences of its batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHAPE: dict[str, Any] = {
 
 
 def make_requests(count: int) -> list[DecodeRequest]:
-    """Sentences of 1 to 40 tokens, some with a prefix, and limits of their own."""
+    """Sentences of 1 to 40 tokens with individual length limits, some with a prefix."""
     draw = random.Random(5)
     requests = []
     for number in range(count):
@@ -63,14 +63,14 @@ def bits(result: DecodeResult) -> list[tuple[list[int], list[float], float]]:
     ],
     ids=["pre", "rotary", "swiglu", "recurrent", "luong", "convolutional"],
 )
-def test_no_bit_of_a_sentence_depends_on_its_mates(settings: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_sentence_bits_do_not_depend_on_batch(settings: dict[str, Any], changes: dict[str, Any]) -> None:
     torch.manual_seed(1)
     engine = TorchEngine(build_model(ModelConfig(**{**SHAPE, **changes})).eval(), SPECIAL)
     assert_mates_have_no_part(engine, DecodingConfig(**settings))
 
 
 @pytest.mark.parametrize("beam_size", [1, 3, 5])
-def test_nor_where_a_batch_is_small_and_shared_out_among_threads(beam_size: int, two_threads: None) -> None:
+def test_small_batches_on_two_threads_do_not_change_bits(beam_size: int, two_threads: None) -> None:
     torch.manual_seed(1)
     engine = TorchEngine(build_model(ModelConfig(**{**SHAPE, "num_heads": 2})).eval(), SPECIAL)
     assert_mates_have_no_part(engine, DecodingConfig(beam_size=beam_size, tokens_per_batch=100 * beam_size))
@@ -78,7 +78,7 @@ def test_nor_where_a_batch_is_small_and_shared_out_among_threads(beam_size: int,
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    """Two threads, and afterwards as many as before."""
+    """Set two threads, and restore the number afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -97,7 +97,7 @@ def assert_mates_have_no_part(engine: TorchEngine, config: DecodingConfig) -> No
 
 
 @pytest.mark.parametrize("align", [False, True])
-def test_no_sentence_is_filled_up_beyond_what_the_model_takes(align: bool) -> None:
+def test_padding_does_not_exceed_max_length(align: bool) -> None:
     engine = TorchEngine(
         build_model(ModelConfig(**{**SHAPE, "positions": "learned", "max_length": 20})).eval(), SPECIAL
     )
@@ -111,7 +111,7 @@ def test_no_sentence_is_filled_up_beyond_what_the_model_takes(align: bool) -> No
         )
 
 
-def test_fast_finds_the_same_but_for_last_digits() -> None:
+def test_not_batch_invariant_search_changes_only_last_digits() -> None:
     torch.manual_seed(1)
     engine, requests = TorchEngine(build_model(ModelConfig(**SHAPE)).eval(), SPECIAL), make_requests(40)
     slow, fast = (
@@ -123,7 +123,7 @@ def test_fast_finds_the_same_but_for_last_digits() -> None:
         assert slow[request].hypotheses[0].score == pytest.approx(fast[request].hypotheses[0].score, abs=1e-5)
 
 
-def test_the_size_of_an_even_batch_depends_on_its_width_alone() -> None:
+def test_batch_invariant_batch_size_depends_on_width_only() -> None:
     lengths = [3, 16, 17, 40, 5, 33, 100, 9]
     batches = make_fixed_shape_batches(lengths, tokens_per_batch=512, rows_per_sentence=2)
     assert sorted({index for batch in batches for index in batch}) == list(range(len(lengths)))

@@ -1,4 +1,4 @@
-"""Greedy, beam and sampling: what they find, and that batch mates have no part in it."""
+"""Results of greedy search, beam search and sampling, and their independence of the batch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_wide_beam_is_exhaustive_search(seed, penalty, max_length, min_length):
 
 
 @given(st.integers(0, 10**6), penalties, st.integers(1, 5), st.data())
-def test_stopping_early_changes_nothing(seed, penalty, beam_size, data):
+def test_early_stopping_does_not_change_results(seed, penalty, beam_size, data):
     num_best = data.draw(st.integers(1, beam_size))
     config = DecodingConfig(
         beam_size=beam_size, num_best=num_best, length_penalty=penalty[0], length_penalty_alpha=penalty[1]
@@ -65,7 +65,7 @@ def test_stopping_early_changes_nothing(seed, penalty, beam_size, data):
     assert plain(found) == [e[0] for e in naive_beam(partial(model.log_probs, (3, 4, 5)), config, 8)]
 
 
-def test_the_beam_does_stop_early():
+def test_beam_stops_early():
     class Sure(TableModel):
         def logits(self, source, prefix):
             return np.where(np.arange(self.vocab_size) == (EOS if len(prefix) >= 2 else 3), 10.0, 0.0)
@@ -75,7 +75,7 @@ def test_the_beam_does_stop_early():
     assert max(len(prefix) for _, prefix in model.table) < 20
 
 
-def test_the_beam_waits_for_a_longer_hypothesis_that_the_penalty_favours():
+def test_beam_continues_while_length_penalty_favours_longer_hypotheses():
     class LongIsSure(TableModel):
         """Ends at once with probability 0.6, or says 3 (0.4), and then surely 3 again until five are said."""
 
@@ -91,7 +91,7 @@ def test_the_beam_waits_for_a_longer_hypothesis_that_the_penalty_favours():
         assert best.tokens == expected
 
 
-def test_the_beam_waits_for_the_longest_hypothesis_that_fits():
+def test_beam_continues_to_maximum_length():
     """With the end token it has one token more than `max_length`; a bound of one less would stop before it."""
 
     class LongIsSure(TableModel):
@@ -115,7 +115,7 @@ def test_beam_of_one_is_greedy(seed, ids, max_length):
     assert one == other
 
 
-def test_greedy_follows_the_best_token_and_ties_go_to_the_lowest_id():
+def test_greedy_takes_best_token_and_lowest_id_of_ties():
     model = TableModel(seed=3)
     ((found,),) = search(model, [[5, 6]], DecodingConfig(method="greedy"), max_lengths=[6])
     for place, token in enumerate(found.tokens[:6]):
@@ -148,7 +148,7 @@ def test_batched_equals_alone(method, batch_invariant, seed, ids, max_length):
 
 @pytest.mark.parametrize("method", METHODS)
 @given(seed=st.integers(0, 10**6), ids=sources)
-def test_scores_are_those_of_forced_scoring(method, seed, ids):
+def test_search_scores_equal_forced_decoding(method, seed, ids):
     model, config = TableModel(seed=seed), SETTINGS[method]
     found = search(model, ids, config, max_lengths=[5] * len(ids))
     for rank in range(config.num_best):

@@ -1,4 +1,4 @@
-"""Forced brackets: whatever the model says, whole trees over exactly the sentence's words come out."""
+"""The bracket constraint: output is a valid tree over the words of the sentence, for any logits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def allowed_after(text: str, *, num_words: int, max_length: int) -> set[str]:
         ("(A XX", 2, 5, {"XX"}),
     ],
 )
-def test_what_may_follow(history: str, num_words: int, max_length: int, expected: set[str]):
+def test_allowed_next_tokens(history: str, num_words: int, max_length: int, expected: set[str]):
     assert allowed_after(history, num_words=num_words, max_length=max_length) == expected
 
 
@@ -73,13 +73,13 @@ def test_what_may_follow(history: str, num_words: int, max_length: int, expected
         ("(A <w0> <w1> <w2> <w0>", {")A"}),
     ],
 )
-def test_numbered_words_come_in_their_order(history: str, expected: set[str]):
+def test_numbered_words_are_in_order(history: str, expected: set[str]):
     constraint = make_bracket_constraint(NUMBERED, num_words=[4], max_lengths=[30], device=CPU)
     [mask] = constraint.allowed(torch.tensor([[NUMBERED_NAMES.index(name) for name in history.split()]]))
     assert {name for name, may in zip(NUMBERED_NAMES, mask.tolist(), strict=True) if may} == expected
 
 
-def test_words_of_several_kinds_all_may_come_and_all_count():
+def test_all_word_symbols_are_allowed_and_counted():
     symbols = dataclasses.replace(NUMBERED, numbered=False)
     constraint = make_bracket_constraint(symbols, num_words=[2, 2], max_lengths=[30, 30], device=CPU)
     histories = [[3, 9], [3, 8]]
@@ -93,7 +93,7 @@ def test_words_of_several_kinds_all_may_come_and_all_count():
 @pytest.mark.parametrize("method", SEARCHES)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**31), num_words=st.lists(st.integers(1, 8), min_size=1, max_size=3))
-def test_random_logits_give_whole_numbered_trees(method, seed, num_words):
+def test_random_logits_give_valid_numbered_trees(method, seed, num_words):
     search, config = SEARCHES[method]
     model = TableModel(vocab_size=len(NUMBERED_NAMES), seed=seed, scale=3.0)
     limits = [words + 9 for words in num_words]
@@ -120,7 +120,7 @@ def test_runs_of_opening_brackets_are_limited():
     scale=st.sampled_from([0.5, 3.0, 20.0]),
     no_repeat_ngram_size=st.sampled_from([0, 0, 2]),
 )
-def test_random_logits_give_whole_trees(method, seed, num_words, room, scale, no_repeat_ngram_size):
+def test_random_logits_give_valid_trees(method, seed, num_words, room, scale, no_repeat_ngram_size):
     search, config = SEARCHES[method]
     model = TableModel(vocab_size=len(NAMES), seed=seed, scale=scale)
     limits = [words + room for words in num_words]
@@ -140,7 +140,7 @@ def test_random_logits_give_whole_trees(method, seed, num_words, room, scale, no
 
 
 class SpeakingModel(TableModel):
-    """Says one fixed sequence for each source, whose first token names it, with a little noise."""
+    """Generates a fixed sequence for each source, chosen by its first token, with a little noise."""
 
     def __init__(self, sayings: dict[int, str], seed: int) -> None:
         super().__init__(vocab_size=len(NAMES), seed=seed, scale=0.3)
@@ -196,7 +196,7 @@ def test_bracket_constraint_repairs_invalid_trees():
 @pytest.mark.parametrize("method", SEARCHES)
 @pytest.mark.parametrize("prefix", ["(A XX XX", "(A XX )A (A", "(A XX )A XX", "XX", ")A", "?"])
 def test_prefix_violating_bracket_constraint_still_ends(method: str, prefix: str) -> None:
-    """Such a beginning has no whole tree, but the search must not run out of tokens that are possible."""
+    """No valid tree has this prefix, but the search must always have an allowed token."""
     search, config = SEARCHES[method]
     tokens = [NAMES.index(name) for name in prefix.split()]
     source, mask = batch_of([[3], [4]])
@@ -237,8 +237,8 @@ def test_prefix_violating_bracket_constraint_still_ends(method: str, prefix: str
     way=st.sampled_from(["sampling", "greedy", 1, 2, 5, 9]),
     begun=st.booleans(),
 )
-def test_whole_trees_whatever_else_the_search_is_told(seed, num_words, room, changes, way, begun):
-    """Filters that leave none of the allowed tokens, more beams than tokens, sentences that leave the batch early."""
+def test_trees_are_valid_with_other_search_settings(seed, num_words, room, changes, way, begun):
+    """Filters that exclude all allowed tokens, more beams than tokens, sentences that finish early."""
     method = "beam" if isinstance(way, int) else way
     beams = {"beam_size": way, "num_best": way} if isinstance(way, int) else {"num_best": 3 if way == "sampling" else 1}
     config = DecodingConfig(**{"method": method, **beams, **changes})
@@ -264,7 +264,7 @@ def test_whole_trees_whatever_else_the_search_is_told(seed, num_words, room, cha
             rebuild([NAMES[token] for token in hypothesis.tokens[:-1]], ["word"] * words)
 
 
-def test_the_rule_follows_the_sentences_that_are_left():
+def test_bracket_constraint_select_keeps_sentences():
     constraint = constraint_for([1, 2, 3], [10, 11, 12]).select(torch.tensor([2, 0]))
     assert constraint.num_words.tolist() == [3, 1]
     assert constraint.max_lengths.tolist() == [12, 10]

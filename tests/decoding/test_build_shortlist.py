@@ -1,4 +1,4 @@
-"""A shortlist out of pairs: words that belong together, frequent words of each language, what stays as it is."""
+"""Building shortlists from sentence pairs, merging them by language, and their file format."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_language_without_pairs_allows_all_tokens(tokenizer: Tokenizer) -> None:
     assert len(german) < len(french)
 
 
-def test_words_become_their_translations(tokenizer: Tokenizer) -> None:
+def test_shortlist_contains_translations_of_words(tokenizer: Tokenizer) -> None:
     pairs = TokenizedPairs(tokenizer)
     pairs.add(ENGLISH, GERMAN, "de")
     made = make_shortlist(
@@ -131,13 +131,13 @@ def test_merge_shortlists_adds_and_replaces_languages(tokenizer: Tokenizer, tmp_
     assert ids(tokenizer, "x Katze") & set(again.of(cat).tolist())
 
 
-def test_both_languages_at_once_leave_nothing_of_before(tokenizer: Tokenizer) -> None:
+def test_merge_shortlists_replaces_all_languages(tokenizer: Tokenizer) -> None:
     first = made_of(tokenizer, (FRENCH, "de"), (GERMAN, "fr"))
     second = made_of(tokenizer, (GERMAN, "de"), (FRENCH, "fr"))
     assert merge_shortlists(first, second, tokenizer) == (second, [])
 
 
-def test_of_a_list_that_does_not_tell_its_languages_all_words_stay(tokenizer: Tokenizer) -> None:
+def test_merge_keeps_all_words_of_shortlist_without_languages(tokenizer: Tokenizer) -> None:
     german, french = made_of(tokenizer, (GERMAN, "de")), made_of(tokenizer, (FRENCH, "fr"))
     plain = replace(german, languages=None, settings={"per_token": 3, "frequent": 4, "pairs": 12})
     both, kept = merge_shortlists(plain, french, tokenizer)
@@ -147,7 +147,7 @@ def test_of_a_list_that_does_not_tell_its_languages_all_words_stay(tokenizer: To
 
 
 @pytest.mark.parametrize(("largest", "stored"), [(60_000, "U16"), (70_000, "I32")])
-def test_ids_are_stored_in_two_bytes_where_they_fit(tmp_path: Path, largest: int, stored: str) -> None:
+def test_small_ids_are_stored_as_uint16(tmp_path: Path, largest: int, stored: str) -> None:
     place = tmp_path / "file"
     targets = np.array([4, largest], dtype=np.int32)
     write_shortlist(place, Shortlist(np.array([0, 1, 2]), targets, np.array([3], dtype=np.int32)))
@@ -160,7 +160,7 @@ def test_ids_are_stored_in_two_bytes_where_they_fit(tmp_path: Path, largest: int
     assert [list(numbers) for numbers in plain] == [list(one) for one in found.lists()]
 
 
-def test_what_earlier_versions_stored_is_read(tmp_path: Path) -> None:
+def test_earlier_shortlist_format_is_read(tmp_path: Path) -> None:
     arrays = {"starts": np.array([0, 1, 2]), "targets": np.array([4, 5], np.int32), "always": np.array([3], np.int32)}
     save_file(arrays, tmp_path / "file", metadata={"pairs": "7"})
     found = parse_shortlist(tmp_path / "file", tmp_path, (2, 6))
@@ -173,7 +173,7 @@ def test_what_earlier_versions_stored_is_read(tmp_path: Path) -> None:
             parse_plain_shortlist((tmp_path / "file").read_bytes())
 
 
-def test_what_is_no_shortlist_is_read_by_neither_reader(tmp_path: Path) -> None:
+def test_both_readers_refuse_invalid_shortlist(tmp_path: Path) -> None:
     arrays = {"starts": np.array([0, 1, 2]), "targets": np.array([4, 5], np.int32), "always": np.array([3], np.int32)}
     for wrong in (
         {"starts": arrays["starts"], "targets": arrays["targets"]},

@@ -1,4 +1,4 @@
-"""The rules one by one, against the plainest way to say them."""
+"""Constraints compared with simple reference implementations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heedful.search_types import length_penalty
         lambda length: st.lists(st.lists(st.integers(0, 3), min_size=length, max_size=length), min_size=1, max_size=4)
     ),
 )
-def test_repeats_are_those_a_plain_loop_finds(ngram, rows):
+def test_repeated_ngrams_equal_reference_loop(ngram, rows):
     log_probs = torch.zeros(len(rows), 5)
     found = forbid_repeats(log_probs, torch.tensor(rows, dtype=torch.long), ngram)
     for row, history in enumerate(rows):
@@ -28,7 +28,7 @@ def test_repeats_are_those_a_plain_loop_finds(ngram, rows):
             assert (found[row, token] == -torch.inf) == repeats
 
 
-def test_the_end_is_forbidden_unless_nothing_else_is_left():
+def test_end_is_forbidden_unless_it_is_the_only_token():
     log_probs = torch.tensor([[-1.0, -2.0, -3.0], [-torch.inf, -0.5, -torch.inf]])
     assert forbid_end(log_probs, 1).tolist() == [[-1.0, -torch.inf, -3.0], [-torch.inf, -0.5, -torch.inf]]
 
@@ -42,7 +42,7 @@ def test_forced_token_keeps_log_prob_even_if_forbidden():
     ]
 
 
-def test_length_penalties_are_the_named_formulas():
+def test_length_penalty_formulas():
     paper = DecodingConfig(length_penalty="paper", length_penalty_alpha=0.6)
     average = DecodingConfig(length_penalty="average", length_penalty_alpha=1.0)
     none = DecodingConfig(length_penalty="none")

@@ -1,4 +1,4 @@
-"""CTranslate2 as an engine: the same numbers for every option of the model, the same translations, refusals by name."""
+"""The CTranslate2 engine: results equal to torch for every model option, and errors for unsupported options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DIGITS = [
 
 
 class NumberedPieces(Tokenizer):
-    """A tokenizer's vocabulary without a tokenizer: the four special pieces, then p4, p5, …"""
+    """A vocabulary without a tokenizer: the four special pieces, then p4, p5, …"""
 
     joint, tags, control_ids, byte_ids, broken_ids = True, (), (), (), ()
     source_vocab_size = target_vocab_size = 0
@@ -64,7 +64,7 @@ def engine_of(model: Transformer, *, details: Mapping[str, object] | None = None
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_every_option_of_the_model_gives_our_log_probabilities_and_greedy_translations(name: str) -> None:
+def test_model_options_give_equal_log_probs_and_greedy_translations(name: str) -> None:
     model = build(VARIANTS[name]).eval()
     theirs = engine_of(model)
     drawn = np.random.default_rng(1)
@@ -128,7 +128,7 @@ def test_unsupported_option_is_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["recurrent", "convolutional"])
-def test_rivals_are_refused_by_name(architecture: str) -> None:
+def test_other_architectures_are_refused_by_name(architecture: str) -> None:
     config = replace(VARIANTS["paper"], architecture=architecture)
     with pytest.raises(ConfigError, match=f"architecture={architecture}"):
         ctranslate2_files(ModelArrays({}, Config(model=config), NumberedPieces(config), {}))
@@ -139,7 +139,7 @@ def test_rivals_are_refused_by_name(architecture: str) -> None:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has half learned to reverse digits, so that its searches end by themselves and doubt a little."""
+    """A model partly trained to reverse digits: it generates end tokens, and its probabilities are not extreme."""
     torch.manual_seed(1)
     tokenizer = train_tokenizer([(text, text[::-1]) for text in DIGITS], TokenizerConfig(byte_fallback=False))
     size = tokenizer.target_vocab_size
@@ -197,11 +197,11 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize("settings", SEARCHES, ids=str)
-def test_translations_are_ours(ours: Translator, theirs: Translator, settings: dict[str, object]) -> None:
+def test_translations_equal_torch(ours: Translator, theirs: Translator, settings: dict[str, object]) -> None:
     expected, found = (translator.translate(DIGITS, **settings) for translator in (ours, theirs))
     assert [one.tokens for one in found] == [one.tokens for one in expected]
     assert [one.finished for one in found] == [one.finished for one in expected]
-    # What is forbidden has some probability, which CTranslate2 gives to the rest: how much depends on the training.
+    # CTranslate2 redistributes the probability of forbidden tokens; how much depends on the training.
     assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in expected], abs=0.2)
     assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=0.2)
     assert len({len(one.tokens) for one in expected}) > 1 or "max_length" in settings
@@ -218,7 +218,7 @@ def test_cut_off_translation_includes_end_token_score(ours: Translator, theirs: 
 
 
 @pytest.mark.parametrize("settings", [{}, {"length_penalty": "average"}, {"length_penalty": "none"}], ids=str)
-def test_n_best_lists_are_ours_once_forbidden_tokens_are_normalised_away(
+def test_n_best_lists_equal_torch_after_renormalisation(
     monkeypatch: pytest.MonkeyPatch, ours: Translator, theirs: Translator, settings: dict[str, object]
 ) -> None:
     def normalised(logits: torch.Tensor, history: torch.Tensor, constraints: Constraints) -> torch.Tensor:
@@ -264,7 +264,7 @@ def test_separate_vocabularies_and_language_tags() -> None:
 # ---- numbers of fewer bits -------------------------------------------------------------------------------------------
 
 
-def test_int8_translates_nearly_the_same(theirs: Translator, directory: Path, tmp_path: Path) -> None:
+def test_int8_translations_are_close_to_float32(theirs: Translator, directory: Path, tmp_path: Path) -> None:
     exported = export_ctranslate2(directory, tmp_path / "int8", quantization="int8")
     small, in_memory = (
         Translator.load(exported, device="cpu"),
@@ -307,7 +307,7 @@ def test_token_constraint_is_refused(theirs: Translator, monkeypatch: pytest.Mon
         theirs.translate(["1 2 3"])
 
 
-def test_wrong_names_are_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_engine_settings_are_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong, named in (
         ({"engine": "ctranslate"}, "did you mean 'ctranslate2'"),
         ({"engine": "torch", "quantization": "int8"}, "quantization=int8"),

@@ -1,4 +1,4 @@
-"""The CUDA graph search in its plain forms, as it runs on any device: it finds what the readable search finds."""
+"""The CUDA graph search in plain torch, on any device, compared with the reference search."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_cuda_graph_search_equals_reference(model: dict[str, object], search: di
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_sentences_that_leave_and_enter_are_as_they_would_be_alone(beams: int) -> None:
+def test_continuous_batching_equals_single_sentences(beams: int) -> None:
     model, requests = make_model(), make_requests(17, prefixes=True)
     config = DecodingConfig(beam_size=beams, num_best=beams, tokens_per_batch=8 * 16 * beams)  # eight slots
     engine = TorchEngine(model, SPECIAL, use_cuda_graph=True)
@@ -119,7 +119,7 @@ def test_sentences_that_leave_and_enter_are_as_they_would_be_alone(beams: int) -
     assert_equal(found_by(engine, [requests[index] for index in order], config), [alone[index] for index in order])
 
 
-def test_of_equal_scores_the_earlier_beam_and_the_lower_token_win() -> None:
+def test_ties_prefer_earlier_beam_and_lower_token() -> None:
     model = make_model(tying="none")
     assert model.output is not None
     with torch.no_grad():
@@ -142,7 +142,7 @@ def test_changed_weights_are_used() -> None:
     assert after != before
 
 
-def test_damaged_weights_are_named() -> None:
+def test_nan_weights_raise() -> None:
     model = make_model()
     with torch.no_grad():
         model.decoder.layers[1].feed_forward.output.weight[0, 0] = torch.nan  # type: ignore[union-attr, index]
@@ -151,7 +151,7 @@ def test_damaged_weights_are_named() -> None:
             found_by(TorchEngine(model, SPECIAL, use_cuda_graph=True), make_requests(2), settings)
 
 
-def test_alignment_comes_with_it() -> None:
+def test_cuda_graph_search_returns_alignment() -> None:
     model, requests, config = make_model(), make_requests(3), DecodingConfig(beam_size=2)
     use_cuda_graph = TorchEngine(model, SPECIAL, use_cuda_graph=True).decode(
         requests, config, align=True, constraint_factory=None
@@ -175,7 +175,9 @@ def test_alignment_comes_with_it() -> None:
         ({"target_vocab_size": 10, "source_vocab_size": 10}, {"beam_size": 4}, "vocabulary"),
     ],
 )
-def test_what_it_cannot_do_is_named(model: dict[str, object], settings: dict[str, object], reason: str) -> None:
+def test_unsupported_reason_names_the_option(
+    model: dict[str, object], settings: dict[str, object], reason: str
+) -> None:
     config = DecodingConfig(**settings)  # type: ignore[arg-type]
     made = make_model(**model)
     assert reason in why_not(made, config)

@@ -111,7 +111,7 @@ def test_translation_bits_do_not_depend_on_batch(dtype: torch.dtype, changes: di
 
 
 @BOTH_TYPES
-def test_tiles_change_no_bit_of_a_product(dtype: torch.dtype) -> None:
+def test_tile_sizes_do_not_change_matmul_bits(dtype: torch.dtype) -> None:
     from heedful.fused.kernels.decode_layers import TILES, product
     from heedful.fused.kernels.sizes import PART
 
@@ -136,7 +136,7 @@ def test_tiles_change_no_bit_of_a_product(dtype: torch.dtype) -> None:
         torch.testing.assert_close(results[2].double(), expected, rtol=1e-3, atol=1e-3)
 
 
-def test_flags_of_sentences_that_just_entered_are_not_those_of_sentences_that_left() -> None:
+def test_new_sentence_does_not_read_flags_of_previous_one() -> None:
     model, requests = wide_model(torch.float32, tying="none"), wide_requests(150)
     engine = TorchEngine(model, SPECIAL, device=CUDA, use_cuda_graph=True)
     few = DecodingConfig(beam_size=2, tokens_per_batch=2 * 45 * 8)

@@ -1,4 +1,4 @@
-"""Documents through the model that comes with the package."""
+"""Translating documents with the bundled model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def translator() -> Translator:
 
 
 @pytest.mark.parametrize("target", ["de", "zh"])
-def test_a_page(translator: Translator, target: str) -> None:
+def test_translate_html_page(translator: Translator, target: str) -> None:
     found = translator.translate_document(PAGE, "html", target_language=target)
     assert isinstance(found, str)
     tags = re.compile(r"<[^>]*>")
@@ -41,7 +41,7 @@ def test_a_page(translator: Translator, target: str) -> None:
     assert f"<title>{expected[0].text}</title>" in found and f'alt="{expected[1].text}"' in found
 
 
-def test_text_is_that_of_the_plain_sentences(translator: Translator) -> None:
+def test_document_text_equals_plain_translation(translator: Translator) -> None:
     found = translator.translate_document(PAGE, "html", target_language="de")
     assert isinstance(found, str)
     sentences = ["Where is the train station?", "I bought a red car yesterday."]
@@ -50,7 +50,7 @@ def test_text_is_that_of_the_plain_sentences(translator: Translator) -> None:
         assert translation.text in shown
 
 
-def test_the_language_is_decided_once(translator: Translator) -> None:
+def test_language_is_detected_once_per_document(translator: Translator) -> None:
     texts = ["Willkommen auf unserer Seite, wir freuen uns auf Ihren Besuch.", "Team Support", "Name"]
     choice = document_languages(translator.directions, texts, source_language=None, target_language=None)
     assert (choice.source, choice.target) == ("de", "en")

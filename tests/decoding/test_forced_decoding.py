@@ -1,4 +1,4 @@
-"""Forced scoring: log-probabilities and attention of a given translation, and the weights read from them."""
+"""Forced decoding: log-probabilities, attention and alignment of a given translation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heedful.model_dir.save_load import AlignmentSource
 from tests.decoding.stub_models import BOS, EOS, TableModel, batch_of
 
 
-def test_the_transformer_scores_step_by_step_what_it_scores_at_once():
+def test_step_by_step_scores_equal_parallel_scores():
     config = ModelConfig(
         source_vocab_size=9, target_vocab_size=9, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1,
         num_decoder_layers=3, max_length=20,
@@ -33,13 +33,13 @@ def test_the_transformer_scores_step_by_step_what_it_scores_at_once():
 
 
 @pytest.mark.parametrize(("num_layers", "layer"), [(1, 0), (2, 1), (3, 2), (4, 2), (6, 4)])
-def test_alignment_is_by_default_the_mean_over_heads_of_a_late_layer(num_layers, layer):
+def test_default_alignment_is_head_mean_of_late_layer(num_layers, layer):
     attention = torch.softmax(torch.randn(4, num_layers, 3, 5), dim=-1)
     expected = (attention[:, layer, 0] + attention[:, layer, 1] + attention[:, layer, 2]) / 3
     torch.testing.assert_close(alignment_weights(attention), expected)
 
 
-def test_alignment_is_read_from_the_layer_and_head_that_are_named():
+def test_alignment_uses_given_layer_and_head():
     attention = torch.softmax(torch.randn(4, 2, 3, 5), dim=-1)
     torch.testing.assert_close(alignment_weights(attention, AlignmentSource(0, 1)), attention[:, 0].mean(dim=1))
     torch.testing.assert_close(alignment_weights(attention, AlignmentSource(1, 0, head=2)), attention[:, 1, 2])

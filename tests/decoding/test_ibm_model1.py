@@ -1,4 +1,4 @@
-"""IBM Model 1 on pairs whose words only co-occurrence can align, in one part or several."""
+"""IBM Model 1 on pairs that only co-occurrence can align, in one part or several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native engine behind the translator: torch's translations in float32, the same bits in any batch, refusals."""
+"""The native engine in the translator: equality with torch, batch invariance, unsupported options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def model_of(path: Path, **options: Any) -> Path:
-    """A model that knows nothing, but decides clearly."""
+    """An untrained model with clear preferences."""
     tokenizer = train_tokenizer([(text, text) for text in TEXTS], TokenizerConfig(byte_fallback=False))
     size = tokenizer.target_vocab_size
     torch.manual_seed(3)
@@ -51,7 +51,7 @@ def model_of(path: Path, **options: Any) -> Path:
 @pytest.mark.parametrize(
     "settings", [{"method": "greedy"}, {}, {"num_best": 3}, {"no_repeat_ngram_size": 2, "min_length": 3}]
 )
-def test_in_float32_the_translations_are_those_of_torch(directory: Path, settings: dict[str, object]) -> None:
+def test_float32_translations_equal_torch(directory: Path, settings: dict[str, object]) -> None:
     native = Translator.load(directory, engine="native", quantization="float32")
     ours = Translator.load(directory, device="cpu", engine="torch")
     for one, other in zip(native.translate(TEXTS, **settings), ours.translate(TEXTS, **settings), strict=True):
@@ -59,7 +59,7 @@ def test_in_float32_the_translations_are_those_of_torch(directory: Path, setting
         assert one.score == pytest.approx(other.score, abs=1e-4)
 
 
-def test_in_int8_a_sentence_has_the_same_bits_alone_and_among_others(directory: Path) -> None:
+def test_int8_sentence_bits_do_not_depend_on_batch(directory: Path) -> None:
     native = Translator.load(directory, engine="native")
     together = dict(zip(TEXTS, native.translate(TEXTS), strict=True))
     shuffled = random.Random(1).sample(TEXTS, len(TEXTS))
@@ -69,7 +69,7 @@ def test_in_int8_a_sentence_has_the_same_bits_alone_and_among_others(directory: 
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
-def test_alignments_are_those_of_torch(directory: Path, kind: str) -> None:
+def test_alignments_equal_torch(directory: Path, kind: str) -> None:
     native = Translator.load(directory, engine="native", quantization=kind)
     aligned = native.translate(TEXTS, align=True)
     for found, plain in zip(aligned, native.translate(TEXTS), strict=True):
@@ -85,9 +85,7 @@ def test_alignments_are_those_of_torch(directory: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("head", [None, 0, 1])
 @pytest.mark.parametrize("offset", [0, 1])
-def test_every_recorded_alignment_is_the_same_in_both_engines(
-    directory: Path, tmp_path: Path, offset: int, head: int | None
-) -> None:
+def test_recorded_alignment_sources_equal_torch(directory: Path, tmp_path: Path, offset: int, head: int | None) -> None:
     chosen = AlignmentSource(layer=0, offset=offset, head=head)
     copy = shutil.copytree(directory, tmp_path / "model")
     save_details(copy, {KEY: chosen.to_dict()})

@@ -1,4 +1,4 @@
-"""Translations with other numbers, loops or nothing at all are noticed, searched for again, and else marked."""
+"""Output checks: differing numbers, repetitions and empty translations are searched again or marked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOP = (
     "Kandahar."
 )
 ODD = "\u04d8\u0487\ubd2b\ucb3e\ud002Haus"
-"""What greedy search makes nothing of."""
+"""Sources with an empty greedy translation."""
 PLAIN = ["Good morning.", "We met 12 people in 2014."]
 TO_CHINESE = {"source_language": "en", "target_language": "zh"}
 
@@ -43,7 +43,7 @@ def torch() -> Translator:
     return Translator.load(engine="torch", device="cpu")
 
 
-def test_other_numbers_are_searched_again(translator: Translator) -> None:
+def test_differing_numbers_are_searched_again(translator: Translator) -> None:
     before = translator.translate(MENDED, **TO_CHINESE, checks=False)
     assert all(numbers_differ(text, one.text) for text, one in zip(MENDED, before, strict=True))
     after = translator.translate(MENDED, **TO_CHINESE)
@@ -73,7 +73,7 @@ def test_empty_translation_is_replaced_by_source(translator: Translator) -> None
     assert (copied.text, copied.warnings) == (ODD, [UNTRANSLATED])
 
 
-def test_other_sentences_have_no_part_in_it(translator: Translator) -> None:
+def test_checks_do_not_depend_on_other_sentences(translator: Translator) -> None:
     texts = [*PLAIN, *MENDED, LEFT, LOOP, ODD]
     alone = [translator.translate([text], **TO_CHINESE)[0] for text in texts]
     assert translator.translate(texts, **TO_CHINESE) == alone
@@ -88,7 +88,7 @@ def test_alignment_matches_the_kept_translation(translator: Translator) -> None:
         assert found.attention.shape == (len(found.tokens), len(found.source_tokens))
 
 
-def test_several_translations_are_kept_best_first(translator: Translator) -> None:
+def test_checked_n_best_is_best_first(translator: Translator) -> None:
     for found in translator.translate(MENDED, **TO_CHINESE, num_best=3):
         scores = [one.score for one in found.n_best]
         assert scores == sorted(scores, reverse=True)
@@ -97,13 +97,13 @@ def test_several_translations_are_kept_best_first(translator: Translator) -> Non
         )
 
 
-def test_torch_does_the_same(torch: Translator) -> None:
+def test_torch_corrects_differing_numbers(torch: Translator) -> None:
     [found] = torch.translate(MENDED[1:], **TO_CHINESE)
     assert found.warnings == []
     assert not numbers_differ(MENDED[1], found.text)
 
 
-def test_ctranslate2_does_it_as_far_as_it_can() -> None:
+def test_ctranslate2_corrects_differing_numbers() -> None:
     pytest.importorskip("ctranslate2")
     engine = Translator.load(engine="ctranslate2", device="cpu")
     found = engine.translate([MENDED[1], LEFT, LOOP], **TO_CHINESE)
@@ -118,7 +118,7 @@ def test_sampled_translations_are_not_searched_again(torch: Translator) -> None:
     assert bool(checked.warnings) == numbers_differ(LEFT, checked.text)
 
 
-def test_checks_are_for_translations_between_languages() -> None:
+def test_checks_require_two_known_languages() -> None:
     from heedful.decoding.output_checks import is_checked
 
     config = DecodingConfig()

@@ -1,4 +1,4 @@
-"""Sampling draws what the model says, from the tokens that the settings keep, the same for the same seed."""
+"""Sampling: the distribution, temperature, top-k and top-p, and reproducibility with a seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def draws(model, ids, **settings):
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 1e-9}, {"temperature": 1e-3}, {"top_k": 1}, {"top_p": 1e-6}])
-def test_without_chance_it_is_greedy(settings):
+def test_sampling_from_one_token_is_greedy(settings):
     model = TableModel(seed=5)
     expected = greedy.search(model, *batch_of(SOURCES), DecodingConfig(method="greedy"), SPECIAL, max_lengths=[6, 6, 6])
     assert draws(model, SOURCES, **settings) == expected
@@ -41,7 +41,7 @@ def test_samples_depend_only_on_seed_and_sentence():
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.5}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.7}])
-def test_first_tokens_are_as_frequent_as_they_are_likely(settings):
+def test_token_frequencies_match_probabilities(settings):
     model, count = TableModel(seed=8, vocab_size=8, scale=1.0), 4000
     (found,) = draws(model, [[3]], num_best=count, **settings)
     frequency = Counter(hypothesis.tokens[0] for hypothesis in found)
@@ -63,7 +63,7 @@ def test_first_tokens_are_as_frequent_as_they_are_likely(settings):
 
 
 @given(st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=12), st.floats(0.01, 1.0), st.integers(0, 13))
-def test_what_is_kept_is_the_smallest_set_that_holds_the_share(logits, top_p, top_k):
+def test_top_p_keeps_smallest_sufficient_set(logits, top_p, top_k):
     config = DecodingConfig(method="sampling", top_p=top_p, top_k=top_k)
     log_probs = torch.log_softmax(torch.tensor([logits]), dim=-1)
     probs, token_ids = sampling.kept_distribution(log_probs, config)
@@ -82,7 +82,7 @@ def test_extreme_uniform_numbers_give_kept_tokens():
 
 
 def test_sampling_row_without_allowed_tokens():
-    """A row that ended goes on, unread, beside those of its sentence that did not, and may use up what is allowed."""
+    """A finished row continues, unused, until all rows of its sentence end, and may have no allowed token."""
     log_probs = torch.tensor([[-torch.inf] * 4, [0.0, -torch.inf, -torch.inf, -torch.inf]])
     assert sampling.draw(log_probs, torch.tensor([0.5, 0.5]), DecodingConfig(top_p=0.9))[1] == 0
 

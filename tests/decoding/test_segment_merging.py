@@ -1,4 +1,4 @@
-"""Texts of any length: divided into portions of bounded memory, and the same as if they were not."""
+"""Long texts are translated in portions with bounded memory and the same results."""
 
 from __future__ import annotations
 

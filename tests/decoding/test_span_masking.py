@@ -1,4 +1,4 @@
-"""Spans that must not change come out of the translator as they went in; the bundled model is what translates."""
+"""Protected spans are copied unchanged, tested with the bundled model."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def test_plain_text_is_translated_as_without_protection(native):
     assert native.translate(texts, **settings) == native.translate(texts, protect=False, **settings)
 
 
-def test_it_can_be_switched_off(native):
+def test_span_protection_can_be_disabled(native):
     text = " See https://example.com now.\t"
     assert translate(native, text, protect=False) == translate(native, text.strip(), protect=False)
     assert translate(native, text, protect=False)[0][0] != " "
 
 
-def test_it_is_on_for_models_of_languages_and_as_the_model_says(native):
+def test_span_protection_default_depends_on_model(native):
     model, tokenizer = native.engine, native.tokenizer
     languages = {"directions": native.directions, "target_language": None}
     text = ["\t1.50"]
@@ -151,7 +151,7 @@ def test_streams_and_long_texts_keep_their_spans(native):
 
 
 class Forgetful:
-    """An engine whose translations with masks of some forms lose one: the sentence is to be rescued."""
+    """An engine that loses a mask of the given forms, so that the translator must retry."""
 
     def __init__(self, engine, tokenizer, forms):
         self.engine, self.tokenizer, self.forms, self.max_length = engine, tokenizer, forms, engine.max_length
@@ -183,7 +183,7 @@ def masked(text, **settings):
     return split_cells(split_into_cells(text), RULE, **settings)
 
 
-def test_what_is_masked_and_what_stands_beside():
+def test_masked_spans_and_adjacent_text():
     (segment,) = masked("Visit https://a.de or {name} now.")
     assert (segment.text, segment.spans) == ("Visit {0} or {1} now.", ("https://a.de", "{name}"))
     assert [(s.before, s.text, s.copied) for s in masked("🎉 <p>More: {x} is here! 👍</p>")] == [
@@ -200,7 +200,7 @@ def test_what_is_masked_and_what_stands_beside():
 @pytest.mark.parametrize(
     "text", ["  See https://a.de\tor\r\n\n<b>x</b> y {z}! 👍 ", "\u3000好{a}的\n```\nx\n```\n", "a `b` c\v\u2028d "]
 )
-def test_nothing_is_lost_where_nothing_is_translated(text):
+def test_identity_translation_keeps_text(text):
     segments = masked(text)
     assert join_text(segments, [restore_spans(segment, segment.text) for segment in segments]) == text
 
@@ -222,7 +222,7 @@ def test_restored_span_is_separated_from_words():
     assert restore_spans(glued, "看{0}和") == "看https://a.de/b和"
 
 
-def test_the_pieces_of_a_sentence_have_its_spans_in_order():
+def test_pieces_contain_spans_in_order():
     segment = Segment(" ", "Click {0}Save{1}, then {2}", spans=("<b>", "</b>", "{x}"))
     pieces = split_at_spans(segment, None)
     assert [(piece.before, piece.text) for piece, _ in pieces] == [

@@ -1,4 +1,4 @@
-"""Texts are split without losing a character and joined by the target's habits."""
+"""Texts are split without losing a character and joined by the rules of the target language."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def rule(split="long", typical_length=10, max_length=20):
 
 
 @given(texts, st.sampled_from(["long", "always", "never"]))
-def test_splitting_and_joining_gives_the_text_without_its_outer_white_space(text, split):
+def test_split_and_join_restores_text_without_outer_white_space(text, split):
     segments = split_text(text, rule(split))
     assert join_text(segments, [segment.text for segment in segments]) == text.strip()
     assert all(segment.text == segment.text.strip() != "" for segment in segments)
@@ -25,7 +25,7 @@ def test_splitting_and_joining_gives_the_text_without_its_outer_white_space(text
         assert all(len(segment.text) <= 20 for segment in segments)
 
 
-def test_what_is_split():
+def test_split_text():
     two = "One two. Three four."
     assert [s.text for s in split_text(two, rule())] == ["One two.", "Three four."]
     assert [s.text for s in split_text(two, rule(typical_length=20))] == [two]
@@ -54,5 +54,5 @@ def test_what_is_split():
         ('"Gut." "Fein."', ['"Good."', '"Fine."'], '"Good." "Fine."'),
     ],
 )
-def test_white_space_between_sentences_follows_the_target(source, translations, expected):
+def test_space_between_sentences_follows_target_language(source, translations, expected):
     assert join_text(split_text(source, rule("always")), translations) == expected

@@ -57,7 +57,7 @@ def transformer(tokenizer):
 
 @pytest.fixture
 def encoded(tokenizer, monkeypatch):
-    """The texts that the tokenizer was encoded for, one entry a call."""
+    """The texts passed to the tokenizer, one entry per call."""
     calls: list[tuple[str, ...]] = []
     encode = tokenizer.encode_sources
 
@@ -111,7 +111,7 @@ def test_decode_all_equals_decode(tokenizer, num_threads):
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", " \t\u3000\n", "\u200b", "\ufeff\n \u2060"])
-def test_nothing_becomes_nothing(copier, text):
+def test_empty_text_stays_empty(copier, text):
     (translation,) = copier.translate([text], align=True)
     assert (translation.text, translation.tokens, translation.num_sentences) == ("", [], 0)
     assert (translation.log_prob, translation.alignment) == (0.0, [])
@@ -181,7 +181,7 @@ def test_n_best(tokenizer, settings):
         assert len(json.loads(json.dumps(translation.to_dict()))["n_best"]) == 3
 
 
-def test_combinations_of_sentences_are_the_best_there_are(tokenizer):
+def test_best_combinations_equal_exhaustive_search(tokenizer):
     translator = Translator(TableModel(vocab_size=tokenizer.target_vocab_size, scale=3.0), tokenizer)
     alone = translator.translate(["The cat.", "Der hund!"], num_best=4, max_length=5)
     (joined,) = translator.translate(["The cat. Der hund!"], num_best=4, max_length=5, split="always")
@@ -192,7 +192,7 @@ def test_combinations_of_sentences_are_the_best_there_are(tokenizer):
 
 
 @pytest.mark.parametrize("tags", [(), ("de", "en")])
-def test_alignment_leaves_special_tokens_out(tags):
+def test_alignment_excludes_special_tokens(tags):
     tokenizer = make_tokenizer(tags)
     skip = 1 if tags else 0
     model = CopyModel(vocab_size=tokenizer.target_vocab_size, skip=skip)
@@ -214,7 +214,7 @@ def test_alignment_leaves_special_tokens_out(tags):
         assert len(plain["attention"]) == length
 
 
-def test_without_align_nothing_is_aligned(copier):
+def test_no_alignment_by_default(copier):
     (translation,) = copier.translate(["the cat"])
     assert translation.alignment is None
     assert "attention" not in translation.to_dict()
@@ -245,14 +245,14 @@ def test_target_prefix(tokenizer):
     assert empty.text == ""
 
 
-def test_reaching_the_maximum_length_is_told(copier):
+def test_translation_at_maximum_length_is_not_finished(copier):
     cut, whole = copier.translate(["the cat sat on a mat .", "a"], max_length=3)
     assert not cut.finished
     assert len(cut.tokens) == 3
     assert whole.finished
 
 
-def test_streaming_reads_no_further_than_it_must(copier):
+def test_streaming_reads_input_lazily(copier):
     taken = []
 
     def lines():
@@ -267,7 +267,7 @@ def test_streaming_reads_no_further_than_it_must(copier):
     assert [translation.text for translation in stream] == [f"the cat {number}" for number in range(1, 10)]
 
 
-def test_one_line_in_one_line_out_whatever_bytes_the_model_writes(tokenizer):
+def test_translation_of_a_line_is_one_line(tokenizer):
     newline = next(i for i in range(tokenizer.target_vocab_size) if tokenizer.pieces([i]) == ["<0x0A>"])
 
     class Breaking(CopyModel):
@@ -283,7 +283,7 @@ def test_one_line_in_one_line_out_whatever_bytes_the_model_writes(tokenizer):
     assert "\n" not in translation.text
 
 
-def test_very_short_sentences_do_not_fill_a_batch_with_rows_without_end():
+def test_batches_have_a_maximum_number_of_rows():
     """Logits of 8192 rows over a vocabulary of 37,000 would take a gigabyte, several times over."""
     batches = make_batches([2] * 3000, tokens_per_batch=8192, rows_per_sentence=4)
     assert max(map(len, batches)) * 4 <= 512
@@ -310,7 +310,7 @@ def test_batch_size_does_not_change_translations(transformer, tokenizer):
         assert a.attention.shape == (len(a.tokens), len(a.source_tokens))
 
 
-def test_dropout_is_off_while_translating_and_on_again_after(transformer, tokenizer):
+def test_dropout_is_disabled_during_translation_and_restored(transformer, tokenizer):
     translator = Translator(transformer, tokenizer)
     quiet = translator.translate(["the cat sat"], max_length=8)
     transformer.train()
@@ -336,7 +336,7 @@ def test_threads_may_share_a_translator(transformer, tokenizer):
     assert found == expected
 
 
-def test_load_gives_the_saved_model_and_settings(tmp_path, transformer, tokenizer):
+def test_load_restores_model_and_settings(tmp_path, transformer, tokenizer):
     config = Config(
         model=transformer.config,
         data=DataConfig(source_language="en", target_language="de"),
@@ -350,6 +350,6 @@ def test_load_gives_the_saved_model_and_settings(tmp_path, transformer, tokenize
     assert translator.translate(["the cat", "und"]) == expected
     plain = Translator.load(tmp_path / "model", device="cpu", engine="torch", quantization="float32")
     assert plain.translate(["the cat", "und"]) == expected
-    for quantization, told in (("int8", "float32 and bfloat16"), ("bfloat16", "on GPUs, not on cpu")):
-        with pytest.raises(ConfigError, match=told):
+    for quantization, message in (("int8", "float32 and bfloat16"), ("bfloat16", "on GPUs, not on cpu")):
+        with pytest.raises(ConfigError, match=message):
             Translator.load(tmp_path / "model", device="cpu", engine="torch", quantization=quantization)

@@ -62,7 +62,7 @@ def test_repr_shows_model_engine_and_languages(translator: heedful.Translator) -
 
 
 @pytest.mark.parametrize("name", ["translate", "translate_lines", "engine_for", "uses_shortlist"])
-def test_settings_are_typed_as_the_configuration_is(name: str) -> None:
+def test_settings_types_match_decoding_config(name: str) -> None:
     hints = typing.get_type_hints(DecodingConfig)
     assert typing.get_type_hints(SearchSettings) == hints and SearchSettings.__total__ is False
     parameter = inspect.signature(getattr(heedful.Translator, name)).parameters["settings"]

@@ -1,4 +1,4 @@
-"""Whatever text comes in: one translation each, on one line, without characters that broke on the way."""
+"""Unusual text: each line has one translation on one line, without broken characters."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def check(lines: list[str], target: str) -> None:
         assert BREAKS.search(line) or not BREAKS.search(one.text), (line, one.text)
 
 
-def test_odd_lines() -> None:
+def test_unusual_lines() -> None:
     check(odd_lines(500), "de")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["de", "zh"])
-def test_twenty_thousand_odd_lines(target: str) -> None:
+def test_twenty_thousand_unusual_lines(target: str) -> None:
     lines = odd_lines(20_000)
     check(lines[::2] if target == "de" else lines[1::2], target)

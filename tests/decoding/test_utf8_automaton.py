@@ -1,4 +1,4 @@
-"""No search writes broken characters: bytes come only as whole ones, with every engine and every way to search."""
+"""Valid UTF-8 from every engine and search method."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def is_permitted(text: str) -> bool:
     )
 
 
-def test_every_character_can_be_written_but_controls_and_what_stands_for_errors() -> None:
+def test_all_characters_except_controls_and_errors_are_allowed() -> None:
     for code in (*range(0x900), *range(0x900, 0x110000, 61), *range(0xFFC0, 0x10040), 0x10FFFF):
         if not 0xD800 <= code < 0xE000:
             assert is_valid_utf8([FIRST + byte for byte in chr(code).encode()], BYTES) == is_permitted(chr(code))
 
 
 @given(st.one_of(st.binary(max_size=8), st.text(max_size=3).map(lambda text: text.encode("utf-8", "surrogatepass"))))
-def test_only_valid_utf8_can_be_written(written: bytes) -> None:
+def test_only_valid_utf8_is_allowed(written: bytes) -> None:
     try:
         expected = is_permitted(written.decode())
     except UnicodeDecodeError:
@@ -71,7 +71,7 @@ def test_only_valid_utf8_can_be_written(written: bytes) -> None:
     assert is_valid_utf8([FIRST + byte for byte in written], BYTES) == expected
 
 
-def test_other_tokens_come_between_characters_alone() -> None:
+def test_other_tokens_are_allowed_only_between_characters() -> None:
     heart = [FIRST + byte for byte in "❤".encode()]
     assert is_valid_utf8([300, *heart, 300], BYTES)
     assert not is_valid_utf8([*heart[:2], 300, heart[2]], BYTES)
@@ -83,7 +83,7 @@ def test_other_tokens_come_between_characters_alone() -> None:
 
 @cache
 def byte_model(seed: int) -> Transformer:
-    """A random model, most of whose vocabulary are bytes."""
+    """A random model whose vocabulary consists mostly of bytes."""
     torch.manual_seed(seed)
     model = Transformer(replace(TINY, source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)).eval()
     with torch.no_grad():
@@ -136,12 +136,12 @@ def assert_valid_utf8(engine: Engine, requests: list[DecodeRequest], config: Dec
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_torch_writes_whole_characters(search: dict[str, Any], seed: int) -> None:
+def test_torch_generates_valid_utf8(search: dict[str, Any], seed: int) -> None:
     config, engine = DecodingConfig(**search), TorchEngine(byte_model(seed), SPECIAL)
     assert assert_valid_utf8(engine, byte_requests(40), config) > 0
 
 
-def test_sampling_draws_whole_characters() -> None:
+def test_sampling_generates_valid_utf8() -> None:
     config = DecodingConfig(method="sampling", num_best=3, temperature=3.0)
     assert assert_valid_utf8(TorchEngine(byte_model(1), SPECIAL), byte_requests(40), config) > 100
 
@@ -181,7 +181,7 @@ def test_int8_generates_valid_utf8_with_speculative_decoding(tmp_path: Path, spe
 
 @native_only
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
-def test_characters_are_whole_with_a_shortlist(tmp_path: Path, search: dict[str, Any]) -> None:
+def test_shortlist_generates_valid_utf8(tmp_path: Path, search: dict[str, Any]) -> None:
     drawn = np.random.default_rng(1)
     starts = np.arange(0, 6 * VOCABULARY + 1, 6)
     targets = drawn.integers(FIRST, VOCABULARY, 6 * VOCABULARY).astype(np.int32)
@@ -201,7 +201,7 @@ def test_prefix_ending_inside_a_character_is_continued() -> None:
 
 
 @pytest.mark.parametrize("engine", ["torch", pytest.param("native", marks=native_only), "ctranslate2"])
-def test_the_bundled_model_writes_no_broken_character(engine: str) -> None:
+def test_bundled_model_generates_valid_utf8(engine: str) -> None:
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2")
     translator = Translator.load(engine=engine, device="cpu")
@@ -215,7 +215,7 @@ def test_the_bundled_model_writes_no_broken_character(engine: str) -> None:
 
 
 @native_only
-def test_only_bytes_are_whole_too() -> None:
+def test_valid_utf8_with_bytes_only() -> None:
     translator = Translator.load(engine="native")
     special = translator.special
     others = tuple(
@@ -233,7 +233,7 @@ def test_only_bytes_are_whole_too() -> None:
 
 
 @native_only
-def test_translations_without_bytes_keep_their_bits() -> None:
+def test_utf8_constraint_does_not_change_scores_without_bytes() -> None:
     translator = Translator.load(engine="native")
     native = translator.engine
     texts = [

@@ -1,4 +1,4 @@
-"""Words and their places: from subwords, bytes and Chinese pieces to spans of characters."""
+"""Word alignment: from subwords, bytes and Chinese pieces to character spans of words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
         ("用Python写", ["用", "Python", "写"]),
     ],
 )
-def test_words_are_found_where_they_stand(tokenizer: Tokenizer, text: str, words: list[str]) -> None:
+def test_words_of_finds_character_spans(tokenizer: Tokenizer, text: str, words: list[str]) -> None:
     found = dict.fromkeys(word for piece in words_of(text, pieces(tokenizer, text)) for word in piece)
     assert [text[start:end] for start, end in found] == words
 
@@ -56,7 +56,7 @@ def test_subwords_cover_every_visible_character_in_order(text: str) -> None:
                or not text[character].strip("\ufe0e\ufe0f") for character in range(len(text)))  # fmt: skip
 
 
-def test_subwords_that_the_text_spells_otherwise_keep_their_place() -> None:
+def test_locate_subwords_spelled_differently_in_the_text() -> None:
     assert locate("Siehe https://a.example/b dort", ["▁Siehe", "▁X", "▁dort"]) == [(0, 5), (6, 25), (26, 30)]
     assert locate("so ⁇ ja", ["▁so", "▁", "<unk>", "▁ja"]) == [(0, 2), (2, 2), (3, 4), (5, 7)]
     assert locate("a\ufffd\ufffdb", ["▁a", "<0xE2>", "<0x96>", "b"]) == [(0, 1), (1, 2), (2, 3), (3, 4)]
@@ -64,7 +64,7 @@ def test_subwords_that_the_text_spells_otherwise_keep_their_place() -> None:
     assert locate("a", []) == []
 
 
-def test_words_are_linked_once_by_any_of_their_subwords() -> None:
+def test_words_are_linked_once() -> None:
     links = [(0, 0), (1, 1), (2, 1), (2, 2)]
     found = align_words("rotes Haus", ["▁ro", "tes", "▁Haus"], "red house", ["▁red", "▁ho", "use"], links)
     assert found == [((0, 5), (0, 3)), ((0, 5), (4, 9)), ((6, 10), (4, 9))]
