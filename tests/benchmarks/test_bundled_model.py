@@ -32,7 +32,7 @@ Results = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of three languages that has learned nothing, full and compact, and test sets of two lines."""
+    """An untrained model of three languages, full and compact, and test sets of two lines."""
     folder = tmp_path_factory.mktemp("bundled")
     lines = [line for text in TEXT.values() for line in text] * 20
     save_three_languages(folder, lines, vocab_size=300, licence="CC-BY-4.0", num_parameters=1234)
@@ -49,7 +49,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def measure(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run the benchmark with the given flags; gives its results."""
+    """Run the benchmark with the given flags and return its results."""
 
     def run(*flags: str) -> Results:
         monkeypatch.setenv("OUT", str(tmp_path))
@@ -220,7 +220,7 @@ def test_recipes_are_listed_in_training_order() -> None:
 
 @pytest.fixture
 def list_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Compare a corpus and two made files with their list, or write that with a flag; gives the module's main."""
+    """Set up a corpus, two generated files and their checksum list; return the module's `main`."""
     sets = importlib.import_module("benchmarks.quality.bundled_model_sets")
     names = ["data/a.en", "distilled/a.de", "text/b.en"]
     monkeypatch.setattr(sets, "CHECKSUMS", tmp_path / "list")

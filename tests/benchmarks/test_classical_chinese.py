@@ -1,4 +1,4 @@
-"""The demonstration from classical to modern Chinese: its figures in one command, and its pages made of them."""
+"""The benchmark from classical to modern Chinese, and the pages generated from its results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Results = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has learned nothing, and a corpus of four lines."""
+    """An untrained model and a corpus of four lines."""
     folder = tmp_path_factory.mktemp("classical")
     config = Config(name="Classical to modern Chinese", data=DataConfig(source_language="lzh", target_language="zh"))
     lines = [line for text in LINES.values() for line in text] * 20
@@ -52,7 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def measure(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run the benchmark with the given flags; gives its results."""
+    """Run the benchmark with the given flags and return its results."""
 
     def run(*flags: str) -> Results:
         monkeypatch.setenv("OUT", str(tmp_path))
@@ -130,7 +130,7 @@ def test_rule_selects_middle_of_each_tenth() -> None:
 
 
 def test_famous_sentence_in_corpus_is_refused(place: Path, tmp_path: Path) -> None:
-    """Also where another edition punctuates otherwise."""
+    """Editions with other punctuation are detected too."""
     folder = tmp_path / "classical-modern"
     folder.mkdir()
     for part in ("train", "valid", "test"):
@@ -145,7 +145,7 @@ def test_famous_sentence_in_corpus_is_refused(place: Path, tmp_path: Path) -> No
 
 
 def page_script(monkeypatch: pytest.MonkeyPatch, folder: Path, figures: tuple[Path, Results] | None) -> dict[str, Any]:
-    """The script that fills the pages, working on copies of them with these figures."""
+    """The page generator, applied to copies of the pages with these results."""
     monkeypatch.setattr(sys, "argv", ["classical_page.py"])
     page = runpy.run_path(str(ROOT / ".ci" / "classical_page.py"))
     scope = page["filled"].__globals__

@@ -1,4 +1,4 @@
-"""One corpus and one trained model for all tests of the program, and a way to run it inside this process."""
+"""A corpus and a trained model shared by all tests of the program, and an in-process runner."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @pytest.fixture(scope="session")
 def model(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One small trained model for all tests that only read it."""
+    """A small trained model shared by the tests that only read it."""
     directory = tmp_path_factory.mktemp("trained") / "model"
     test = ["--test-source", corpus.test_source, "--test-target", corpus.test_target]
     ended = run("train", *corpus.flags, *test, *TINY, "--steps", 150, "--name", "Digits reversed", "-o", directory)

@@ -1,4 +1,4 @@
-"""The program as users run it: in a process of its own, or, for the many cheap cases, inside this one."""
+"""Run the program as users do: in a subprocess, or in this process for the many cheap cases."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TINY = (
     "--model.num_decoder_layers 1 --training.tokens_per_step=512 --training.learning_rate 0.01 "
     "--training.warmup_steps 10 --training.num_bleu_sentences=0 --training.tensorboard=false"
 ).split()
-"""Flags of a model so small that a hundred steps take two seconds."""
+"""Flags of a small model; a hundred steps take two seconds."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a run of the program left."""
+    """The result of a run."""
 
     code: int
     out: str
     error: str
 
     def refused(self, *words: str) -> str:
-        """Assert that the program said exactly one thing, with these words in it, and no traceback."""
+        """Assert that the program printed exactly one message, which contains these words, and no traceback."""
         assert self.code == 2, self
         assert "Traceback" not in self.error
         lines = [line for line in self.error.splitlines() if line.startswith("heedful: ")]
@@ -42,7 +42,7 @@ class Ended:
 
 
 def run(*arguments: object, given: bytes = b"", check: bool = True, cwd: Path | None = None) -> Ended:
-    """Run the program in a process of its own."""
+    """Run the program in a subprocess."""
     command = [*COMMAND, *map(str, arguments)]
     done = subprocess.run(command, input=given, capture_output=True, env=ENVIRONMENT, cwd=cwd, timeout=120, check=False)
     ended = Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -55,7 +55,7 @@ Inside = Callable[..., Ended]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Digits and the same digits the other way round."""
+    """Digits and the same digits reversed."""
 
     source: Path
     target: Path

@@ -1,4 +1,4 @@
-"""`export`, and `translate` and `evaluate` with the engine that reads what it wrote."""
+"""`export`, and `translate` and `evaluate` with an engine that reads the exported files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_native_translation_needs_no_torch(inside: Inside, model: Path, engine: 
 
 @pytest.mark.skipif(not available(), reason=available().reason)
 def test_translate_imports_no_heavy_packages(inside: Inside, model: Path) -> None:
-    """Importing numpy takes a third of the time of such a command."""
+    """Importing numpy would take a third of the command's time."""
     arguments = ["translate", "-m", str(model), "--device", "cpu", "1 2 3", "4 5"]
     expected = inside(*arguments).out
     others = ("heedful.cli.train", "heedful.cli.paper")  # verbs that nobody named

@@ -1,4 +1,4 @@
-"""Which language the lines of a file, a pipe and a list are in: short lines follow the lines around them."""
+"""Language detection of lines in files, pipes and lists: short lines get the language of their context."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_quiet_prints_only_errors(inside: Inside, mail: Path) -> None:
 
 
 def test_likely_language_of_shards_and_resumed_runs(inside: Inside, mail: Path, tmp_path: Path) -> None:
-    """Alone, the last portions would be taken for English, which could not be translated at all."""
+    """Without context, the last batches would be detected as English, which has no direction."""
     whole = inside(*BUNDLED, "-i", mail).out
     (tmp_path / "mail.gz").write_bytes(gzip.compress(mail.read_bytes()))
     for index in (2, 3, 1):

@@ -34,7 +34,7 @@ SHORT = ("--max-length", "3")
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of three languages that has learned nothing, in the compact form."""
+    """An untrained compact model of three languages."""
     folder = tmp_path_factory.mktemp("several")
     save_three_languages(folder, LINES, vocab_size=320)
     return folder / "en-de-zh"

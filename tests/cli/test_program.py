@@ -290,7 +290,7 @@ def test_progress_bars_and_no_color(corpus: Corpus) -> None:
 
 
 def read_terminal(descriptor: int) -> bytes:
-    """What was written to a pseudo-terminal; empty when the other end is closed."""
+    """Read from a pseudo-terminal; empty when the other end is closed."""
     try:
         return os.read(descriptor, 1 << 16)
     except OSError:

@@ -1,4 +1,4 @@
-"""`shortlist`, from pairs of sentences to a model that chooses from it; its file damaged, and engines without it."""
+"""`shortlist`: building from sentence pairs, translating with it, damaged files, and engines without support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`train` and `prepare`, in processes of their own."""
+"""`train` and `prepare`, in subprocesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`translate`: one line out for each line in, stdout for translations alone, and good manners in a pipe."""
+"""`translate`: one output line per input line, only translations on stdout, correct behaviour in pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Documents in `heedful translate -i FILE`: formats by extension, errors with file and line, atomic output."""
+"""Documents in `heedful translate -i FILE`: formats by extension, errors with file and line, atomic output."""
 
 from __future__ import annotations
 

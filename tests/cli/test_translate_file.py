@@ -1,4 +1,4 @@
-"""`translate -i FILE -o FILE` and `merge`: the program killed and started again, divided, and what it refuses."""
+"""`translate -i FILE -o FILE` and `merge`: killed and resumed runs, sharded runs, refused arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHILDREN = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    """Lines of digits, none of them twice, with two odd ones."""
+    """Distinct lines of digits, two of them unusual."""
     path = tmp_path / "text.aa"
     lines = [" ".join(str(number * 7919 % 10**6)) for number in range(1, 300)]
     lines[150:152] = ["", "4\u20285 x"]
@@ -38,7 +38,7 @@ def command(model: Path, text: Path, output: Path, *flags: object) -> list[str]:
 
 
 def lines_of(record: Path) -> int:
-    """Lines that a record tells of; it is always whole."""
+    """The number of lines in the progress record, which is always complete."""
     try:
         return int(json.loads(record.read_bytes())["lines"])
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def lines_of(record: Path) -> int:
 
 @contextmanager
 def running(arguments: list[str], until: Callable[[], bool]) -> Iterator[subprocess.Popen[bytes]]:
-    """The program, from the moment that something has come about."""
+    """Start the program and wait for a condition."""
     program = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
     try:
         end = time.monotonic() + 60

@@ -23,7 +23,7 @@ HUGE = [-1, 0, 1.5, 1 << 20, 10**8, 10**9, 1 << 31, 1 << 32, 1 << 63, 10**30, No
 
 
 def craft(reference: Path, place: Path) -> list[Path]:
-    """Copies of a model directory, each with one thing wrong (or, in a few, changed without harm)."""
+    """Copies of a model directory, each with one defect (or, in a few, a harmless change)."""
     folders = []
     for number, change in enumerate(changes(reference)):
         folder = place / f"{number:03d}"
@@ -36,7 +36,7 @@ def craft(reference: Path, place: Path) -> list[Path]:
 
 
 def seal(folder: Path) -> None:
-    """Make `checksums.json` agree with whatever the files hold."""
+    """Update `checksums.json` to match the files."""
     path = folder / "checksums.json"
     plain = json.loads(path.read_text("utf-8"))
     for name, entry in plain["files"].items():
@@ -46,7 +46,7 @@ def seal(folder: Path) -> None:
 
 
 def changes(reference: Path) -> Iterator[Callable[[Path], Any]]:
-    """All changes, one function each; one that returns False leaves the checksums as they are."""
+    """All changes, one function each; after one that returns False, checksums are not updated."""
     yield from _config_changes()
     yield from _details_changes()
     yield from _header_changes(reference)
@@ -146,7 +146,7 @@ def edit_record(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def edit_config(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change the configuration inside it."""
+    """Change the model configuration in `config.json`."""
     edit_record(folder, lambda record: change(record["config"]))
 
 
@@ -169,7 +169,7 @@ def edit_header(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def write_header(folder: Path, text: bytes) -> None:
-    """Put another header before the weights."""
+    """Replace the header of the weights."""
     path = folder / "model.safetensors"
     contents = path.read_bytes()
     body = contents[8 + int.from_bytes(contents[:8], "little") :]
@@ -177,21 +177,21 @@ def write_header(folder: Path, text: bytes) -> None:
 
 
 def replaced(path: Path, make: Callable[[Path], Any]) -> bool:
-    """Something else in the place of a file."""
+    """Replace a file by something else."""
     path.unlink()
     make(path)
     return False
 
 
 def saved_folder(folder: Path, make: Callable[[Path], Any]) -> bool:
-    """A `.saved` folder whose list of checksums is something else."""
+    """Add a `.saved` folder with an invalid checksum list."""
     (folder / ".saved").mkdir()
     make(folder / ".saved/checksums.json")
     return False
 
 
 def main(engine: str, reference: str, *folders: str) -> None:
-    """Load each folder and print what came of it."""
+    """Load each folder and print the result."""
     import resource
 
     from heedful.decoding.translator import Translator

@@ -1,4 +1,4 @@
-"""The record of what aligns a model: read, refused, replaced without touching the rest of the model directory."""
+"""The record of a model's alignment source: read, refused, and replaced without changing other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crafted model directories are refused by name, or load as the model they stand for: no crash, hang or traceback."""
+"""Crafted model directories are refused with the file's name or load correctly: no crash, hang or traceback."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_saved_files_are_listed_with_size_and_checksum(model: Path) -> None:
 
 
 def test_files_of_an_unfinished_move_are_found_in_both_places(model: Path) -> None:
-    """As a process leaves them that was killed after the first file has moved."""
+    """The state left by a process killed after it moved the first file."""
     (model / SAVED).mkdir()
     for name in (CHECKSUMS, TOKENIZER[0], WEIGHTS):
         (model / name).rename(model / SAVED / name)

@@ -1,4 +1,4 @@
-"""Compact model directories (int8) and weights in shards: the same model to every reader, and never half of it."""
+"""Compact model directories (int8) and sharded weights: every reader gets the same, complete model."""
 
 from __future__ import annotations
 

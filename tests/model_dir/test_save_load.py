@@ -1,4 +1,4 @@
-"""A model directory is saved whole or not at all, and loaded only if every byte is what was saved."""
+"""Saving a model directory is atomic, and loading verifies every byte."""
 
 import dataclasses
 import json
@@ -73,7 +73,7 @@ def config_for(tokenizer: Tokenizer, **model: Any) -> Config:
 
 
 def save(directory: Path, tokenizer: Tokenizer, *, fill: float | None = None, **model: Any) -> None:
-    """Save a tiny model; `fill` sets all its weights to one number, which then names the save."""
+    """Save a tiny model; `fill` sets all weights to one value, which identifies the save."""
     config = config_for(tokenizer, **model)
     built = build_model(config.model)
     if fill is not None:
@@ -85,7 +85,7 @@ def save(directory: Path, tokenizer: Tokenizer, *, fill: float | None = None, **
 
 
 def seal(directory: Path) -> None:
-    """Make `checksums.json` agree with whatever the files hold now, as a forger would."""
+    """Update `checksums.json` to match changed files, as an attacker would."""
     path = directory / "checksums.json"
     plain = json.loads(path.read_text("utf-8"))
     for name, entry in plain["files"].items():
@@ -133,7 +133,7 @@ def test_half_precision_is_stored_as_float32(tmp_path: Path, tokenizers: dict[st
 
 
 class Tied(torch.nn.Module):
-    """Two names, one matrix."""
+    """Two names share one matrix."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -383,14 +383,14 @@ def test_unreadable_files_are_one_message(saved: Path, monkeypatch: pytest.Monke
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing in the code may catch it or tidy up after it."""
+    """Simulates kill -9: no code may catch it or clean up."""
 
 
 OPERATIONS = ("replace", "unlink", "rmdir", "mkdir", "fsync")
 
 
 def die_at(monkeypatch: pytest.MonkeyPatch, moment: int | None) -> list[str]:
-    """Let the process die before its n-th operation on files; collect the names of those done."""
+    """Stop the process before its n-th file operation; return the names of the completed ones."""
     done: list[str] = []
 
     def wrap(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -439,7 +439,7 @@ def test_killed_save_leaves_old_or_new_model(
 
 
 def check_whole(directory: Path, before: Tokenizer, after: Tokenizer) -> float:
-    """Which save a directory holds, after making sure that all its parts are of that one save."""
+    """Identify the save in a directory, after checking that all files belong to it."""
     verify(directory)
     loaded = load_model(directory)
     fill = float(loaded.details["fill"])
@@ -556,7 +556,7 @@ def test_card_contents_without_local_paths(saved: Path) -> None:
 
 
 def test_card_distinguishes_equal_file_names() -> None:
-    """By one folder, or two where one would not do; never by a path from the root."""
+    """Files are distinguished by one or two parent folders, never by an absolute path."""
     paths = ["/x/europarl-en-de/train.en", "/x/wikimatrix/train.en", "/x/a/en-de/train.en", "/x/b/en-de/train.en"]
     files = [{"path": path, "sha256": str(number)} for number, path in enumerate(paths)]
     corpora = [{"role": "train", "files": [file]} for file in files]
@@ -599,7 +599,7 @@ def test_public_names() -> None:
 
 
 def test_interrupted_shortlist_is_repaired(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed while its files moved out of `.saved`: the first rerun finishes that save and makes its own."""
+    """A save killed while moving files out of `.saved` is completed by the next save, which then saves its own."""
     from heedful.model_dir.shortlist import Shortlist, read_shortlist, save_shortlist
 
     config = load_model(saved).config.model
@@ -621,7 +621,7 @@ def test_full_disk_error_names_file(tmp_path: Path) -> None:
 
 
 def test_read_interrupted_by_save_is_repeated(saved: Path, tokenizers: dict[str, Tokenizer]) -> None:
-    """What was read partly before and partly after a save belongs to neither model."""
+    """A read that overlaps a save would mix two models."""
     seen: list[float] = []
 
     def read(files: model_files.ModelFiles) -> float:

@@ -1,4 +1,4 @@
-"""The shapes that a configuration asks for are those of the model that torch builds for it."""
+"""The weight shapes computed from a configuration equal those of the model that torch builds."""
 
 from __future__ import annotations
 

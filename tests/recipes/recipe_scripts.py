@@ -1,4 +1,4 @@
-"""The scripts of recipes/bundled-model, as modules and as programs, for their tests."""
+"""Import or run the scripts of recipes/bundled-model in tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(RECIPE))  # where scripts find what they share
 
 
 def script(name: str) -> ModuleType:
-    """A script as a module; its name is none that could be imported."""
+    """Load a script as a module; its folder is not an importable package."""
     spec = importlib.util.spec_from_file_location(name.replace("-", "_"), RECIPE / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

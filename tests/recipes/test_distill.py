@@ -86,7 +86,7 @@ def made(folder: Path, part: str = "dis tilled") -> dict[str, list[str]]:
 
 
 def number_lines(folder: Path, **lengths: int) -> None:
-    """Give parliament so many lines in a language, each of which says its number."""
+    """Write a Europarl file with the given number of lines, each containing its line number."""
     for language, length in lengths.items():
         name = "plain text/parliament.en" if language == "en" else f"my data/europarl-en-de/train.{language}"
         (folder / name).write_text("".join(f"{line}\n" for line in range(1, length + 1)), encoding="utf-8")
@@ -170,7 +170,7 @@ def test_second_round_trial_run(folder: Path) -> None:
 
 
 def four_of(lines: list[str], language: str) -> list[dict[str, object]]:
-    """What the copying teacher says of each line, the best first."""
+    """The JSON output of the copying teacher for each line, best translation first."""
     return [
         {
             "source": line,
@@ -330,7 +330,7 @@ def test_wrong_round_or_folder_is_one_line(folder: Path, arguments: tuple[str, .
 
 
 def test_pipeline_writes_every_text_that_the_recipes_name(folder: Path) -> None:
-    """All steps of run.sh except those of the program, in order, with few synthetic pairs."""
+    """All steps of run.sh in order, without those that run heedful, and with few synthetic pairs."""
     shutil.copytree(RECIPE, folder / "recipes/bundled-model")
     for script in (folder / "recipes/bundled-model").glob("synthetic_*.py"):
         few = re.sub(

@@ -1,4 +1,4 @@
-"""The teacher of the bundled model's next training, and the larger model that it begins with."""
+"""The teacher of stage 5 imported from OPUS-MT, and the larger model that stage 5 starts from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES = ["the cat sat on the mat", "a dog ran", "the mat", "dogs and cats ran on
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A package as Argos Translate has them: a model of Marian's kind with random weights, written by CTranslate2."""
+    """An Argos Translate package: a Marian model with random weights, written by CTranslate2."""
     ctranslate2 = pytest.importorskip("ctranslate2")
     import sentencepiece
 
@@ -54,7 +54,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fill(spec: Any, vocabulary: int) -> None:
-    """Random weights of the right shapes, with a bias on the output and a decoder that starts from nothing."""
+    """Random weights of the right shapes, with an output bias and a zero decoder start embedding."""
     rng = np.random.default_rng(3)
 
     def matrix(part: Any, rows: int, columns: int, *, bias: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The scripts of the bundled model's next training that make or choose text."""
+"""The scripts that generate or select the training text of stage 5."""
 
 from __future__ import annotations
 

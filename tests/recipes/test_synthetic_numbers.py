@@ -43,7 +43,7 @@ def english_values(english: str) -> list[Decimal]:
 
 
 def chinese_values(chinese: str) -> list[Decimal]:
-    """All numbers of a Chinese text but months, which English has words for."""
+    """All numbers of a Chinese text except months, which are words in English."""
     rest = re.sub(r"\d+月|红十字|(?<=[\d十百千])多(?=[万亿])", "", chinese)
     digits = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)(万亿|亿|万)?"
     values = [Decimal(number.replace(",", "")).scaleb(UNITS[unit]) for number, unit in re.findall(digits, rest)]
@@ -55,7 +55,7 @@ def chinese_values(chinese: str) -> list[Decimal]:
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
-    """What the script writes, and the same from another process."""
+    """The script's output, checked against a second run in another process."""
     folders = [tmp_path_factory.mktemp("numbers") / "text" for _ in range(2)]
     for seed, folder in enumerate(folders):
         assert run("synthetic_numbers", folder, hash_seed=seed).returncode == 0
@@ -154,7 +154,7 @@ def values(found: list[tuple[str, str]]) -> list[Decimal]:
 
 
 def english_figures(english: str, *, whole_day: bool) -> list[Decimal]:
-    """All figures of an English text; those of a whole day count its hours to 24."""
+    """All figures of an English text; with `whole_day`, hours of the 24-hour clock."""
     rest = in_digits(english, ENGLISH_SMALL, "[mb]illion|trillion|quadrillion")
     if whole_day:
         hour = re.compile(r"\b(\d+)((?::\d\d)?) ?([ap])\.?m\b")
@@ -172,14 +172,14 @@ def german_figures(german: str) -> list[Decimal]:
 
 
 def chinese_figures(chinese: str) -> list[Decimal]:
-    """All figures in digits of a Chinese text but months, and decades without their century."""
+    """All figures in digits of a Chinese text, except months and decades without a century."""
     rest = re.sub(r"\d+月|20世纪\d0年代", "", unicodedata.normalize("NFKC", chinese))
     return values(re.findall(r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(万亿|亿|万)?", rest))
 
 
 @pytest.fixture(scope="module")
 def figure_pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
-    """What the script writes, and the same from another process."""
+    """The script's output, checked against a second run in another process."""
     folders = [tmp_path_factory.mktemp("figures") / "text" for _ in range(2)]
     for seed, folder in enumerate(folders):
         assert run("synthetic_figures", folder, hash_seed=seed).returncode == 0

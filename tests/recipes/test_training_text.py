@@ -78,13 +78,13 @@ def test_unsound_translations_are_dropped(source: str, target: str, *, sound: bo
 
 
 def several(source: str, *translations: str) -> str:
-    """A line of JSON as the program writes it, the best translation first."""
+    """One line of `heedful translate --json`, best translation first."""
     record = {"source": source, "text": translations[0], "n_best": [{"text": one} for one in translations]}
     return json.dumps(record, ensure_ascii=False)
 
 
 def words_or_marks(line: str) -> list[str]:
-    """The words and marks of a line, one character after the other."""
+    """The characters of a line's words and punctuation."""
     found, in_word = list[str](), False
     for character in line:
         is_part = character.isalnum() or character == "_"
@@ -213,7 +213,7 @@ OWN_CHINESE = {
 
 
 def save_own(folder: Path) -> None:
-    """What the command own needs: the first part stands behind 300,000 lines of parliament, the second behind more."""
+    """Write the input of the command `own`: its parts start after 300,000 and 450,000 lines of Europarl."""
     for name, side in (("data/europarl-en-de/train.de", 0), ("text/parliament.en", 1)):
         first, second = ([pair[side] for pair in OWN[part]] for part in (1, 2))
         save(folder, {name: ["x"] * 300_000 + first + ["x"] * (150_000 - len(first)) + second})
@@ -226,7 +226,7 @@ def save_own(folder: Path) -> None:
 
 
 def make(folder: Path, command: str, *, hash_seed: int = 0) -> dict[str, bytes]:
-    """What a command writes of the made-up corpora."""
+    """The output of a command on synthetic corpora."""
     done = run(
         "training_text", command, *(folder / part for part in ("data", "distilled", "text")), hash_seed=hash_seed
     )
@@ -278,7 +278,7 @@ def test_truncated_json_line_is_named(tmp_path: Path) -> None:
 
 
 def save_late(folder: Path, *, lines: int) -> None:
-    """What the command late needs; the first everyday lines are long, so that their portion is not done first."""
+    """Write the input of the command `late`; the first everyday lines are long, so their chunk is not done first."""
     more = " ".join(map(str, range(1000, 1040)))
     english = [f"line {number} {more if number < 500 else ''}" for number in range(lines)]
     answers = [several(line, f"satz {line}", f"zeile {line}", f"vers {line}") for line in english]

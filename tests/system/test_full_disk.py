@@ -1,4 +1,4 @@
-"""A full disk is one message that names the place, exit code 2 and no traceback, and what was whole before stays so."""
+"""A full disk gives one message that names the path and exit code 2; complete files stay intact."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def model(corpus: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Makes a file system of so many bytes in memory, where the system lets us."""
+    """Mount an in-memory file system of the given size, if the system permits it."""
     mounted: list[Path] = []
 
     def make(size: int) -> Path:
@@ -67,7 +67,7 @@ def refused(done: subprocess.CompletedProcess[str], place: Path) -> None:
 
 @pytest.mark.slow
 def test_training(corpus: list[str], disk: Callable[[int], Path]) -> None:
-    """At every moment at which the disk may become full, from the prepared corpus to the last save."""
+    """The disk may become full at any write, from the prepared corpus to the last save."""
     outcomes = set()
     for size in (60_000, 250_000, 700_000, 1_400_000):
         place = disk(size)

@@ -1,4 +1,4 @@
-"""The real program, ended by SIGTERM and killed outright, goes on with --resume and ends as if nothing had been."""
+"""Training stopped by SIGTERM and SIGKILL resumes with --resume and equals an uninterrupted run."""
 
 from __future__ import annotations
 

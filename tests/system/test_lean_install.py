@@ -37,11 +37,11 @@ ARGUMENTS = {
     "export": "-m model --to ctranslate2 -o exported",
     "paper": "table1 -o results",
 }
-"""What a user could write; nothing of it is read before the missing packages are found."""
+"""Commands a user could run; missing packages are reported before any file is read."""
 
 
 def with_dependencies(names: list[str]) -> dict[str, Distribution]:
-    """Distributions and all that they need, without extras."""
+    """Distributions and all their requirements, without extras."""
     found: dict[str, Distribution] = {}
     waiting = list(names)
     while waiting:

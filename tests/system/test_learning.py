@@ -1,4 +1,4 @@
-"""Learning, from two text files to exact answers: copying and reversing digits."""
+"""Train from two text files until the outputs are exact: copying and reversing digits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     "recurrent": (240, {"attention_scoring": "additive"}),
     "convolutional": (350, {}),
 }
-"""Each architecture with the steps it needs, and what belongs to it."""
+"""Each architecture with its number of steps and its settings."""
 
 
 def request_for(folder: Path, kind: str) -> dict[str, Any]:
-    """A model of a tenth of a million weights that sees some hundred thousand digits, each digit a token."""
+    """A model of about 100,000 weights trained on some hundred thousand digits, one token per digit."""
     steps, own = KINDS[kind]
     return {
         "output": str(folder / "model"),

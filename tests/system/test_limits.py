@@ -1,4 +1,4 @@
-"""Small limits on files and memory, no folder for temporary files: the work is done, or one message says why not."""
+"""Low limits on open files and memory, no temporary folder: the program succeeds or fails with one message."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def limited(folder: Path, arguments: list[str], *, environment: dict[str, str], **limits: int) -> Ended:
-    """Run the program in a process of its own under limits of the system."""
+    """Run the program in a subprocess with resource limits."""
     import resource
 
     def limit() -> None:
@@ -62,7 +62,7 @@ def limited(folder: Path, arguments: list[str], *, environment: dict[str, str], 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("temporary", ["missing", "short"], ids=["missing", "a file"])
 def test_no_folder_for_temporary_files(verb: str, temporary: str, folder: Path) -> None:
-    """Nothing depends on TMPDIR."""
+    """TMPDIR is not used."""
     ended = limited(folder, VERBS[verb], environment={"TMPDIR": str(folder / temporary)})
     assert ended.code == 0, ended.error
 
@@ -81,7 +81,7 @@ def test_few_open_files(verb: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_little_address_space(verb: str, folder: Path) -> None:
-    """Below the least that is needed, the process stops before a library could abort it; just above, it works."""
+    """Below the minimum, the process stops before a library can abort it; just above, it works."""
     least = MIN_ADDRESS_SPACE.get(VERBS[verb][0], 0)
     for megabytes in (100, least - 1) if least else ():
         ended = limited(folder, VERBS[verb], environment={}, **{"as": megabytes << 20})
