@@ -1,4 +1,4 @@
-"""Fill the figures and examples into the card of the bundled model: docs/bundled-model.md, its Chinese twin, and its README.
+"""Write the generated sections of the bundled model's card: docs/bundled-model.md, the Chinese page, and its README.
 
     python .ci/bundled_model_page.py              # write all of them
     python .ci/bundled_model_page.py docs/bundled-model.md  # print one of them

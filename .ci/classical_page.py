@@ -1,4 +1,4 @@
-"""Fill figures and samples into the page of the demonstration from classical to modern Chinese, and its Chinese twin.
+"""Write the generated sections of docs/classical-zh.md (classical to modern Chinese) and of the Chinese page.
 
     python .ci/classical_page.py                      # write both
     python .ci/classical_page.py docs/classical-zh.md # print one of them

@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 from heedful.decoding.text_splitting import is_visible  # noqa: E402
 
 LINES_PER_FILE = 20_000
-BUNDLED_SHARE = 10  # one line of so many
+BUNDLED_SHARE = 10  # one line in ten
 WORDS = (
     "the sun is warm Haus und Hof ein Vogel singt 我们 很 好 12 3.5 1,000 <b> </i> https://a.b/c {name} ``` $x$ "
     "e\u0301 ﬁ ½ ... ' \" % €5 a@b.de </s> <unk> <pad> <0xE2> <0x98> ▁ \\ud83d \\u0000 &amp; %s {} {0} \ufffd"

@@ -47,8 +47,7 @@ def machine(results: Results, lang: str) -> str:
     name, least, most = results["speed"]["machine"], f"{min(loads):.1f}", f"{max(loads):.1f}"
     precisions = list(dict.fromkeys(one.get("precision", "int8") for one in found))
     return {
-        "en": f"Measured on {name}, {' and '.join(precisions)}, two of them in use; "
-        f"load beside and with it {least} to {most}.",
+        "en": f"Measured on {name}, {' and '.join(precisions)}, with two cores in use; system load {least} to {most}.",
         "zh": f"测量机器：{name}，{'、'.join(precisions)}，用两个核；测量时的系统负载 {least} 到 {most}。",
     }[lang]
 

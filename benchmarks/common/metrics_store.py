@@ -204,7 +204,7 @@ def parser_of(
     )
     parser.add_argument("--again", nargs="+", default=[], choices=parts[:-1], help="measure these again")
     parser.add_argument("--cores", type=int, default=2, help="for what is timed")
-    parser.add_argument("--lines", type=int, help="only so many lines of every text: to try it out")
+    parser.add_argument("--lines", type=int, help="number of lines of each text, for a trial run")
     return parser
 
 

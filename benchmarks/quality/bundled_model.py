@@ -89,7 +89,9 @@ def check_pair(compact: Path, full_mark: str) -> None:
     """Raise an error unless both directories contain the same model."""
     _, details, _ = model_files.read_consistent(compact, read_record)
     if details.get("compact", {}).get("made_from") != full_mark:
-        sys.exit(f"{compact} was not made of the model of float32 that is given: heedful export --to compact makes it")
+        sys.exit(
+            f"{compact} was not exported from the given float32 model. Export it again: heedful export --to compact"
+        )
 
 
 def parse() -> argparse.Namespace:

@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--beside", choices=("nothing", "2 busy loops"), help="only this; else both in turn")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a command is stopped")
-    parser.add_argument("--updates", type=int, help="only make so many updates of a small encoder")
+    parser.add_argument("--updates", type=int, help="only make this number of updates of a small encoder")
     chosen = parser.parse_args()
     if chosen.updates:
         update_small_encoder(chosen.updates)

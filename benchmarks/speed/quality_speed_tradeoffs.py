@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+", metavar="NAME=DIRECTORY")
     parser.add_argument("--test", nargs=3, action="append", required=True, metavar=("NAME", "SOURCE", "REFERENCE"))
     parser.add_argument("--sentences", type=int, default=400, help="of the first test set, evenly spread, are timed")
-    parser.add_argument("--alone", type=int, default=30, help="so many of these also each by itself")
+    parser.add_argument("--alone", type=int, default=30, help="number of these that are also translated one at a time")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--write", metavar="DATE", help="write results/quality_speed_tradeoffs_DATE_cpu.md and .png")
     chosen = parser.parse_args()

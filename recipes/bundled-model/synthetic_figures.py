@@ -861,7 +861,7 @@ def write_value(rng: Random, value: int, language: str, short: float) -> Pair:
 
 
 def plain_value(value: int, language: str) -> Pair:
-    """Write a value the same way whichever other value stands beside it."""
+    """Write a value in the same form, whatever the other values of the sentence are."""
     english = in_units(value, UNITS)
     if language == "de":
         return Pair(english, in_german(in_units(value, GERMAN_UNITS)))

@@ -80,7 +80,7 @@ def lines_of(path: Path) -> Iterator[str]:
 
 
 def pairs_of(source: Path, target: Path) -> Iterator[Pair]:
-    """Every line of a file beside its translation."""
+    """Pairs of a line and its translation."""
     sides = lines(source), lines(target)
     for one, other in zip_longest(*sides):
         if one is None or other is None:
@@ -232,8 +232,8 @@ def forms(data: Path, out: Path) -> None:
     write_pairs(out, "bare-chinese", ("en", "zh"), bare(some("tatoeba-en-zh", ("en", "zh"), first=1, every=4)))
 
 
-def beside_references(name: Path, source: str, corpus: Iterator[Pair]) -> Iterator[Pair]:
-    """Every line of JSON that a model wrote beside what a person wrote: the corpus has it beside the same source."""
+def with_references(name: Path, source: str, corpus: Iterator[Pair]) -> Iterator[Pair]:
+    """Pairs of a model's JSON line and the reference of the same source in the corpus."""
     translated = pairs_of(name.with_suffix(f".{source}"), name.with_suffix(".json"))
     for number, (line, made) in enumerate(translated, start=1):
         same, reference = next(corpus, ("", ""))
@@ -249,9 +249,9 @@ def own(data: Path, distilled: Path, out: Path) -> None:
     speeches = data / "europarl-en-de/train.de", out / "parliament.en"
     everyday = data / "tatoeba-en-de/train.de", data / "tatoeba-en-de/train.en"
     made = (
-        beside_references(distilled / "own-1", "de", islice(pairs_of(*speeches), 300_000, 450_000)),
-        beside_references(distilled / "own-2", "de", islice(pairs_of(*speeches), 450_000, 600_000)),
-        beside_references(distilled / "own-3", "de", pairs_of(*everyday)),
+        with_references(distilled / "own-1", "de", islice(pairs_of(*speeches), 300_000, 450_000)),
+        with_references(distilled / "own-2", "de", islice(pairs_of(*speeches), 450_000, 600_000)),
+        with_references(distilled / "own-3", "de", pairs_of(*everyday)),
     )
     write_pairs(out, "own", ("de", "en"), nearest_in(chain.from_iterable(made)))
     for part, name in ((4, "home"), (5, "halls")):
@@ -265,7 +265,7 @@ def late(data: Path, distilled: Path, out: Path) -> None:
         made = (pairs_of(distilled / f"late-{part}.en", distilled / f"late-{part}.de") for part in parts)
         write_pairs(out, name, ("en", "de"), (pair for pair in chain.from_iterable(made) if is_sound(*pair)))
     everyday = pairs_of(data / "tatoeba-en-de/train.en", data / "tatoeba-en-de/train.de")
-    chosen = nearest_in(beside_references(distilled / "late-4", "en", everyday))
+    chosen = nearest_in(with_references(distilled / "late-4", "en", everyday))
     write_pairs(out, "late-everyday", ("en", "de"), chosen)
 
 

@@ -147,7 +147,7 @@ def test_results_of_same_model_from_other_machine_are_kept(measure: Any, tmp_pat
 
 def test_results_of_another_model_are_refused(place: Path) -> None:
     full = model_files.locate(place / "full")
-    with pytest.raises(SystemExit, match="was not made of the model of float32"):
+    with pytest.raises(SystemExit, match="was not exported from the given float32 model"):
         importlib.import_module("benchmarks.quality.bundled_model").check_pair(place / "en-de-zh", "another mark")
     importlib.import_module("benchmarks.quality.bundled_model").check_pair(place / "en-de-zh", full.weights_checksum)
 

@@ -188,7 +188,7 @@ def test_capitals_and_missing_punctuation(tmp_path: Path) -> None:
 # ---- what the third model and the last teacher wrote -----------------------------------------------------------------
 
 
-# Of each part that the third model translates: German, what a person made of it, and what the model did.
+# The parts that stage 3 translates: German, the reference, and the translations of the model.
 OWN = {
     1: [
         ("Das Haus ist alt.", "The house is ancient.", ["The house is old.", "The house is ancient."]),
