@@ -148,10 +148,11 @@ def test_python_interface_translates(python: Path, tmp_path: Path) -> None:
     assert all("not installed" in message and TRAIN in message for message in messages)
 
 
-def test_help_completion_models_and_info_work(python: Path, tmp_path: Path) -> None:
+def test_help_completion_models_and_info_work(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for verb in ([], *([verb] for verb in (*VERBS, PAPER))):
         assert "Usage" in heedful(python, *verb, "--help", cwd=tmp_path)
     assert "heedful" in heedful(python, "--version", cwd=tmp_path)
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # the parent here may not be a shell
     assert "complete" in heedful(python, "--show-completion", "bash", cwd=tmp_path)
     assert "en-de-zh" in heedful(python, "models", cwd=tmp_path)
     assert heedful(python, "info", cwd=tmp_path) and heedful(python, "info", "--verify", cwd=tmp_path)
