@@ -1,16 +1,16 @@
-"""The native engine: translating on CPUs with int8 weights, in C++ behind a small C interface, without torch.
+"""The native engine: translation on CPUs with int8 weights, in C++ with a small C interface, without torch.
 
-    build.py            the C++ files and how they are compiled
-    bindings.py         the compiled library through ctypes
-    int8_tiles.py       matrices as the kernels read them
-    position_table.py   sinusoidal and rotary positions
-    weight_file.py      the file that the engine reads into memory
-    convert.py          from a model directory to that file, kept in the user's cache
-    engine.py           NativeEngine: ids in, hypotheses out
+    build.py            compiles the C++ files
+    bindings.py         ctypes bindings of the compiled library
+    int8_tiles.py       the matrix layout of the kernels
+    position_table.py   sinusoidal and rotary position tables
+    weight_file.py      the file format of the engine's weights
+    convert.py          converts a model directory to that file, in the user's cache
+    engine.py           NativeEngine: token ids in, hypotheses out
     src/                the engine itself
 
-A sentence's tokens and log-probabilities are the same bits alone, in any batch, with any number of threads and on any
-instruction set: every row is computed by itself, sums of bytes are exact, and sums of real numbers have a fixed order.
+Tokens and log-probabilities of a sentence are bit-identical in any batch, with any number of threads and on any
+instruction set: rows are independent, integer sums are exact, and floating-point sums have a fixed order.
 """
 
 from heedful.native.bindings import Availability, available

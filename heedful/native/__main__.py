@@ -1,4 +1,4 @@
-"""`python -m heedful.native` compiles the engine of a checkout in its place."""
+"""`python -m heedful.native` compiles the engine in place, in a checkout."""
 
 import sys
 

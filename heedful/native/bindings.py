@@ -1,4 +1,4 @@
-"""The compiled library through ctypes, which lets other threads of Python run while it works."""
+"""ctypes bindings of the compiled library. ctypes releases the GIL during calls."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from heedful.native.build import NAME
 
-INTERFACE_VERSION = 9
+INTERFACE_VERSION = 10
 
 
 class Settings(Structure):
-    """How to search: `HeedfulSettings` of c_api.h."""
+    """Search settings: `HeedfulSettings` in c_api.h."""
 
     _fields_ = [
         *((name, c_int32) for name in ("beam_size", "num_best", "length_penalty", "min_length", "no_repeat_ngram")),
@@ -28,7 +28,7 @@ class Settings(Structure):
 
 
 class Sentences(Structure):
-    """What to translate: `HeedfulSentences` of c_api.h."""
+    """Sentences to translate: `HeedfulSentences` in c_api.h."""
 
     _fields_ = [
         ("count", c_int32),
@@ -44,7 +44,7 @@ class Sentences(Structure):
 
 
 class ShortlistArrays(Structure):
-    """What each source token may become: `HeedfulShortlist` of c_api.h."""
+    """Candidates of each source token: `HeedfulShortlist` in c_api.h."""
 
     _fields_ = [
         *((name, c_int64) for name in ("num_sources", "num_targets", "num_always")),
@@ -57,7 +57,7 @@ class ShortlistArrays(Structure):
 
 
 class SentencePairs(Structure):
-    """Sentences with their translations: `HeedfulPairs` of c_api.h."""
+    """Sentences with their translations: `HeedfulPairs` in c_api.h."""
 
     _fields_ = [
         ("count", c_int32),
@@ -70,10 +70,10 @@ class SentencePairs(Structure):
 
 
 class Results(Structure):
-    """Room for what is found: `HeedfulResults` of c_api.h."""
+    """Output buffers: `HeedfulResults` in c_api.h."""
 
     _fields_ = [
-        ("places", POINTER(c_int64)),
+        ("offsets", POINTER(c_int64)),
         ("tokens", POINTER(c_int32)),
         ("log_probs", POINTER(c_float)),
         ("lengths", POINTER(c_int32)),
@@ -82,10 +82,10 @@ class Results(Structure):
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether the native engine can be used here; true or false as a condition."""
+    """Whether the native engine can be used; usable as a condition."""
 
     reason: str
-    """Which kernels would run, or why none can."""
+    """The kernels that would be used, or why the engine is unavailable."""
     usable: bool
 
     def __bool__(self) -> bool:
@@ -93,7 +93,7 @@ class Availability:
 
 
 def available() -> Availability:
-    """Whether the library was compiled and can be loaded, and why not."""
+    """Whether the library was compiled and can be loaded, or why not."""
     try:
         library = load_library()
     except OSError as error:
@@ -102,7 +102,7 @@ def available() -> Availability:
 
 
 def kernel_names() -> list[str]:
-    """The kernels that this processor can run, fastest first."""
+    """The kernels that this processor supports, fastest first."""
     library = load_library()
     names = ("amx", "avx512", "avxvnni", "avx2", "portable")
     return [name for name in names if library.heedful_kernels(name.encode())]
@@ -110,7 +110,7 @@ def kernel_names() -> list[str]:
 
 @functools.cache
 def load_library() -> ctypes.CDLL:
-    """The library beside this file; an OSError says why there is none."""
+    """Load the library from this folder; raises OSError if it is missing or from another version."""
     found = sorted(Path(__file__).parent.glob(f"{NAME}.*so"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise OSError(
@@ -123,19 +123,19 @@ def load_library() -> ctypes.CDLL:
         raise OSError(f"{found[-1]} belongs to another version of heedful; compile it again")
     try:
         declare(library)
-    except AttributeError as error:  # a function that an older engine does not have
+    except AttributeError as error:  # an older library lacks a function
         raise OSError(f"{found[-1]} belongs to another version of heedful ({error}); compile it again") from None
     return library
 
 
 def declare(library: ctypes.CDLL) -> None:
-    """Tell ctypes what the functions take and give."""
+    """Declare the argument and return types of the functions."""
     message = (c_char_p, c_int64)
     library.heedful_kernels.argtypes, library.heedful_kernels.restype = [c_char_p], c_char_p
     library.heedful_open.argtypes = [c_char_p, c_int32, c_char_p, *message]
     library.heedful_open.restype = c_void_p
-    library.heedful_open_beside.argtypes = [c_void_p, c_int32, *message]
-    library.heedful_open_beside.restype = c_void_p
+    library.heedful_open_shared.argtypes = [c_void_p, c_int32, *message]
+    library.heedful_open_shared.restype = c_void_p
     library.heedful_close.argtypes, library.heedful_close.restype = [c_void_p], None
     library.heedful_shortlist.argtypes = [c_void_p, POINTER(ShortlistArrays), *message]
     library.heedful_shortlist.restype = c_int32
@@ -149,23 +149,23 @@ def declare(library: ctypes.CDLL) -> None:
     ids = (POINTER(c_int32), c_int64)
     library.heedful_logits.argtypes = [c_void_p, *ids, *ids, POINTER(c_float), *message]
     library.heedful_logits.restype = c_int32
-    library.heedful_guesses.argtypes = [c_void_p, POINTER(c_int64), POINTER(c_int64)]
-    library.heedful_guesses.restype = None
+    library.heedful_speculation_counts.argtypes = [c_void_p, POINTER(c_int64), POINTER(c_int64)]
+    library.heedful_speculation_counts.restype = None
     library.heedful_dot.argtypes = [
         *(c_char_p, POINTER(c_uint8), c_int64, c_int32),
         *(c_void_p, c_int32, POINTER(c_int32)),
     ]
     library.heedful_dot.restype = c_int32
-    library.heedful_dot_chosen.argtypes = [
+    library.heedful_dot_nonzero.argtypes = [
         *(c_char_p, POINTER(c_uint8), c_int32, c_int32),
         *(c_void_p, c_int32, POINTER(c_int32)),
     ]
-    library.heedful_dot_chosen.restype = c_int32
-    library.heedful_glance.argtypes = [
+    library.heedful_dot_nonzero.restype = c_int32
+    library.heedful_multiply_sketch.argtypes = [
         *(c_char_p, POINTER(c_uint8), c_int32),
         *(c_void_p, c_int32, POINTER(c_float)),
     ]
-    library.heedful_glance.restype = c_int32
+    library.heedful_multiply_sketch.restype = c_int32
     matrix = (c_void_p, c_int64, c_int64)
     library.heedful_widen.argtypes, library.heedful_widen.restype = [c_char_p, c_void_p, c_int64, c_void_p], c_int32
     library.heedful_all_finite.argtypes, library.heedful_all_finite.restype = [c_void_p, c_int64], c_int32

@@ -1,7 +1,7 @@
 """Compile the engine with the system's C++ compiler; run by `pip install`, or by hand: python -m heedful.native.
 
-This file imports nothing of heedful, so that `setup.py` can load it alone; and little else before there is something
-to compile, since whoever translates imports it too.
+This file does not import heedful, so that `setup.py` can load it alone. It imports other modules only when compiling,
+because translating imports this file too.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ FLAGS = [
     *"-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off -pthread".split(),
     *"-Wall -Wextra -Wno-psabi".split(),
 ]
-"""-ffp-contract=off: no product and sum in one rounding, which only some processors can do."""
+"""-ffp-contract=off: no fused multiply-add, which only some processors support."""
 KERNEL_FLAGS = {
     "kernels_avx2.cpp": "-mavx2".split(),
     "kernels_avxvnni.cpp": "-mavx2 -mavxvnni".split(),
     "kernels_avx512.cpp": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni".split(),
     "kernels_amx.cpp": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni".split(),
 }
-"""Only kernels are compiled for instructions that not every processor has; which may run is asked at run time."""
+"""Only kernel files use optional instructions; the engine selects kernels at run time."""
 
 
 def find_compiler() -> str | None:
-    """The compiler that CXX names, or the first of the usual ones."""
+    """The compiler in CXX, or the first of c++, g++ and clang++ on the PATH."""
     import shutil
 
     named = os.environ.get("CXX")
@@ -36,7 +36,7 @@ def find_compiler() -> str | None:
 
 
 def source_files() -> list[Path]:
-    """The C++ files that belong to this kind of processor."""
+    """The C++ files for this processor architecture."""
     import platform
 
     on_x86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -44,9 +44,9 @@ def source_files() -> list[Path]:
 
 
 def compile_engine(target: Path, *, extra_flags: tuple[str, ...] = (), strict: bool = False) -> str | None:
-    """Compile the library to `target`, which appears whole or not at all; return what went wrong, or None.
+    """Compile the library to `target` and replace it atomically; returns an error message, or None.
 
-    Kernels that an older compiler does not know are left out, with a note, unless `strict`.
+    Kernels that an older compiler does not support are left out with a warning, unless `strict`.
     """
     import shutil
     import tempfile
@@ -68,25 +68,25 @@ def compile_engine(target: Path, *, extra_flags: tuple[str, ...] = (), strict: b
         others = [path for path in source_files() if path.name not in KERNEL_FLAGS]
         with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
             found = dict(zip(kernels, workers.map(compile_one, kernels), strict=True))
-            failed = {path: said for path, said in found.items() if said}
+            failed = {path: error for path, error in found.items() if error}
             if strict and failed:
                 return next(iter(failed.values()))
-            for path, said in failed.items():
-                sys.stderr.write(f"heedful: {path.stem} left out: {said}\n")
+            for path, error in failed.items():
+                sys.stderr.write(f"heedful: {path.stem} left out: {error}\n")
             without += [f"-DWITHOUT_{path.stem.upper()}" for path in failed]
             problem = next(filter(None, workers.map(compile_one, others)), None)
         objects = sorted(map(str, Path(folder).glob("*.o")))
         library = Path(folder, "engine.so")
         problem = problem or _run([compiler, "-shared", "-pthread", *extra_flags, *objects, "-o", str(library)])
         if problem is None:
-            beside = target.with_name(f".{target.name}.{os.getpid()}")
-            shutil.copy(library, beside)
-            os.replace(beside, target)
+            temporary = target.with_name(f".{target.name}.{os.getpid()}")
+            shutil.copy(library, temporary)
+            os.replace(temporary, target)
         return problem
 
 
 def in_place() -> Path:
-    """Where the library of a checkout lies: beside this file."""
+    """The path of the library in a checkout."""
     return Path(__file__).parent / f"{NAME}.so"
 
 
@@ -96,5 +96,5 @@ def _run(command: list[str]) -> str | None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return None
-    said = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-    return f"{Path(command[0]).name} failed: {said[0] if said else f'exit code {done.returncode}'}"
+    lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+    return f"{Path(command[0]).name} failed: {lines[0] if lines else f'exit code {done.returncode}'}"

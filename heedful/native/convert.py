@@ -1,8 +1,8 @@
-"""From a model directory to the native engine's weights, which are kept in the user's cache for the next time.
+"""Convert a model directory to the native engine's weight file, which is stored in the user's cache.
 
-The file's name and its contents carry a fingerprint of the model it was made from: the checksums of its weights and
-configuration. Nothing in a model directory is taken for such a file, since no checksum covers it there. Where the cache
-cannot be written, the weights are kept in memory for as long as the process lives.
+The name and the header of the file contain a fingerprint of the model: the checksums of its weights and configuration.
+Weight files in a model directory are ignored, because its checksums do not cover them. If the cache is not writable,
+the weights are kept in memory until the process ends.
 """
 
 from __future__ import annotations
@@ -35,67 +35,67 @@ from heedful.native.int8_tiles import (
     widen,
 )
 from heedful.native.position_table import position_table
-from heedful.native.weight_file import VERSION, Shape, parts_of, read_fingerprint, write_weight_file
+from heedful.native.weight_file import VERSION, Shape, file_parts, read_fingerprint, write_weight_file
 
 Tensors = dict[str, Numbers]
-"""The engine's tensors by their names."""
+"""Tensors of the engine by name."""
 PRECISIONS = ("int8", "float32")
-CONVERSION = "rounded embeddings, fixed positions"  # part of the fingerprint: what an older way made is made again
+CONVERSION = "rounded embeddings, fixed positions"  # part of the fingerprint; change it to invalidate cached files
 ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
 DAYS_KEPT, SECONDS_BETWEEN_MARKS = 60, 86_400
 _in_memory: dict[bytes, Path] = {}
 
 
-def native_weights(directory: str | Path, *, precision: str = "int8", anew: bool = False) -> Path:
-    """The engine's file for a model directory, made now if there is none for this model, or if `anew`."""
+def native_weights(directory: str | Path, *, precision: str = "int8", force: bool = False) -> Path:
+    """The weight file of a model directory, converted if it is not cached or if `force`."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is one of {', '.join(PRECISIONS)}, not {precision!r}.")
-    return model_files.read_consistent(directory, lambda files: _find_or_make(files, precision, anew=anew))
+    return model_files.read_consistent(directory, lambda files: _find_or_convert(files, precision, force=force))
 
 
-def _find_or_make(files: ModelFiles, precision: str, *, anew: bool) -> Path:
+def _find_or_convert(files: ModelFiles, precision: str, *, force: bool) -> Path:
     for name in files.weights:
         files.check_size(name)
     config = read_record(files)[0].model
     require_support("native_engine", config)
-    told = f"{VERSION} {CONVERSION} {precision} {files.weights_checksum} {files.entries[CONFIG].sha256}"
-    fingerprint = hashlib.sha256(told.encode()).digest()
-    place = cache_directory() / f"{fingerprint.hex()[:32]}.bin"
-    for known in (place, _in_memory.get(fingerprint)):
-        if known is not None and not anew and read_fingerprint(known) == fingerprint:
-            return _still_true(known, files)
+    key = f"{VERSION} {CONVERSION} {precision} {files.weights_checksum} {files.entries[CONFIG].sha256}"
+    fingerprint = hashlib.sha256(key.encode()).digest()
+    path = cache_directory() / f"{fingerprint.hex()[:32]}.bin"
+    for known in (path, _in_memory.get(fingerprint)):
+        if known is not None and not force and read_fingerprint(known) == fingerprint:
+            return _verify_cached(known, files)
     files.check(files.weights)
     tensors = convert(config, read_tensors(files, config), precision=precision)
     shape = shape_of(config, int8=precision == "int8")
     try:
-        make_private(place.parent)
-        write_weight_file(place, fingerprint=fingerprint, shape=shape, tensors=tensors)
-        remove_unused(place.parent)
-        return place
+        make_private(path.parent)
+        write_weight_file(path, fingerprint=fingerprint, shape=shape, tensors=tensors)
+        remove_unused(path.parent)
+        return path
     except OSError as error:
-        refused = error
+        cache_error = error
     try:
         return _in_memory.setdefault(fingerprint, write_to_memory(fingerprint, shape, tensors))
-    except (OSError, AttributeError) as error:  # AttributeError: only Linux has files in memory
+    except (OSError, AttributeError) as error:  # AttributeError: memfd_create exists only on Linux
         raise ModelDirectoryError(
-            f"the engine's weights can be kept neither in {place.parent} ({refused}) nor in memory ({error}); "
+            f"the engine's weights can be kept neither in {path.parent} ({cache_error}) nor in memory ({error}); "
             f"make that folder writable, or name another with XDG_CACHE_HOME."
         ) from None
 
 
-def _still_true(place: Path, files: ModelFiles) -> Path:
-    """The engine's file as it is; first the weights are verified again if they were written after it."""
-    written, used = max(files.paths[name].stat().st_mtime for name in files.weights), place.stat().st_mtime
+def _verify_cached(path: Path, files: ModelFiles) -> Path:
+    """Return a cached file; verify the model's weights first if they are newer."""
+    written, used = max(files.paths[name].stat().st_mtime for name in files.weights), path.stat().st_mtime
     if written > used:
         files.check(files.weights)
     if written > used or time.time() - used > SECONDS_BETWEEN_MARKS:
         with contextlib.suppress(OSError):
-            os.utime(place)
-    return place
+            os.utime(path)
+    return path
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder of the cache, which nobody else may write; an OSError says that there can be none."""
+    """Create the cache folder, writable by its owner only; raises OSError if that is not possible."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if hasattr(os, "geteuid") and (status := folder.stat()).st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "another user owns this folder", str(folder))
@@ -104,7 +104,7 @@ def make_private(folder: Path) -> None:
 
 
 def remove_unused(folder: Path) -> None:
-    """Forget what was made of models that nobody has opened for `DAYS_KEPT` days."""
+    """Delete files of models that have not been opened for `DAYS_KEPT` days."""
     limit = time.time() - DAYS_KEPT * 86_400
     for path in folder.glob("*.bin"):
         with contextlib.suppress(OSError):
@@ -113,21 +113,21 @@ def remove_unused(folder: Path) -> None:
 
 
 def write_to_memory(fingerprint: bytes, shape: Shape, tensors: Mapping[str, Numbers]) -> Path:
-    """The file as one without a name, which lives as long as the process."""
-    number = os.memfd_create("heedful-native")
-    with open(number, "wb", closefd=False) as file:
-        for part in parts_of(fingerprint=fingerprint, shape=shape, tensors=tensors):
+    """Write the file to memory, where it exists until the process ends."""
+    descriptor = os.memfd_create("heedful-native")
+    with open(descriptor, "wb", closefd=False) as file:
+        for part in file_parts(fingerprint=fingerprint, shape=shape, tensors=tensors):
             file.write(part)
-    return Path(f"/proc/self/fd/{number}")
+    return Path(f"/proc/self/fd/{descriptor}")
 
 
 def cache_directory() -> Path:
-    """The folder of the user's cache for the engine's weights."""
+    """The folder for weight files in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "heedful", "native")
 
 
 def shape_of(config: ModelConfig, *, int8: bool) -> Shape:
-    """What the engine must know of a configuration."""
+    """The hyperparameters that the engine needs."""
     return Shape(
         d_model=config.d_model,
         d_ff=config.d_ff,
@@ -152,7 +152,7 @@ def shape_of(config: ModelConfig, *, int8: bool) -> Shape:
 
 
 def read_tensors(files: ModelFiles, config: ModelConfig) -> dict[str, Numbers | Int8Rows]:
-    """All weights of a model directory, checked against its configuration: float32, or int8 with scales."""
+    """Read all weights of a model directory, float32 or int8 with scales, and check them against its configuration."""
     header = read_headers(files, config)
     stored: dict[str, tuple[HeaderEntry, memoryview]] = {}
     for name in files.weights:
@@ -171,14 +171,14 @@ def read_tensors(files: ModelFiles, config: ModelConfig) -> dict[str, Numbers | 
 
 
 def as_numbers(weight: Any) -> Numbers | Int8Rows:
-    """A tensor of whatever kind as plain bytes; arrays are not copied."""
+    """Wrap a tensor of any type without copying it."""
     if isinstance(weight, Int8Matrix):
         return Int8Rows(Numbers.of(weight.values), Numbers.of(weight.scales))
     return weight if isinstance(weight, Numbers | Int8Rows) else Numbers.of(weight)
 
 
 def convert(config: ModelConfig, weights: Mapping[str, Any], *, precision: str) -> Tensors:
-    """The engine's tensors from those of a state dict, float32 or int8 with scales, which must all be finite."""
+    """Convert a state dict, float32 or int8 with scales, to the engine's tensors; all values must be finite."""
     for name, weight in weights.items():
         tensor = as_numbers(weight)
         if not is_finite(tensor.scales if isinstance(tensor, Int8Rows) else tensor):
@@ -205,14 +205,14 @@ def convert(config: ModelConfig, weights: Mapping[str, Any], *, precision: str) 
 
 
 class _Conversion:
-    """Tensors on their way from the names of the state dict to those of the engine."""
+    """Converts tensors of a state dict to those of the engine."""
 
     def __init__(self, weights: Mapping[str, Any], *, int8: bool) -> None:
         self.weights, self.int8 = weights, int8
         self.tensors: Tensors = {}
 
     def matrix(self, *names: str) -> Numbers | Int8Rows:
-        """Matrices one below the other: int8 with the scales of their rows if int8 is asked for, else float32."""
+        """Concatenate matrices by rows, as int8 with row scales or as float32."""
         parts = [as_numbers(self.weights[name]) for name in names]
         if self.int8:
             rounded = [part if isinstance(part, Int8Rows) else quantize_rows(part) for part in parts]
@@ -222,64 +222,64 @@ class _Conversion:
         return concatenate([dequantize(part) if isinstance(part, Int8Rows) else part for part in parts])
 
     def vector(self, name: str) -> Numbers:
-        """A tensor that is always kept in float32."""
+        """A tensor in float32."""
         tensor = as_numbers(self.weights[name])
         return dequantize(tensor) if isinstance(tensor, Int8Rows) else tensor
 
     def embedding(self, name: str) -> None:
-        """Embeddings are looked up in float32; with int8 they are the dequantized rows.
+        """Add an embedding table in float32; with int8 its rows are quantized and dequantized.
 
-        A model that was saved in int8 and the one that it was made from are therefore the same to the engine.
+        A model saved in int8 therefore gives the same bits as the original.
         """
         weight = self.matrix(f"{name}.weight")
-        self.keep(name, dequantize(weight) if isinstance(weight, Int8Rows) else weight)
+        self.add(name, dequantize(weight) if isinstance(weight, Int8Rows) else weight)
 
-    def keep(self, name: str, tensor: Numbers) -> None:
-        """One tensor as it is; a vector becomes a row."""
+    def add(self, name: str, tensor: Numbers) -> None:
+        """Add a tensor unchanged; a vector becomes a row."""
         self.tensors[name] = tensor if len(tensor.shape) == 2 else tensor.reshape(1, *tensor.shape)
 
     def linear(self, name: str, *sources: str) -> None:
-        """Several linear layers over the same input as one."""
+        """Merge linear layers with the same input into one."""
         weight = self.matrix(*(f"{source}.weight" for source in sources))
         has_bias = f"{sources[0]}.bias" in self.weights
         bias = concatenate([self.vector(f"{source}.bias") for source in sources]) if has_bias else None
         self.tensors.update(named(name, pack(weight, bias, int8=self.int8)))
 
     def norm(self, name: str, source: str) -> None:
-        """A norm's weight, and its bias if it has one."""
+        """Add the weight of a norm, and its bias if it has one."""
         for part in ("weight", "bias"):
             if f"{source}.{part}" in self.weights:
-                self.keep(f"{name}.{part}", self.vector(f"{source}.{part}"))
+                self.add(f"{name}.{part}", self.vector(f"{source}.{part}"))
 
     def attention(self, name: str, source: str) -> None:
-        """Self-attention: queries, keys and values by one product."""
+        """Add self-attention; queries, keys and values are one layer."""
         self.linear(f"{name}.input", f"{source}.query", f"{source}.key", f"{source}.value")
         self.linear(f"{name}.output", f"{source}.output")
         self.norm(f"{name}.norm", f"{source}_norm")
 
     def cross_attention(self, name: str, source: str) -> None:
-        """Cross-attention: queries of the target, keys and values of the memory."""
+        """Add cross-attention; keys and values are one layer."""
         self.linear(f"{name}.query", f"{source}.query")
         self.linear(f"{name}.memory", f"{source}.key", f"{source}.value")
         self.linear(f"{name}.output", f"{source}.output")
         self.norm(f"{name}.norm", f"{source}_norm")
 
     def feed_forward(self, name: str, source: str) -> None:
-        """The feed-forward sublayer; SwiGLU's inner layer and gate by one product."""
+        """Add a feed-forward sublayer; SwiGLU's inner layer and gate are one layer."""
         gate = [f"{source}.gate"] if f"{source}.gate.weight" in self.weights else []
         self.linear(f"{name}.input", f"{source}.inner", *gate)
         self.linear(f"{name}.output", f"{source}.output")
         self.norm(f"{name}.norm", f"{source}_norm")
 
     def positions(self, config: ModelConfig) -> None:
-        """What is added to embeddings, or the turns of queries and keys, for every position."""
+        """Add the position embeddings, or the rotations of rotary positions."""
         if config.positions == "learned":
             for side in ("source", "target"):
-                self.keep(f"{side}_positions", self.vector(f"{side}_positions.embedding.weight"))
+                self.add(f"{side}_positions", self.vector(f"{side}_positions.embedding.weight"))
         elif config.positions == "rotary":
-            self.keep("turns", position_table(config.max_length, config.attention_head_dim, cosine_first=True))
+            self.add("turns", position_table(config.max_length, config.attention_head_dim, cosine_first=True))
         else:
-            self.keep("source_positions", position_table(config.max_length, config.d_model, cosine_first=False))
+            self.add("source_positions", position_table(config.max_length, config.d_model, cosine_first=False))
 
 
 def named(name: str, parts: Mapping[str, Numbers]) -> Tensors:

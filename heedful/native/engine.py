@@ -1,6 +1,6 @@
-"""NativeEngine: ids in, hypotheses out, with the search of `heedful.decoding` and without torch.
+"""NativeEngine translates token ids with the search of `heedful.decoding`, without torch.
 
-A search imports no numpy either, which would take longer than opening the model does.
+It does not import numpy either, because importing numpy takes longer than opening the model.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 PENALTIES = {"none": 0, "paper": 1, "average": 2}
-MOST_ROWS = 256
-"""Hypotheses that are computed together; more would only fill the caches."""
-MOST_TOGETHER = 16
-"""Threads that compute one batch together; more would mostly wait for each other."""
-LEAST_APART = 48
-"""Hypotheses for each thread from which on threads compute batches of their own; fewer would read weights too often."""
+MAX_BATCH_ROWS = 256
+"""Maximum number of hypotheses in a batch; larger batches do not fit into the caches."""
+MAX_THREADS_PER_BATCH = 16
+"""Maximum number of threads that share a batch; more would mostly wait for each other."""
+MIN_ROWS_PER_THREAD = 48
+"""Minimum number of hypotheses per thread for separate batches; with fewer, weights would be read too often."""
 
 
 class Handles:
-    """Engines that the library has opened, and how many calls use them now: none is closed while it is used."""
+    """Open engine handles with a count of running calls: no handle is closed while a call uses it."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library, self.process = library, os.getpid()
@@ -56,14 +56,14 @@ class Handles:
         self.num_calls, self.is_closed = 0, False
         self._changed = threading.Condition()
 
-    def keep(self, handle: int) -> ctypes.c_void_p:
-        """Remember a handle."""
+    def add(self, handle: int) -> ctypes.c_void_p:
+        """Take ownership of a handle."""
         self.opened.append(ctypes.c_void_p(handle))
         return self.opened[-1]
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep the engines open for one call."""
+        """Keep the handles open during a call."""
         with self._changed:
             if self.is_closed:
                 raise DecodingError("this engine was closed; load it again.")
@@ -76,8 +76,8 @@ class Handles:
                 self._changed.notify_all()
 
     def close(self, *, wait: bool = False) -> None:
-        """Let no call begin any more, wait for those that run (or leave the engines to them), and close all."""
-        if os.getpid() != self.process:  # a forked process has none of their threads and must not wait for them
+        """Refuse new calls and close all handles; with `wait`, after the running calls have ended."""
+        if os.getpid() != self.process:  # a forked process does not have their threads and must not wait for them
             return
         with self._changed:
             self.is_closed = True
@@ -100,12 +100,13 @@ if hasattr(os, "register_at_fork"):
 
 
 class NativeEngine:
-    """A model's weights in memory, and threads to compute with; several callers take turns."""
+    """An open model with its threads. Calls from several threads are serialized."""
 
     def __init__(self, path: str | Path, *, num_threads: int | None = None, kernels: str | None = None) -> None:
         """Open a file of native weights.
 
-        `kernels` names an instruction set; None: the one that HEEDFUL_KERNELS names, or the processor's fastest.
+        `kernels` selects an instruction set; by default the one in HEEDFUL_KERNELS, or the fastest that the processor
+        supports.
         """
         kernels = kernels or os.environ.get("HEEDFUL_KERNELS")
         self.path = Path(path)
@@ -116,80 +117,80 @@ class NativeEngine:
             raise ConfigError(f"this processor has no {kernels} kernels.")
         self.kernels = str(self._library.heedful_kernels(self._kernel_name).decode())
         self._shortlist: Shortlist | PlainShortlist | None = None
-        self._begin()
-        self._open_first()
+        self._reset()
+        self._open_main()
         self.shape = read_shape(self.path)
         self.speculative = True
-        """Whether greedy search of few sentences may guess ahead, which changes nothing but the time."""
+        """Whether greedy search of few sentences may decode speculatively; affects only the speed."""
 
         _engines.add(self)
 
-    def _begin(self) -> None:
-        """Nothing is open yet."""
+    def _reset(self) -> None:
+        """Set the state of an engine without open handles."""
         self._handles = Handles(self._library)
         self._finalizer = weakref.finalize(self, self._handles.close)
-        self._first: Any = None
-        self._apart: list[Any] = []
-        self._opening = threading.RLock()
+        self._main_handle: Any = None
+        self._worker_handles: list[Any] = []
+        self._open_lock = threading.RLock()
 
     def forget_parent(self) -> None:
-        """After a fork: leave the parent's engines alone, whose threads are not here; new ones open when needed."""
+        """After a fork: abandon the parent's handles, whose threads do not exist here; new ones open on demand."""
         was_closed = self._handles.is_closed
         self._finalizer.detach()
-        self._begin()
+        self._reset()
         self._handles.is_closed = was_closed
 
-    def _open_first(self) -> None:
-        with self._opening, self._handles.in_use():
-            if self._first is None:
-                self._first = self._open(min(self.num_threads, MOST_TOGETHER))
+    def _open_main(self) -> None:
+        with self._open_lock, self._handles.in_use():
+            if self._main_handle is None:
+                self._main_handle = self._open(min(self.num_threads, MAX_THREADS_PER_BATCH))
                 if self._shortlist is not None:
                     self.use_shortlist(self._shortlist)
 
     @property
-    def _together(self) -> Any:
-        """The engine whose threads compute one batch together."""
-        if self._first is None and not self._handles.is_closed:
-            self._open_first()
-        return self._first
+    def _main(self) -> Any:
+        """The handle whose threads share a batch."""
+        if self._main_handle is None and not self._handles.is_closed:
+            self._open_main()
+        return self._main_handle
 
     @property
     def has_shortlist(self) -> bool:
-        """Whether translations can be chosen from a shortlist's candidates."""
+        """Whether a shortlist is set."""
         return self._shortlist is not None
 
     def use_shortlist(self, shortlist: Shortlist | PlainShortlist) -> None:
-        """Choose translations from a shortlist's candidates, unless a search says otherwise."""
+        """Restrict translations to a shortlist's candidates, unless `decoding.shortlist` is false."""
         starts, targets, always = shortlist if isinstance(shortlist, PlainShortlist) else shortlist.lists()
-        given = ShortlistArrays(
+        arrays = ShortlistArrays(
             *(len(starts) - 1, len(targets), len(always)),
             starts=_pointer(starts, c_int64),
             targets=targets.buffer_info()[0],
             always=_pointer(always, c_int32),
             target_size=targets.itemsize,
         )
-        with self._opening, self._handles.in_use():
+        with self._open_lock, self._handles.in_use():
             for handle in self._handles.opened:
-                self._call(self._library.heedful_shortlist, handle, given)
+                self._call(self._library.heedful_shortlist, handle, arrays)
         self._shortlist = shortlist
 
-    def _open(self, num_threads: int, *, beside: Any = None) -> Any:
+    def _open(self, num_threads: int, *, shared: Any = None) -> Any:
         message = ctypes.create_string_buffer(1000)
-        if beside is None:
+        if shared is None:
             path = os.fsencode(self.path)
             handle = self._library.heedful_open(path, num_threads, self._kernel_name, message, len(message))
         else:
-            handle = self._library.heedful_open_beside(beside, num_threads, message, len(message))
+            handle = self._library.heedful_open_shared(shared, num_threads, message, len(message))
         if not handle:
             raise ModelDirectoryError(f"{_text(message)}.")
-        return self._handles.keep(handle)
+        return self._handles.add(handle)
 
-    def _workers(self) -> list[Any]:
-        """For many or large batches: engines of one thread each over the same weights, opened when first needed."""
-        with self._opening, self._handles.in_use():
-            while len(self._apart) < self.num_threads:
-                self._apart.append(self._open(1, beside=self._together))
-            return self._apart
+    def _open_workers(self) -> list[Any]:
+        """Handles with one thread each and shared weights, opened on first use, for many or large batches."""
+        with self._open_lock, self._handles.in_use():
+            while len(self._worker_handles) < self.num_threads:
+                self._worker_handles.append(self._open(1, shared=self._main))
+            return self._worker_handles
 
     @classmethod
     def load(
@@ -200,24 +201,24 @@ class NativeEngine:
         num_threads: int | None = None,
         kernels: str | None = None,
     ) -> NativeEngine:
-        """The engine of a model directory; its weights are converted at the first time and then kept."""
-        _library()  # without it nothing need be converted
+        """Load a model directory. Its weights are converted the first time and cached."""
+        _library()  # fail before converting
         try:
             engine = cls(native_weights(directory, precision=precision), num_threads=num_threads, kernels=kernels)
-        except ModelDirectoryError:  # what was kept is damaged, or the model itself is, which is told now
-            made = native_weights(directory, precision=precision, anew=True)
-            engine = cls(made, num_threads=num_threads, kernels=kernels)
+        except ModelDirectoryError:  # the cached file or the model is damaged; converting again repairs or reports it
+            path = native_weights(directory, precision=precision, force=True)
+            engine = cls(path, num_threads=num_threads, kernels=kernels)
         shortlist = read_plain_shortlist(directory)
         if shortlist is not None:
             try:
                 engine.use_shortlist(shortlist)
             except DecodingError:
-                read_shortlist(directory)  # which tells more of what is wrong with it
+                read_shortlist(directory)  # raises a more specific error
                 raise
         return engine
 
     def close(self) -> None:
-        """Wait for calls that run in other threads, then let the weights and the threads go."""
+        """Wait for calls in other threads, then release the weights and threads."""
         self._handles.close(wait=True)
 
     def translate_ids(
@@ -230,86 +231,88 @@ class NativeEngine:
         prefix: Sequence[Sequence[int]] | None = None,
         forbidden: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best `num_best` hypotheses of every sentence, as `heedful.decoding` would search for them.
+        """Return the best `num_best` hypotheses of every sentence, found by the same search as `heedful.decoding`.
 
-        What is found for a sentence does not depend on the other sentences. `max_lengths`, `prefix` and `forbidden`
-        give for each its longest allowed translation, what it must begin with, and the tokens that it may not have.
+        The result for a sentence does not depend on the other sentences. `max_lengths`, `prefix` and `forbidden` give
+        the maximum length, the forced prefix and the forbidden tokens of each sentence.
         """
         if config.method == "sampling":
-            raise ConfigError("decoding.method=sampling: the native engine cannot draw; use torch, or beam or greedy.")
+            raise ConfigError(
+                "decoding.method=sampling: the native engine does not support sampling; use torch, or beam or greedy."
+            )
         if config.shortlist and not self.has_shortlist:
             raise ConfigError("decoding.shortlist: this model has no shortlist; make one with `heedful shortlist`.")
-        beginnings = prefix if prefix is not None else [()] * len(sources)
-        closed = forbidden if forbidden is not None else [()] * len(sources)
-        if not len(sources) == len(max_lengths) == len(beginnings) == len(closed):
-            raise DecodingError("sources, max_lengths, prefix and forbidden must be equally many.")
+        prefixes = prefix if prefix is not None else [()] * len(sources)
+        banned = forbidden if forbidden is not None else [()] * len(sources)
+        if not len(sources) == len(max_lengths) == len(prefixes) == len(banned):
+            raise DecodingError("sources, max_lengths, prefix and forbidden must have the same length.")
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        made = batches([len(source) for source in sources], config)
-        shares = dealt_out(made, config, self.num_threads)
-        waiting = deque(shares or made)
+        all_batches = batches([len(source) for source in sources], config)
+        shares = distribute(all_batches, config, self.num_threads)
+        queue = deque(shares or all_batches)
 
         def work(handle: Any) -> None:
-            while waiting:
+            while queue:
                 try:
-                    batch = waiting.popleft()
+                    batch = queue.popleft()
                 except IndexError:  # another worker took the last
                     return
-                found_here = self._translate(
+                results = self._translate(
                     handle,
                     [sources[i] for i in batch],
-                    [beginnings[i] for i in batch],
+                    [prefixes[i] for i in batch],
                     [max_lengths[i] for i in batch],
-                    [closed[i] for i in batch],
+                    [banned[i] for i in batch],
                     config,
                     special,
                 )
-                for index, hypotheses in zip(batch, found_here, strict=True):
+                for index, hypotheses in zip(batch, results, strict=True):
                     found[index] = hypotheses
 
         if not shares:
-            work(self._together)
-        else:  # batches side by side never wait for each other
+            work(self._main)
+        else:  # workers with separate batches do not wait for each other
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(self.num_threads) as workers:
                 try:
-                    list(workers.map(work, self._workers()))
+                    list(workers.map(work, self._open_workers()))
                 finally:
-                    waiting.clear()  # after an error the others stop too
+                    queue.clear()  # after an error the others stop too
         return found
 
     def speculation_counts(self) -> tuple[int, int]:
-        """How many tokens that greedy search guessed ahead turned out right, and how many wrong, since opening."""
-        right, wrong = c_int64(), c_int64()
+        """The numbers of speculative tokens that were accepted and rejected since the engine was opened."""
+        accepted, rejected = c_int64(), c_int64()
         with self._handles.in_use():
-            self._library.heedful_guesses(self._together, right, wrong)
-        return right.value, wrong.value
+            self._library.heedful_speculation_counts(self._main, accepted, rejected)
+        return accepted.value, rejected.value
 
     def logits(self, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
-        """Logits of the token after each of `target`, whose first is the start token: (T, V). Needs numpy."""
+        """Logits after each token of `target`, which begins with the start token: (T, V). Requires numpy."""
         import numpy as np
 
         result = array("f", bytes(4 * len(target) * self.shape.target_vocab_size))
-        ids = [joined([side])[0] for side in (source, target)]
+        ids = [flatten([side])[0] for side in (source, target)]
         arguments = [argument for side in ids for argument in (_pointer(side, c_int32), len(side))]
-        self._call(self._library.heedful_logits, self._together, *arguments, _pointer(result, c_float))
+        self._call(self._library.heedful_logits, self._main, *arguments, _pointer(result, c_float))
         return np.array(result).reshape(len(target), self.shape.target_vocab_size)
 
     def align_ids(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, layer: int, head: int | None = None
     ) -> list[AttentionWeights]:
-        """How much the step that reads each target token, the start token first, attends to each source token: (T, S).
+        """Attention weights of each target token, the start token first, over the source tokens: (T, S).
 
-        By a head of a decoder layer, or by the mean over its heads.
+        They are those of one head of a decoder layer, or the mean over its heads.
         """
         if len(sources) != len(targets):
-            raise DecodingError("sources and targets must be equally many.")
+            raise DecodingError("sources and targets must have the same length.")
         found = [AttentionWeights([], 0)] * len(sources)
         for batch in batches([len(source) for source in sources], DecodingConfig(method="greedy")):
-            source, source_starts = joined([sources[i] for i in batch])
-            target, target_starts = joined([targets[i] for i in batch])
-            places = array("q", accumulate((len(sources[i]) * len(targets[i]) for i in batch), initial=0))
-            whole = array("f", bytes(4 * places[-1]))
+            source, source_starts = flatten([sources[i] for i in batch])
+            target, target_starts = flatten([targets[i] for i in batch])
+            offsets = array("q", accumulate((len(sources[i]) * len(targets[i]) for i in batch), initial=0))
+            weights = array("f", bytes(4 * offsets[-1]))
             pairs = SentencePairs(
                 count=len(batch),
                 source=_pointer(source, c_int32),
@@ -317,12 +320,12 @@ class NativeEngine:
                 target=_pointer(target, c_int32),
                 target_starts=_pointer(target_starts, c_int64),
             )
-            shown = layer, -1 if head is None else head
-            self._call(self._library.heedful_align, self._together, pairs, *shown, _pointer(whole, c_float))
-            for i, place in zip(batch, places, strict=False):
+            selection = layer, -1 if head is None else head
+            self._call(self._library.heedful_align, self._main, pairs, *selection, _pointer(weights, c_float))
+            for i, offset in zip(batch, offsets, strict=False):
                 width = len(sources[i])
-                starts = range(place, place + width * len(targets[i]), width)
-                found[i] = AttentionWeights([whole[start : start + width] for start in starts], width)
+                starts = range(offset, offset + width * len(targets[i]), width)
+                found[i] = AttentionWeights([weights[start : start + width] for start in starts], width)
         return found
 
     def _translate(
@@ -331,17 +334,17 @@ class NativeEngine:
         sources: Sequence[Sequence[int]],
         prefix: Sequence[Sequence[int]],
         max_lengths: Sequence[int],
-        closed: Sequence[Sequence[int]],
+        banned: Sequence[Sequence[int]],
         config: DecodingConfig,
         special: SpecialTokens,
     ) -> list[list[Hypothesis]]:
         num_best = 1 if config.method == "greedy" else config.num_best
         limits = array("i", max_lengths)
-        tokens, starts = joined(sources)
-        beginnings, beginning_starts = joined(prefix)
+        tokens, starts = flatten(sources)
+        prefix_tokens, prefix_starts = flatten(prefix)
         forbidden = array("i", sorted({special.pad_id, special.bos_id, *special.forbidden}))
         byte_ids = array("i", special.byte_ids)
-        closed_ids, closed_starts = joined(closed)
+        banned_tokens, banned_starts = flatten(banned)
         settings = Settings(
             beam_size=rows_per_sentence(config),
             num_best=num_best,
@@ -357,28 +360,28 @@ class NativeEngine:
             speculative=self.speculative,
             byte_ids=_pointer(byte_ids, c_int32) if byte_ids else None,
         )
-        given = Sentences(
+        sentences = Sentences(
             count=len(sources),
             tokens=_pointer(tokens, c_int32),
             starts=_pointer(starts, c_int64),
-            prefix=_pointer(beginnings, c_int32),
-            prefix_starts=_pointer(beginning_starts, c_int64),
+            prefix=_pointer(prefix_tokens, c_int32),
+            prefix_starts=_pointer(prefix_starts, c_int64),
             max_lengths=_pointer(limits, c_int32),
-            forbidden=_pointer(closed_ids, c_int32),
-            forbidden_starts=_pointer(closed_starts, c_int64),
+            forbidden=_pointer(banned_tokens, c_int32),
+            forbidden_starts=_pointer(banned_starts, c_int64),
         )
-        places = array("q", accumulate((num_best * (max(limit, 0) + 1) for limit in limits), initial=0))
-        ids, log_probs = array("i", bytes(4 * places[-1])), array("f", bytes(4 * places[-1]))
+        offsets = array("q", accumulate((num_best * (max(limit, 0) + 1) for limit in limits), initial=0))
+        ids, log_probs = array("i", bytes(4 * offsets[-1])), array("f", bytes(4 * offsets[-1]))
         lengths = array("i", bytes(4 * len(sources) * num_best))
         results = Results(
-            _pointer(places, c_int64), _pointer(ids, c_int32), _pointer(log_probs, c_float), _pointer(lengths, c_int32)
+            _pointer(offsets, c_int64), _pointer(ids, c_int32), _pointer(log_probs, c_float), _pointer(lengths, c_int32)
         )
-        self._call(self._library.heedful_translate, handle, settings, given, results)
+        self._call(self._library.heedful_translate, handle, settings, sentences, results)
         return [
             [
-                read_found(ids[first : first + length], log_probs[first : first + length], limits[i], config)
+                read_hypothesis(ids[first : first + length], log_probs[first : first + length], limits[i], config)
                 for j in range(num_best)
-                if (length := lengths[i * num_best + j]) and (first := places[i] + j * (limits[i] + 1)) >= 0
+                if (length := lengths[i * num_best + j]) and (first := offsets[i] + j * (limits[i] + 1)) >= 0
             ]
             for i in range(len(sources))
         ]
@@ -391,35 +394,35 @@ class NativeEngine:
 
 
 def batches(lengths: Sequence[int], config: DecodingConfig) -> list[list[int]]:
-    """Indices of the sentences that are computed together, longest first, so that like lengths meet."""
+    """Split sentences into batches of similar lengths, longest first; returns indices."""
     rows = rows_per_sentence(config)
-    made: list[list[int]] = []
+    result: list[list[int]] = []
     tokens = 0
     for index in longest_first(lengths):
         counted = max(lengths[index], MIN_COUNTED_TOKENS) * rows
-        full = made and ((len(made[-1]) + 1) * rows > MOST_ROWS or tokens + counted > config.tokens_per_batch)
-        if not made or full:
-            made.append([])
+        full = result and ((len(result[-1]) + 1) * rows > MAX_BATCH_ROWS or tokens + counted > config.tokens_per_batch)
+        if not result or full:
+            result.append([])
             tokens = 0
-        made[-1].append(index)
+        result[-1].append(index)
         tokens += counted
-    return made
+    return result
 
 
-def dealt_out(made: list[list[int]], config: DecodingConfig, num_threads: int) -> list[list[int]]:
-    """Batches for threads that compute each its own: many as they are, few large ones in shares; small ones: none."""
+def distribute(batches: list[list[int]], config: DecodingConfig, num_threads: int) -> list[list[int]]:
+    """Distribute batches to threads: many batches unchanged, few large ones split; empty if they are too small."""
     rows = rows_per_sentence(config)
     if num_threads == 1:
         return []
-    if len(made) >= 2 * num_threads:
-        return made
-    if any(len(batch) * rows < LEAST_APART * num_threads for batch in made):
+    if len(batches) >= 2 * num_threads:
+        return batches
+    if any(len(batch) * rows < MIN_ROWS_PER_THREAD * num_threads for batch in batches):
         return []
-    return [batch[thread::num_threads] for batch in made for thread in range(num_threads)]
+    return [batch[thread::num_threads] for batch in batches for thread in range(num_threads)]
 
 
-def joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
-    """Concatenated lists of ids, and their offsets."""
+def flatten(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
+    """Concatenate lists of ids; returns the ids and the offsets of the lists."""
     starts = array("q", accumulate(map(len, lists), initial=0))
     try:
         return array("i", chain.from_iterable(lists)), starts
@@ -427,8 +430,8 @@ def joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
         raise DecodingError("a token id is far outside of any vocabulary.") from None
 
 
-def read_found(ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig) -> Hypothesis:
-    """A hypothesis from its row of results."""
+def read_hypothesis(ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig) -> Hypothesis:
+    """Build a hypothesis from its tokens and log-probabilities."""
     log_prob = sum(log_probs.tolist())
     return Hypothesis(
         tokens=ids.tolist(),
@@ -447,7 +450,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _pointer(numbers: array[Any], kind: Any) -> Any:
-    """The address of the numbers, which the caller must keep."""
+    """A pointer to the data of an array, which must outlive it."""
     return ctypes.cast(numbers.buffer_info()[0], POINTER(kind))
 
 

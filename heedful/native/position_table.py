@@ -1,4 +1,4 @@
-"""Sinusoidal positions, or rotations of rotary ones, as the engine reads them: the same bits on every machine."""
+"""Tables of sinusoidal and rotary positions, bit-identical on every machine."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ONE_LESS = int(
     "000000000005201b446f0000a000000000000000e0021b9c000004002c00000000000400292254000200000000000000",
     16,
 )
-"""Bit i: frequency i of width 3072 is one unit in the last place above or below the float32 nearest to its value.
+"""Bit i: frequency i of width 3072 is one unit in the last place above or below the correctly rounded float32.
 
-The published results were computed with these frequencies, those of numpy on processors with AVX-512.
+These are the frequencies of numpy on processors with AVX-512, with which the published results were computed.
 """
 
 
 def position_table(num_positions: int, width: int, *, cosine_first: bool) -> Numbers:
-    """Sine and cosine of position · frequency side by side, (positions, width)."""
+    """Interleaved sine and cosine of position · frequency, (positions, width)."""
     waves = frequencies(width)
     table = array("f", bytes(4 * num_positions * width))
     for position in range(num_positions):
@@ -41,13 +41,13 @@ def position_table(num_positions: int, width: int, *, cosine_first: bool) -> Num
 
 
 def frequencies(width: int) -> array[float]:
-    """1 / 10000^(2i/width) in float32; of a width that divides 3072 every bit is fixed, of others correctly rounded."""
+    """1 / 10000^(2i/width) in float32: fixed bits for widths that divide 3072, else correctly rounded."""
     exponents = array("f", (2 * i / width for i in range(width // 2)))
     found = array("f", (10_000.0**-exponent for exponent in exponents))
     if _WIDTH % width:
         return found
     bits = array("i", found.tobytes())
     for i in range(len(bits)):
-        place = i * (_WIDTH // width)
-        bits[i] += (_ONE_MORE >> place & 1) - (_ONE_LESS >> place & 1)
+        bit = i * (_WIDTH // width)
+        bits[i] += (_ONE_MORE >> bit & 1) - (_ONE_LESS >> bit & 1)
     return array("f", bits.tobytes())

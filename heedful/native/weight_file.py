@@ -1,4 +1,4 @@
-"""The file that the engine reads into memory; src/weight_file.h draws its layout and checks every bound of it."""
+"""Writes the weight file of the engine; src/weight_file.h describes its layout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Shape:
-    """What the model is, as far as computing needs to know; the order of the fields is that of the file."""
+    """The hyperparameters that inference needs, in the order of the file."""
 
     d_model: int
     d_ff: int
@@ -48,49 +48,49 @@ class Shape:
     embedding_scale: float
 
     def to_bytes(self) -> bytes:
-        """As the file holds it, with places to spare."""
+        """Serialize, with reserved fields."""
         values = astuple(self)
         return SHAPE.pack(*map(int, values[:16]), 0, 0, 0, 0, *values[16:], 0.0)
 
 
 def write_weight_file(path: Path, *, fingerprint: bytes, shape: Shape, tensors: Mapping[str, Numbers]) -> None:
-    """Write the file beside its place and move it there, so that nobody ever sees half of it."""
+    """Write the file atomically."""
     with atomic_write(path, shared=True) as file:
-        for part in parts_of(fingerprint=fingerprint, shape=shape, tensors=tensors):
+        for part in file_parts(fingerprint=fingerprint, shape=shape, tensors=tensors):
             file.write(part)
 
 
-def parts_of(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, Numbers]) -> Iterator[Buffer]:
-    """The bytes of the file, piece by piece, each a multiple of 64 but the list of tensors."""
-    place = HEAD.size + len(fingerprint) + SHAPE.size + ENTRY.size * len(tensors)
-    front = [fingerprint, shape.to_bytes()]
-    gap = -place % ALIGNMENT
-    place += gap
+def file_parts(*, fingerprint: bytes, shape: Shape, tensors: Mapping[str, Numbers]) -> Iterator[Buffer]:
+    """Yield the contents of the file in parts."""
+    offset = HEAD.size + len(fingerprint) + SHAPE.size + ENTRY.size * len(tensors)
+    header = [fingerprint, shape.to_bytes()]
+    gap = -offset % ALIGNMENT
+    offset += gap
     for name, tensor in tensors.items():
         rows, columns = tensor.shape
         num_bytes = tensor.data.nbytes
-        front.append(ENTRY.pack(name.encode("ascii"), KINDS[tensor.kind], rows, columns, 0, place, num_bytes))
-        place += padded(num_bytes, ALIGNMENT)
-    opening = memoryview(bytearray(b"".join([*front, b"\0" * gap])))
+        header.append(ENTRY.pack(name.encode("ascii"), KINDS[tensor.kind], rows, columns, 0, offset, num_bytes))
+        offset += padded(num_bytes, ALIGNMENT)
+    header_bytes = memoryview(bytearray(b"".join([*header, b"\0" * gap])))
     total, weighted, count = c_uint64(), c_uint64(), 0
-    for piece in (opening, *(whole_words(tensor.data) for tensor in tensors.values())):
+    for piece in (header_bytes, *(pad_to_alignment(tensor.data) for tensor in tensors.values())):
         address = ctypes.addressof(ctypes.c_char.from_buffer(piece))
         load_library().heedful_checksums(address, len(piece) // 8, count, total, weighted)
         count += len(piece) // 8
-    yield HEAD.pack(MAGIC, VERSION, len(tensors), place, total.value, weighted.value)
-    yield opening
+    yield HEAD.pack(MAGIC, VERSION, len(tensors), offset, total.value, weighted.value)
+    yield header_bytes
     for tensor in tensors.values():
-        yield whole_words(tensor.data)
+        yield pad_to_alignment(tensor.data)
 
 
-def whole_words(data: memoryview) -> memoryview:
-    """Bytes with zeros added up to the next multiple of `ALIGNMENT`."""
+def pad_to_alignment(data: memoryview) -> memoryview:
+    """Pad with zeros to a multiple of `ALIGNMENT`."""
     gap = -len(data) % ALIGNMENT
     return memoryview(bytearray(data.tobytes() + bytes(gap))) if gap else data
 
 
 def read_fingerprint(path: Path) -> bytes | None:
-    """The fingerprint of the model that a file was made from; None when it is no such file of this version."""
+    """The fingerprint of the model that a file was converted from; None if it is not a weight file of this version."""
     try:
         with open(path, "rb") as file:
             start = file.read(HEAD.size + 32)
@@ -105,7 +105,7 @@ def read_fingerprint(path: Path) -> bytes | None:
 
 
 def read_shape(path: Path) -> Shape:
-    """The shape that a file names; the engine checks it."""
+    """Read the shape of a file without validation, which the engine does."""
     with open(path, "rb") as file:
         file.seek(HEAD.size + 32)
         values = SHAPE.unpack(file.read(SHAPE.size))

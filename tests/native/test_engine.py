@@ -16,7 +16,7 @@ from heedful.decoding.forced_decoding import alignment_weights, force_decode
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.save_load import AlignmentSource
 from heedful.native import NativeEngine, available
-from heedful.native.engine import dealt_out
+from heedful.native.engine import distribute
 from tests.native.native_models import (
     BOS,
     EOS,
@@ -223,18 +223,18 @@ def test_speculative_decoding_is_bit_identical(alike: float, config: DecodingCon
             for some in (slice(number, number + 1), slice(number, number + 2)):
                 given = {"max_lengths": limits[some], "prefix": prefix[some]}
                 assert engine.translate_ids(sources[some], config, SPECIAL, **given) == expected[some]
-        right, wrong = engine.speculation_counts()
+        accepted, rejected = engine.speculation_counts()
         if kernels == "portable":  # there computing takes longer than reading
-            assert (right, wrong) == (0, 0)
+            assert (accepted, rejected) == (0, 0)
         else:
-            assert right > 0
-            assert (wrong > right) == (alike == 1.0)
+            assert accepted > 0
+            assert (rejected > accepted) == (alike == 1.0)
         engine.close()
 
 
 @pytest.mark.parametrize("bias", [-100.0, -1.2, -0.6, 100.0], ids=["all zero", "few left", "some left", "none zero"])
 @pytest.mark.parametrize(("d_model", "d_ff"), [(32, 64), (96, 50), (320, 130)])
-def test_passing_over_zeros_after_relu_changes_no_bit(bias: float, d_model: int, d_ff: int, tmp_path: Path) -> None:
+def test_skipping_zeros_after_relu_is_bit_identical(bias: float, d_model: int, d_ff: int, tmp_path: Path) -> None:
     from heedful.native.bindings import kernel_names
 
     model = random_model(small_config(d_model=d_model, d_ff=d_ff, norm_placement="pre"))
@@ -265,21 +265,21 @@ def test_distributing_batches_to_threads_is_bit_identical(tmp_path: Path) -> Non
         assert found == expected[: len(few)]
 
 
-def test_only_batches_that_are_worth_it_are_dealt_out() -> None:
+def test_only_large_batches_are_distributed() -> None:
     beam, greedy = DecodingConfig(beam_size=4), DecodingConfig(method="greedy")
     batch = list(range(40))
-    shares = dealt_out([batch], beam, 3)
+    shares = distribute([batch], beam, 3)
     assert [len(share) for share in shares] == [14, 13, 13]
     assert sorted(chain.from_iterable(shares)) == batch
-    assert not dealt_out([batch], greedy, 3), "too few rows for each thread"
-    assert not dealt_out([batch, batch[:5]], beam, 3), "one of them has too few"
-    assert not dealt_out([batch], beam, 1)
-    assert not dealt_out([], beam, 3)
+    assert not distribute([batch], greedy, 3), "too few rows for each thread"
+    assert not distribute([batch, batch[:5]], beam, 3), "one of them has too few"
+    assert not distribute([batch], beam, 1)
+    assert not distribute([], beam, 3)
     many = [[index] for index in range(6)]
-    assert dealt_out(many, greedy, 3) == many
+    assert distribute(many, greedy, 3) == many
 
 
-def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
+def test_invalid_requests_raise_errors(tmp_path: Path) -> None:
     engine = engine_of(random_model(small_config()), tmp_path, precision="int8")
 
     def translate(
@@ -303,7 +303,7 @@ def test_what_cannot_be_asked_is_told(tmp_path: Path) -> None:
         translate([4, 3], prefix=(99,))
     with pytest.raises(ConfigError, match="sampling"):
         translate([4], DecodingConfig(method="sampling"))
-    with pytest.raises(DecodingError, match="equally many"):
+    with pytest.raises(DecodingError, match="same length"):
         engine.translate_ids([[4]], DecodingConfig(), SPECIAL, max_lengths=[])
     with pytest.raises(ConfigError, match="no avx4096 kernels"):
         NativeEngine(engine.path, kernels="avx4096")

@@ -34,11 +34,11 @@ def dot(kernels: str, rows: np.ndarray, packed: np.ndarray) -> np.ndarray:
     return sums
 
 
-def dot_chosen(kernels: str, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def dot_nonzero(kernels: str, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     sums = np.full((len(rows), weights.shape[1]), -1, dtype=np.int32)
     pointer, there = rows.ctypes.data_as(POINTER(c_uint8)), sums.ctypes.data_as(POINTER(c_int32))
     place, spans = ctypes.c_void_p(weights.ctypes.data), weights.shape[1] // 64
-    assert load_library().heedful_dot_chosen(kernels.encode(), pointer, *rows.shape, place, spans, there)
+    assert load_library().heedful_dot_nonzero(kernels.encode(), pointer, *rows.shape, place, spans, there)
     return sums
 
 
@@ -47,7 +47,7 @@ def multiply_sketch(kernels: str, row: np.ndarray, zero: int, packed: np.ndarray
     pointer, there = row.ctypes.data_as(POINTER(c_uint8)), found.ctypes.data_as(POINTER(c_float))
     place, groups = ctypes.c_void_p(packed.ctypes.data), packed.shape[1] // 4
     library = load_library()
-    return found if library.heedful_glance(kernels.encode(), pointer, zero, place, groups, there) else None
+    return found if library.heedful_multiply_sketch(kernels.encode(), pointer, zero, place, groups, there) else None
 
 
 def test_portable_kernels_run_everywhere() -> None:
@@ -74,16 +74,14 @@ def test_all_kernels_give_the_same_integers(num_rows: int, steps: int, gap: int,
     share=some.sampled_from([0.0, 0.02, 0.2, 0.7, 1.0]),
     seed=some.integers(0, 1000),
 )
-def test_passing_over_zeros_gives_the_same_integers(
-    num_rows: int, steps: int, spans: int, share: float, seed: int
-) -> None:
+def test_skipping_zeros_gives_the_same_integers(num_rows: int, steps: int, spans: int, share: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     rows = random.integers(1, 256, (num_rows, steps * STEP), dtype=np.uint8)
     rows[random.random(rows.shape) >= share] = 0
     weights = random.integers(-128, 128, (steps * STEP, spans * 64), dtype=np.int8)
     expected = rows.astype(np.int64) @ weights.astype(np.int64)
     for kernels in kernel_names():
-        np.testing.assert_array_equal(dot_chosen(kernels, rows, weights), expected, err_msg=kernels)
+        np.testing.assert_array_equal(dot_nonzero(kernels, rows, weights), expected, err_msg=kernels)
 
 
 def sketched(weights: np.ndarray) -> np.ndarray:
@@ -122,7 +120,7 @@ def test_no_sum_is_cut_at_its_extremes(num_rows: int, byte: int, weight: int) ->
     for kernels in kernel_names():
         assert (dot(kernels, rows, pack_bytes(weights)) == 2048 * byte * weight).all(), kernels
         by_input = np.ascontiguousarray(np.tile(weights, (2, 1)).T)
-        assert (dot_chosen(kernels, rows[:4], by_input) == 2048 * byte * weight).all(), kernels
+        assert (dot_nonzero(kernels, rows[:4], by_input) == 2048 * byte * weight).all(), kernels
 
 
 @pytest.mark.parametrize("shape", [(32, 16), (1, 1), (70, 33), (31, 100)])

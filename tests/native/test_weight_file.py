@@ -83,7 +83,7 @@ def with_checksums(data: bytearray) -> bytes:
     return bytes(data)
 
 
-def test_what_is_no_file_of_weights_is_told(tmp_path: Path) -> None:
+def test_invalid_weight_path_raises_error(tmp_path: Path) -> None:
     with pytest.raises(ModelDirectoryError, match="cannot read"):
         NativeEngine(tmp_path / "nothing.bin")
     with pytest.raises(ModelDirectoryError, match="not a file"):
@@ -108,7 +108,7 @@ def saved(place: Path, tokenizer: Tokenizer, *, seed: int = 1, dtype: torch.dtyp
     return place
 
 
-def test_the_file_is_kept_in_the_users_cache_and_follows_the_model(directory: Path, tokenizer: Tokenizer) -> None:
+def test_weight_file_is_cached_per_model(directory: Path, tokenizer: Tokenizer) -> None:
     before = sorted(os.listdir(directory))
     path = native_weights(directory)
     assert path.parent == Path(os.environ["XDG_CACHE_HOME"], "heedful/native")
@@ -139,7 +139,7 @@ def test_weight_file_in_model_directory_is_ignored(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["truncated", "overwritten"])
-def test_what_happens_to_the_file_of_an_open_engine_changes_nothing(directory: Path, harm: str) -> None:
+def test_open_engine_does_not_depend_on_its_file(directory: Path, harm: str) -> None:
     path = native_weights(directory)
     engine = NativeEngine(path, num_threads=1)
     sources, config = random_sources(20, seed=1, vocab_size=engine.shape.source_vocab_size), DecodingConfig()
@@ -162,12 +162,12 @@ def test_cache_directory_is_made_private(directory: Path, tmp_path: Path, monkey
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_was_made_of_models_that_nobody_opens_is_removed(directory: Path) -> None:
+def test_unused_cache_files_are_removed(directory: Path) -> None:
     path = native_weights(directory)
     old = path.with_name("0" * 32 + ".bin")
     old.write_bytes(b"of a model long gone")
     os.utime(old, (0, 0))
-    native_weights(directory, anew=True)
+    native_weights(directory, force=True)
     assert path.exists() and not old.exists()
 
 
@@ -217,9 +217,7 @@ def test_native_translation_does_not_import_torch(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("precision", "listed"), [("int8", False), ("float32", True)])
-def test_what_was_converted_before_is_translated_without_heavy_packages(
-    directory: Path, precision: str, listed: bool
-) -> None:
+def test_cached_model_does_not_import_heavy_packages(directory: Path, precision: str, listed: bool) -> None:
     """Importing numpy takes longer than opening a model and translating a sentence with it."""
     if listed:
         size = NativeEngine.load(directory).shape.source_vocab_size
@@ -246,9 +244,7 @@ def test_shortlist_of_another_vocabulary_is_refused(directory: Path) -> None:
         NativeEngine.load(directory)
 
 
-def test_where_nothing_can_be_written_the_weights_stay_in_memory(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_stay_in_memory_without_writable_cache(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = NativeEngine.load(directory).logits([5, 3], [2])
     native_weights(directory).unlink()
 
@@ -291,7 +287,7 @@ def test_unknown_precisions_are_refused(directory: Path) -> None:
         NativeEngine.load(directory, precision="int4")
 
 
-def test_what_is_found_does_not_depend_on_who_asks_at_the_same_time(directory: Path) -> None:
+def test_concurrent_calls_are_bit_identical(directory: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     engine = NativeEngine.load(directory)
@@ -331,7 +327,7 @@ SHAPE_LIMITS = {
 
 
 @pytest.mark.parametrize("number", range(len(SHAPE_LIMITS)), ids=list(SHAPE_LIMITS))
-def test_every_number_of_the_shape_has_bounds(number: int, intact: bytes, tmp_path: Path) -> None:
+def test_shape_fields_have_bounds(number: int, intact: bytes, tmp_path: Path) -> None:
     name, (least, most) = list(SHAPE_LIMITS.items())[number]
     for value in (least - 1, most + 1, -(2**31), 2**31 - 1):
         forged = bytearray(intact)
@@ -357,7 +353,7 @@ def test_every_number_of_the_shape_has_bounds(number: int, intact: bytes, tmp_pa
         (4, 6, 1, True),
     ],
 )
-def test_heads_of_no_possible_size_are_refused(
+def test_invalid_head_sizes_are_refused(
     num_heads: int, head_dim: int, rotary: int, is_possible: bool, intact: bytes, tmp_path: Path
 ) -> None:
     forged = bytearray(intact)

@@ -18,7 +18,7 @@ void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given,
     settings_ = settings;
     std::vector<long> starts(given.starts, given.starts + given.count + 1);
     encoder_.read(given.tokens, starts.data(), given.count, memory_);
-    begin(given);
+    start_search(given);
     while (true) {
         prepare_step();
         if (inputs_.empty()) return;
@@ -28,8 +28,8 @@ void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given,
     }
 }
 
-const std::vector<NextTokenScores>& Search::answers(const Rows& rows, const std::vector<TokenConstraint>& constraints) {
-    const std::vector<NextTokenScores>& found = output_layer_.of(rows, constraints, keep());
+const std::vector<NextTokenScores>& Search::score_tokens(const Rows& rows, const std::vector<TokenConstraint>& constraints) {
+    const std::vector<NextTokenScores>& found = output_layer_.score(rows, constraints, num_candidates());
     for (const NextTokenScores& answer : found)
         if (!std::isfinite(answer.log_sum)) throw Error("the model's log-probabilities are not numbers (NaN): its weights are damaged");
     return found;
@@ -37,14 +37,14 @@ const std::vector<NextTokenScores>& Search::answers(const Rows& rows, const std:
 
 // Advance every unfinished sentence by one step.
 void Search::take_step(HeedfulResults& results) {
-    const NextTokenScores* next = answers(decoder_.rows(), constraints_).data();
+    const NextTokenScores* next = score_tokens(decoder_.rows(), constraints_).data();
     for (size_t i = 0; i < sentences_.size(); ++i) {
         Sentence& sentence = sentences_[i];
-        if (sentence.settled) continue;
+        if (sentence.is_done) continue;
         const size_t count = sentence.live.size();
         advance(sentence, next);
         next += count;
-        if (sentence.settled) write(sentence, static_cast<int>(i), results);
+        if (sentence.is_done) write(sentence, static_cast<int>(i), results);
     }
 }
 
@@ -61,7 +61,7 @@ void Search::speculate(HeedfulResults& results) {
         if (!sentence.is_speculative) sentence.verified = sentence.live[0];
         sentence.is_speculative = true;
         const int32_t must = forced(sentence), token = must == FREE ? proposed[row] : must;
-        speculator_.keep(decoder_.rows(), static_cast<long>(row), std::move(constraints_[row]), token);
+        speculator_.add(decoder_.rows(), static_cast<long>(row), std::move(constraints_[row]), token);
         sentence.live[0].tokens.push_back(token);
         sentence.live[0].state = utf8_.next(sentence.live[0].state, token);
         ends = ends || token == settings_.eos_id || token < 0;
@@ -71,7 +71,7 @@ void Search::speculate(HeedfulResults& results) {
 
 // Repeat the speculative steps with the full output layer, up to the first rejected token of each sentence.
 void Search::verify_speculation(HeedfulResults& results) {
-    const std::vector<NextTokenScores>& found = answers(speculator_.rows(), speculator_.constraints());
+    const std::vector<NextTokenScores>& found = score_tokens(speculator_.rows(), speculator_.constraints());
     for (Sentence& sentence : sentences_)
         if (sentence.is_speculative) std::swap(sentence.live[0], sentence.verified);
     int accepted = 0, rejected = 0;
@@ -80,13 +80,13 @@ void Search::verify_speculation(HeedfulResults& results) {
         Sentence& sentence = sentences_[index];
         if (!sentence.is_speculative) continue; // an earlier token was rejected, or the sentence is finished
         Hypothesis& verified = sentence.live[0];
-        if (verified.places.size() == verified.tokens.size()) verified.places.push_back(place(index, 0, step(sentence)));
+        if (verified.offsets.size() == verified.tokens.size()) verified.offsets.push_back(offset(index, 0, step(sentence)));
         advance(sentence, &found[row]);
-        const int32_t token = sentence.settled ? settings_.eos_id : sentence.live[0].tokens.back();
+        const int32_t token = sentence.is_done ? settings_.eos_id : sentence.live[0].tokens.back();
         const bool is_accepted = token == speculator_.tokens()[row];
         ++(is_accepted ? accepted : rejected);
-        sentence.is_speculative = is_accepted && !sentence.settled;
-        if (sentence.settled) write(sentence, index, results);
+        sentence.is_speculative = is_accepted && !sentence.is_done;
+        if (sentence.is_done) write(sentence, index, results);
     }
     for (Sentence& sentence : sentences_) sentence.is_speculative = false;
     speculator_.close(accepted, rejected);
@@ -123,7 +123,7 @@ void Search::check(const HeedfulSettings& settings, const HeedfulSentences& give
     }
 }
 
-void Search::begin(const HeedfulSentences& given) {
+void Search::start_search(const HeedfulSentences& given) {
     long capacity = 1;
     utf8_.set(settings_.byte_ids, model_.shape.target_vocab_size, settings_.forbidden, settings_.num_forbidden);
     sentences_.resize(given.count);
@@ -139,16 +139,16 @@ void Search::begin(const HeedfulSentences& given) {
         }
         sentence.finished.clear();
         sentence.live.assign(1, Hypothesis());
-        sentence.settled = sentence.is_speculative = false;
+        sentence.is_done = sentence.is_speculative = false;
         capacity = std::max<long>(capacity, sentence.max_length + 1L);
     }
     decoder_.begin(memory_, static_cast<long>(given.count) * settings_.beam_size, capacity);
-    choose_columns(given);
+    set_candidates(given);
     speculator_.begin();
 }
 
 // With a shortlist, the candidates of each sentence include its prefix, the end token and the byte tokens.
-void Search::choose_columns(const HeedfulSentences& given) {
+void Search::set_candidates(const HeedfulSentences& given) {
     std::vector<std::vector<int32_t>> lists;
     std::vector<const std::vector<int32_t>*> forbidden;
     for (int i = 0; i < given.count && settings_.shortlist; ++i) {
@@ -167,13 +167,13 @@ void Search::prepare_step() {
     constraints_.clear();
     for (size_t i = 0; i < sentences_.size(); ++i) {
         Sentence& sentence = sentences_[i];
-        if (sentence.settled) continue;
+        if (sentence.is_done) continue;
         const int step = Search::step(sentence);
         for (size_t n = 0; n < sentence.live.size(); ++n) {
             Hypothesis& hypothesis = sentence.live[n];
-            hypothesis.places.push_back(place(i, n, step));
+            hypothesis.offsets.push_back(offset(i, n, step));
             const int32_t newest = step == 0 ? settings_.bos_id : hypothesis.tokens.back();
-            inputs_.push_back({newest, static_cast<int>(i), hypothesis.places.data(), step, nullptr});
+            inputs_.push_back({newest, static_cast<int>(i), hypothesis.offsets.data(), step, nullptr});
             constraints_.push_back(constraint(sentence, static_cast<int>(i), hypothesis));
         }
     }
@@ -205,10 +205,10 @@ void Search::ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& ban
         if (std::equal(tokens.end() - context, tokens.end(), tokens.begin() + (end - context))) banned.push_back(tokens[end]);
 }
 
-// A step of one sentence, by the answers to its hypotheses.
-void Search::advance(Sentence& sentence, const NextTokenScores* answers) {
-    gather(sentence, answers);
-    collect(sentence);
+// Advance one sentence by a step, given the scores of its hypotheses.
+void Search::advance(Sentence& sentence, const NextTokenScores* scores) {
+    collect_continuations(sentence, scores);
+    collect_finished(sentence);
     next_.resize(std::max<size_t>(next_.size(), settings_.beam_size));
     size_t count = 0;
     for (const Continuation& c : continuations_) {
@@ -217,7 +217,7 @@ void Search::advance(Sentence& sentence, const NextTokenScores* answers) {
         const Hypothesis& parent = sentence.live[c.parent];
         longer.tokens.assign(parent.tokens.begin(), parent.tokens.end());
         longer.log_probs.assign(parent.log_probs.begin(), parent.log_probs.end());
-        longer.places.assign(parent.places.begin(), parent.places.end());
+        longer.offsets.assign(parent.offsets.begin(), parent.offsets.end());
         longer.tokens.push_back(c.token);
         longer.log_probs.push_back(c.log_prob);
         longer.score = c.score;
@@ -225,52 +225,52 @@ void Search::advance(Sentence& sentence, const NextTokenScores* answers) {
     }
     sentence.live.resize(count);
     for (size_t n = 0; n < count; ++n) std::swap(sentence.live[n], next_[n]);
-    sentence.settled = is_settled(sentence);
+    sentence.is_done = should_stop(sentence);
 }
 
-// The best 2N continuations of a sentence, best first; of equal ones the earlier hypothesis, then the lower token.
-void Search::gather(const Sentence& sentence, const NextTokenScores* answers) {
+// Collect the best 2N continuations of a sentence, best first; ties go to the earlier hypothesis, then to the lower token.
+void Search::collect_continuations(const Sentence& sentence, const NextTokenScores* scores) {
     const bool must = forced(sentence) != FREE;
     continuations_.clear();
     for (size_t n = 0; n < sentence.live.size(); ++n) {
-        const NextTokenScores& answer = answers[n];
+        const NextTokenScores& answer = scores[n];
         const float before = sentence.live[n].score;
         auto add = [&](int32_t token, float logit) {
             const float log_prob = logit - answer.log_sum;
             continuations_.push_back({before + log_prob, log_prob, token, static_cast<int>(n)});
         };
-        if (must || answer.best[0].token < 0) { // where nothing else is left, the end is allowed
+        if (must || answer.best[0].token < 0) { // if no token is allowed, end the sentence
             add(must ? forced(sentence) : settings_.eos_id, answer.wanted);
             continue;
         }
-        for (int i = 0; i < keep() && answer.best[i].token >= 0; ++i) add(answer.best[i].token, answer.best[i].value);
+        for (int i = 0; i < num_candidates() && answer.best[i].token >= 0; ++i) add(answer.best[i].token, answer.best[i].value);
     }
     std::sort(continuations_.begin(), continuations_.end(), [](const Continuation& a, const Continuation& b) {
         if (a.score != b.score) return a.score > b.score;
         return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
     });
-    if (continuations_.size() > static_cast<size_t>(keep())) continuations_.resize(keep());
+    if (continuations_.size() > static_cast<size_t>(num_candidates())) continuations_.resize(num_candidates());
 }
 
-// Those among the first N continuations that end join the finished ones, of which the best are kept.
-void Search::collect(Sentence& sentence) {
+// Move the ended hypotheses among the first N continuations to the finished ones, and keep the best of these.
+void Search::collect_finished(Sentence& sentence) {
     const size_t first = std::min<size_t>(continuations_.size(), settings_.beam_size);
     const float divisor = static_cast<float>(penalty(step(sentence) + 1.0));
     for (size_t i = 0; i < first; ++i) {
         const Continuation& c = continuations_[i];
         if (c.token != settings_.eos_id || !(c.score > NEGATIVE_INFINITY)) continue;
-        Hypothesis whole = sentence.live[c.parent];
-        whole.tokens.push_back(c.token);
-        whole.log_probs.push_back(c.log_prob);
-        whole.score = c.score / divisor;
-        sentence.finished.push_back(std::move(whole));
+        Hypothesis finished = sentence.live[c.parent];
+        finished.tokens.push_back(c.token);
+        finished.log_probs.push_back(c.log_prob);
+        finished.score = c.score / divisor;
+        sentence.finished.push_back(std::move(finished));
     }
     std::stable_sort(sentence.finished.begin(), sentence.finished.end(),
                      [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
     if (sentence.finished.size() > static_cast<size_t>(settings_.num_best)) sentence.finished.resize(settings_.num_best);
 }
 
-bool Search::is_settled(const Sentence& sentence) const {
+bool Search::should_stop(const Sentence& sentence) const {
     const bool full = sentence.finished.size() == static_cast<size_t>(settings_.num_best);
     if (sentence.live.empty()) return true;
     if (settings_.beam_size == 1) return full;
@@ -288,9 +288,9 @@ void Search::write(const Sentence& sentence, int index, HeedfulResults& results)
         const bool exists = j < static_cast<int>(sentence.finished.size());
         results.lengths[index * settings_.num_best + j] = exists ? static_cast<int32_t>(sentence.finished[j].tokens.size()) : 0;
         if (!exists) continue;
-        const long place = results.places[index] + j * (sentence.max_length + 1L);
-        std::copy(sentence.finished[j].tokens.begin(), sentence.finished[j].tokens.end(), results.tokens + place);
-        std::copy(sentence.finished[j].log_probs.begin(), sentence.finished[j].log_probs.end(), results.log_probs + place);
+        const long offset = results.offsets[index] + j * (sentence.max_length + 1L);
+        std::copy(sentence.finished[j].tokens.begin(), sentence.finished[j].tokens.end(), results.tokens + offset);
+        std::copy(sentence.finished[j].log_probs.begin(), sentence.finished[j].log_probs.end(), results.log_probs + offset);
     }
 }
 
@@ -300,7 +300,7 @@ void Search::align(const HeedfulPairs& given, AlignmentHead alignment_head, floa
     decoder_.set_alignment_head(alignment_head);
     std::vector<long> starts(given.source_starts, given.source_starts + given.count + 1);
     std::vector<float*> weights(given.count);
-    std::vector<std::vector<long>> places(given.count);
+    std::vector<std::vector<long>> offsets(given.count);
     long longest = 1;
     for (int i = 0; i < given.count; ++i) {
         const int64_t length = given.source_starts[i + 1] - given.source_starts[i], steps = given.target_starts[i + 1] - given.target_starts[i];
@@ -316,8 +316,8 @@ void Search::align(const HeedfulPairs& given, AlignmentHead alignment_head, floa
         inputs_.clear();
         for (int i = 0; i < given.count; ++i) {
             if (step >= given.target_starts[i + 1] - given.target_starts[i]) continue;
-            places[i].push_back(decoder_.place(i, step));
-            inputs_.push_back({given.target[given.target_starts[i] + step], i, places[i].data(), static_cast<int>(step),
+            offsets[i].push_back(decoder_.offset(i, step));
+            inputs_.push_back({given.target[given.target_starts[i] + step], i, offsets[i].data(), static_cast<int>(step),
                                weights[i] + step * (starts[i + 1] - starts[i])});
         }
         decoder_.step(inputs_);
@@ -337,10 +337,10 @@ void Search::logits(const int32_t* source, long source_length, const int32_t* ta
     const long starts[] = {0, source_length};
     encoder_.read(source, starts, 1, memory_);
     decoder_.begin(memory_, 1, target_length);
-    std::vector<long> places;
+    std::vector<long> offsets;
     for (long t = 0; t < target_length; ++t) {
-        places.push_back(decoder_.place(0, t));
-        inputs_.assign(1, {target[t], 0, places.data(), static_cast<int>(t), nullptr});
+        offsets.push_back(decoder_.offset(0, t));
+        inputs_.assign(1, {target[t], 0, offsets.data(), static_cast<int>(t), nullptr});
         decoder_.step(inputs_);
         output_layer_.logits(decoder_.rows(), 1, to + t * model_.shape.target_vocab_size);
     }

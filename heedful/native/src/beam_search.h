@@ -28,14 +28,14 @@ class Search {
         int state = Utf8Automaton::COMPLETE; // after its last token
         std::vector<int32_t> tokens;
         std::vector<float> log_probs;
-        std::vector<long> places; // cache offsets: one for each token, and one for the current step
+        std::vector<long> offsets; // cache offsets: one for each token, and one for the current step
     };
     struct Sentence {
         int max_length = 0;
         std::vector<Hypothesis> live, finished;
         std::vector<int32_t> prefix;
         std::vector<int32_t> forbidden; // forbidden tokens, ascending; empty: only those of the settings
-        bool settled = false;
+        bool is_done = false;
         Hypothesis verified; // the live hypothesis without its speculative tokens
         bool is_speculative = false;
     };
@@ -48,27 +48,27 @@ class Search {
     void check(const HeedfulSettings& settings, const HeedfulSentences& sentences) const;
     void check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const;
     void check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const;
-    void begin(const HeedfulSentences& given);
-    void choose_columns(const HeedfulSentences& given);
+    void start_search(const HeedfulSentences& given);
+    void set_candidates(const HeedfulSentences& given);
     void prepare_step();
     void take_step(HeedfulResults& results);
     bool can_speculate() const;
     void speculate(HeedfulResults& results);
     void verify_speculation(HeedfulResults& results);
-    const std::vector<NextTokenScores>& answers(const Rows& rows, const std::vector<TokenConstraint>& constraints);
-    void advance(Sentence& sentence, const NextTokenScores* answers);
-    void gather(const Sentence& sentence, const NextTokenScores* answers);
-    void collect(Sentence& sentence);
-    bool is_settled(const Sentence& sentence) const;
+    const std::vector<NextTokenScores>& score_tokens(const Rows& rows, const std::vector<TokenConstraint>& constraints);
+    void advance(Sentence& sentence, const NextTokenScores* scores);
+    void collect_continuations(const Sentence& sentence, const NextTokenScores* scores);
+    void collect_finished(Sentence& sentence);
+    bool should_stop(const Sentence& sentence) const;
     int32_t forced(const Sentence& sentence) const;
     TokenConstraint constraint(const Sentence& sentence, int index, const Hypothesis& hypothesis) const;
     const std::vector<int32_t>& forbidden(const Sentence& sentence) const {
         return sentence.forbidden.empty() ? utf8_.forbidden() : sentence.forbidden;
     }
-    int keep() const { return settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size; }
+    int num_candidates() const { return settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size; }
     // Cache offset of the keys and values of a hypothesis at a position.
-    long place(size_t sentence, size_t hypothesis, int position) const {
-        return decoder_.place(static_cast<long>(sentence * settings_.beam_size + hypothesis), position);
+    long offset(size_t sentence, size_t hypothesis, int position) const {
+        return decoder_.offset(static_cast<long>(sentence * settings_.beam_size + hypothesis), position);
     }
     // Number of tokens of each live hypothesis.
     static int step(const Sentence& sentence) { return static_cast<int>(sentence.live[0].tokens.size()); }

@@ -13,31 +13,31 @@ namespace heedful {
 template <class Number> class Buffer {
   public:
     Buffer() = default;
-    ~Buffer() { std::free(place_); }
+    ~Buffer() { std::free(data_); }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 
     Number* reserve(size_t count) {
         if (count > count_) {
-            std::free(place_);
-            place_ = nullptr, count_ = 0;
+            std::free(data_);
+            data_ = nullptr, count_ = 0;
             const size_t page = 1 << 21, wanted = count * sizeof(Number);
             const size_t unit = wanted >= page ? page : 64;
             const size_t bytes = (wanted + unit - 1) / unit * unit;
-            void* place = std::aligned_alloc(unit, bytes);
-            if (!place) throw std::bad_alloc();
+            void* memory = std::aligned_alloc(unit, bytes);
+            if (!memory) throw std::bad_alloc();
 #if defined(__linux__)
-            if (unit == page) ::madvise(place, bytes, MADV_HUGEPAGE);
+            if (unit == page) ::madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
-            place_ = static_cast<Number*>(place);
+            data_ = static_cast<Number*>(memory);
             count_ = count;
         }
-        return place_;
+        return data_;
     }
-    Number* data() const { return place_; }
+    Number* data() const { return data_; }
 
   private:
-    Number* place_ = nullptr;
+    Number* data_ = nullptr;
     size_t count_ = 0;
 };
 

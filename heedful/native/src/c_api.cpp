@@ -17,7 +17,7 @@ struct Engine {
     std::shared_ptr<const heedful::Model> model;
     const heedful::Kernels& kernels;
     heedful::Search search;
-    std::mutex busy; // serializes calls
+    std::mutex mutex; // serializes calls
 };
 
 void check_threads(int32_t count) {
@@ -25,7 +25,7 @@ void check_threads(int32_t count) {
 }
 
 // Run `work` and convert exceptions to messages.
-template <class Work> int32_t guarded(char* message, int64_t message_size, Work&& work) {
+template <class Work> int32_t catch_errors(char* message, int64_t message_size, Work&& work) {
     const char* text = nullptr;
     try {
         work();
@@ -41,7 +41,7 @@ template <class Work> int32_t guarded(char* message, int64_t message_size, Work&
 
 } // namespace
 
-int32_t heedful_interface_version() { return 9; }
+int32_t heedful_interface_version() { return 10; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
@@ -50,7 +50,7 @@ const char* heedful_kernels(const char* name) {
 
 void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t message_size) {
     Engine* engine = nullptr;
-    guarded(message, message_size, [&] {
+    catch_errors(message, message_size, [&] {
         const heedful::Kernels* found = heedful::find_kernels(kernels);
         if (!found) throw heedful::Error(std::string("this processor has no ") + kernels + " kernels");
         check_threads(num_threads);
@@ -59,9 +59,9 @@ void* heedful_open(const char* path, int32_t num_threads, const char* kernels, c
     return engine;
 }
 
-void* heedful_open_beside(void* other, int32_t num_threads, char* message, int64_t message_size) {
+void* heedful_open_shared(void* other, int32_t num_threads, char* message, int64_t message_size) {
     Engine* engine = nullptr;
-    guarded(message, message_size, [&] {
+    catch_errors(message, message_size, [&] {
         check_threads(num_threads);
         const Engine& first = *static_cast<Engine*>(other);
         engine = new Engine(first.model, num_threads, first.kernels);
@@ -74,8 +74,8 @@ void heedful_close(void* engine) { delete static_cast<Engine*>(engine); }
 
 int32_t heedful_shortlist(void* engine, const HeedfulShortlist* given, char* message, int64_t message_size) {
     Engine& opened = *static_cast<Engine*>(engine);
-    return guarded(message, message_size, [&] {
-        std::lock_guard<std::mutex> turn(opened.busy);
+    return catch_errors(message, message_size, [&] {
+        std::lock_guard<std::mutex> lock(opened.mutex);
         opened.search.use(std::make_shared<heedful::Shortlist>(*given, opened.model->shape));
     });
 }
@@ -83,16 +83,16 @@ int32_t heedful_shortlist(void* engine, const HeedfulShortlist* given, char* mes
 int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const HeedfulSentences* sentences,
                           HeedfulResults* results, char* message, int64_t message_size) {
     Engine& opened = *static_cast<Engine*>(engine);
-    return guarded(message, message_size, [&] {
-        std::lock_guard<std::mutex> turn(opened.busy);
+    return catch_errors(message, message_size, [&] {
+        std::lock_guard<std::mutex> lock(opened.mutex);
         opened.search.run(*settings, *sentences, *results);
     });
 }
 
 int32_t heedful_align(void* engine, const HeedfulPairs* pairs, int32_t layer, int32_t head, float* to, char* message, int64_t message_size) {
     Engine& opened = *static_cast<Engine*>(engine);
-    return guarded(message, message_size, [&] {
-        std::lock_guard<std::mutex> turn(opened.busy);
+    return catch_errors(message, message_size, [&] {
+        std::lock_guard<std::mutex> lock(opened.mutex);
         opened.search.align(*pairs, {layer, head}, to);
     });
 }
@@ -100,15 +100,15 @@ int32_t heedful_align(void* engine, const HeedfulPairs* pairs, int32_t layer, in
 int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
                        int64_t target_length, float* to, char* message, int64_t message_size) {
     Engine& opened = *static_cast<Engine*>(engine);
-    return guarded(message, message_size, [&] {
-        std::lock_guard<std::mutex> turn(opened.busy);
+    return catch_errors(message, message_size, [&] {
+        std::lock_guard<std::mutex> lock(opened.mutex);
         opened.search.logits(source, source_length, target, target_length, to);
     });
 }
 
-void heedful_guesses(void* engine, int64_t* accepted, int64_t* rejected) {
+void heedful_speculation_counts(void* engine, int64_t* accepted, int64_t* rejected) {
     Engine& opened = *static_cast<Engine*>(engine);
-    std::lock_guard<std::mutex> turn(opened.busy);
+    std::lock_guard<std::mutex> lock(opened.mutex);
     *accepted = opened.search.speculation_counts().accepted, *rejected = opened.search.speculation_counts().rejected;
 }
 
@@ -117,29 +117,29 @@ int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, i
     const heedful::Kernels* found = heedful::find_kernels(kernels);
     if (!found || rows < 1 || rows > heedful::MAX_ROWS) return 0;
     // Kernels may read and write full blocks of rows.
-    std::vector<uint8_t> whole(heedful::MAX_ROWS * static_cast<size_t>(stride));
-    std::copy(bytes, bytes + rows * stride, whole.begin());
+    std::vector<uint8_t> padded(heedful::MAX_ROWS * static_cast<size_t>(stride));
+    std::copy(bytes, bytes + rows * stride, padded.begin());
     alignas(64) int32_t all[heedful::MAX_ROWS * heedful::TILE];
-    found->dot(whole.data(), stride, rows, weights, groups, true, all);
+    found->dot(padded.data(), stride, rows, weights, groups, true, all);
     std::copy(all, all + rows * heedful::TILE, sums);
     return 1;
 }
 
-int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs, const int8_t* weights,
+int32_t heedful_dot_nonzero(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs, const int8_t* weights,
                            int32_t spans, int32_t* sums) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
     if (!found || rows < 1 || rows > heedful::MAX_SPARSE_ROWS || inputs < 1 || inputs % heedful::STEP != 0) return 0;
     if (spans < 1 || spans > heedful::MAX_SPANS) return 0;
-    const long room = inputs + 4 + heedful::NonzeroInputs::AHEAD;
-    std::vector<int32_t> places(room);
-    std::vector<uint8_t> chosen(rows * room);
-    heedful::NonzeroInputs to = {rows, 0, places.data(), chosen.data(), room};
-    found->find_nonzero_inputs(bytes, inputs, inputs, to);
-    found->dot_nonzero(to, weights, static_cast<long>(spans) * heedful::SPAN, spans, sums);
+    const long capacity = inputs + 4 + heedful::NonzeroInputs::AHEAD;
+    std::vector<int32_t> indices(capacity);
+    std::vector<uint8_t> nonzero_bytes(rows * capacity);
+    heedful::NonzeroInputs nonzero = {rows, 0, indices.data(), nonzero_bytes.data(), capacity};
+    found->find_nonzero_inputs(bytes, inputs, inputs, nonzero);
+    found->dot_nonzero(nonzero, weights, static_cast<long>(spans) * heedful::SPAN, spans, sums);
     return 1;
 }
 
-int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights, int32_t groups, float* to) {
+int32_t heedful_multiply_sketch(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights, int32_t groups, float* to) {
     const heedful::Kernels* found = heedful::find_kernels(kernels);
     if (!found || !found->multiply_sketch || groups < 1 || groups % (heedful::STEP / 4) != 0) return 0;
     constexpr int TILE = heedful::TILE;

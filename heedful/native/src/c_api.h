@@ -30,9 +30,9 @@ struct HeedfulSentences {
 };
 
 /* Hypothesis j of sentence i: lengths[i * num_best + j] tokens (0: no such hypothesis) at
-   places[i] + j * (max_lengths[i] + 1) of tokens and log_probs. */
+   offsets[i] + j * (max_lengths[i] + 1) of tokens and log_probs. */
 struct HeedfulResults {
-    const int64_t* places;
+    const int64_t* offsets;
     int32_t* tokens;
     float* log_probs;
     int32_t* lengths;
@@ -62,7 +62,7 @@ HEEDFUL_API int32_t heedful_interface_version();
 HEEDFUL_API const char* heedful_kernels(const char* name);
 HEEDFUL_API void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t message_size);
 /* Open an engine that shares the weights of another; they may be closed in any order. */
-HEEDFUL_API void* heedful_open_beside(void* engine, int32_t num_threads, char* message, int64_t message_size);
+HEEDFUL_API void* heedful_open_shared(void* engine, int32_t num_threads, char* message, int64_t message_size);
 HEEDFUL_API void heedful_close(void* engine);
 /* Set an engine's shortlist; engines opened from it afterwards share it. */
 HEEDFUL_API int32_t heedful_shortlist(void* engine, const HeedfulShortlist*, char* message, int64_t message_size);
@@ -76,16 +76,16 @@ HEEDFUL_API int32_t heedful_align(void* engine, const HeedfulPairs*, int32_t lay
 HEEDFUL_API int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
                                    int64_t target_length, float* to, char* message, int64_t message_size);
 /* Numbers of speculative tokens that were accepted and rejected since the engine was opened. */
-HEEDFUL_API void heedful_guesses(void* engine, int64_t* accepted, int64_t* rejected);
+HEEDFUL_API void heedful_speculation_counts(void* engine, int64_t* accepted, int64_t* rejected);
 /* sums[row * 32 + output] of one packed tile, for comparing kernels. */
 HEEDFUL_API int32_t heedful_dot(const char* kernels, const uint8_t* bytes, int64_t stride, int32_t rows,
                                 const int8_t* weights, int32_t groups, int32_t* sums);
 /* sums[row][output] of up to four rows, skipping zero inputs; weights[input][output] in spans of 64 outputs, up to four
    spans. */
-HEEDFUL_API int32_t heedful_dot_chosen(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs,
+HEEDFUL_API int32_t heedful_dot_nonzero(const char* kernels, const uint8_t* bytes, int32_t rows, int32_t inputs,
                                        const int8_t* weights, int32_t spans, int32_t* sums);
 /* The 32 outputs of one packed tile for one row, computed from its sketch; 0 if the kernels do not support sketches. */
-HEEDFUL_API int32_t heedful_glance(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights,
+HEEDFUL_API int32_t heedful_multiply_sketch(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights,
                                    int32_t groups, float* to);
 
 /* Conversion of weights. Matrices are row-major, one row per output; the caller of a `pack` function fills `to` with zeros. */

@@ -11,7 +11,7 @@ namespace heedful {
 struct DecoderInput {
     int32_t token;
     int sentence;
-    const long* places; // cache offset of each position, the current one last
+    const long* offsets; // cache offset of each position, the current one last
     int position;
     float* weights = nullptr; // if not null, receives its attention weights over the source
 };
@@ -26,7 +26,7 @@ class Decoder : LayerOps {
     Decoder(const Model& model, const Kernels& kernels, ThreadPool& pool) : LayerOps(model, kernels, pool), cache_(model, kernels) {}
     // Prepare for `num_slots` hypotheses of up to `capacity` tokens.
     void begin(const Memory& memory, long num_slots, long capacity);
-    long place(long slot, long position) const { return (slot * capacity_ + position) * entry(); }
+    long offset(long slot, long position) const { return (slot * capacity_ + position) * entry(); }
     void set_alignment_head(AlignmentHead alignment_head) { alignment_head_ = alignment_head; }
     void step(const std::vector<DecoderInput>& inputs);
     // The input of the output layer, one row per decoder input.
@@ -38,7 +38,7 @@ class Decoder : LayerOps {
     float* scores(int thread) const { return scores_.data() + thread * MAX_QUERIES * model_.shape.num_heads * scores_stride_; }
     void attend_self(const DecoderLayer& layer, long index, const std::vector<DecoderInput>& inputs);
     void attend_memory(const DecoderLayer& layer, long index, const std::vector<DecoderInput>& inputs);
-    void show(float* to, int count, const float* scores) const;
+    void copy_attention_weights(float* to, int count, const float* scores) const;
 
     const Memory* memory_ = nullptr;
     long num_slots_ = 0, capacity_ = 0, scores_stride_ = 0;

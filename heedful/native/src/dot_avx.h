@@ -61,15 +61,15 @@ inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, in
 }
 
 // Load the weights of four inputs for 32 outputs and interleave their bytes.
-inline void dot_half_span(const NonzeroInputs& chosen, const uint8_t* bytes, const int8_t* weights, long stride, int32_t* sums) {
+inline void dot_half_span(const NonzeroInputs& nonzero, const uint8_t* bytes, const int8_t* weights, long stride, int32_t* sums) {
     __m256i total[4];
     for (__m256i& one : total) one = _mm256_setzero_si256();
-    for (int k = 0; k < chosen.count; k += 4) {
+    for (int k = 0; k < nonzero.count; k += 4) {
         const __m256i x = broadcast_four_bytes(bytes + k);
         __m256i w[4];
         for (int i = 0; i < 4; ++i) {
-            w[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + chosen.places[k + i] * stride));
-            __builtin_prefetch(weights + chosen.places[k + i + NonzeroInputs::AHEAD] * stride);
+            w[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + nonzero.indices[k + i] * stride));
+            __builtin_prefetch(weights + nonzero.indices[k + i + NonzeroInputs::AHEAD] * stride);
         }
         const __m256i low01 = _mm256_unpacklo_epi8(w[0], w[1]), high01 = _mm256_unpackhi_epi8(w[0], w[1]);
         const __m256i low23 = _mm256_unpacklo_epi8(w[2], w[3]), high23 = _mm256_unpackhi_epi8(w[2], w[3]);
@@ -84,8 +84,8 @@ inline void dot_half_span(const NonzeroInputs& chosen, const uint8_t* bytes, con
     }
 }
 
-void dot_nonzero(const NonzeroInputs& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
+void dot_nonzero(const NonzeroInputs& nonzero, const int8_t* weights, long stride, int spans, int32_t* sums) {
     for (int first = 0; first < spans * SPAN; first += 32)
-        for (int r = 0; r < chosen.rows; ++r)
-            dot_half_span(chosen, chosen.bytes + r * chosen.stride, weights + first, stride, sums + r * spans * SPAN + first);
+        for (int r = 0; r < nonzero.rows; ++r)
+            dot_half_span(nonzero, nonzero.bytes + r * nonzero.stride, weights + first, stride, sums + r * spans * SPAN + first);
 }

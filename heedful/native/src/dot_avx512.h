@@ -129,22 +129,22 @@ inline void dot_codes(const uint8_t* bytes, const uint8_t* codes, int groups, in
 
 // Load the weights of four inputs and interleave their bytes as vpdpbusd requires. Prefetch FETCHED spans of later inputs.
 template <int ROWS, int SPANS, int FETCHED>
-void dot_spans(const NonzeroInputs& chosen, const int8_t* weights, long stride, int32_t* sums, long sums_stride) {
+void dot_spans(const NonzeroInputs& nonzero, const int8_t* weights, long stride, int32_t* sums, long sums_stride) {
     __m512i total[ROWS][SPANS][4];
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
         for (int s = 0; s < SPANS; ++s)
             for (int part = 0; part < 4; ++part) total[r][s][part] = _mm512_setzero_si512();
-    for (int k = 0; k < chosen.count; k += 4) {
+    for (int k = 0; k < nonzero.count; k += 4) {
         __m512i x[ROWS];
 #pragma GCC unroll 4
-        for (int r = 0; r < ROWS; ++r) x[r] = broadcast_four_bytes(chosen.bytes + r * chosen.stride + k);
+        for (int r = 0; r < ROWS; ++r) x[r] = broadcast_four_bytes(nonzero.bytes + r * nonzero.stride + k);
         const int8_t* inputs[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
-            inputs[i] = weights + chosen.places[k + i] * stride;
-            const int8_t* later = weights + chosen.places[k + i + NonzeroInputs::AHEAD] * stride;
+            inputs[i] = weights + nonzero.indices[k + i] * stride;
+            const int8_t* later = weights + nonzero.indices[k + i + NonzeroInputs::AHEAD] * stride;
 #pragma GCC unroll 4
             for (int s = 0; s < FETCHED; ++s) _mm_prefetch(reinterpret_cast<const char*>(later + s * SPAN), _MM_HINT_T0);
         }
@@ -178,20 +178,20 @@ void dot_spans(const NonzeroInputs& chosen, const int8_t* weights, long stride, 
 }
 
 // The first span prefetches for the others too, because long contiguous reads are faster.
-template <int ROWS> void dot_each_span(const NonzeroInputs& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
+template <int ROWS> void dot_each_span(const NonzeroInputs& nonzero, const int8_t* weights, long stride, int spans, int32_t* sums) {
     const long sums_stride = static_cast<long>(spans) * SPAN;
-    if (spans == 4) dot_spans<ROWS, 1, 4>(chosen, weights, stride, sums, sums_stride);
-    else if (spans >= 2) dot_spans<ROWS, 1, 2>(chosen, weights, stride, sums, sums_stride);
-    else dot_spans<ROWS, 1, 1>(chosen, weights, stride, sums, sums_stride);
-    for (int s = 1; s < spans; ++s) dot_spans<ROWS, 1, 1>(chosen, weights + s * SPAN, stride, sums + s * SPAN, sums_stride);
+    if (spans == 4) dot_spans<ROWS, 1, 4>(nonzero, weights, stride, sums, sums_stride);
+    else if (spans >= 2) dot_spans<ROWS, 1, 2>(nonzero, weights, stride, sums, sums_stride);
+    else dot_spans<ROWS, 1, 1>(nonzero, weights, stride, sums, sums_stride);
+    for (int s = 1; s < spans; ++s) dot_spans<ROWS, 1, 1>(nonzero, weights + s * SPAN, stride, sums + s * SPAN, sums_stride);
 }
 
-void dot_nonzero(const NonzeroInputs& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
-    if (chosen.rows == 1 && spans == 4) return dot_spans<1, 4, 4>(chosen, weights, stride, sums, 0);
-    switch (chosen.rows) {
-        case 1: return dot_each_span<1>(chosen, weights, stride, spans, sums);
-        case 2: return dot_each_span<2>(chosen, weights, stride, spans, sums);
-        case 3: return dot_each_span<3>(chosen, weights, stride, spans, sums);
-        default: return dot_each_span<4>(chosen, weights, stride, spans, sums);
+void dot_nonzero(const NonzeroInputs& nonzero, const int8_t* weights, long stride, int spans, int32_t* sums) {
+    if (nonzero.rows == 1 && spans == 4) return dot_spans<1, 4, 4>(nonzero, weights, stride, sums, 0);
+    switch (nonzero.rows) {
+        case 1: return dot_each_span<1>(nonzero, weights, stride, spans, sums);
+        case 2: return dot_each_span<2>(nonzero, weights, stride, spans, sums);
+        case 3: return dot_each_span<3>(nonzero, weights, stride, spans, sums);
+        default: return dot_each_span<4>(nonzero, weights, stride, spans, sums);
     }
 }

@@ -5,7 +5,7 @@
 namespace heedful {
 
 void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences, Memory& memory) {
-    open(starts[num_sentences]);
+    reserve_rows(starts[num_sentences]);
     int* sentence_of = sentences_.reserve(num_rows_);
     int longest = 0;
     groups_.clear();
@@ -17,7 +17,7 @@ void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences,
     const size_t last = model_.encoder.size() - 1;
     const Norm* final_norm = model_.shape.has_final_norm ? &model_.encoder_norm : nullptr;
     for_each_row([&](long row, int) {
-        start(row, model_.source_embedding, model_.source_positions, tokens[row], row - starts[sentence_of[row]]);
+        embed(row, model_.source_embedding, model_.source_positions, tokens[row], row - starts[sentence_of[row]]);
         set_input_from_stream(row, if_pre_norm(model_.encoder[0].self_norm));
     });
     for (size_t i = 0; i <= last; ++i) {
@@ -28,19 +28,19 @@ void Encoder::read(const int32_t* tokens, const long* starts, int num_sentences,
     memory.num_rows = num_rows_;
     memory.stride = padded(2 * model_.inner(), 16) + 32; // a stride that is a power of two would cause cache conflicts
     memory.starts = starts;
-    memory.kept.reserve(model_.decoder.size() * num_rows_ * memory.stride);
+    memory.cache.reserve(model_.decoder.size() * num_rows_ * memory.stride);
     for (size_t i = 0; i < model_.decoder.size(); ++i) {
         multiply(model_.decoder[i].cross_memory, wide_, wide_stride_);
-        for_each_row([&](long row, int) { memory.kept.put(memory.place(static_cast<long>(i), row), wide(row), 2 * model_.inner()); });
+        for_each_row([&](long row, int) { memory.cache.put(memory.offset(static_cast<long>(i), row), wide(row), 2 * model_.inner()); });
     }
 }
 
 void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* sentence_of, int longest) {
     const Shape& shape = model_.shape;
     const int inner = model_.inner();
-    const long room = padded(longest, 16) + 16;
-    const long scores_room = MAX_QUERIES * shape.num_heads * room;
-    float* scores = scores_.reserve(pool_.size() * scores_room);
+    const long score_stride = padded(longest, 16) + 16;
+    const long scores_size = MAX_QUERIES * shape.num_heads * score_stride;
+    float* scores = scores_.reserve(pool_.size() * scores_size);
     long* offsets = offsets_.reserve(longest);
     for (long t = 0; t < longest; ++t) offsets[t] = t * wide_stride_;
     multiply(layer.self_input, wide_, wide_stride_);
@@ -52,13 +52,13 @@ void Encoder::attend(const EncoderLayer& layer, const long* starts, const int* s
     for_each_group([&](Group group, int thread) {
         const int s = sentence_of[group.first];
         const AttentionArguments arguments = {wide(starts[s]) + inner, false, offsets,          static_cast<int>(starts[s + 1] - starts[s]), inner,
-                                   shape.num_heads,         shape.head_dim, shape.attention_scale, room};
-        kernels_.attend(wide(group.first), wide_stride_, group.count, arguments, scores + thread * scores_room, narrow(group.first), narrow_stride_);
-        for (long row = group.first; row < group.first + group.count; ++row) offer(row, narrow(row), inner);
+                                   shape.num_heads,         shape.head_dim, shape.attention_scale, score_stride};
+        kernels_.attend(wide(group.first), wide_stride_, group.count, arguments, scores + thread * scores_size, narrow(group.first), narrow_stride_);
+        for (long row = group.first; row < group.first + group.count; ++row) set_input(row, narrow(row), inner);
     });
     multiply(layer.self_output, narrow_, narrow_stride_);
     for_each_row([&](long row, int) {
-        join(row, layer.self_norm);
+        add_residual(row, layer.self_norm);
         set_input_from_stream(row, if_pre_norm(layer.feed_forward.norm));
     });
 }

@@ -11,12 +11,12 @@ namespace heedful {
 class KeyValueCache {
   public:
     KeyValueCache(const Model& model, const Kernels& kernels) : kernels_(kernels), is_bfloat16_(model.shape.int8) {}
-    bool halves() const { return is_bfloat16_; }
+    bool is_bfloat16() const { return is_bfloat16_; }
     void reserve(size_t count) { buffer_.reserve(is_bfloat16_ ? (count + 1) / 2 : count); }
-    const void* at(long place) const { return reinterpret_cast<const char*>(buffer_.data()) + place * (is_bfloat16_ ? 2 : 4); }
-    void put(long place, const float* from, int count) {
-        if (is_bfloat16_) kernels_.to_bfloat16(from, count, reinterpret_cast<uint16_t*>(buffer_.data()) + place);
-        else std::memcpy(buffer_.data() + place, from, count * sizeof(float));
+    const void* at(long offset) const { return reinterpret_cast<const char*>(buffer_.data()) + offset * (is_bfloat16_ ? 2 : 4); }
+    void put(long offset, const float* from, int count) {
+        if (is_bfloat16_) kernels_.to_bfloat16(from, count, reinterpret_cast<uint16_t*>(buffer_.data()) + offset);
+        else std::memcpy(buffer_.data() + offset, from, count * sizeof(float));
     }
 
   private:
@@ -25,14 +25,14 @@ class KeyValueCache {
     Buffer<float> buffer_;
 };
 
-// The encoder output as keys and values for cross-attention: token r of layer l at place(l, r).
+// The encoder output as keys and values for cross-attention: token r of layer l at offset(l, r).
 struct Memory {
-    Memory(const Model& model, const Kernels& kernels) : kept(model, kernels) {}
-    KeyValueCache kept;
+    Memory(const Model& model, const Kernels& kernels) : cache(model, kernels) {}
+    KeyValueCache cache;
     long num_rows = 0, stride = 0;
     const long* starts = nullptr; // first row of each sentence, and the number of rows
 
-    long place(long layer, long row) const { return (layer * num_rows + row) * stride; }
+    long offset(long layer, long row) const { return (layer * num_rows + row) * stride; }
 };
 
 class Encoder : LayerOps {

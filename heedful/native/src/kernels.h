@@ -50,7 +50,7 @@ struct NonzeroInputs {
     static constexpr int AHEAD = 16; // extra places past the end, used only for prefetching
     int rows = 0;
     int count = 0; // a multiple of four, padded with zero bytes
-    int32_t* places = nullptr;
+    int32_t* indices = nullptr;
     uint8_t* bytes = nullptr; // of each row
     long stride = 0;          // from the bytes of one row to those of the next
 };
@@ -71,14 +71,14 @@ constexpr int MAX_QUERIES = 4; // queries that attend to the same keys in one ca
 
 // The keys and values of an attention call: key t is at keys + offsets[t], its value at keys + offsets[t] + value_shift.
 struct AttentionArguments {
-    const void* keys; // float32, or bfloat16 if `halves`
-    bool halves;
+    const void* keys; // float32, or bfloat16 if `is_bfloat16`
+    bool is_bfloat16;
     const long* offsets;
     int count;
     long value_shift;
     int num_heads, head_dim;
     float scale;
-    long room; // distance between the scores of consecutive heads, at least the count rounded up to a multiple of LANES
+    long score_stride; // distance between the scores of consecutive heads, at least the count rounded up to a multiple of LANES
 };
 
 struct Candidate {
@@ -96,7 +96,7 @@ struct Kernels {
     void (*multiply)(const Linear&, const Rows&, Block, float* to, long stride, int activation);
     // Find the nonzero inputs. `count` is a multiple of STEP; `to` must have capacity for count + AHEAD + 4 inputs.
     void (*find_nonzero_inputs)(const uint8_t* bytes, long stride, int count, NonzeroInputs& to);
-    // sums[row][output] = Σ bytes[row][i] · weights[places[i]][output] over up to MAX_SPANS spans, exact.
+    // sums[row][output] = Σ bytes[row][i] · weights[indices[i]][output] over up to MAX_SPANS spans, exact.
     void (*dot_nonzero)(const NonzeroInputs&, const int8_t* weights, long stride, int spans, int32_t* sums);
     // Spans [first_span, end_span) of the product of all rows over their nonzero inputs.
     void (*multiply_nonzero)(const Linear&, const Rows&, const NonzeroInputs&, int first_span, int end_span, float* to, long to_stride);

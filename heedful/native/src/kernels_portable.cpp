@@ -24,13 +24,13 @@ void dot(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int
     }
 }
 
-void dot_nonzero(const NonzeroInputs& chosen, const int8_t* weights, long stride, int spans, int32_t* sums) {
-    for (int r = 0; r < chosen.rows; ++r) {
+void dot_nonzero(const NonzeroInputs& nonzero, const int8_t* weights, long stride, int spans, int32_t* sums) {
+    for (int r = 0; r < nonzero.rows; ++r) {
         int32_t* total = sums + r * spans * SPAN;
         for (int output = 0; output < spans * SPAN; ++output) total[output] = 0;
-        for (int k = 0; k < chosen.count; ++k) {
-            const int8_t* row = weights + chosen.places[k] * stride;
-            const int32_t byte = chosen.bytes[r * chosen.stride + k];
+        for (int k = 0; k < nonzero.count; ++k) {
+            const int8_t* row = weights + nonzero.indices[k] * stride;
+            const int32_t byte = nonzero.bytes[r * nonzero.stride + k];
             for (int output = 0; output < spans * SPAN; ++output) total[output] += byte * row[output];
         }
     }

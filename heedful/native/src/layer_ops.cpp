@@ -20,7 +20,7 @@ void multiply(ThreadPool& pool, const Kernels& kernels, const Linear& linear, co
     });
 }
 
-void LayerOps::open(long num_rows) {
+void LayerOps::reserve_rows(long num_rows) {
     const Shape& shape = model_.shape;
     const long inner = model_.inner();
     num_rows_ = num_rows;
@@ -39,18 +39,18 @@ void LayerOps::open(long num_rows) {
     rows_.bytes = byte_buffer_.reserve(padded(num_rows, MAX_ROWS) * rows_.byte_stride);
     rows_.scales = scale_buffer_.reserve(num_rows);
     rows_.zeros = zero_buffer_.reserve(num_rows);
-    nonzero_.places = index_buffer_.reserve(widest + 4 + NonzeroInputs::AHEAD);
+    nonzero_.indices = index_buffer_.reserve(widest + 4 + NonzeroInputs::AHEAD);
     nonzero_.stride = widest + 4 + NonzeroInputs::AHEAD;
     nonzero_.bytes = nonzero_buffer_.reserve(MAX_SPARSE_ROWS * nonzero_.stride);
 }
 
-void LayerOps::start(long row, const float* table, const float* positions, int32_t token, long position) {
+void LayerOps::embed(long row, const float* table, const float* positions, int32_t token, long position) {
     const long width = model_.shape.d_model;
     kernels_.embed(table + token * width, model_.shape.embedding_scale, positions ? positions + position * width : nullptr,
                    model_.shape.d_model, x(row));
 }
 
-void LayerOps::offer(long row, const float* values, int count) {
+void LayerOps::set_input(long row, const float* values, int count) {
     if (model_.shape.int8)
         kernels_.quantize(values, count, static_cast<int>(padded(count, STEP)), rows_.bytes + row * rows_.byte_stride,
                           rows_.scales + row, rows_.zeros + row);
@@ -64,10 +64,10 @@ void LayerOps::set_input_from_stream(long row, const Norm* before) {
         values = values_ + row * rows_.value_stride;
         kernels_.normalize(x(row), model_.shape.d_model, *before, values);
     }
-    offer(row, values, model_.shape.d_model);
+    set_input(row, values, model_.shape.d_model);
 }
 
-void LayerOps::join(long row, const Norm& after) {
+void LayerOps::add_residual(long row, const Norm& after) {
     kernels_.add(x(row), narrow(row), model_.shape.d_model);
     if (!model_.shape.norm_before) kernels_.normalize(x(row), model_.shape.d_model, after, x(row));
 }
@@ -93,12 +93,12 @@ void LayerOps::feed_forward(const FeedForward& layer, const Norm* next) {
     multiply(layer.input, wide_, wide_stride_, gated ? NO_ACTIVATION : shape.activation);
     for_each_row([&](long row, int) {
         if (gated) kernels_.gate(wide(row), wide(row) + shape.d_ff, shape.d_ff, wide(row));
-        offer(row, wide(row), shape.d_ff);
+        set_input(row, wide(row), shape.d_ff);
     });
     if (find_nonzero_inputs(layer.output)) multiply_nonzero(layer.output, narrow_, narrow_stride_);
     else multiply(layer.output, narrow_, narrow_stride_);
     for_each_row([&](long row, int) {
-        join(row, layer.norm);
+        add_residual(row, layer.norm);
         set_input_from_stream(row, next);
     });
 }

@@ -32,7 +32,7 @@ class LayerOps {
 
   protected:
     // Allocate buffers for this many rows.
-    void open(long num_rows);
+    void reserve_rows(long num_rows);
 
     template <class Work> void for_each_row(Work&& work) { heedful::for_each_row(pool_, num_rows_, work); }
     // The same with a lower threshold for using the threads.
@@ -61,13 +61,13 @@ class LayerOps {
     float* wide(long row) const { return wide_ + row * wide_stride_; }
     float* narrow(long row) const { return narrow_ + row * narrow_stride_; }
 
-    void start(long row, const float* table, const float* positions, int32_t token, long position);
+    void embed(long row, const float* table, const float* positions, int32_t token, long position);
     // Set a row of the next linear layer's input.
-    void offer(long row, const float* values, int count);
+    void set_input(long row, const float* values, int count);
     // Set a row of the next linear layer's input from the residual stream, normalized if `before` is given.
     void set_input_from_stream(long row, const Norm* before);
     // Add a sublayer's output to the residual stream, and apply its norm in post-norm models.
-    void join(long row, const Norm& after);
+    void add_residual(long row, const Norm& after);
     void multiply(const Linear& linear, float* to, long stride, int activation = NO_ACTIVATION) {
         heedful::multiply(pool_, kernels_, linear, rows_, num_rows_, to, stride, activation);
     }

@@ -72,12 +72,12 @@ void Model::copy_input_major(ThreadPool& pool) {
         size += input_major_size(one);
     }
     int8_t* free = input_major_.reserve(size);
-    std::vector<int8_t*> places;
-    for (const DecoderLayer& layer : decoder) places.push_back(free), free += input_major_size(layer.feed_forward.output);
+    std::vector<int8_t*> copies;
+    for (const DecoderLayer& layer : decoder) copies.push_back(free), free += input_major_size(layer.feed_forward.output);
     pool.each(static_cast<long>(decoder.size()), [&](long i, int) {
         Linear& one = decoder[i].feed_forward.output;
-        one.input_major = places[i];
-        unpack_input_major(one, places[i]);
+        one.input_major = copies[i];
+        unpack_input_major(one, copies[i]);
     });
 }
 

@@ -23,11 +23,11 @@ long find(const std::vector<int32_t>& list, int32_t token) {
 
 void merge(const Candidate* found, Candidate* best, int keep) {
     for (int i = 0; i < keep && found[i].token >= 0; ++i) {
-        int place = keep;
-        while (place > 0 && (best[place - 1].token < 0 || better(found[i], best[place - 1]))) --place;
-        if (place == keep) break;
-        std::copy_backward(best + place, best + keep - 1, best + keep);
-        best[place] = found[i];
+        int rank = keep;
+        while (rank > 0 && (best[rank - 1].token < 0 || better(found[i], best[rank - 1]))) --rank;
+        if (rank == keep) break;
+        std::copy_backward(best + rank, best + keep - 1, best + keep);
+        best[rank] = found[i];
     }
 }
 
@@ -51,12 +51,12 @@ void OutputLayer::set_candidates(std::vector<std::vector<int32_t>> lists, const 
     forbidden_positions_.assign(lists.size(), {});
     for (size_t i = 0; i < lists.size(); ++i)
         for (int32_t token : *forbidden[i])
-            if (const long place = find(lists[i], token); place >= 0) forbidden_positions_[i].push_back(static_cast<int32_t>(place));
+            if (const long index = find(lists[i], token); index >= 0) forbidden_positions_[i].push_back(static_cast<int32_t>(index));
     if (lists.empty()) selection_.clear();
     else selection_.set(model_.output, std::move(lists), pool_);
 }
 
-const std::vector<NextTokenScores>& OutputLayer::of(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep) {
+const std::vector<NextTokenScores>& OutputLayer::score(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep) {
     num_rows_ = static_cast<long>(constraints.size());
     if (selection_.is_set()) return compute_selected(rows, constraints, keep);
     const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
@@ -66,7 +66,7 @@ const std::vector<NextTokenScores>& OutputLayer::of(const Rows& rows, const std:
     std::fill(candidates, candidates + (pool_.size() + 1) * num_rows_ * keep, Candidate{NEGATIVE_INFINITY, -1});
     scores_.resize(num_rows_);
     pool_.each(chunks, [&](long chunk, int thread) { score_chunk(rows, constraints, chunk, thread, keep); });
-    for_each_row(pool_, num_rows_, [&](long row, int) { gather(row, partials_.data() + 2 * row * chunks, keep); });
+    for_each_row(pool_, num_rows_, [&](long row, int) { combine(row, partials_.data() + 2 * row * chunks, keep); });
     return scores_;
 }
 
@@ -79,14 +79,14 @@ void OutputLayer::score_chunk(const Rows& rows, const std::vector<TokenConstrain
     float* logits = logits_.data() + thread * num_rows_ * CHUNK_STRIDE;
     kernels_.multiply(output, rows, {0, num_rows_, first_tile, end_tile}, logits, CHUNK_STRIDE, NO_ACTIVATION);
     for (long row = 0; row < num_rows_; ++row) {
-        float* own = logits + row * CHUNK_STRIDE;
+        float* row_logits = logits + row * CHUNK_STRIDE;
         float* partial = partials_.data() + 2 * (row * chunks + chunk);
-        kernels_.scan(own, count, partial, partial + 1);
+        kernels_.scan(row_logits, count, partial, partial + 1);
         const int32_t wanted = constraints[row].wanted - first;
-        if (wanted >= 0 && wanted < count) scores_[row].wanted = own[wanted];
-        constraints[row].apply(own, first, count);
+        if (wanted >= 0 && wanted < count) scores_[row].wanted = row_logits[wanted];
+        constraints[row].apply(row_logits, first, count);
         Candidate* best = candidates_.data() + ((thread + 1) * num_rows_ + row) * keep;
-        if (partial[0] >= best[keep - 1].value) kernels_.choose(own, count, first, best, keep);
+        if (partial[0] >= best[keep - 1].value) kernels_.choose(row_logits, count, first, best, keep);
     }
 }
 
@@ -100,7 +100,7 @@ float OutputLayer::log_of_sum(const float* partials, long chunks) {
 }
 
 // Combine the partial sums of a row and the candidates of all threads.
-void OutputLayer::gather(long row, float* partials, int keep) {
+void OutputLayer::combine(long row, float* partials, int keep) {
     const long chunks = (model_.output.num_tiles + CHUNK_TILES - 1) / CHUNK_TILES;
     scores_[row].log_sum = log_of_sum(partials, chunks);
     Candidate* best = candidates_.data() + row * keep;
@@ -111,10 +111,10 @@ void OutputLayer::gather(long row, float* partials, int keep) {
 // Multiply all rows by the union of the sentences' candidates, then score each row over its own sentence's candidates.
 const std::vector<NextTokenScores>& OutputLayer::compute_selected(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep) {
     selected_stride_ = static_cast<long>(selection_.columns().num_tiles) * TILE + 16;
-    own_stride_ = padded(static_cast<long>(selection_.longest()), CHUNK);
+    list_stride_ = padded(static_cast<long>(selection_.longest()), CHUNK);
     float* logits = logits_.reserve(num_rows_ * selected_stride_);
-    own_.reserve(pool_.size() * own_stride_);
-    partials_.reserve(2 * pool_.size() * own_stride_ / CHUNK);
+    list_logits_.reserve(pool_.size() * list_stride_);
+    partials_.reserve(2 * pool_.size() * list_stride_ / CHUNK);
     Candidate* candidates = candidates_.reserve(num_rows_ * keep);
     std::fill(candidates, candidates + num_rows_ * keep, Candidate{NEGATIVE_INFINITY, -1});
     scores_.resize(num_rows_);
@@ -127,42 +127,42 @@ const std::vector<NextTokenScores>& OutputLayer::compute_selected(const Rows& ro
 void OutputLayer::score_selected(const TokenConstraint& constraint, long row, int thread, int keep) {
     const std::vector<int32_t>& list = selection_.list(constraint.sentence);
     const long count = static_cast<long>(list.size()), chunks = (count + CHUNK - 1) / CHUNK;
-    float *own = logits_.data() + row * selected_stride_, *partials = partials_.data() + 2 * thread * own_stride_ / CHUNK;
-    if (const int32_t* places = selection_.places(constraint.sentence)) {
-        const float* all = own;
-        own = own_.data() + thread * own_stride_;
-        for (long i = 0; i < count; ++i) own[i] = all[places[i]];
+    float *logits = logits_.data() + row * selected_stride_, *partials = partials_.data() + 2 * thread * list_stride_ / CHUNK;
+    if (const int32_t* columns = selection_.column_indices(constraint.sentence)) {
+        const float* all = logits;
+        logits = list_logits_.data() + thread * list_stride_;
+        for (long i = 0; i < count; ++i) logits[i] = all[columns[i]];
     }
     for (long c = 0; c < chunks; ++c)
-        kernels_.scan(own + c * CHUNK, static_cast<int>(std::min<long>(CHUNK, count - c * CHUNK)), partials + 2 * c, partials + 2 * c + 1);
+        kernels_.scan(logits + c * CHUNK, static_cast<int>(std::min<long>(CHUNK, count - c * CHUNK)), partials + 2 * c, partials + 2 * c + 1);
     NextTokenScores& answer = scores_[row];
     answer.log_sum = log_of_sum(partials, chunks);
-    if (const long wanted = find(list, constraint.wanted); wanted >= 0) answer.wanted = own[wanted];
-    apply_selected(constraint, own);
+    if (const long wanted = find(list, constraint.wanted); wanted >= 0) answer.wanted = logits[wanted];
+    apply_selected(constraint, logits);
     Candidate* best = candidates_.data() + row * keep;
     for (long c = 0; c < chunks; ++c) {
         const int first = static_cast<int>(c) * CHUNK, end = static_cast<int>(std::min<long>(first + CHUNK, count));
-        if (partials[2 * c] >= best[keep - 1].value) kernels_.choose(own + first, end - first, first, best, keep);
+        if (partials[2 * c] >= best[keep - 1].value) kernels_.choose(logits + first, end - first, first, best, keep);
     }
     for (int i = 0; i < keep && best[i].token >= 0; ++i) best[i].token = list[best[i].token];
     answer.best = best;
 }
 
 // The same as TokenConstraint::apply, on the logits of a sentence's candidates.
-void OutputLayer::apply_selected(const TokenConstraint& constraint, float* own) const {
+void OutputLayer::apply_selected(const TokenConstraint& constraint, float* logits) const {
     const std::vector<int32_t>& list = selection_.list(constraint.sentence);
     if (constraint.only) {
         std::pair<long, float> kept[Utf8Automaton::BYTES];
         int num_kept = 0;
         for (int32_t token : *constraint.only)
-            if (const long place = find(list, token); place >= 0) kept[num_kept++] = {place, own[place]};
-        std::fill(own, own + list.size(), NEGATIVE_INFINITY);
-        for (int i = 0; i < num_kept; ++i) own[kept[i].first] = kept[i].second;
+            if (const long index = find(list, token); index >= 0) kept[num_kept++] = {index, logits[index]};
+        std::fill(logits, logits + list.size(), NEGATIVE_INFINITY);
+        for (int i = 0; i < num_kept; ++i) logits[kept[i].first] = kept[i].second;
         return;
     }
-    for (int32_t place : forbidden_positions_[constraint.sentence]) own[place] = NEGATIVE_INFINITY;
+    for (int32_t index : forbidden_positions_[constraint.sentence]) logits[index] = NEGATIVE_INFINITY;
     for (int32_t token : constraint.banned)
-        if (const long place = find(list, token); place >= 0) own[place] = NEGATIVE_INFINITY;
+        if (const long index = find(list, token); index >= 0) logits[index] = NEGATIVE_INFINITY;
 }
 
 void OutputLayer::logits(const Rows& rows, long num_rows, float* to) {

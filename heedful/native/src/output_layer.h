@@ -42,25 +42,25 @@ class OutputLayer {
     // Set the candidates of each sentence, ascending, and its forbidden tokens; no lists: every token is a candidate.
     void set_candidates(std::vector<std::vector<int32_t>> lists, const std::vector<const std::vector<int32_t>*>& forbidden);
     // The best `keep` tokens of each row.
-    const std::vector<NextTokenScores>& of(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep);
+    const std::vector<NextTokenScores>& score(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep);
     // All logits of each row; row r at to + r · vocabulary.
     void logits(const Rows& rows, long num_rows, float* to);
 
   private:
     void score_chunk(const Rows& rows, const std::vector<TokenConstraint>& constraints, long chunk, int thread, int keep);
-    void gather(long row, float* partials, int keep);
+    void combine(long row, float* partials, int keep);
     const std::vector<NextTokenScores>& compute_selected(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep);
     void score_selected(const TokenConstraint& constraint, long row, int thread, int keep);
-    void apply_selected(const TokenConstraint& constraint, float* own) const;
+    void apply_selected(const TokenConstraint& constraint, float* logits) const;
     static float log_of_sum(const float* partials, long chunks);
 
     const Model& model_;
     const Kernels& kernels_;
     ThreadPool& pool_;
-    long num_rows_ = 0, selected_stride_ = 0, own_stride_ = 0;
+    long num_rows_ = 0, selected_stride_ = 0, list_stride_ = 0;
     Selection selection_;
     std::vector<std::vector<int32_t>> forbidden_positions_; // in each sentence's list
-    Buffer<float> logits_, partials_, own_;
+    Buffer<float> logits_, partials_, list_logits_;
     Buffer<Candidate> candidates_;
     std::vector<NextTokenScores> scores_;
 };

@@ -26,14 +26,14 @@ void multiply(const Linear& linear, const Rows& rows, Block block, float* to, lo
         float* column = to + static_cast<long>(tile - block.first_tile) * TILE;
         for (long row = block.first_row; row < block.end_row; row += ROWS_PER_CALL) {
             int count = block.end_row - row < ROWS_PER_CALL ? static_cast<int>(block.end_row - row) : ROWS_PER_CALL;
-            float* place = column + (row - block.first_row) * stride;
+            float* output = column + (row - block.first_row) * stride;
             if (linear.floats) {
-                multiply_floats(linear, rows, row, count, tile, place, stride, activation);
+                multiply_floats(linear, rows, row, count, tile, output, stride, activation);
                 continue;
             }
             const uint8_t* bytes = rows.bytes + row * rows.byte_stride;
             const int8_t* weights = linear.weights + tile * tile_size;
-            const Epilogue finish(linear, rows, row, tile, place, stride, activation);
+            const Epilogue finish(linear, rows, row, tile, output, stride, activation);
             const int groups = linear.padded_inputs / 4;
             const bool fresh = row == block.first_row;
             if (fresh) finish.prefetch();
@@ -48,15 +48,15 @@ void multiply(const Linear& linear, const Rows& rows, Block block, float* to, lo
 void find_nonzero_inputs(const uint8_t* bytes, long stride, int count, NonzeroInputs& to) {
     int found = 0;
 #if defined(__AVX512F__)
-    __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    for (int i = 0; i < count; i += STEP, places = _mm512_add_epi32(places, _mm512_set1_epi32(STEP))) {
+    __m512i indices = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (int i = 0; i < count; i += STEP, indices = _mm512_add_epi32(indices, _mm512_set1_epi32(STEP))) {
         __m512i wide[MAX_SPARSE_ROWS], any = _mm512_setzero_si512();
         for (int r = 0; r < to.rows; ++r) {
             wide[r] = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + r * stride + i)));
             any = _mm512_or_si512(any, wide[r]);
         }
         const __mmask16 which = _mm512_test_epi32_mask(any, any);
-        _mm512_storeu_si512(to.places + found, _mm512_maskz_compress_epi32(which, places));
+        _mm512_storeu_si512(to.indices + found, _mm512_maskz_compress_epi32(which, indices));
         for (int r = 0; r < to.rows; ++r) {
             const __m128i narrow = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(which, wide[r]));
             _mm_storeu_si128(reinterpret_cast<__m128i*>(to.bytes + r * to.stride + found), narrow);
@@ -67,23 +67,23 @@ void find_nonzero_inputs(const uint8_t* bytes, long stride, int count, NonzeroIn
     for (int i = 0; i < count; ++i) { // branchless: a branch would be unpredictable
         uint8_t any = 0;
         for (int r = 0; r < to.rows; ++r) any |= to.bytes[r * to.stride + found] = bytes[r * stride + i];
-        to.places[found] = i;
+        to.indices[found] = i;
         found += any != 0;
     }
 #endif
     to.count = (found + 3) / 4 * 4;
-    for (int i = found; i < to.count + NonzeroInputs::AHEAD; ++i) to.places[i] = 0;
+    for (int i = found; i < to.count + NonzeroInputs::AHEAD; ++i) to.indices[i] = 0;
     for (int r = 0; r < to.rows; ++r)
         for (int i = found; i < to.count; ++i) to.bytes[r * to.stride + i] = 0;
 }
 
-void multiply_nonzero(const Linear& linear, const Rows& rows, const NonzeroInputs& chosen, int first_span, int end_span, float* to,
+void multiply_nonzero(const Linear& linear, const Rows& rows, const NonzeroInputs& nonzero, int first_span, int end_span, float* to,
                      long to_stride) {
     constexpr int TILES = SPAN / TILE;
     const int spans = end_span - first_span;
     alignas(64) int32_t sums[MAX_SPARSE_ROWS * MAX_SPANS * SPAN];
-    dot_nonzero(chosen, linear.input_major + first_span * SPAN, static_cast<long>(linear.num_spans) * SPAN, spans, sums);
-    for (int row = 0; row < chosen.rows; ++row)
+    dot_nonzero(nonzero, linear.input_major + first_span * SPAN, static_cast<long>(linear.num_spans) * SPAN, spans, sums);
+    for (int row = 0; row < nonzero.rows; ++row)
         for (int tile = first_span * TILES; tile < end_span * TILES && tile < linear.num_tiles; ++tile)
             Epilogue(linear, rows, row, tile, to + row * to_stride + tile * TILE, 0, NO_ACTIVATION)
                 .store_tile(sums + row * spans * SPAN + (tile - first_span * TILES) * TILE, 1);
@@ -163,10 +163,10 @@ void quantize(const float* from, int count, int padded, uint8_t* bytes, float* s
     const Floats zero_point = nearest(splat(-lowest * inverse));
     *zero = static_cast<int32_t>(zero_point[0]);
     const Floats factor = splat(inverse);
-    auto put = [&](int place, Floats x) {
+    auto put = [&](int offset, Floats x) {
         const Floats q = minimum(nearest(x * factor) + zero_point, splat(255.0f)); // never negative: the minimum is rounded like the zero point
-        const Bytes narrow = to_bytes(whole(q));
-        __builtin_memcpy(bytes + place, &narrow, sizeof narrow);
+        const Bytes narrow = to_bytes(to_ints(q));
+        __builtin_memcpy(bytes + offset, &narrow, sizeof narrow);
     };
     for (i = 0; i + LANES <= count; i += LANES) put(i, load(from + i));
     for (; i < padded; i += LANES) put(i, load_partial(from + i, count > i ? count - i : 0, 0.0f));
@@ -242,29 +242,29 @@ void gate(const float* inner, const float* gates, int count, float* to) {
 }
 
 // Softmax of N heads, interleaved to hide latency; the lanes past `count` become zero.
-template <int N> inline void softmax(float* scores, long room, int count) {
+template <int N> inline void softmax(float* scores, long stride, int count) {
     static const float numbers[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const int last = (count - 1) / LANES * LANES;
     const Floats lanes = load(numbers), left = splat(static_cast<float>(count - last)), nothing = splat(-__builtin_inff());
     Floats most[N], total[N];
     for (int n = 0; n < N; ++n) {
-        float* own = scores + n * room + last;
-        most[n] = select_less(lanes, left, load(own), nothing);
-        store(own, most[n]);
+        float* tail = scores + n * stride + last;
+        most[n] = select_less(lanes, left, load(tail), nothing);
+        store(tail, most[n]);
         total[n] = splat(0.0f);
     }
     for (int t = 0; t < last; t += LANES)
-        for (int n = 0; n < N; ++n) most[n] = maximum(most[n], load(scores + n * room + t));
+        for (int n = 0; n < N; ++n) most[n] = maximum(most[n], load(scores + n * stride + t));
     for (int n = 0; n < N; ++n) most[n] = splat(reduce_max(most[n]));
     for (int t = 0; t <= last; t += LANES)
         for (int n = 0; n < N; ++n) {
-            const Floats x = exp_nonpositive(load(scores + n * room + t) - most[n]);
+            const Floats x = exp_nonpositive(load(scores + n * stride + t) - most[n]);
             total[n] += x;
-            store(scores + n * room + t, x);
+            store(scores + n * stride + t, x);
         }
     for (int n = 0; n < N; ++n) total[n] = splat(1.0f / reduce_add(total[n]));
     for (int t = 0; t <= last; t += LANES)
-        for (int n = 0; n < N; ++n) store(scores + n * room + t, load(scores + n * room + t) * total[n]);
+        for (int n = 0; n < N; ++n) store(scores + n * stride + t, load(scores + n * stride + t) * total[n]);
 }
 
 // Four horizontal sums at once, each in the order of `reduce_add`.
@@ -349,8 +349,8 @@ inline void score_four_keys(const QueryRows& query_rows, const AttentionArgument
         }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const Element* place = keys[k] + first + i;
-            const Floats key = left >= LANES ? load_cached(place) : load_cached_partial(place, left);
+            const Element* address = keys[k] + first + i;
+            const Floats key = left >= LANES ? load_cached(address) : load_cached_partial(address, left);
 #pragma GCC unroll 4
             for (int n = 0; n < QUERIES; ++n) sums[n][k] += q[n] * key;
             __builtin_prefetch(next[k] + first + i);
@@ -359,7 +359,7 @@ inline void score_four_keys(const QueryRows& query_rows, const AttentionArgument
 #pragma GCC unroll 4
     for (int n = 0; n < QUERIES; ++n) {
         const Four found = four_sums(sums[n][0], sums[n][1], sums[n][2], sums[n][3]) * Four{a.scale, a.scale, a.scale, a.scale};
-        __builtin_memcpy(query_rows.scores + (n * a.num_heads + head) * a.room + t, &found, sizeof found);
+        __builtin_memcpy(query_rows.scores + (n * a.num_heads + head) * a.score_stride + t, &found, sizeof found);
     }
 }
 
@@ -373,23 +373,23 @@ inline void add_four_values(const QueryRows& query_rows, const AttentionArgument
         Floats sums[QUERIES];
 #pragma GCC unroll 4
         for (int n = 0; n < QUERIES; ++n) {
-            const float* place = query_rows.to + n * query_rows.to_stride + first + i;
-            sums[n] = t == 0 ? splat(0.0f) : full ? load(place) : load_partial(place, left, 0.0f);
+            const float* output = query_rows.to + n * query_rows.to_stride + first + i;
+            sums[n] = t == 0 ? splat(0.0f) : full ? load(output) : load_partial(output, left, 0.0f);
         }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
-            const Element* place = values[k] + first + i;
-            const Floats value = full ? load_cached(place) : load_cached_partial(place, left);
+            const Element* address = values[k] + first + i;
+            const Floats value = full ? load_cached(address) : load_cached_partial(address, left);
 #pragma GCC unroll 4
             for (int n = 0; n < QUERIES; ++n)
-                sums[n] += splat(query_rows.scores[(n * a.num_heads + head) * a.room + t + k]) * value;
+                sums[n] += splat(query_rows.scores[(n * a.num_heads + head) * a.score_stride + t + k]) * value;
             __builtin_prefetch(next[k] + first + i);
         }
 #pragma GCC unroll 4
         for (int n = 0; n < QUERIES; ++n) {
-            float* place = query_rows.to + n * query_rows.to_stride + first + i;
-            if (full) store(place, sums[n]);
-            else store_partial(place, sums[n], left);
+            float* output = query_rows.to + n * query_rows.to_stride + first + i;
+            if (full) store(output, sums[n]);
+            else store_partial(output, sums[n], left);
         }
     }
 }
@@ -411,8 +411,8 @@ template <int QUERIES, class Element> inline void attend_to(const QueryRows& que
         for (int head = 0; head < a.num_heads; ++head) score_four_keys<QUERIES>(query_rows, a, rows, next, head, t);
     }
     int head = 0;
-    for (; head + 4 <= QUERIES * a.num_heads; head += 4) softmax<4>(query_rows.scores + head * a.room, a.room, a.count);
-    for (; head < QUERIES * a.num_heads; ++head) softmax<1>(query_rows.scores + head * a.room, a.room, a.count);
+    for (; head + 4 <= QUERIES * a.num_heads; head += 4) softmax<4>(query_rows.scores + head * a.score_stride, a.score_stride, a.count);
+    for (; head < QUERIES * a.num_heads; ++head) softmax<1>(query_rows.scores + head * a.score_stride, a.score_stride, a.count);
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
         locate_four(a, t + 4, values, next);
@@ -433,7 +433,7 @@ template <class Element> inline void attend_all(QueryRows query_rows, int count,
 }
 
 void attend(const float* queries, long query_stride, int count, const AttentionArguments& a, float* scores, float* to, long to_stride) {
-    if (a.halves) attend_all<uint16_t>({queries, query_stride, scores, to, to_stride}, count, a);
+    if (a.is_bfloat16) attend_all<uint16_t>({queries, query_stride, scores, to, to_stride}, count, a);
     else attend_all<float>({queries, query_stride, scores, to, to_stride}, count, a);
 }
 
@@ -460,12 +460,12 @@ void scan(const float* logits, int count, float* largest, float* sum) {
 }
 
 inline void insert(float value, int32_t token, Candidate* best, int keep) {
-    int place = keep;
-    while (place > 0 && (value > best[place - 1].value || (value == best[place - 1].value && token < best[place - 1].token)))
-        --place;
-    if (place == keep) return;
-    for (int i = keep - 1; i > place; --i) best[i] = best[i - 1];
-    best[place] = Candidate{value, token};
+    int rank = keep;
+    while (rank > 0 && (value > best[rank - 1].value || (value == best[rank - 1].value && token < best[rank - 1].token)))
+        --rank;
+    if (rank == keep) return;
+    for (int i = keep - 1; i > rank; --i) best[i] = best[i - 1];
+    best[rank] = Candidate{value, token};
 }
 
 // A bit mask of the sixteen numbers that are at least `floor`.
@@ -493,9 +493,9 @@ inline float lower_bound_of_top(const float* logits, int count, int keep) {
     float sorted[LANES + 1];
     int filled = 0;
     for (int lane = 0; lane < LANES; ++lane) {
-        int place = filled < keep ? filled++ : keep;
-        for (; place > 0 && sorted[place - 1] < most[lane]; --place) sorted[place] = sorted[place - 1];
-        sorted[place] = most[lane];
+        int rank = filled < keep ? filled++ : keep;
+        for (; rank > 0 && sorted[rank - 1] < most[lane]; --rank) sorted[rank] = sorted[rank - 1];
+        sorted[rank] = most[lane];
     }
     return sorted[keep - 1];
 }
@@ -503,13 +503,13 @@ inline float lower_bound_of_top(const float* logits, int count, int keep) {
 void choose(const float* logits, int count, int32_t first_token, Candidate* best, int keep) {
     const float nothing = -__builtin_inff();
     float floor = best[keep - 1].token < 0 ? lower_bound_of_top(logits, count, keep) : best[keep - 1].value;
-    auto offer = [&](int i) {
+    auto consider = [&](int i) {
         if (!(logits[i] > nothing && logits[i] >= best[keep - 1].value)) return;
         insert(logits[i], first_token + i, best, keep);
         if (best[keep - 1].value > floor) floor = best[keep - 1].value;
     };
     int i = 0;
     for (; i + LANES <= count; i += LANES)
-        for (uint32_t lanes = lanes_at_least(logits + i, floor); lanes; lanes &= lanes - 1) offer(i + __builtin_ctz(lanes));
-    for (; i < count; ++i) offer(i);
+        for (uint32_t lanes = lanes_at_least(logits + i, floor); lanes; lanes &= lanes - 1) consider(i + __builtin_ctz(lanes));
+    for (; i < count; ++i) consider(i);
 }

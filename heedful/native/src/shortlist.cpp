@@ -59,23 +59,23 @@ std::vector<int32_t> Shortlist::candidates(const int32_t* tokens, long count, co
 
 void Selection::set(const Linear& output, std::vector<std::vector<int32_t>> lists, ThreadPool& pool) {
     lists_ = std::move(lists);
-    places_.clear();
+    column_indices_.clear();
     longest_ = 0;
-    std::vector<int32_t> place_of(output.outputs, -1), tokens;
+    std::vector<int32_t> column_of(output.outputs, -1), tokens;
     for (const std::vector<int32_t>& list : lists_) {
         longest_ = std::max(longest_, list.size());
-        for (int32_t token : list) place_of[token] = 0;
+        for (int32_t token : list) column_of[token] = 0;
     }
     for (int32_t token = 0; token < output.outputs; ++token)
-        if (place_of[token] == 0) tokens.push_back(token);
+        if (column_of[token] == 0) tokens.push_back(token);
     const bool all = 4 * tokens.size() > 3 * static_cast<size_t>(output.outputs); // packing would not be faster
     if (all) columns_ = output;
     else pack(output, tokens, pool);
     if (!all && lists_.size() == 1) return;
-    for (size_t i = 0; i < tokens.size(); ++i) place_of[tokens[i]] = all ? tokens[i] : static_cast<int32_t>(i);
+    for (size_t i = 0; i < tokens.size(); ++i) column_of[tokens[i]] = all ? tokens[i] : static_cast<int32_t>(i);
     for (const std::vector<int32_t>& list : lists_) {
-        places_.emplace_back(list.size());
-        for (size_t i = 0; i < list.size(); ++i) places_.back()[i] = place_of[list[i]];
+        column_indices_.emplace_back(list.size());
+        for (size_t i = 0; i < list.size(); ++i) column_indices_.back()[i] = column_of[list[i]];
     }
 }
 

@@ -35,13 +35,13 @@ class Selection {
     const Linear& columns() const { return columns_; }
     const std::vector<int32_t>& list(int sentence) const { return lists_[sentence]; }
     // Column of each of a sentence's candidates; nullptr: the candidates are all columns, in order.
-    const int32_t* places(int sentence) const { return places_.empty() ? nullptr : places_[sentence].data(); }
+    const int32_t* column_indices(int sentence) const { return column_indices_.empty() ? nullptr : column_indices_[sentence].data(); }
     size_t longest() const { return longest_; }
 
   private:
     void pack(const Linear& output, const std::vector<int32_t>& tokens, ThreadPool& pool);
 
-    std::vector<std::vector<int32_t>> lists_, places_;
+    std::vector<std::vector<int32_t>> lists_, column_indices_;
     size_t longest_ = 0;
     Linear columns_;
     Buffer<uint32_t> weights_;

@@ -94,7 +94,7 @@ inline Floats exp_bounded(Floats x) {
     p = p * rest + splat(1.6666665459e-1f);
     p = p * rest + splat(5.0000001201e-1f);
     p = (p * rest) * rest + rest + splat(1.0f);
-    Ints bits = (whole(power) + splat_int(127)) << 23;
+    Ints bits = (to_ints(power) + splat_int(127)) << 23;
     Floats scale;
     __builtin_memcpy(&scale, &bits, sizeof scale);
     return p * scale;

@@ -36,7 +36,7 @@ inline Floats select_less(Floats x, Floats bound, Floats then, Floats otherwise)
 inline Eight low_half(Floats x) { return x.low; }
 inline Eight high_half(Floats x) { return x.high; }
 
-inline Ints whole(Floats x) { return {__builtin_convertvector(x.low, EightInts), __builtin_convertvector(x.high, EightInts)}; }
+inline Ints to_ints(Floats x) { return {__builtin_convertvector(x.low, EightInts), __builtin_convertvector(x.high, EightInts)}; }
 inline Floats real(Ints x) { return {__builtin_convertvector(x.low, Eight), __builtin_convertvector(x.high, Eight)}; }
 inline Ints as_ints(UInts x) { return {(EightInts)x.low, (EightInts)x.high}; }
 

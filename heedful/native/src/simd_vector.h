@@ -26,7 +26,7 @@ inline Eight low_half(Floats x) { return half_of<Eight>(x, 0); }
 inline Eight high_half(Floats x) { return half_of<Eight>(x, 1); }
 #endif
 
-inline Ints whole(Floats x) { return __builtin_convertvector(x, Ints); }
+inline Ints to_ints(Floats x) { return __builtin_convertvector(x, Ints); }
 inline Floats real(Ints x) { return __builtin_convertvector(x, Floats); }
 inline Ints as_ints(UInts x) { return (Ints)x; }
 

@@ -61,15 +61,15 @@ float Speculator::logit(const Rows& rows, long row, int32_t token) const {
     return static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(sum) - shift)) * (rows.scales[row] * output.scales[token]) + output.bias[token];
 }
 
-void Speculator::keep(const Rows& rows, long row, TokenConstraint constraint, int32_t token) {
-    const long most = padded(MAX_LOOKAHEAD + kernels_.max_speculative_rows, MAX_ROWS), place = static_cast<long>(tokens_.size());
+void Speculator::add(const Rows& rows, long row, TokenConstraint constraint, int32_t token) {
+    const long most = padded(MAX_LOOKAHEAD + kernels_.max_speculative_rows, MAX_ROWS), index = static_cast<long>(tokens_.size());
     kept_.byte_stride = rows.byte_stride;
     kept_.bytes = bytes_.reserve(most * rows.byte_stride);
     kept_.scales = scales_.reserve(most);
     kept_.zeros = zeros_.reserve(most);
-    std::memcpy(kept_.bytes + place * rows.byte_stride, rows.bytes + row * rows.byte_stride, model_.output.padded_inputs);
-    kept_.scales[place] = rows.scales[row];
-    kept_.zeros[place] = rows.zeros[row];
+    std::memcpy(kept_.bytes + index * rows.byte_stride, rows.bytes + row * rows.byte_stride, model_.output.padded_inputs);
+    kept_.scales[index] = rows.scales[row];
+    kept_.zeros[index] = rows.zeros[row];
     constraints_.push_back(std::move(constraint));
     tokens_.push_back(token);
 }

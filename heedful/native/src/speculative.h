@@ -24,7 +24,7 @@ class Speculator {
     const std::vector<int32_t>& propose(const Rows& rows, const std::vector<TokenConstraint>& constraints);
 
     // Keep a row and its proposed token for verification.
-    void keep(const Rows& rows, long row, TokenConstraint constraint, int32_t token);
+    void add(const Rows& rows, long row, TokenConstraint constraint, int32_t token);
     bool is_full() const { return static_cast<long>(tokens_.size()) >= lookahead_; }
     const Rows& rows() const { return kept_; }
     const std::vector<TokenConstraint>& constraints() const { return constraints_; }

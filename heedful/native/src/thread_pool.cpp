@@ -80,21 +80,21 @@ bool ThreadPool::take(Share& share, int thread) {
 }
 
 void ThreadPool::help(int thread, int size) {
-    const std::atomic<uint64_t>& own = shares_[thread].ticket;
+    const std::atomic<uint64_t>& ticket = shares_[thread].ticket;
     while (true) {
         int spins = 0;
-        while (!is_open(own.load(std::memory_order_acquire)) && spins < HELPER_PAUSES + HELPER_YIELDS &&
+        while (!is_open(ticket.load(std::memory_order_acquire)) && spins < HELPER_PAUSES + HELPER_YIELDS &&
                !stopping_.load(std::memory_order_relaxed)) {
             if (++spins < HELPER_PAUSES) pause();
             else std::this_thread::yield();
         }
-        if (is_open(own.load(std::memory_order_acquire))) {
+        if (is_open(ticket.load(std::memory_order_acquire))) {
             work(thread, size);
             continue;
         }
         std::unique_lock<std::mutex> lock(mutex_);
         sleepers_.fetch_add(1, std::memory_order_seq_cst);
-        wake_.wait(lock, [&] { return stopping_ || is_open(own.load(std::memory_order_seq_cst)); });
+        wake_.wait(lock, [&] { return stopping_ || is_open(ticket.load(std::memory_order_seq_cst)); });
         sleepers_.fetch_sub(1, std::memory_order_seq_cst);
         if (stopping_) return;
     }
