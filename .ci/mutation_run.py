@@ -67,6 +67,9 @@ TESTS = {
             "second_process_is_refused_and_first_is_named",
             "lock_is_reentrant",
             "lock_file_holds_pid_host_and_command_of_its_owner",
+            "lock_file_is_readable_by_others_and_closed_at_the_end",
+            "refused_lock_closes_its_file_and_keeps_that_of_the_owner",
+            "lock_file_that_is_a_link_is_not_followed",
         )
     ),
     "heedful/atomic_files.py": ("tests/test_atomic_files.py",),

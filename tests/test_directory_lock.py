@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +67,62 @@ def test_lock_file_holds_pid_host_and_command_of_its_owner(
     with lock_directory(tmp_path / "model"):
         owner = json.loads((tmp_path / "model/.lock").read_bytes())
     assert owner == {"pid": os.getpid(), "host": socket.gethostname(), "command": command}
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The descriptors that `os.open` returns."""
+    descriptors: list[int] = []
+    original = os.open
+
+    def recording_open(*arguments: Any) -> int:
+        descriptors.append(original(*arguments))
+        return descriptors[-1]
+
+    monkeypatch.setattr(os, "open", recording_open)
+    return descriptors
+
+
+def assert_closed(descriptor: int) -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_lock_file_is_readable_by_others_and_closed_at_the_end(tmp_path: Path, opened: list[int]) -> None:
+    before = os.umask(0o022)
+    try:
+        with lock_directory(tmp_path / "model"):
+            assert stat.S_IMODE((tmp_path / "model/.lock").stat().st_mode) == 0o644
+    finally:
+        os.umask(before)
+    assert len(opened) == 1
+    assert_closed(opened[0])
+
+
+def test_refused_lock_closes_its_file_and_keeps_that_of_the_owner(tmp_path: Path, opened: list[int]) -> None:
+    import fcntl
+
+    path = tmp_path / ".lock"
+    with path.open("w") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        owner.write('{"pid": 7, "host": "there", "command": "heedful train"}')
+        owner.flush()
+        message = r"another process \('heedful train', PID 7 on there\) is writing to this directory"
+        with pytest.raises(ConfigError, match=message), lock_directory(tmp_path):
+            pass
+        assert_closed(opened[0])
+        for unknown in ("{", "[]", '{"pid": 7}', '{"pid": "x", "host": "there", "command": ""}'):
+            path.write_text(unknown)
+            with pytest.raises(ConfigError, match=": another process is writing"), lock_directory(tmp_path):
+                pass
+
+
+def test_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("contents")
+    (tmp_path / ".lock").symlink_to(tmp_path / "target")
+    with lock_directory(tmp_path):
+        pass
+    assert (tmp_path / "target").read_text() == "contents"
 
 
 @pytest.fixture(scope="module")

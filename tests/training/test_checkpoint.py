@@ -259,7 +259,9 @@ class ThreadRank(World):
         return values
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        return self.exchange(tensor)
+        tensors = self.exchange(tensor)
+        assert {(one.shape, one.dtype) for one in tensors} == {(tensor.shape, tensor.dtype)}
+        return tensors
 
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
         return [max(column) for column in zip(*self.exchange(values), strict=True)]
@@ -302,6 +304,13 @@ def test_sharded_checkpoint_is_read_by_any_number_of_ranks(tmp_path: Path, num_r
         assert torch.equal(part["weights"], WHOLE[begin:end] + 5)
 
     on_ranks(num_readers, read)
+
+
+def test_checkpoint_without_sharded_tensors_is_one_file(tmp_path: Path) -> None:
+    on_ranks(2, lambda world: save_state(tmp_path, 5, some_state(5), world))
+    names = sorted(path.name for path in (tmp_path / "step-000000005").iterdir())
+    assert names == ["state.json", "tensors.safetensors"]
+    assert load(tmp_path).values["number"] == 5
 
 
 def test_any_range_of_rows_is_read_from_sharded_checkpoint(tmp_path: Path) -> None:
