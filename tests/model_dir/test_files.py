@@ -315,3 +315,10 @@ def test_weights_are_one_file_or_all_shards_with_their_index() -> None:
     for names in ([WEIGHTS, INDEX], SHARDS, [INDEX, SHARDS[0]], [INDEX, WEIGHTS, SHARDS[0]], [INDEX]):
         with pytest.raises(ModelDirectoryError, match=r"here (names|does not name) "):
             check_complete(names, "here")
+
+
+def test_model_is_not_read_through_a_linked_folder(model: Path, tmp_path: Path) -> None:
+    save(tmp_path / "other", MODEL)
+    (model / SAVED).symlink_to(tmp_path / "other")
+    with pytest.raises(ModelDirectoryError, match=f"{SAVED} is a symbolic link"):
+        locate(model)
