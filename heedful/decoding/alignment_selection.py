@@ -1,6 +1,6 @@
 """Choose the attention that alignments are read from, without hand-aligned data.
 
-IBM Model 1 (`heedful.text.ibm_model1`) is trained in both directions on a few thousand pairs. Links on which both
+IBM Model 1 (`heedful.decoding.ibm_model1`) is trained in both directions on a few thousand pairs. Links on which both
 directions agree are nearly always correct; the attention that recovers most of them is chosen. It takes seconds.
 """
 

@@ -19,7 +19,7 @@ ALWAYS_TOKENIZED = 20_000
 """Texts up to this many characters are always tokenized, which takes about 50 bytes of memory per character."""
 
 LINES = re.compile(r"[^\r\n]+|[\r\n]+")
-# Scripts that put no space space_between sentences: Han, kana, bopomofo, Yi, and full-width forms.
+# Scripts without spaces between sentences: Han, kana, bopomofo, Yi, and full-width forms.
 _UNSPACED = re.compile(r"[\u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00016fe0-\U0003ffff]")
 
 # Visible characters: no white space, no joiners, separators or direction marks.

@@ -81,7 +81,7 @@ class TableModel:
     def step(self, tokens: Tensor, state: TableState, *, need_weights: bool = False) -> StepOutput:
         assert len(tokens) == state.num_rows == len(state.sources) * state.num_beams
         state.prefixes = [(*prefix, token) for prefix, token in zip(state.prefixes, tokens.tolist(), strict=True)]
-        assert len(state.prefixes[0]) <= state.max_length, "more steps than there is room for"
+        assert len(state.prefixes[0]) <= state.max_length, "more steps than max_length"
         rows = [
             (state.sources[row // state.num_beams], prefix[1:])  # without the start token
             for row, prefix in enumerate(state.prefixes)

@@ -74,9 +74,9 @@ def test_alignment_with_prefix_several_sentences_and_length_limit(engine: str) -
 
 
 def test_choose_alignment_of_bundled_model() -> None:
-    box = bundled_model()
-    assert box is not None
-    loaded = load_model(box)
+    model_path = bundled_model()
+    assert model_path is not None
+    loaded = load_model(model_path)
     tokenizer = loaded.tokenizer
     lines = []
     for language in ("en", "de"):
@@ -116,9 +116,9 @@ def test_intersected_links_keep_links_of_both_directions() -> None:
 
 
 def test_model_without_attention_has_no_alignment_source() -> None:
-    box = bundled_model()
-    assert box is not None
-    tokenizer = load_model(box).tokenizer
+    model_path = bundled_model()
+    assert model_path is not None
+    tokenizer = load_model(model_path).tokenizer
 
     class Blind(torch.nn.Module):
         max_length = 50

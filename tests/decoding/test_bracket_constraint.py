@@ -55,7 +55,7 @@ def allowed_after(text: str, *, num_words: int, max_length: int) -> set[str]:
         ("(A XX XX", 2, 20, {")A"}),
         ("(A XX XX )A", 2, 20, {"</s>"}),
         ("(A XX XX )A </s>", 2, 20, {"</s>"}),
-        ("(A XX", 2, 4, {"XX"}),  # no room for another pair of brackets
+        ("(A XX", 2, 4, {"XX"}),  # too short for another pair of brackets
         ("(A XX", 2, 6, {"(A", "(B", "XX"}),
         ("(A XX", 2, 5, {"XX"}),
     ],
@@ -116,14 +116,14 @@ def test_runs_of_opening_brackets_are_limited():
 @given(
     seed=st.integers(0, 2**31),
     num_words=st.lists(st.integers(1, 6), min_size=1, max_size=4),
-    room=st.integers(2, 30),
+    num_symbols=st.integers(2, 30),
     scale=st.sampled_from([0.5, 3.0, 20.0]),
     no_repeat_ngram_size=st.sampled_from([0, 0, 2]),
 )
-def test_random_logits_give_valid_trees(method, seed, num_words, room, scale, no_repeat_ngram_size):
+def test_random_logits_give_valid_trees(method, seed, num_words, num_symbols, scale, no_repeat_ngram_size):
     search, config = SEARCHES[method]
     model = TableModel(vocab_size=len(NAMES), seed=seed, scale=scale)
-    limits = [words + room for words in num_words]
+    limits = [words + num_symbols for words in num_words]
     source, mask = batch_of([[3 + number] * words for number, words in enumerate(num_words)])
     changed = DecodingConfig(**{**vars(config), "no_repeat_ngram_size": no_repeat_ngram_size})
     found = search(
@@ -224,7 +224,7 @@ def test_prefix_violating_bracket_constraint_still_ends(method: str, prefix: str
 @given(
     seed=st.integers(0, 2**31),
     num_words=st.lists(st.integers(1, 5), min_size=1, max_size=4),
-    room=st.integers(2, 9),
+    num_symbols=st.integers(2, 9),
     changes=st.fixed_dictionaries(
         {
             "min_length": st.sampled_from([0, 5, 60]),
@@ -237,12 +237,12 @@ def test_prefix_violating_bracket_constraint_still_ends(method: str, prefix: str
     way=st.sampled_from(["sampling", "greedy", 1, 2, 5, 9]),
     begun=st.booleans(),
 )
-def test_trees_are_valid_with_other_search_settings(seed, num_words, room, changes, way, begun):
+def test_trees_are_valid_with_other_search_settings(seed, num_words, num_symbols, changes, way, begun):
     """Filters that exclude all allowed tokens, more beams than tokens, sentences that finish early."""
     method = "beam" if isinstance(way, int) else way
     beams = {"beam_size": way, "num_best": way} if isinstance(way, int) else {"num_best": 3 if way == "sampling" else 1}
     config = DecodingConfig(**{"method": method, **beams, **changes})
-    limits = [words + room + number for number, words in enumerate(num_words)]
+    limits = [words + num_symbols + number for number, words in enumerate(num_words)]
     source, mask = batch_of([[3 + number] * words for number, words in enumerate(num_words)])
     prefix = [[3, 7] if begun and words > 1 else [] for words in num_words]
     model = TableModel(vocab_size=len(NAMES), seed=seed, scale=20.0)
