@@ -127,7 +127,7 @@ def width_of(box: str) -> float:
 
 
 def placed(rows: Rows, graph: dict[str, set[str]]) -> tuple[Rows, Paths]:
-    """Rows in an order with few crossings, with a place (`·a>b·n`) where an arrow passes; places of each arrow."""
+    """Rows ordered for few crossings, with a node (`·a>b·n`) where an arrow passes; the nodes of each arrow."""
     level = {box: number for number, row in enumerate(rows) for box in row}
     rows = [list(row) for row in rows]
     paths = {}
@@ -160,7 +160,7 @@ def row_width(row: list[str]) -> float:
 
 
 def positions(rows: Rows, paths: Paths, card: float) -> dict[str, tuple[float, float]]:
-    """The middle of every box and place: each near the mean of its neighbours, none upon another."""
+    """The centre of each box and node: near the mean of its neighbours, without overlap."""
     near: dict[str, list[str]] = defaultdict(list)
     for path in paths.values():
         for upper, lower in itertools.pairwise(path):

@@ -1,4 +1,4 @@
-"""Copy the files of this checkout that git tracks or would track, without anything that was built: FOLDER"""
+"""Copy the tracked and unignored files of this checkout, without build outputs: FOLDER"""
 
 import shutil
 import subprocess

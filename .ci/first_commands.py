@@ -1,4 +1,4 @@
-"""Print what a new user of a Markdown file would run first: its first ```bash block, and those on the sample corpus.
+"""Print the first commands of a Markdown file: its first ```bash block, and those on the sample corpus.
 
 python .ci/first_commands.py README.md            # all of them
 python .ci/first_commands.py README.md --first    # the first block

@@ -3,7 +3,7 @@
     ENVIRONMENT/bin/python .ci/installed_size.py                           # the number alone
     ENVIRONMENT/bin/python .ci/installed_size.py --limit 30 --minus 0.0    # a sentence; fails above 30 MB
 
-Counted are the files that the installer recorded, on disk and without compiled `__pycache__`.
+The files recorded by the installer are counted, as stored on disk and without `__pycache__`.
 """
 
 import argparse
@@ -14,7 +14,7 @@ NOT_COUNTED = {"heedful", "pip", "setuptools", "wheel"}
 
 
 def main() -> None:
-    """Print, or exit with a message when there is too much."""
+    """Print the size; exit with an error if it exceeds the limit."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--limit", type=float)
     parser.add_argument("--minus", type=float, default=0.0)
@@ -29,7 +29,7 @@ def main() -> None:
         sys.stdout.write(f"{total:.1f}\n")
         return
     listed = ", ".join(f"{name}: {size:.1f}" for name, size in sorted(sizes.items(), key=lambda item: -item[1]))
-    summary = f"Packages beside heedful take {total:.1f} MB installed ({listed})."
+    summary = f"Dependencies of heedful take {total:.1f} MB installed ({listed})."
     if total > given.limit:
         sys.exit(f"{summary} At most {given.limit:g} are allowed.")
     sys.stdout.write(f"{summary}\n")

@@ -1,4 +1,4 @@
-"""What `.ci/native_fuzz.py` runs: random models, inputs, weight files and shortlists for the native engine.
+"""The rounds of `.ci/native_fuzz.py`: random models, inputs, weight files and shortlists for the native engine.
 
 python .ci/native_fuzz_rounds.py SECONDS SEED
 """
@@ -28,7 +28,7 @@ ENTRIES_AT, WORD = 192, 1 << 64
 
 
 def fuzz(*, seconds: float, seed: int) -> None:
-    """Models, inputs and files until the time is over; at least one round."""
+    """Run rounds until the time limit, at least one."""
     from heedful.native.bindings import kernel_names
 
     random = np.random.default_rng(seed)
@@ -54,7 +54,7 @@ def fuzz(*, seconds: float, seed: int) -> None:
 
 
 def random_config(random: np.random.Generator) -> ModelConfig:
-    """A small model of any option that the engine takes."""
+    """A small model with random options supported by the engine."""
     heads, head_dim = int(random.integers(1, 5)), 2 * int(random.integers(1, 20))
     size = int(random.integers(5, 700))
     return ModelConfig(
@@ -75,7 +75,7 @@ def random_config(random: np.random.Generator) -> ModelConfig:
 
 
 class RandomWeights(dict):  # type: ignore[type-arg]
-    """A state dict whose tensors are drawn when they are asked for."""
+    """A state dict with random tensors, generated on access."""
 
     def __init__(self, config: ModelConfig, random: np.random.Generator) -> None:
         self.config, self.random = config, random
@@ -109,13 +109,13 @@ class RandomWeights(dict):  # type: ignore[type-arg]
 
 
 def write_random(path: Path, config: ModelConfig, random: np.random.Generator, *, int8: bool) -> None:
-    """The engine's file of a model with random weights."""
+    """A native weight file with random weights."""
     tensors = convert(config, RandomWeights(config, random), precision="int8" if int8 else "float32")
     write_weight_file(path, fingerprint=bytes(32), shape=shape_of(config, int8=int8), tensors=tensors)
 
 
 def random_request(random: np.random.Generator, config: ModelConfig) -> tuple[Any, ...]:
-    """Sentences, limits, prefixes and a way to search."""
+    """Random sentences, limits, prefixes and search settings."""
     count, size = int(random.integers(1, 40)), config.source_vocab_size
     sources = [random.integers(0, size, random.integers(1, config.max_length + 1)).tolist() for _ in range(count)]
     limits = [int(random.integers(0, min(config.max_length, 12))) for _ in sources]
@@ -135,7 +135,7 @@ def random_request(random: np.random.Generator, config: ModelConfig) -> tuple[An
 
 
 def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator, names: list[str]) -> int:
-    """The same bits from all kernels, with any number of threads, alone and together."""
+    """Check that all kernels, thread counts and batchings give the same bits; return the number of runs."""
     sources, limits, prefixes, search = random_request(random, config)
     has_bytes = config.target_vocab_size >= 260 and random.random() < 0.5
     byte_ids = tuple(range(4, 260)) if has_bytes else ()
@@ -177,7 +177,7 @@ def random_shortlist(random: np.random.Generator, config: ModelConfig) -> Shortl
 
 
 def survives_shortlist(weights: Path, path: Path, random: np.random.Generator) -> bool:
-    """Whether an altered shortlist could be used, read from its file or given as it is."""
+    """Whether an altered shortlist was accepted, from a file or from memory."""
     engine = NativeEngine(weights, num_threads=1)
     shape, special = engine.shape, SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))
     sizes = SimpleNamespace(source_vocab_size=shape.source_vocab_size, target_vocab_size=shape.target_vocab_size)
@@ -217,7 +217,7 @@ def survives_shortlist(weights: Path, path: Path, random: np.random.Generator) -
 
 
 def altered(intact: bytes, random: np.random.Generator) -> bytes:
-    """A file that was damaged in one of several ways, mostly with checksums that say it was not."""
+    """Damage a file at random, mostly with matching checksums."""
     data = bytearray(intact)
     how = random.integers(10)
     front = 64 + 32 + 96 + 96 * 12
@@ -238,7 +238,7 @@ def altered(intact: bytes, random: np.random.Generator) -> bytes:
 
 
 def alter_list(data: bytearray, random: np.random.Generator) -> None:
-    """Let the list of tensors say one wrong thing that nothing else in the file contradicts.
+    """Change one entry of the tensor list so that the rest of the file stays consistent.
 
     Each of these is what one check of the reader is for: without it, memory behind the file is read.
     """
@@ -265,7 +265,7 @@ def alter_list(data: bytearray, random: np.random.Generator) -> None:
             num_bytes = [num_bytes, (width * rows * columns) % (1 << 32), WORD - 64][int(random.integers(3))]
         case 5:  # not where a tensor may begin
             offset += int(random.integers(1, 64))
-        case 6:  # more tensors than there are, in a list that goes on behind the file
+        case 6:  # more tensors than exist, in a list that extends past the end of the file
             more = int(random.choice([1, len(data) // ENTRY.size, 99_999, 100_000, (1 << 32) - 1]))
             data[12:16] = struct.pack("<I", more)
             data[ENTRIES_AT : ENTRIES_AT + 8] = b"unknown\0"
@@ -278,7 +278,7 @@ def alter_list(data: bytearray, random: np.random.Generator) -> None:
 
 
 def with_checksums(data: bytes) -> bytes:
-    """The same with sums that fit, so that what comes behind them is reached."""
+    """Update the checksums, so that the checks after them are reached."""
     data = data[: len(data) // 64 * 64]
     words = np.frombuffer(data[64:], dtype=np.uint64)
     weighted = int((words * np.arange(1, len(words) + 1, dtype=np.uint64)).sum(dtype=np.uint64))
@@ -287,7 +287,7 @@ def with_checksums(data: bytes) -> bytes:
 
 
 def survives(path: Path, random: np.random.Generator) -> bool:
-    """Whether an altered file could be used; it is refused by an error of ours and nothing else."""
+    """Whether an altered file was accepted; it may only be refused with an error of this project."""
     try:
         engine = NativeEngine(path, num_threads=int(random.integers(1, 3)))
     except HeedfulError:
@@ -311,7 +311,7 @@ def survives(path: Path, random: np.random.Generator) -> bool:
 
 
 def refuses_tokens(engine: NativeEngine, special: SpecialTokens) -> None:
-    """Tokens far from the vocabulary are refused, or else read from far outside of the weights."""
+    """Token ids far outside the vocabulary are refused; otherwise they would read outside the weights."""
     for token in (-(2**31), 2**31 - 1):
         try:
             engine.translate_ids([[token]], DecodingConfig(), special, max_lengths=[1])

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def main() -> None:
-    """Print the notes, or exit with what is wrong."""
+    """Print the release notes, or exit with an error."""
     if len(sys.argv) != 2:
         sys.exit("usage: python .ci/release_version.py VERSION")
     version = sys.argv[1]

@@ -1,4 +1,4 @@
-"""Random Unicode lines through `heedful translate`: one line out for each line in, and no character broken.
+"""Fuzz `heedful translate` with random Unicode: one output line per input line, no broken characters.
 
     python .ci/unicode_fuzz.py                      the 20,000 lines of CI
     python .ci/unicode_fuzz.py --lines 1000000      before a release
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def fuzz(folder: Path, wanted: int, end: float, seed: int) -> int:
-    """Translate files until there are enough lines or the time is over. Return the exit code."""
+    """Translate files until the line or time limit. Return the exit code."""
     models = [save_random_model(folder / f"model{number}", seed=number) for number in range(2)]
     begin, num_lines, num_bundled = time.monotonic(), 0, 0
     problem = refuses_other_encodings(folder, models[0])
@@ -176,7 +176,7 @@ def heedful(arguments: Iterable[str]) -> subprocess.CompletedProcess[str]:
 
 
 def check(folder: Path, lines: list[str], flags: list[str]) -> str | None:
-    """Translate a file of these lines. Return what is wrong with the outcome, or None."""
+    """Translate a file of these lines. Return a description of the first error, or None."""
     source, target = folder / "in.txt", folder / "out.txt"
     source.write_bytes("".join(f"{line}\n" for line in lines).encode())
     target.unlink(missing_ok=True)
@@ -196,7 +196,7 @@ def check(folder: Path, lines: list[str], flags: list[str]) -> str | None:
 
 
 def compare(line: str, text: str) -> str | None:
-    """What is wrong with a translation, or None."""
+    """Describe the error of a translation, or None."""
     new = set(text) - set(line)
     if "\ufffd" in new:
         return "U+FFFD appeared"

@@ -104,7 +104,7 @@ def test_search_flags_are_used(inside: Inside, tmp_path: Path) -> None:
     assert len(json.loads(ended.out)["a"].split()) == 1
 
 
-def test_several_documents_each_into_its_own_file(inside: Inside, tmp_path: Path) -> None:
+def test_each_document_has_own_output_file(inside: Inside, tmp_path: Path) -> None:
     for name in ("a.html", "b.html"):
         (tmp_path / name).write_text(PAGE)
     files = ["-i", "a.html", "-i", "b.html"]

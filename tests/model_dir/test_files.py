@@ -266,7 +266,7 @@ def test_endless_replacement_is_an_error(model: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), OSError(5, "bad disk"), MemoryError()])
-def test_any_error_of_reading_is_one_message(model: Path, error: Exception) -> None:
+def test_read_errors_are_one_message(model: Path, error: Exception) -> None:
     def read(files: ModelFiles) -> None:
         raise error
 

@@ -329,7 +329,7 @@ def test_wrong_round_or_folder_is_one_line(folder: Path, arguments: tuple[str, .
     assert not (folder / "dis tilled").exists()
 
 
-def test_pipeline_writes_every_text_that_the_recipes_name(folder: Path) -> None:
+def test_pipeline_writes_all_recipe_texts(folder: Path) -> None:
     """All steps of run.sh in order, without those that run heedful, and with few synthetic pairs."""
     shutil.copytree(RECIPE, folder / "recipes/bundled-model")
     for script in (folder / "recipes/bundled-model").glob("synthetic_*.py"):

@@ -51,11 +51,11 @@ def test_random_lines_and_files() -> None:
         ("Good morning.", "Guten Morgen.", None),
     ],
 )
-def test_faults_of_translations_are_noticed(line: str, text: str, problem: str | None) -> None:
+def test_fuzzer_detects_faulty_translations(line: str, text: str, problem: str | None) -> None:
     assert script("unicode_fuzz").compare(line, text) == problem
 
 
-def test_random_lines_hold_what_they_should() -> None:
+def test_random_lines_cover_special_characters() -> None:
     fuzzer = script("unicode_fuzz")
     lines = fuzzer.random_lines(5000, seed=1)
     assert lines == fuzzer.random_lines(5000, seed=1) != fuzzer.random_lines(5000, seed=2)

@@ -166,18 +166,18 @@ def assert_refused(done: subprocess.CompletedProcess[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", sorted({*VERBS, PAPER} - LEAN_VERBS))
-def test_verbs_that_need_an_extra_name_it(python: Path, tmp_path: Path, verb: str) -> None:
+def test_verbs_name_missing_extra(python: Path, tmp_path: Path, verb: str) -> None:
     assert_refused(run(python, "-m", "heedful", verb, *ARGUMENTS[verb].split(), cwd=tmp_path))
     assert not list(tmp_path.iterdir())
 
 
-def test_settings_of_translate_that_need_an_extra_name_it(python: Path, tmp_path: Path) -> None:
+def test_translate_settings_name_missing_extra(python: Path, tmp_path: Path) -> None:
     command = ["-m", "heedful", "translate", "--to", "de", "--quiet"]
     assert_refused(run(python, *command, "--engine", "torch", "Good morning.", cwd=tmp_path))
     assert_refused(run(python, *command, "--method", "sampling", "Good morning.", cwd=tmp_path))
 
 
-def test_without_engine_and_torch_the_message_names_both(python: Path, tmp_path: Path) -> None:
+def test_missing_engine_and_torch_are_both_named(python: Path, tmp_path: Path) -> None:
     program = (
         "import sys, heedful.native.bindings as bindings; bindings.NAME = 'none'\n"
         "from heedful.cli import run; sys.exit(run(['translate', '--to', 'de', '--quiet', 'Good morning.']))"
@@ -189,6 +189,6 @@ def test_without_engine_and_torch_the_message_names_both(python: Path, tmp_path:
     )
 
 
-def test_every_verb_is_lean_or_says_what_it_needs() -> None:
+def test_verbs_work_or_name_missing_extra() -> None:
     assert {*VERBS, PAPER} == LEAN_VERBS | extras.VERB_PACKAGES.keys()
     assert ARGUMENTS.keys() == extras.VERB_PACKAGES.keys()

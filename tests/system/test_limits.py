@@ -101,7 +101,7 @@ def test_little_address_space(verb: str, folder: Path) -> None:
         ("OSError(24, 'Too many open files', 'some/file')", "some/file: Too many open files; raise the limit"),
     ],
 )
-def test_errors_of_libraries_about_limits_are_one_message(error: str, words: str) -> None:
+def test_library_limit_errors_are_one_message(error: str, words: str) -> None:
     program = "from heedful.cli.exit_codes import exit_on_error\nimport typer, sys\n"
     program += f"try:\n    with exit_on_error():\n        raise {error}\n"
     program += "except typer.Exit as end:\n    sys.exit(end.exit_code)\n"
