@@ -57,7 +57,7 @@ TESTS = {
     "heedful/decoding/beam.py": ("tests/decoding/test_beam_search.py",),
     "heedful/data/packing.py": ("tests/data/test_packing.py",),
     "heedful/model_dir/files.py": ("tests/model_dir/test_files.py", *SAVE_LOAD_TESTS),
-    "heedful/model_dir/weights.py": (*HEADER_TESTS, *SAVE_LOAD_TESTS),
+    "heedful/model_dir/weights.py": (*HEADER_TESTS, "tests/model_dir/test_int8_weights.py", *SAVE_LOAD_TESTS),
     "heedful/model_dir/save_load.py": SAVE_LOAD_TESTS,
     "heedful/training/checkpoint.py": ("tests/training/test_checkpoint.py",),
     "heedful/config.py": ("tests/test_config.py",),

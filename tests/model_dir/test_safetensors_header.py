@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from heedful.config import ModelConfig
 from heedful.errors import ModelDirectoryError
 from heedful.model_dir import weights as model_weights
+from heedful.model_dir.files import INDEX, FileEntry, ModelFiles, sha256, shard_names
 from heedful.model_dir.weights import (
     ITEM_BYTES,
     MAX_DIMENSIONS,
@@ -23,6 +26,7 @@ from heedful.model_dir.weights import (
     num_elements,
     read_buffers,
     read_header,
+    read_headers,
     read_weights,
 )
 
@@ -176,3 +180,33 @@ def test_types_of_weights(header: Any, is_valid: bool) -> None:
         return
     with pytest.raises(ModelDirectoryError, match=r"here: (w|source_positions\.w) (is int8|has the type I32)"):
         check_types(header, "here")
+
+
+def sharded(directory: Path, index: Any, second: str = "b") -> ModelFiles:
+    """Two shards with one tensor each, and an index."""
+    names = shard_names(2)
+    for name, tensor in zip(names, ("a", second), strict=True):
+        write(directory / name, {tensor: entry()}, 24)
+    (directory / INDEX).write_text(json.dumps(index))
+    paths = {name: directory / name for name in (*names, INDEX)}
+    return ModelFiles(
+        directory, paths, {name: FileEntry(path.stat().st_size, sha256(path)) for name, path in paths.items()}
+    )
+
+
+def test_index_of_shards_must_list_their_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_weights, "weight_shapes", lambda config: {"a": (2, 3), "b": (2, 3)})
+    config, (first, second) = ModelConfig(), shard_names(2)
+    found = read_headers(sharded(tmp_path, {"weight_map": {"a": first, "b": second}}), config)
+    assert found == {"a": ("F32", (2, 3)), "b": ("F32", (2, 3))}
+    for index in ([], {}, {"weight_map": {"a": first, "b": first}}, {"weight_map": {"a": first}}):
+        with pytest.raises(ModelDirectoryError, match="lists other tensors than the files contain"):
+            read_headers(sharded(tmp_path, index), config)
+    with pytest.raises(ModelDirectoryError, match=f"{second} contains a, as another file does"):
+        read_headers(sharded(tmp_path, {"weight_map": {"a": second}}, second="a"), config)
+
+
+def test_header_above_four_megabytes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes((4_000_001).to_bytes(8, "little"))
+    os.truncate(tmp_path / "file", 5_000_000)
+    refused(tmp_path / "file", "its header has 4,000,001 bytes; 4,000,000 are allowed")

@@ -26,7 +26,7 @@ from heedful.model_card import model_card
 from heedful.model_dir import describe, load_model, load_weights, prepare_directory, save_model, verify
 from heedful.model_dir import files as model_files
 from heedful.model_dir.files import sha256
-from heedful.model_dir.save_load import read_record
+from heedful.model_dir.save_load import INITIAL_DIRECTIONS_KEY, check_details, load_arrays, read_record
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 
 PAIRS = [(f"the number {n} of house {n * 7 % 50}", f"die Zahl {n} vom Haus {n * 7 % 50}") for n in range(60)]
@@ -644,3 +644,46 @@ def test_too_long_header_is_refused_before_parsing(saved: Path) -> None:
     for read in (load_model, describe):
         with pytest.raises(ModelDirectoryError, match=r"header has .* are allowed"):
             read(saved)
+
+
+def test_arrays_of_changed_weights_are_refused(saved: Path) -> None:
+    weights = bytearray((saved / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (saved / "model.safetensors").write_bytes(weights)
+    with pytest.raises(ModelDirectoryError, match="contents are not what was saved"):
+        load_arrays(saved)
+    assert load_arrays(saved, with_weights=False).weights == {}
+
+
+DETAILS_OF_EACH_KIND = {
+    "data": {"corpora": [{}]},
+    "training": {INITIAL_DIRECTIONS_KEY: [["en", "de"]]},
+    "lengths": {"mean": 1.5, "longest": 7},
+    "scores": [{}],
+    "num_parameters": 7,
+    "of the user": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("data", 1, "data"),
+        ("data", {"corpora": 1}, r"data\.corpora"),
+        ("data", {"corpora": [1]}, r"data\.corpora"),
+        ("training", 1, "training"),
+        ("training", {INITIAL_DIRECTIONS_KEY: 1}, INITIAL_DIRECTIONS_KEY),
+        ("training", {INITIAL_DIRECTIONS_KEY: [["en"]]}, INITIAL_DIRECTIONS_KEY),
+        ("training", {INITIAL_DIRECTIONS_KEY: ["en"]}, INITIAL_DIRECTIONS_KEY),
+        ("lengths", [1], "lengths"),
+        ("lengths", {"mean": "1"}, "lengths"),
+        ("scores", {"a": 1}, "scores"),
+        ("scores", [1], "scores"),
+        ("num_parameters", 7.0, "num_parameters"),
+    ],
+)
+def test_details_of_other_kinds_are_refused(name: str, value: Any, message: str) -> None:
+    check_details({}, Path("here"))
+    check_details(DETAILS_OF_EACH_KIND, Path("here"))
+    with pytest.raises(ModelDirectoryError, match=rf"^here: details\.{message}|^here: details\..*{message}"):
+        check_details({**DETAILS_OF_EACH_KIND, name: value}, Path("here"))
