@@ -1,4 +1,4 @@
-"""Fuzz the native engine under AddressSanitizer and UBSan with random models, inputs and files.
+"""The native engine under the sanitizers of addresses and of undefined behaviour: random models, inputs and files.
 
     python .ci/native_fuzz.py                         the short form of CI
     python .ci/native_fuzz.py --seconds 600 --whole   before a release
@@ -62,7 +62,7 @@ def run_sanitized(folder: Path, seconds: float, seed: int, *, whole: bool) -> in
         return found
     shutil.copytree(ROOT / "tests", folder / "tests")
     shutil.copy(ROOT / "pyproject.toml", folder)
-    left_out = "not without_torch"  # it starts a subprocess
+    left_out = "not does_not_import_torch"  # it starts a subprocess
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/native", "-k", left_out]
     return subprocess.run(tests, env=environment, cwd=folder, check=False).returncode
 
@@ -87,7 +87,7 @@ def sanitizer_environment(folder: Path) -> dict[str, str]:
 
 
 def find_races(folder: Path) -> int:
-    """Run the engine's threads under ThreadSanitizer."""
+    """The threads of the engine under the sanitizer of races."""
     from heedful.native.build import SOURCES, find_compiler
 
     program, sources = folder / "pool", [Path(__file__).with_name("native_pool.cpp"), SOURCES / "thread_pool.cpp"]

@@ -1,4 +1,4 @@
-"""Random models, their native weight files, and what torch says of the same weights."""
+"""Random models, their native weight files, and reference results of torch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def small_config(**changes: object) -> ModelConfig:
 
 
 def random_model(config: ModelConfig, *, seed: int = 1) -> Transformer:
-    """A model with lively weights: biases and norms too, and logits far enough apart to matter."""
+    """A model with random biases and norms, and well-separated logits."""
     torch.manual_seed(seed)
     model = Transformer(config)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The conversion of weights in C++ computes what numpy and torch compute."""
+"""The conversion of weights in C++ matches numpy and torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 33), (64, 512)])
 def test_int8_rows_match_numpy(shape: tuple[int, int]) -> None:
-    """Ties, rows of zeros and large numbers included."""
+    """Includes ties, rows of zeros and large numbers."""
     random = np.random.default_rng(1)
     weight = random.normal(size=shape).astype(np.float32)
     weight[0] = np.arange(shape[1]) % 255 / 2  # halves of the scale
@@ -44,7 +44,7 @@ def test_every_float16_is_widened_exactly() -> None:
     np.testing.assert_array_equal(found, halves.view(np.float16).astype(np.float32))
 
 
-def test_other_floats_are_widened_as_torch_does() -> None:
+def test_float_conversions_match_torch() -> None:
     numbers = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 1e3
     for name, stored in (("F64", numbers), ("BF16", numbers.bfloat16())):
         data = memoryview(bytearray(stored.view(torch.uint8).numpy().tobytes()))
@@ -54,7 +54,7 @@ def test_other_floats_are_widened_as_torch_does() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_found(value: float) -> None:
+def test_non_finite_values_are_detected(value: float) -> None:
     numbers = np.full(100, np.finfo(np.float32).max, dtype=np.float32)
     numbers[3] = -numbers[3]
     assert is_finite(Numbers.of(numbers))
@@ -63,7 +63,7 @@ def test_numbers_that_are_not_finite_are_found(value: float) -> None:
 
 
 @pytest.mark.parametrize("width", [2, 48, 512])
-def test_positions_are_the_sines_of_their_frequencies(width: int) -> None:
+def test_position_table_matches_float64_sines(width: int) -> None:
     """Rounded once from the float64 sine of a float32 angle; torch's own are a rounding or two away."""
     table = as_array(position_table(300, width, cosine_first=False))
     angles = np.arange(300, dtype=np.float32)[:, None] * np.array(frequencies(width), dtype=np.float32)
@@ -126,8 +126,8 @@ def test_checksums_match_numpy(tmp_path: Path) -> None:
     assert np.frombuffer(data[24:40], dtype=np.uint64).tolist() == sums
 
 
-def test_tensors_at_odd_places_are_aligned(tmp_path: Path) -> None:
-    """Floats behind an odd number of bytes are copied; numpy reads the same file in the same way."""
+def test_unaligned_tensors_are_copied(tmp_path: Path) -> None:
+    """Floats at an unaligned offset are copied; numpy reads the same values."""
     from safetensors.numpy import save_file
 
     path = tmp_path / "a.safetensors"

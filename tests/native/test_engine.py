@@ -1,4 +1,4 @@
-"""The native engine against torch: the same numbers in float32, close ones in int8, and the same search."""
+"""The native engine matches torch in float32 and approximates it in int8, with the same search."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TARGET = [BOS, 8, 12, 33, 41, 6, 6, 21, 60, 11]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=named)
-def test_logits_in_float32_are_those_of_torch(options: dict[str, object], tmp_path: Path) -> None:
+def test_float32_logits_match_torch(options: dict[str, object], tmp_path: Path) -> None:
     model = random_model(small_config(**options))
     expected = torch_logits(model, SOURCE, TARGET)
     found = engine_of(model, tmp_path, precision="float32").logits(SOURCE, TARGET)
@@ -60,7 +60,7 @@ def test_logits_in_float32_are_those_of_torch(options: dict[str, object], tmp_pa
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=named)
-def test_logits_in_int8_are_close(options: dict[str, object], tmp_path: Path) -> None:
+def test_int8_logits_approximate_torch(options: dict[str, object], tmp_path: Path) -> None:
     model = random_model(small_config(**options))
     expected = torch_logits(model, SOURCE, TARGET)
     found = engine_of(model, tmp_path, precision="int8").logits(SOURCE, TARGET)
@@ -81,11 +81,11 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize("config", SEARCHES, ids=lambda c: f"{c.method}{c.beam_size}-{c.num_best}-{c.length_penalty}")
-def test_the_search_in_float32_finds_what_ours_finds(config: DecodingConfig, tmp_path: Path) -> None:
+def test_float32_search_matches_torch(config: DecodingConfig, tmp_path: Path) -> None:
     model = random_model(small_config(tying="none"), seed=3)
     sources = random_sources(12)
     max_lengths = [min(3 + 2 * len(source), 30) for source in sources]
-    max_lengths[0] = 0  # nothing but the end
+    max_lengths[0] = 0  # only the end token
     prefix = [[], [7, 8], *[[] for _ in sources[2:]]]
     max_lengths[1] = 5
     expected = torch_search(model, sources, config, max_lengths, prefix)
@@ -101,7 +101,7 @@ def test_the_search_in_float32_finds_what_ours_finds(config: DecodingConfig, tmp
 
 @pytest.mark.parametrize("size", [0.1, 1.0, 100.0], ids=["alike", "lively", "far apart"])
 @pytest.mark.parametrize("vocab_size", [71, 531, 1100])
-def test_log_probabilities_are_those_of_its_logits(vocab_size: int, size: float, tmp_path: Path) -> None:
+def test_log_probabilities_match_logits(vocab_size: int, size: float, tmp_path: Path) -> None:
     model = random_model(small_config(tying="none", target_vocab_size=vocab_size), seed=4)
     with torch.no_grad():
         model.output.weight.mul_(size)
@@ -121,7 +121,7 @@ def test_log_probabilities_are_those_of_its_logits(vocab_size: int, size: float,
     assert (np.ptp(logits) > 200) == (size == 100.0), "logits so far apart that most count for nothing"
 
 
-def test_int8_mostly_chooses_the_same_tokens(tmp_path: Path) -> None:
+def test_int8_translations_mostly_match_torch(tmp_path: Path) -> None:
     model = random_model(small_config(d_model=64, d_ff=128), seed=2)
     sources, config = random_sources(60), DecodingConfig(method="greedy")
     limits = [12] * len(sources)
@@ -143,7 +143,7 @@ def test_translation_does_not_depend_on_batch(precision: str, config: DecodingCo
         engine.translate_ids([s], config, SPECIAL, max_lengths=[m])[0] for s, m in zip(sources, limits, strict=True)
     ]
     assert together == alone
-    small = dataclasses.replace(config, tokens_per_batch=200)  # many batches, by workers side by side
+    small = dataclasses.replace(config, tokens_per_batch=200)  # many batches, distributed to workers
     assert engine.translate_ids(sources, small, SPECIAL, max_lengths=limits) == together
     with pytest.raises(DecodingError, match="vocabulary"):
         engine.translate_ids([*sources, [99_999]], small, SPECIAL, max_lengths=[*limits, 5])
@@ -154,7 +154,7 @@ def test_translation_does_not_depend_on_batch(precision: str, config: DecodingCo
     assert shuffled == [together[i] for i in order]
 
 
-def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
+def test_threads_and_instruction_sets_are_bit_identical(tmp_path: Path) -> None:
     from heedful.native.bindings import kernel_names
 
     model = random_model(
@@ -178,7 +178,7 @@ def test_threads_and_instruction_sets_change_no_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 @pytest.mark.parametrize("options", OPTIONS, ids=named)
-def test_instruction_sets_change_no_bit_of_any_option(
+def test_model_options_are_bit_identical_on_all_instruction_sets(
     options: dict[str, object], precision: str, tmp_path: Path
 ) -> None:
     from heedful.native.bindings import kernel_names
@@ -206,7 +206,7 @@ def test_speculative_decoding_is_bit_identical(alike: float, config: DecodingCon
 
     shape = small_config(d_model=64, target_vocab_size=1500, tying="none", max_length=100)
     model = random_model(shape, seed=7)
-    with torch.no_grad():  # words that a sketch cannot tell apart
+    with torch.no_grad():  # tokens that a sketch cannot distinguish
         rows = model.output.weight
         same = torch.rand(len(rows)) < alike
         rows[same] = rows[9] + 0.01 * rows[9].std() * torch.randn_like(rows[same])
@@ -219,12 +219,12 @@ def test_speculative_decoding_is_bit_identical(alike: float, config: DecodingCon
         together = engine.translate_ids(sources, config, SPECIAL, max_lengths=limits, prefix=prefix)
         expected = expected or together
         assert together == expected
-        for number in range(len(sources) - 1):  # one sentence, and two, of which one ends before the other
+        for number in range(len(sources) - 1):  # one sentence, and two of different lengths
             for some in (slice(number, number + 1), slice(number, number + 2)):
                 given = {"max_lengths": limits[some], "prefix": prefix[some]}
                 assert engine.translate_ids(sources[some], config, SPECIAL, **given) == expected[some]
         accepted, rejected = engine.speculation_counts()
-        if kernels == "portable":  # there computing takes longer than reading
+        if kernels == "portable":  # portable kernels do not speculate
             assert (accepted, rejected) == (0, 0)
         else:
             assert accepted > 0
@@ -243,7 +243,7 @@ def test_skipping_zeros_after_relu_is_bit_identical(bias: float, d_model: int, d
             layer.feed_forward.inner.bias.add_(bias)
     sources = random_sources(9)
     for config in (DecodingConfig(method="greedy", min_length=5), DecodingConfig(beam_size=4, min_length=5)):
-        expected = None  # all together, which reads every weight; alone, most are passed over
+        expected = None  # the whole batch reads all weights, single sentences skip most
         for kernels, num_threads in product(kernel_names(), (1, 3)):
             engine = engine_of(model, tmp_path, precision="int8", num_threads=num_threads, kernels=kernels)
             together = engine.translate_ids(sources, config, SPECIAL, max_lengths=[6] * len(sources))
@@ -312,7 +312,7 @@ def test_invalid_requests_raise_errors(tmp_path: Path) -> None:
         translate([4])
 
 
-def test_the_attention_of_every_layer_and_head_is_that_of_torch(tmp_path: Path) -> None:
+def test_attention_weights_match_torch(tmp_path: Path) -> None:
     model = random_model(small_config(num_decoder_layers=3))
     engine = engine_of(model, tmp_path, precision="float32")
     sources, random = random_sources(9), np.random.default_rng(5)
@@ -344,7 +344,7 @@ def test_the_attention_of_every_layer_and_head_is_that_of_torch(tmp_path: Path) 
     ],
     ids=str,
 )
-def test_what_it_cannot_compute_is_refused_by_name(options: dict[str, object]) -> None:
+def test_unsupported_options_are_refused_by_name(options: dict[str, object]) -> None:
     config: ModelConfig = small_config(**options)
     name, value = next(iter(options.items()))
     with pytest.raises(ConfigError, match=f"model.{name}={value}"):

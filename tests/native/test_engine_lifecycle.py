@@ -1,4 +1,4 @@
-"""Closing, forking and failing threads: an engine refuses or waits, and never takes the process down with it."""
+"""Closing, forking and thread failures raise errors or wait, and never crash the process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def translate(engine: NativeEngine) -> list[list[list[int]]]:
         lambda engine: engine.align_ids([[5, 3]], [[2]], layer=0),
         translate,
     ],
-    ids=["guesses", "logits", "align_ids", "translate_ids"],
+    ids=["speculation_counts", "logits", "align_ids", "translate_ids"],
 )
 def test_closed_engine_raises(path: Path, use: Callable[[NativeEngine], object]) -> None:
     engine = NativeEngine(path, num_threads=2)
@@ -51,7 +51,7 @@ def test_closed_engine_raises(path: Path, use: Callable[[NativeEngine], object])
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_closing_waits_for_calls_that_run(path: Path, num_threads: int) -> None:
+def test_close_waits_for_running_calls(path: Path, num_threads: int) -> None:
     expected = translate(NativeEngine(path, num_threads=num_threads))
     for delay in (0.0, 0.002, 0.01, 0.03):
         engine = NativeEngine(path, num_threads=num_threads)
@@ -110,7 +110,7 @@ print(codes)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
-def test_threads_that_cannot_start_are_an_error(path: Path) -> None:
+def test_failure_to_start_threads_raises_error(path: Path) -> None:
     program = """
 import resource, sys
 from heedful.native import NativeEngine

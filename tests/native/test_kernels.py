@@ -1,4 +1,4 @@
-"""Every instruction set adds the same products to the same integers, as numpy does."""
+"""The integer dot products of every instruction set are exact and equal to those of numpy."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def multiply_sketch(kernels: str, row: np.ndarray, zero: int, packed: np.ndarray
     return found if library.heedful_multiply_sketch(kernels.encode(), pointer, zero, place, groups, there) else None
 
 
-def test_portable_kernels_run_everywhere() -> None:
+def test_portable_kernels_are_always_available() -> None:
     assert kernel_names()[-1] == "portable"
     assert load_library().heedful_kernels(b"no such") == b""
 
 
 @given(num_rows=some.integers(1, 32), steps=some.integers(1, 40), gap=some.integers(0, 3), seed=some.integers(0, 1000))
-def test_all_kernels_give_the_same_integers(num_rows: int, steps: int, gap: int, seed: int) -> None:
+def test_dot_products_match_numpy(num_rows: int, steps: int, gap: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     inputs = steps * STEP
     room = random.integers(0, 256, (num_rows, inputs + gap), dtype=np.uint8)
@@ -74,7 +74,7 @@ def test_all_kernels_give_the_same_integers(num_rows: int, steps: int, gap: int,
     share=some.sampled_from([0.0, 0.02, 0.2, 0.7, 1.0]),
     seed=some.integers(0, 1000),
 )
-def test_skipping_zeros_gives_the_same_integers(num_rows: int, steps: int, spans: int, share: float, seed: int) -> None:
+def test_sparse_dot_products_match_numpy(num_rows: int, steps: int, spans: int, share: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     rows = random.integers(1, 256, (num_rows, steps * STEP), dtype=np.uint8)
     rows[random.random(rows.shape) >= share] = 0
@@ -85,7 +85,7 @@ def test_skipping_zeros_gives_the_same_integers(num_rows: int, steps: int, spans
 
 
 def sketched(weights: np.ndarray) -> np.ndarray:
-    """Each weight as -1.5, -0.5, 0.5 or 1.5 of its output's steps, of which the sum of squares is nearest."""
+    """Quantize each weight to -1.5, -0.5, 0.5 or 1.5 steps; the step of an output is the least-squares fit."""
     mean = np.abs(weights).sum(1, keepdims=True, dtype=np.int64) * 5 / (4 * weights.shape[1])
     bound = np.clip(np.floor(mean + 0.5), 1, 127)
     codes = (weights >= -bound).astype(int) + (weights >= 0) + (weights >= bound) - 1.5
@@ -93,13 +93,13 @@ def sketched(weights: np.ndarray) -> np.ndarray:
 
 
 @given(steps=some.integers(1, 40), size=some.sampled_from([0.0, 3.0, 35.0, 300.0]), seed=some.integers(0, 1000))
-def test_all_kernels_multiply_sketches_alike(steps: int, size: float, seed: int) -> None:
+def test_sketch_products_are_bit_identical(steps: int, size: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     weights = np.clip(random.normal(0, size, (TILE, steps * STEP)), -127, 127).astype(np.int8)
     row, zero = random.integers(0, 256, steps * STEP, dtype=np.uint8), int(random.integers(0, 256))
     expected = sketched(weights) @ (row.astype(np.int64) - zero)
     *fast, portable = (multiply_sketch(kernels, row, zero, pack_bytes(weights)) for kernels in kernel_names())
-    assert portable is None  # there computing takes longer than reading
+    assert portable is None  # portable kernels do not support sketches
     for found in fast:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
         np.testing.assert_array_equal(found, fast[0])
@@ -115,7 +115,7 @@ def test_sketch_sums_do_not_overflow(byte: int) -> None:
 
 @pytest.mark.parametrize(("byte", "weight"), [(255, 127), (255, -127), (255, -128), (0, 127)])
 @pytest.mark.parametrize("num_rows", [1, 12, 16, 32])
-def test_no_sum_is_cut_at_its_extremes(num_rows: int, byte: int, weight: int) -> None:
+def test_dot_products_do_not_saturate(num_rows: int, byte: int, weight: int) -> None:
     rows, weights = np.full((num_rows, 2048), byte, dtype=np.uint8), np.full((TILE, 2048), weight, dtype=np.int8)
     for kernels in kernel_names():
         assert (dot(kernels, rows, pack_bytes(weights)) == 2048 * byte * weight).all(), kernels
@@ -124,7 +124,7 @@ def test_no_sum_is_cut_at_its_extremes(num_rows: int, byte: int, weight: int) ->
 
 
 @pytest.mark.parametrize("shape", [(32, 16), (1, 1), (70, 33), (31, 100)])
-def test_packing_loses_nothing_but_the_rounding(shape: tuple[int, int]) -> None:
+def test_packing_only_rounds(shape: tuple[int, int]) -> None:
     weight = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     parts = {name: as_array(one) for name, one in pack(Numbers.of(weight), None, int8=True).items()}
     rows, columns = padded(shape[0], TILE), padded(shape[1], STEP)

@@ -1,4 +1,4 @@
-"""Choosing from a shortlist: the search over its candidates alone, the same bits in any company and by all kernels."""
+"""Search restricted to a shortlist's candidates; bit-identical in any batch and with all kernels."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def prefixes(sources: list[list[int]]) -> list[list[int]]:
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM, ODD], ids=["greedy", "beam", "odd"])
 def test_sentence_bits_do_not_depend_on_batch(engine: NativeEngine, config: DecodingConfig) -> None:
-    """Few candidates, so that a batch's are packed, and so many that its columns are all the vocabulary."""
+    """With few candidates the columns are packed; with many, the whole vocabulary is used."""
     sources = random_sources(60, longest=20)
     limits = [len(source) + 5 for source in sources]
     for per_token in (3, 90):
@@ -88,11 +88,11 @@ def test_sentence_bits_do_not_depend_on_batch(engine: NativeEngine, config: Deco
         each = zip(sources, limits, prefixes(sources), strict=True)
         alone = [engine.translate_ids([s], config, SPECIAL, max_lengths=[m], prefix=[p])[0] for s, m, p in each]
         assert together == alone
-        small = dataclasses.replace(config, tokens_per_batch=150)  # many batches, by workers side by side
+        small = dataclasses.replace(config, tokens_per_batch=150)  # many batches, distributed to workers
         assert engine.translate_ids(sources, small, SPECIAL, max_lengths=limits, prefix=prefixes(sources)) == alone
 
 
-def test_all_kernels_choose_alike(tmp_path: Path) -> None:
+def test_kernels_are_bit_identical(tmp_path: Path) -> None:
     sources, found = random_sources(20), []
     for name in kernel_names():
         engine = make_engine(tmp_path, kernels=name)
@@ -103,7 +103,7 @@ def test_all_kernels_choose_alike(tmp_path: Path) -> None:
 
 
 class Masked:
-    """A model whose logits of all but some tokens are minus infinity: its softmax is over those alone."""
+    """A model whose logits are minus infinity except for the allowed tokens."""
 
     def __init__(self, model: torch.nn.Module, allowed: np.ndarray) -> None:
         self.model = model
@@ -119,7 +119,7 @@ class Masked:
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAM, ODD], ids=["greedy", "beam", "odd"])
-def test_the_search_is_that_of_torch_over_masked_logits(config: DecodingConfig, tmp_path: Path) -> None:
+def test_search_matches_torch_with_masked_logits(config: DecodingConfig, tmp_path: Path) -> None:
     model = random_model(small_config(d_model=80, num_heads=5, target_vocab_size=SIZE, tying="target"), seed=5)
     engine = engine_of(model, tmp_path, precision="float32")
     shortlist = random_shortlist()
@@ -138,18 +138,18 @@ def test_the_search_is_that_of_torch_over_masked_logits(config: DecodingConfig, 
             assert set(one.tokens) <= set(allowed.tolist()) - {PAD, UNK, BOS}
 
 
-def test_candidates_are_those_of_the_tokens_and_what_is_always_allowed() -> None:
+def test_candidates_of_source_tokens_and_always() -> None:
     shortlist = shortlist_of([[], [], [], [5], [9, 4], [7, 5]], always=[11])
     assert shortlist.candidates([4, 5, 3]).tolist() == [4, 5, 7, 9, 11]
     assert shortlist.candidates([0]).tolist() == [11]
 
 
-def test_where_nothing_is_allowed_the_translation_ends(tmp_path: Path) -> None:
+def test_translation_ends_without_candidates(tmp_path: Path) -> None:
     engine = make_engine(tmp_path)
     engine.use_shortlist(shortlist_of(70 * [[]], []))
     found = engine.translate_ids([[5, EOS]], BEAM, SPECIAL, max_lengths=[5])
     assert [one.tokens for one in found[0]] == [[EOS]]
-    assert found[0][0].log_prob == 0  # the only choice is sure
+    assert found[0][0].log_prob == 0  # the only candidate has probability 1
 
 
 def test_shortlist_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The file of native weights: made once in the user's cache, again when the model changes, never used when damaged."""
+"""The weight file is created once in the user's cache, and again if the model changes or it is damaged."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_flipped_bit_is_detected(intact: bytes, tmp_path: Path) -> None:
         assert "damaged" in refusal(bytes(damaged), tmp_path), place
 
 
-def test_wrong_contents_with_right_checksums_are_refused(intact: bytes, tmp_path: Path) -> None:
-    """As if someone had made the file on purpose: every number of the shape and the list changed in turn."""
+def test_forged_contents_are_refused(intact: bytes, tmp_path: Path) -> None:
+    """A forged file: every field of the shape and the tensor list is changed in turn."""
     random, config = np.random.default_rng(2), DecodingConfig()
     refused = 0
     for place in [*range(96, 160, 4), *range(192, 192 + 96 * 12, 4)]:
@@ -70,7 +70,7 @@ def test_wrong_contents_with_right_checksums_are_refused(intact: bytes, tmp_path
         except ModelDirectoryError as error:
             assert "damaged" in str(error)
             refused += 1
-        else:  # what stands behind a name's end, and spare fields, may change without harm
+        else:  # bytes after the end of a name and reserved fields are not used
             assert len(engine.translate_ids([[5, 6, 3]], config, SPECIAL, max_lengths=[5])[0]) == 1
             engine.close()
     assert refused > 150
@@ -123,7 +123,7 @@ def test_weight_file_is_cached_per_model(directory: Path, tokenizer: Tokenizer) 
 
 
 def test_weight_file_in_model_directory_is_ignored(directory: Path) -> None:
-    """It would translate with other weights than those that the model's checksums name."""
+    """Its weights would not be covered by the model's checksums."""
 
     def translate() -> object:
         engine = NativeEngine.load(directory, num_threads=1)
@@ -171,7 +171,7 @@ def test_unused_cache_files_are_removed(directory: Path) -> None:
     assert path.exists() and not old.exists()
 
 
-def test_threads_that_load_a_model_first_make_one_file(
+def test_concurrent_first_loads_create_one_file(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -180,7 +180,7 @@ def test_threads_that_load_a_model_first_make_one_file(
     assert [path.name for path in paths] == os.listdir(tmp_path / "cache/heedful/native")
 
 
-def test_weights_are_read_as_they_were_saved(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_read_weights_matches_safetensors(tmp_path: Path, tokenizer: Tokenizer) -> None:
     from safetensors.torch import load_file
 
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -191,7 +191,7 @@ def test_weights_are_read_as_they_were_saved(tmp_path: Path, tokenizer: Tokenize
         assert all(np.array_equal(found[name], tensor.float().numpy()) for name, tensor in expected.items())
 
 
-def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+def test_non_finite_weights_are_refused(tmp_path: Path) -> None:
     model = random_model(small_config())
     with torch.no_grad():
         model.encoder.layers[0].feed_forward.inner.weight[0, 0] = torch.nan
@@ -269,7 +269,7 @@ def test_damaged_weight_file_is_rebuilt(directory: Path) -> None:
         assert path.read_bytes() == intact
 
 
-def test_weights_that_were_written_later_are_verified_again(directory: Path) -> None:
+def test_newer_weights_are_verified_again(directory: Path) -> None:
     path = NativeEngine.load(directory).path
     weights = directory / "model.safetensors"
     os.utime(weights, ns=(path.stat().st_mtime_ns + 10**9,) * 2)
@@ -302,7 +302,7 @@ def test_concurrent_calls_are_bit_identical(directory: Path) -> None:
 
 
 def test_tensor_out_of_bounds_is_refused(intact: bytes, tmp_path: Path) -> None:
-    """It begins inside: its end alone is out of bounds."""
+    """The start of the tensor is in bounds, its end is not."""
     count = int.from_bytes(intact[12:16], "little")
     refused = 0
     for number in range(count):
@@ -323,7 +323,7 @@ SHAPE_LIMITS = {
     **dict.fromkeys(("norm_before", "only_scale", "has_final_norm", "rotary"), (0, 1)), "activation": (1, 3),
     **dict.fromkeys(("int8", "tied_embedding"), (0, 1)),
 }  # fmt: skip
-"""What the file may say of each number of the shape, in the order of the file."""
+"""The valid range of each field of the shape, in the order of the file."""
 
 
 @pytest.mark.parametrize("number", range(len(SHAPE_LIMITS)), ids=list(SHAPE_LIMITS))
@@ -333,7 +333,7 @@ def test_shape_fields_have_bounds(number: int, intact: bytes, tmp_path: Path) ->
         forged = bytearray(intact)
         forged[96 + 4 * number : 100 + 4 * number] = value.to_bytes(4, "little", signed=True)
         assert f"{name} is {value}" in refusal(with_checksums(forged), tmp_path)
-    for value in (least, most):  # what is wrong is something else, or nothing
+    for value in (least, most):  # another check may fail, or none
         forged[96 + 4 * number : 100 + 4 * number] = value.to_bytes(4, "little", signed=True)
         path = tmp_path / "forged.bin"
         path.write_bytes(with_checksums(forged))
