@@ -370,7 +370,9 @@ class NativeEngine:
             forbidden=_pointer(banned_tokens, c_int32),
             forbidden_starts=_pointer(banned_starts, c_int64),
         )
-        offsets = array("q", accumulate((num_best * (max(limit, 0) + 1) for limit in limits), initial=0))
+        # The engine refuses limits outside 0 … max_length - 1; memory for their results is not needed.
+        capacities = (min(max(limit, 0), self.shape.max_length) + 1 for limit in limits)
+        offsets = array("q", accumulate((num_best * capacity for capacity in capacities), initial=0))
         ids, log_probs = array("i", bytes(4 * offsets[-1])), array("f", bytes(4 * offsets[-1]))
         lengths = array("i", bytes(4 * len(sources) * num_best))
         results = Results(

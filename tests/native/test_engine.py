@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 from itertools import chain, product
 from pathlib import Path
 
@@ -310,6 +311,18 @@ def test_invalid_requests_raise_errors(tmp_path: Path) -> None:
     engine.close()
     with pytest.raises(DecodingError, match="closed"):
         translate([4])
+
+
+def test_refused_length_limit_allocates_no_results(tmp_path: Path) -> None:
+    engine = engine_of(random_model(small_config()), tmp_path, precision="int8")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodingError, match="target tokens"):
+            engine.translate_ids([[4]], DecodingConfig(), SPECIAL, max_lengths=[2**31 - 1])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000
 
 
 def test_attention_weights_match_torch(tmp_path: Path) -> None:
