@@ -545,3 +545,29 @@ def test_every_number_of_model_and_decoding_has_bounds(section: str, name: str, 
         return  # a seed may have any 63 bits
     with pytest.raises(ConfigError, match=rf"{section}\.{name}"):
         build_config({section: {name: value}})
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "on_gpu", "preset"),
+    [
+        (19_999, True, "tiny"),
+        (20_000, True, "small"),
+        (99_999, True, "small"),
+        (100_000, True, "iwslt"),
+        (499_999, True, "iwslt"),
+        (500_000, True, "base"),
+        (500_000, False, "small"),
+    ],
+)
+def test_preset_changes_at_documented_corpus_sizes(num_pairs: int, on_gpu: bool, preset: str) -> None:
+    assert choose_preset(num_pairs, on_gpu=on_gpu) == preset
+
+
+def test_zero_held_out_pairs_are_allowed() -> None:
+    assert build_config({"data": {"num_valid_pairs": 0}}).data.num_valid_pairs == 0
+
+
+def test_max_length_is_limited_to_32768() -> None:
+    assert build_config({"model": {"max_length": 32_768}}).model.max_length == 32_768
+    with pytest.raises(ConfigError, match=r"model\.max_length must be at most 32,768"):
+        build_config({"model": {"max_length": 32_769}})
