@@ -163,6 +163,41 @@ def results_header(format_name: str, format_version: int, command: str | None) -
     }
 
 
+def open_runs(
+    output: Path,
+    format_name: str,
+    format_version: int,
+    what: str,
+    *,
+    settings: Mapping[str, Any],
+    command: str,
+    resume: bool,
+    overwrite: bool,
+) -> dict[str, Any]:
+    """Open the output of an experiment of many small CPU runs; a resumed one starts with its finished `runs`.
+
+    Results of other settings are refused, because continuing would discard them.
+    """
+    import torch
+
+    from heedful.model_dir.save_load import plain_data
+
+    earlier = open_output(output, format_name, what, resume=resume, overwrite=overwrite)
+    plain = plain_data(settings)
+    if earlier.get("settings", plain) != plain:
+        changed = sorted(key for key in plain if earlier["settings"].get(key) != plain[key]) or ["settings"]
+        raise ConfigError(
+            f"--resume: {output} holds a {what} with other settings ({', '.join(changed)}); give the same ones, or "
+            f"choose another directory with -o."
+        )
+    return {
+        **results_header(format_name, format_version, command),
+        "machine": machine(torch.device("cpu")),
+        "settings": plain,
+        "runs": earlier.get("runs", []),
+    }
+
+
 def check_choice(flag: str, value: str, known: Collection[str]) -> None:
     """Refuse a value that is not in `known`."""
     if value not in known:

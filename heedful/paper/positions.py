@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from heedful.paper.experiment_io import RESULTS, machine, open_output, results_header, write_json
+from heedful.paper.experiment_io import RESULTS, open_runs, write_json
 from heedful.paper.length_generalisation import (
     KINDS,
     CopySettings,
@@ -107,14 +105,10 @@ def run_positions(
     check_seeds(len(settings.seeds))
     words = in_language(WORDS, language)
     with styled(words.values()):  # report missing fonts and an unusable output before training
-        earlier = open_output(output, FORMAT, "comparison of positions", resume=resume, overwrite=overwrite)
-        plain = _plain(asdict(settings))
-        results: dict[str, Any] = {
-            **results_header(FORMAT, FORMAT_VERSION, command),
-            "machine": machine(torch.device("cpu")),
-            "settings": plain,
-            "runs": earlier.get("runs", []) if earlier.get("settings") == plain else [],
-        }
+        results = open_runs(
+            output, FORMAT, FORMAT_VERSION, "comparison of positions",
+            settings=asdict(settings), command=command, resume=resume, overwrite=overwrite,
+        )  # fmt: skip
         finished = {(run["task"], run["positions"], run["seed"]) for run in results["runs"]}
         for run in _remaining_runs(settings, finished, words, report):
             results["runs"] = [*results["runs"], asdict(run)]
@@ -125,13 +119,6 @@ def run_positions(
         (output / "positions.md").write_text("\n".join(tables), encoding="utf-8")
         save(draw_position_results(results, language), output, "positions")
     return results
-
-
-def _plain(value: Any) -> Any:
-    """Settings as JSON has them: lists instead of tuples."""
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _remaining_runs(

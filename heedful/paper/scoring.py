@@ -19,7 +19,7 @@ from heedful.build_model import Model, build_model
 from heedful.data.batch import Batch
 from heedful.model.attention import MultiHeadAttention, Scoring
 from heedful.model.transformer import Transformer
-from heedful.paper.experiment_io import RESULTS, machine, open_output, results_header, write_json
+from heedful.paper.experiment_io import RESULTS, open_runs, write_json
 from heedful.paper.plot_style import in_language, new_figure, save, styled
 from heedful.paper.synthetic_tasks import (
     Estimate,
@@ -212,18 +212,13 @@ def run_scoring(
     """Train all models; writes `results.json` after each, then `scoring.md`, `scoring.png` and `scoring.svg`."""
     check_seeds(len(settings.seeds))
     with styled(in_language(WORDS, language).values()):  # report missing fonts and an unusable output before training
-        earlier = open_output(output, FORMAT, "comparison of scoring functions", resume=resume, overwrite=overwrite)
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(settings).items()}
-        finished = earlier.get("runs", []) if earlier.get("settings") == plain else []
-        results = {
-            **results_header(FORMAT, FORMAT_VERSION, command),
-            "machine": machine(torch.device("cpu")),
-            "settings": plain,
-            "runs": finished,
-        }
+        results = open_runs(
+            output, FORMAT, FORMAT_VERSION, "comparison of scoring functions",
+            settings=asdict(settings), command=command, resume=resume, overwrite=overwrite,
+        )  # fmt: skip
         combinations = [(s, d, seed) for seed in settings.seeds for d in settings.key_dims for s in SCORINGS]
         stage, total = in_language(WORDS, language)["stage"], len(combinations) * settings.steps
-        done = {(run["scoring"], run["key_dim"], run["seed"]) for run in finished}
+        done = {(run["scoring"], run["key_dim"], run["seed"]) for run in results["runs"]}
         for combination in combinations:
             if combination in done:
                 report(stage, settings.steps, total)

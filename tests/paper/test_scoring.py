@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from heedful.cli import run
+from heedful.errors import ConfigError
 from heedful.paper.scoring import (
     SCORINGS,
     ScoreRecorder,
@@ -71,6 +73,14 @@ def test_resumed_experiment_keeps_finished_runs(tmp_path: Path) -> None:
     assert [run["loss"] for run in again["runs"][:-1]] == [7.0] * 11
     assert again["runs"][-1]["loss"] == results["runs"][-1]["loss"]
     assert {path.name for path in tmp_path.iterdir()} == {"results.json", "scoring.md", "scoring.png", "scoring.svg"}
+
+
+def test_resuming_with_other_settings_keeps_the_results(tmp_path: Path) -> None:
+    run_scoring(tmp_path, settings=SMALL, command="test")
+    before = (tmp_path / "results.json").read_bytes()
+    with pytest.raises(ConfigError, match=r"other settings \(seeds\)"):
+        run_scoring(tmp_path, settings=dataclasses.replace(SMALL, seeds=(1, 2, 3)), command="test", resume=True)
+    assert (tmp_path / "results.json").read_bytes() == before
 
 
 def test_estimate_is_a_t_interval() -> None:
