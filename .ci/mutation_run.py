@@ -1,7 +1,7 @@
 """Change the code in many small ways, and see whether the tests notice.
 
     python .ci/mutation_run.py --sample 150                    before a release
-    python .ci/mutation_run.py --module heedful/model/masks.py
+    python .ci/mutation_run.py --module heedful/model/attention.py
 
 Each mutant is one change in a copy of the package: a comparison, a boolean or arithmetic operator, a number, a
 negated condition, a removed call, `raise` or check. The nearest tests run on it, in a process forked from one that has
@@ -52,7 +52,7 @@ READER_TESTS = ("tests/native/test_weight_file.py", "tests/native/test_shortlist
 HEADER_TESTS = ("tests/model_dir/test_safetensors_header.py", "tests/model_dir/test_weight_shapes.py")
 SAVE_LOAD_TESTS = ("tests/model_dir/test_save_load.py",)
 TESTS = {
-    "heedful/model/masks.py": ("tests/model/test_packing_and_perturbation.py", "tests/model/test_attention.py"),
+    "heedful/model/attention.py": ("tests/model/test_packing_and_perturbation.py", "tests/model/test_attention.py"),
     "heedful/model/kv_cache.py": ("tests/model/test_kv_cache.py",),
     "heedful/decoding/beam.py": ("tests/decoding/test_beam_search.py",),
     "heedful/data/packing.py": ("tests/data/test_packing.py",),

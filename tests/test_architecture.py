@@ -80,7 +80,7 @@ def part_of(path: Path) -> str:
 
 @functools.cache
 def imports_of(path: Path) -> tuple[tuple[str, int], ...]:
-    """Full names and lines of all imports, also inside functions: `heedful.model.masks`, `torch.nn`."""
+    """Full names and lines of all imports, also inside functions: `heedful.model.attention`, `torch.nn`."""
     imports: list[tuple[str, int]] = []
     for node in nodes_of(path):
         if isinstance(node, ast.Import):

@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 from heedful.fused.grad_buffers import Gradients, concatenated
 from heedful.fused.train_ops import QueryKeyValue, Segments, affine, column_sums
-from heedful.model.masks import causal_mask, segment_mask
+from heedful.model.attention import causal_mask, segment_mask
 
 
 class SharedGradient:

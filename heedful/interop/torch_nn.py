@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from heedful.backend_support import require_support
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
-from heedful.model.masks import causal_mask
+from heedful.model.attention import causal_mask
 from heedful.model.transformer import Transformer
 from heedful.tensor_types import Bool
 

@@ -1,7 +1,8 @@
-"""Attention (section 3.2): scoring functions, two implementations of attention, and multi-head attention.
+"""Attention (section 3.2): masks, scoring functions, two implementations of attention, and multi-head attention.
 
-`attend_fused` is fast and does not return the weights; `attend_explicit` follows equation 1 and does. Both have the
-same signature and give the same result (tests compare them). A query that may attend to nothing gets zeros.
+Masks are boolean, True = may attend, and combine with `&`. `attend_fused` is fast and does not return the weights;
+`attend_explicit` follows equation 1 and does. Both have the same signature and give the same result (tests compare
+them). A query that may attend to nothing gets zeros.
 """
 
 from __future__ import annotations
@@ -18,6 +19,17 @@ from heedful.model.batch_invariance import is_fused_attention_invariant
 from heedful.model.kv_cache import KeysValues, LayerCache
 from heedful.model.positions import rotate
 from heedful.tensor_types import Bool, Float, Int
+
+
+def causal_mask(length: int, device: torch.device) -> Bool[Tensor, "1 1 T T"]:
+    """A target position attends to itself and to what came before it, never to what comes after."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+
+
+def segment_mask(query_segments: Int[Tensor, "B Q"], key_segments: Int[Tensor, "B K"]) -> Bool[Tensor, "B 1 Q K"]:
+    """A token attends inside its own sentence pair only; padding (segment 0) neither attends nor is attended to."""
+    same = query_segments[:, :, None] == key_segments[:, None, :]
+    return (same & (key_segments > 0)[:, None, :])[:, None]
 
 
 class Attended(NamedTuple):

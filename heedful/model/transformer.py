@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig
-from heedful.model.attention import ATTENTION, MultiHeadAttention, Scoring
+from heedful.model.attention import ATTENTION, MultiHeadAttention, Scoring, causal_mask, segment_mask
 from heedful.model.kv_cache import KeysValues, LayerCache, TransformerState
 from heedful.model.layers import DecoderLayer, EncoderLayer
-from heedful.model.masks import causal_mask, segment_mask
 from heedful.model.norms import build_norm, normalise
 from heedful.model.positions import LearnedPositions, position_ids, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput

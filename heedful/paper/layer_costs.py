@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.baselines.cells import CELLS
 from heedful.baselines.convolutional import GatedConvolution
+from heedful.baselines.recurrent import CELLS
 from heedful.config import ModelConfig
 from heedful.model.attention import ATTENTION, MultiHeadAttention
 from heedful.tensor_types import Float

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
-from heedful.model.attention import MultiHeadAttention, attend_explicit
-from heedful.model.masks import causal_mask
+from heedful.model.attention import MultiHeadAttention, attend_explicit, causal_mask
 from heedful.model.positions import sinusoidal_encoding
 from heedful.paper.plot_style import in_language
 from heedful.tensor_types import Bool, Float

@@ -10,8 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.baselines.base import Sentences, unpack_pair
-from heedful.baselines.cells import STEPS, init_recurrent
-from heedful.baselines.recurrent import BahdanauDecoder, LuongDecoder, RecurrentSeq2Seq, shrink_in_groups
+from heedful.baselines.recurrent import (
+    STEPS,
+    BahdanauDecoder,
+    LuongDecoder,
+    RecurrentSeq2Seq,
+    init_recurrent,
+    shrink_in_groups,
+)
 from heedful.config import ModelConfig
 
 SMALL = ModelConfig(

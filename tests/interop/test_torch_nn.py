@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.interop.torch_nn import from_torch, matching_names, to_torch, torch_masks
-from heedful.model.masks import causal_mask, segment_mask
+from heedful.model.attention import causal_mask, segment_mask
 from heedful.model.positions import position_ids
 from heedful.model.transformer import Transformer
 

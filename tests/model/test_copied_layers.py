@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from heedful.config import ModelConfig
+from heedful.model.attention import segment_mask
 from heedful.model.layers import EncoderLayer
-from heedful.model.masks import segment_mask
 from heedful.model.positions import position_ids
 from heedful.model.transformer import Transformer
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from heedful.model.masks import causal_mask, segment_mask
+from heedful.model.attention import causal_mask, segment_mask
 from heedful.model.transformer import Transformer
 from tests.small_models import SMALL, VARIANTS, build, random_tokens, real_tokens
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heedful.cli import run
 from heedful.errors import ConfigError
-from heedful.model.masks import causal_mask
+from heedful.model.attention import causal_mask
 from heedful.paper.worked_example import (
     SIMILAR,
     compute_example,

@@ -13,8 +13,7 @@ from torch import Tensor
 from heedful.decoding.forced_decoding import force_decode
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
-from heedful.model.attention import MultiHeadAttention, Scoring
-from heedful.model.masks import causal_mask, segment_mask
+from heedful.model.attention import MultiHeadAttention, Scoring, causal_mask, segment_mask
 from heedful.model.transformer import Transformer
 from heedful.model_dir import LoadedModel, load_model
 from heedful.paper.plot_style import in_language, new_figure
