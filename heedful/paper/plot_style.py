@@ -1,4 +1,4 @@
-"""The style of all figures: matplotlib settings, fonts for both languages, PNG and SVG output."""
+"""The style of all figures: light and dark theme, fonts for both languages, PNG and SVG output."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 BASE_FONT = "DejaVu Sans"  # comes with matplotlib; has Latin, Greek and mathematical signs
@@ -71,7 +74,95 @@ def installed_fonts() -> list[str]:
 
 
 LANGUAGES = ("en", "zh")
-COLOURS = ("#2563a8", "#d9730d", "#2f8f5b", "#a8325e", "#6b5aa8", "#7a6a53")
+PAGE_WIDTH = 7.2
+"""Width in inches of a figure whose 10-point text can be read on a page and on a phone."""
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours of a figure."""
+
+    background: str
+    text: str
+    muted: str
+    """Less important text, and outlines."""
+    faint: str
+    """Grid lines and frames."""
+    blank: str
+    """Cells without a value, such as padding."""
+    colours: tuple[str, ...]
+    """Curves, in order."""
+    heat: tuple[str, ...]
+    """From zero to the largest value."""
+    signed: tuple[str, ...]
+    """From the largest negative over zero to the largest positive value."""
+    fills: Mapping[str, str]
+    """Boxes, by what they stand for."""
+
+
+THEMES = {
+    "light": Theme(
+        background="#ffffff",
+        text="#1f2328",
+        muted="#59636e",
+        faint="#d1d9e0",
+        blank="#e4e7eb",
+        colours=("#2563a8", "#d9730d", "#2f8f5b", "#a8325e", "#6b5aa8", "#7a6a53"),
+        heat=("#f6f8fa", "#cfe1f5", "#8db8e6", "#3f7fc4", "#164a86"),
+        signed=("#a8325e", "#e3a3b8", "#f6f8fa", "#9cc0e6", "#1d5a9e"),
+        fills={
+            "embedding": "#f6d5d5",
+            "attention": "#fbe0c0",
+            "forward": "#cfe6f5",
+            "norm": "#f2f3c4",
+            "output": "#d9d5ee",
+            "softmax": "#d3ecd6",
+        },
+    ),
+    "dark": Theme(
+        background="#0d1117",
+        text="#e6edf3",
+        muted="#9aa4af",
+        faint="#343b44",
+        blank="#262c34",
+        colours=("#6cb0f5", "#f0a04b", "#5fc98e", "#ef7fa8", "#ab9bf0", "#c9b28c"),
+        heat=("#161b22", "#17365a", "#1f5c9c", "#4c97e0", "#b5dbff"),
+        signed=("#ff8fb3", "#8a3a58", "#161b22", "#2a5f96", "#8cc4ff"),
+        fills={
+            "embedding": "#5a2f35",
+            "attention": "#5a3f1c",
+            "forward": "#1f435c",
+            "norm": "#4a4a1e",
+            "output": "#3b3560",
+            "softmax": "#22492c",
+        },
+    ),
+}
+COLOURS = THEMES["light"].colours
+
+_theme: ContextVar[Theme] = ContextVar("theme", default=THEMES["light"])
+
+
+def theme() -> Theme:
+    """The theme of the figure that is drawn: that of the surrounding `styled`."""
+    return _theme.get()
+
+
+def heat_colours(*, signed: bool = False) -> Colormap:
+    """The colours of a heat map in this theme: from zero upwards or, with `signed`, in both directions."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = theme().signed if signed else theme().heat
+    return LinearSegmentedColormap.from_list("signed" if signed else "heat", colours)
+
+
+def text_on(colour: Any) -> str:
+    """Black or white, whichever is easier to read on this colour."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "#ffffff"
+
 
 Words = Mapping[str, tuple[str, str]]
 """The texts of a figure: name to English and Chinese text."""
@@ -85,30 +176,55 @@ def in_language(words: Words, language: str) -> dict[str, str]:
 
 
 @contextmanager
-def styled(texts: Iterable[str]) -> Iterator[None]:
-    """Context for drawing and saving: the common style and fonts that cover the texts; missing glyphs are an error."""
+def styled(texts: Iterable[str], theme_name: str = "light") -> Iterator[None]:
+    """Context for drawing and saving: theme, and fonts that cover the texts; missing glyphs are an error."""
+    if theme_name not in THEMES:
+        raise ConfigError(f"--theme is one of {', '.join(THEMES)}, not {theme_name!r}.")
     if find_spec("matplotlib") is None:
         raise ConfigError("figures need matplotlib: pip install 'heedful[plots]'.")
     import matplotlib
+
+    active = _theme.set(THEMES[theme_name])
+    try:
+        with matplotlib.rc_context(_settings(texts)), warnings.catch_warnings():
+            warnings.filterwarnings("error", message=r"Glyph .* missing from")
+            yield
+    except UserWarning as warning:
+        raise ConfigError(f"a character of the figure cannot be drawn: {warning}") from None
+    finally:
+        _theme.reset(active)
+
+
+def _settings(texts: Iterable[str]) -> dict[Any, Any]:
+    """The settings of matplotlib for the active theme."""
     from cycler import cycler
 
-    settings: dict[Any, Any] = {
+    colours = theme()
+    coloured = {
+        "text.color": colours.text,
+        "axes.facecolor": colours.background,
+        "axes.edgecolor": colours.muted,
+        "axes.labelcolor": colours.text,
+        "xtick.color": colours.muted,
+        "ytick.color": colours.muted,
+        "xtick.labelcolor": colours.text,
+        "ytick.labelcolor": colours.text,
+        "grid.color": colours.muted,
+        "figure.facecolor": colours.background,
+        "savefig.facecolor": colours.background,
+        "axes.prop_cycle": cycler(color=list(colours.colours)),
+        "hatch.color": colours.muted,
+    }
+    return {
+        **coloured,
         "font.family": font_families(texts),
         "font.size": 10,
         "axes.titlesize": 11,
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "axes.prop_cycle": cycler(color=list(COLOURS)),
         "axes.unicode_minus": False,
         "svg.hashsalt": "heedful",
-        "savefig.facecolor": "white",
     }
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("error", message=r"Glyph .* missing from")
-        try:
-            yield
-        except UserWarning as warning:
-            raise ConfigError(f"a character of the figure cannot be drawn: {warning}") from None
 
 
 def new_figure(width: float, height: float) -> Figure:

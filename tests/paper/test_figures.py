@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from heedful.build_model import build_model, num_parameters
 from heedful.cli import run
 from heedful.config import Config, ModelConfig
 from heedful.config_loading import build_config, from_mapping
+from heedful.decoding.forced_decoding import force_decode
 from heedful.errors import ConfigError, DecodingError
-from heedful.model_dir import save_model
+from heedful.model_dir import load_model, save_model
+from heedful.model_dir.save_load import AlignmentSource
 from heedful.paper import plot_style, table1
 from heedful.paper.figures import (
     architecture,
@@ -257,20 +260,76 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_attention_weights_sum_to_one(directory: Path) -> None:
-    example = attention.translate_with_attention(directory, "a b c")
+def example_of(directory: Path, sentence: str = "a b c") -> attention.AttentionExample:
+    loaded, target = attention.load_for_figures(directory, sentence, None)
+    return attention.translate_with_attention(loaded, sentence, target_language=target)
+
+
+def test_attention_figure_shows_the_models_weights(directory: Path) -> None:
+    example = example_of(directory)
     num_source, num_target = len(example.source_pieces), len(example.target_pieces)
     assert example.cross.shape == (num_target, 2, 2, num_source)
-    assert example.encoder is not None
+    assert example.encoder is not None and example.decoder is not None
     assert example.encoder.shape == (2, 2, num_source, num_source)
-    for weights in (example.cross, example.encoder):
+    assert example.decoder.shape == (2, 2, num_target, num_target)
+    for weights in (example.cross, example.encoder, example.decoder):
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]))
-    assert attention.chosen_heads(example, None, []) == (1, [1, 2])
-    assert attention.chosen_heads(example, 2, [2]) == (2, [2])
+    assert torch.equal(example.decoder, example.decoder.tril())
+    assert example.input_pieces[1:] == example.target_pieces[:-1]
+    loaded = load_model(directory)
+    ids = torch.tensor([loaded.tokenizer.encode_source("a b c")])
+    target = loaded.tokenizer.encode_target(example.translation)
+    [forced] = force_decode(
+        loaded.model, ids, torch.ones_like(ids, dtype=torch.bool), [target], bos_id=loaded.tokenizer.bos_id,
+        need_weights=True,
+    )  # fmt: skip
+    assert forced.attention is not None
+    torch.testing.assert_close(example.cross, forced.attention, atol=1e-5, rtol=0)
+    probabilities = example.probabilities[range(num_target), target]
+    torch.testing.assert_close(probabilities.log(), torch.tensor(forced.token_log_probs), atol=1e-5, rtol=0)
+
+
+def test_attention_figure_plots_the_chosen_head(directory: Path) -> None:
+    example = example_of(directory)
+    with styled([]):
+        figure = attention.draw_attention("en", example, layer=2, heads=[2])
+    assert example.decoder is not None and example.encoder is not None
+    own, source = attention.self_head(example.decoder), attention.self_head(example.encoder)
+    expected = [
+        example.cross[:, 1, 1],
+        example.decoder[own.layer - 1, own.head - 1],
+        example.encoder[source.layer - 1, source.head - 1],
+    ]
+    shown = [panel.images[0].get_array() for panel in figure.axes[:3]]
+    for image, weights in zip(shown, expected, strict=True):
+        assert image is not None
+        assert torch.equal(torch.tensor(image.filled(0.0)), weights)
+
+
+def test_heads_of_attention_figure(directory: Path) -> None:
+    example = example_of(directory)
+    assert attention.cross_head(example, 2, [2]) == [attention.Head(2, 2, "chosen")]
+    recorded = replace(example, recorded=AlignmentSource(layer=1, offset=0, head=0))
+    assert attention.cross_head(recorded) == [attention.Head(2, 1, "recorded")]
+    [best] = attention.cross_head(example)
+    measures = [attention.mutual_attention(example.cross[:, i, j]) for i in range(2) for j in range(2)]
+    assert attention.mutual_attention(example.cross[:, best.layer - 1, best.head - 1]) == max(measures)
+    [in_layer] = attention.cross_head(example, layer=1)
+    assert in_layer.layer == 1
     with pytest.raises(DecodingError, match="layers 1 to 2, not 3"):
-        attention.chosen_heads(example, 3, [])
+        attention.cross_head(example, 3, [])
     with pytest.raises(DecodingError, match="heads 1 to 2, not 0"):
-        attention.chosen_heads(example, 1, [0])
+        attention.cross_head(example, 1, [0])
+
+
+def test_mutual_attention_and_attention_to_others() -> None:
+    assert attention.mutual_attention(torch.eye(4)) == 1
+    one_key = torch.zeros(4, 4)
+    one_key[:, 2] = 1
+    assert attention.mutual_attention(one_key) == 0.25
+    assert attention.attention_to_others(torch.eye(4)) == 0
+    previous = torch.eye(5).roll(-1, dims=1)
+    assert attention.attention_to_others(previous) == pytest.approx(0.8)
 
 
 # ---- the verb --------------------------------------------------------------------------------------------------------
@@ -297,6 +356,12 @@ def test_figures_verb_draws_attention(directory: Path, tmp_path: Path, capsys: p
         "architecture.svg",
     ]
     assert all(Path(path).stat().st_size > 5000 for path in printed)
+
+
+def test_figures_find_the_bundled_model_and_the_language(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["-m", "en-de-zh", "--only", "attention", "--theme", "dark"]
+    assert run(["paper", "figures", "-o", str(tmp_path), *asked, "--sentence", "Wo ist der Hund?"]) == 0
+    assert len(capsys.readouterr().out.split()) == 2
 
 
 def test_figures_with_model_show_its_shapes(
@@ -347,13 +412,15 @@ def test_invalid_figure_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for flags, message in (
         (["--lang", "de"], "--lang"),
         (["--only", "mask"], "did you mean 'masks'"),
-        (["--only", "attention"], "--model DIRECTORY --sentence TEXT"),
-        (["--sentence", "a"], "--model DIRECTORY"),
+        (["--only", "attention", "-m", "en-de-zh"], "--model DIRECTORY --sentence TEXT"),
+        (["--only", "attention", "--sentence", "Where is Tom?"], "--to"),
+        (["--only", "masks", "-m", "en-de-zz"], "did you mean 'en-de-zh'"),
+        (["--only", "masks", "--theme", "blue"], "light, dark"),
         (["--preset", "huge"], "huge"),
         (["--only", "norm_training", "--steps", "0"], "--steps must be at least 1"),
     ):
         assert run(["paper", "figures", "-o", str(tmp_path), *flags]) == 2
         assert message in capsys.readouterr().err
-    assert choose_figures([], with_model=True)[-1] == "attention"
+    assert set(choose_figures([], with_sample=True)) - set(choose_figures([], with_sample=False)) == {"attention"}
     assert run(["paper", "table9"]) == 2
     assert "table1" in capsys.readouterr().err

@@ -16,8 +16,10 @@ from heedful.errors import DecodingError
 from heedful.model.attention import MultiHeadAttention, Scoring, causal_mask, segment_mask
 from heedful.model.transformer import Transformer
 from heedful.model_dir import LoadedModel, load_model
-from heedful.paper.plot_style import in_language, new_figure
+from heedful.model_dir.save_load import AlignmentSource, recorded_source
+from heedful.paper.plot_style import PAGE_WIDTH, heat_colours, in_language, new_figure, theme
 from heedful.tensor_types import Bool, Float, Int
+from heedful.text.language_routing import Directions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,121 +144,267 @@ def draw_masks(language: str) -> Figure:
     return figure
 
 
-MOST_HEADS = 4
-
 ATTENTION_WORDS = {
-    "cross": ("cross-attention, layer {layer}, head {head}", "交叉注意力，第 {layer} 层第 {head} 头"),
-    "encoder": ("encoder, layer {layer}, head {head}", "编码器，第 {layer} 层第 {head} 头"),
-    "source": ("source", "源句"),
-    "target": ("translation", "译文"),
-    "title": ("{source}  →  {target}", "{source}  →  {target}"),
+    "cross": ("Cross-attention of the decoder", "解码器的交叉注意力"),
+    "decoder": ("Self-attention of the decoder", "解码器的自注意力"),
+    "encoder": ("Self-attention of the encoder", "编码器的自注意力"),
+    "head": ("layer {layer}, head {head}", "第 {layer} 层，第 {head} 个头"),
+    "recorded": ("the head recorded for word alignment", "模型记录的词对齐所用的头"),
+    "best": ("of {n} heads, the largest mutual attention", "{n} 个头中相互注意力最大者"),
+    "sharpest": ("of {n} heads, the sharpest on other tokens", "{n} 个头中对其他词元最集中者"),
+    "chosen": ("chosen by --layer and --head", "由 --layer 和 --head 指定"),
+    "input": ("query: decoder input", "查询：解码器的输入"),
+    "source": ("key: source token", "键：源句词元"),
+    "source_query": ("query: source token", "查询：源句词元"),
+    "earlier": ("key: decoder input", "键：解码器的输入"),
+    "predicts": ("token predicted", "预测出的词元"),
+    "weight": ("attention weight (each row sums to 1)", "注意力权重（每行之和为 1）"),
+    "masked": ("grey: masked", "灰色：被掩码遮住"),
+    "title": ("{source}\n→ {target}", "{source}\n→ {target}"),
 }
 
 
 @dataclass(frozen=True)
 class AttentionExample:
-    """A sentence, its translation, and the attention weights of every head."""
+    """A sentence, its translation, and the attention weights of every head when the decoder reads the translation."""
 
     source: str
     translation: str
     source_pieces: list[str]
+    input_pieces: list[str]
+    """What the decoder reads: the start token, then the translation."""
     target_pieces: list[str]
+    """What it predicts at each input: the translation, then the end token."""
     cross: Float[Tensor, "T L H S"]
     encoder: Float[Tensor, "L H S S"] | None
     """None if the encoder has no attention."""
+    decoder: Float[Tensor, "L H T T"] | None
+    """None if the decoder has no self-attention."""
+    probabilities: Float[Tensor, "T V"]
+    """Of every next token."""
+    recorded: AlignmentSource | None
+    """The head that word alignments are read from, if the model directory names one."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """One head, counted from 1, and the key of the text that says why it is shown."""
+
+    layer: int
+    head: int
+    reason: str
+
+
+def load_for_figures(
+    directory: str | Path, sentence: str, target_language: str | None
+) -> tuple[LoadedModel, str | None]:
+    """The model, and the language to translate the sentence into: the given one, or the only one for its language."""
+    loaded = load_model(directory)
+    directions = Directions.of(loaded.config.data, loaded.tokenizer.tags, loaded.details)
+    try:
+        return loaded, directions.choose(sentence, target=target_language).target
+    except DecodingError as error:
+        raise DecodingError(f"{sentence!r} {error}" if " --to" not in str(error) else str(error)) from None
 
 
 def translate_with_attention(
-    directory: str | Path, sentence: str, *, target_language: str | None = None
+    loaded: LoadedModel, sentence: str, *, target_language: str | None = None, method: str | None = None
 ) -> AttentionExample:
-    """Translate the sentence, then decode the translation with teacher forcing and record the attention weights."""
-    loaded = load_model(directory)
+    """Translate the sentence, then read the translation with teacher forcing and record all attention weights.
+
+    `method`: the search, such as "greedy"; None: that of the model's configuration.
+    """
+    settings: dict[str, Any] = {} if method is None else {"method": method}
     translation = Translator(loaded.model, loaded.tokenizer, loaded.config.decoding).translate(
-        [sentence], target_language=target_language, split="never", protect=False
+        [sentence], target_language=target_language, split="never", protect=False, **settings
     )[0]
     if not translation.tokens:
         raise DecodingError(f"the translation of {sentence!r} is empty; choose another --sentence.")
-    ids = torch.tensor([loaded.tokenizer.encode_source(sentence, target_language)])
-    target = loaded.tokenizer.encode_target(translation.text)
-    [forced] = force_decode(
-        loaded.model, ids, torch.ones_like(ids, dtype=torch.bool), [target], bos_id=loaded.tokenizer.bos_id,
-        need_weights=True,
-    )  # fmt: skip
-    assert forced.attention is not None
+    tokenizer = loaded.tokenizer
+    source = torch.tensor([tokenizer.encode_source(sentence, target_language)])
+    target = tokenizer.encode_target(translation.text)
+    cross, encoder, decoder, probabilities = _record(loaded, source, target)
+    num_layers, num_heads = cross.shape[1:3]
     return AttentionExample(
         source=sentence,
         translation=translation.text,
-        source_pieces=loaded.tokenizer.source_pieces(ids[0].tolist()),
-        target_pieces=loaded.tokenizer.pieces(target),
-        cross=forced.attention,
-        encoder=_encoder_weights(loaded, ids),
+        source_pieces=tokenizer.source_pieces(source[0].tolist()),
+        input_pieces=tokenizer.pieces([tokenizer.bos_id, *target[:-1]]),
+        target_pieces=tokenizer.pieces(target),
+        cross=cross,
+        encoder=encoder,
+        decoder=decoder,
+        probabilities=probabilities,
+        recorded=recorded_source(loaded.details, num_layers=num_layers, num_heads=num_heads),
     )
 
 
 @torch.inference_mode()
-def _encoder_weights(loaded: LoadedModel, ids: Int[Tensor, "1 S"]) -> Float[Tensor, "L H S S"] | None:
-    if not isinstance(loaded.model, Transformer):
-        return None
-    recorded: list[Tensor] = []
+def _record(
+    loaded: LoadedModel, source: Int[Tensor, "1 S"], target: list[int]
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+    """Weights of cross-attention and of the self-attention of encoder and decoder, and the probabilities."""
+    model, bos_id = loaded.model, loaded.tokenizer.bos_id
+    if not isinstance(model, Transformer):
+        mask = torch.ones_like(source, dtype=torch.bool)
+        [forced] = force_decode(model, source, mask, [target], bos_id=bos_id, need_weights=True)
+        assert forced.attention is not None
+        probabilities = torch.zeros(len(target), loaded.config.model.target_vocab_size)
+        probabilities[range(len(target)), target] = torch.tensor(forced.token_log_probs).exp()
+        return forced.attention, None, None, probabilities
+    recorded: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
 
-    def record(module: MultiHeadAttention, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-        recorded.append(module.forward(*inputs, **{**named, "need_weights": True})[1][0])  # type: ignore[index]
+    def recorder(kind: str) -> Any:
+        def record(module: MultiHeadAttention, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            recorded[kind].append(module.forward(*inputs, **{**named, "need_weights": True})[1][0])  # type: ignore[index]
 
-    hooks = [
-        module.register_forward_hook(record, with_kwargs=True)
-        for module in loaded.model.encoder.modules()
-        if isinstance(module, MultiHeadAttention)
-    ]
-    loaded.model.encode(ids, torch.ones_like(ids, dtype=torch.bool))
-    for hook in hooks:
-        hook.remove()
-    return torch.stack(recorded)
+        return record
+
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, MultiHeadAttention):
+            kind = "cross" if name.endswith("cross_attention") else name.partition(".")[0]
+            hooks.append(module.register_forward_hook(recorder(kind), with_kwargs=True))
+    try:
+        logits = model(source, torch.tensor([[bos_id, *target[:-1]]]))[0]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    encoder, decoder, cross = (torch.stack(recorded[kind]) for kind in ("encoder", "decoder", "cross"))
+    return cross.permute(2, 0, 1, 3), encoder, decoder, torch.softmax(logits.float(), dim=-1)
 
 
-def chosen_heads(example: AttentionExample, layer: int | None, heads: Sequence[int]) -> tuple[int, list[int]]:
-    """The layer and heads to show, counted from 1; by default the first heads of the second to last layer."""
+def mutual_attention(weights: Float[Tensor, "Q K"]) -> float:
+    """How well a head pairs queries with keys: the weight, over all queries, between those that prefer each other.
+
+    A query and a key prefer each other if each has its largest weight at the other.
+    """
+    best_keys, best_queries = weights.argmax(dim=1), weights.argmax(dim=0)
+    queries = torch.arange(len(weights))
+    is_mutual = best_queries[best_keys] == queries
+    return (weights[queries, best_keys] * is_mutual).sum().item() / len(weights)
+
+
+def attention_to_others(weights: Float[Tensor, "Q K"]) -> float:
+    """How sharply a head looks at other words: the mean largest weight on neither the token itself nor the first."""
+    others = weights.clone().fill_diagonal_(0.0)
+    others[:, 0] = 0.0
+    return others.max(dim=1).values.mean().item()
+
+
+def cross_head(example: AttentionExample, layer: int | None = None, heads: Sequence[int] = ()) -> list[Head]:
+    """The heads of the cross-attention to show.
+
+    By default the one recorded for word alignment, else the one of the largest mutual attention.
+    """
     num_layers, num_heads = example.cross.shape[1:3]
-    layer = max(num_layers - 1, 1) if layer is None else layer
-    if not 1 <= layer <= num_layers:
+    if layer is not None and not 1 <= layer <= num_layers:
         raise DecodingError(f"--layer: this decoder has layers 1 to {num_layers}, not {layer}.")
     for head in heads:
         if not 1 <= head <= num_heads:
             raise DecodingError(f"--head: this model has heads 1 to {num_heads}, not {head}.")
-    return layer, list(heads) or list(range(1, min(MOST_HEADS, num_heads) + 1))
+    recorded = example.recorded
+    if layer is None and not heads and recorded is not None and recorded.head is not None:
+        return [Head(recorded.layer + 1, recorded.head + 1, "recorded")]
+    if layer is not None and heads:
+        return [Head(layer, head, "chosen") for head in heads]
+    best = {
+        (level, head): mutual_attention(example.cross[:, level - 1, head - 1])
+        for level in range(1, num_layers + 1)
+        for head in range(1, num_heads + 1)
+        if layer in (None, level) and (not heads or head in heads)
+    }
+    return [Head(*max(best, key=best.__getitem__), "best")]
+
+
+def self_head(weights: Float[Tensor, "L H Q Q"]) -> Head:
+    """The head of a self-attention that looks most sharply at other words."""
+    sharpness = {
+        (layer, head): attention_to_others(weights[layer - 1, head - 1])
+        for layer in range(1, weights.shape[0] + 1)
+        for head in range(1, weights.shape[1] + 1)
+    }
+    return Head(*max(sharpness, key=sharpness.__getitem__), "sharpest")
+
+
+def attention_texts(example: AttentionExample) -> list[str]:
+    """The texts of an example, for the choice of fonts."""
+    return [example.source, example.translation, *example.source_pieces, *example.target_pieces, *example.input_pieces]
 
 
 def draw_attention(
     language: str, example: AttentionExample, layer: int | None = None, heads: Sequence[int] = ()
 ) -> Figure:
-    """Draw the cross-attention of the chosen heads, and the self-attention of the first of them in the encoder."""
+    """Draw the cross-attention of the chosen heads, and below it the self-attention of decoder and encoder."""
     words = in_language(ATTENTION_WORDS, language)
-    layer, heads = chosen_heads(example, layer, heads)
-    count = len(heads) + (example.encoder is not None)
-    tall, wide = len(example.target_pieces), len(example.source_pieces)
-    figure = new_figure(max(4.2, 0.42 * wide + 1.6) * min(count, 3), (0.36 * max(tall, wide) + 2.0) * -(-count // 3))
-    panels = iter(figure.subplots(-(-count // 3), min(count, 3), squeeze=False).flatten())
-    for head in heads:
-        title = words["cross"].format(layer=layer, head=head)
-        _weights(
-            next(panels),
-            example.cross[:, layer - 1, head - 1],
-            example.target_pieces,
-            example.source_pieces,
-            title,
+    cross = cross_head(example, layer, heads)
+    below = [kind for kind in ("decoder", "encoder") if getattr(example, kind) is not None]
+    inputs, sources = len(example.input_pieces), len(example.source_pieces)
+    rows = [0.3 * inputs + 1.9] * len(cross) + ([0.3 * max(inputs, sources) + 1.9] if below else [])
+    figure = new_figure(PAGE_WIDTH, sum(rows) + 1.0)
+    grid = figure.add_gridspec(len(rows), 2, height_ratios=rows)
+    panels: list[Axes] = []
+    image: Any = None
+    for index, head in enumerate(cross):
+        panel = figure.add_subplot(grid[index, :])
+        image = _weights(
+            panel, example.cross[:, head.layer - 1, head.head - 1], example.input_pieces, example.source_pieces
         )
-    if example.encoder is not None:
-        level = min(layer, example.encoder.shape[0])
-        title = words["encoder"].format(layer=level, head=heads[0])
-        own = example.source_pieces
-        _weights(next(panels), example.encoder[level - 1, heads[0] - 1], own, own, title)
-    for empty in panels:
-        empty.axis("off")
-    figure.suptitle(words["title"].format(source=example.source, target=example.translation).replace("$", r"\$"))
+        _name(panel, words, "cross", head, num_heads=example.cross.shape[1] * example.cross.shape[2])
+        panel.set(xlabel=words["source"], ylabel=words["input"])
+        predicted = panel.secondary_yaxis("right")
+        predicted.set_yticks(range(inputs), [_plain(piece) for piece in example.target_pieces])
+        predicted.set_ylabel(words["predicts"])
+        predicted.tick_params(length=0)
+        predicted.spines["right"].set_visible(False)
+        panels.append(panel)
+    for index, kind in enumerate(below):
+        weights = getattr(example, kind)
+        head = self_head(weights)
+        panel = figure.add_subplot(grid[-1, index])
+        pieces = example.input_pieces if kind == "decoder" else example.source_pieces
+        _weights(panel, weights[head.layer - 1, head.head - 1], pieces, pieces, causal=kind == "decoder")
+        _name(panel, words, kind, head, num_heads=weights.shape[0] * weights.shape[1])
+        names = ("earlier", "input") if kind == "decoder" else ("source", "source_query")
+        panel.set(xlabel=words[names[0]], ylabel=words[names[1]])
+        panels.append(panel)
+    bar = figure.colorbar(image, ax=panels, location="bottom", fraction=0.03, aspect=40, pad=0.02)
+    label = words["weight"] + (f"; {words['masked']}" if language == "en" else f"；{words['masked']}")
+    bar.set_label(label if "decoder" in below else words["weight"])
+    bar.outline.set_visible(False)
+    figure.suptitle(_plain(words["title"].format(source=example.source, target=example.translation)))
     return figure
 
 
-def _weights(panel: Axes, weights: Tensor, rows: Sequence[str], columns: Sequence[str], title: str) -> None:
-    panel.imshow(weights.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    panel.set_xticks(range(len(columns)), [piece.replace("$", r"\$") for piece in columns], rotation=60, ha="right")
-    panel.set_yticks(range(len(rows)), [piece.replace("$", r"\$") for piece in rows])
-    panel.set_title(title)
+def _name(panel: Axes, words: dict[str, str], kind: str, head: Head, *, num_heads: int) -> None:
+    panel.set_title(words[kind], loc="left", fontsize=11)
+    detail = f"{words['head'].format(layer=head.layer, head=head.head)}\n{words[head.reason].format(n=num_heads)}"
+    panel.text(0, 1.02, detail, transform=panel.transAxes, fontsize=8.5, color=theme().muted, va="bottom")
+    panel.set_title(words[kind], loc="left", fontsize=11, pad=30)
+
+
+def _weights(panel: Axes, weights: Tensor, rows: Sequence[str], columns: Sequence[str], *, causal: bool = False) -> Any:
+    """A heat map of weights from 0 to 1; positions that the causal mask hides are grey."""
+    hidden = (
+        ~causal_mask(len(rows), torch.device("cpu"))[0, 0] if causal else torch.zeros_like(weights, dtype=torch.bool)
+    )
+    panel.set_facecolor(theme().blank)
+    shown = weights.float().masked_fill(hidden, float("nan")).numpy()
+    image = panel.imshow(shown, cmap=heat_colours(), vmin=0, vmax=1, aspect="auto")
+    for position in range(1, len(rows)):
+        panel.axhline(position - 0.5, color=theme().background, linewidth=0.8)
+    for position in range(1, len(columns)):
+        panel.axvline(position - 0.5, color=theme().background, linewidth=0.8)
+    panel.set_xticks(
+        range(len(columns)), [_plain(piece) for piece in columns], rotation=55, ha="right", rotation_mode="anchor"
+    )
+    panel.set_yticks(range(len(rows)), [_plain(piece) for piece in rows])
+    panel.tick_params(length=0)
+    for side in panel.spines.values():
+        side.set_visible(False)
+    return image
+
+
+def _plain(text: str) -> str:
+    """The text without the subwords' mark of a space, and safe from matplotlib's formulas."""
+    return (text.replace("\u2581", "") or "\u2581").replace("$", r"\$")

@@ -12,6 +12,7 @@ import torch
 
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, did_you_mean
+from heedful.model_dir import LoadedModel
 from heedful.paper.figures import (
     architecture,
     attention,
@@ -23,19 +24,6 @@ from heedful.paper.plot_style import LANGUAGES, Words, in_language, make_output_
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-WORDS: dict[str, Words] = {
-    "architecture": architecture.ARCHITECTURE_WORDS,
-    "positions": positions.POSITION_WORDS,
-    "masks": attention.MASK_WORDS,
-    "scaling": attention.SCALING_WORDS,
-    "norms": norms.NORM_WORDS,
-    "norm_training": norms.NORM_TRAINING_WORDS,
-    "schedule": schedule_smoothing.SCHEDULE_WORDS,
-    "smoothing": schedule_smoothing.SMOOTHING_WORDS,
-    "attention": attention.ATTENTION_WORDS,
-}
-"""The texts of each figure; the keys are the names of the figures."""
 
 
 @dataclass(frozen=True)
@@ -51,74 +39,139 @@ class TrainingRuns:
             raise ConfigError(f"--steps must be at least 1, not {self.steps}.")
 
 
-def choose_figures(only: Sequence[str], *, with_model: bool) -> list[str]:
-    """The requested figures, or all; attention only with a model."""
-    for name in only:
-        if name not in WORDS:
-            raise ConfigError(f"--only: unknown figure {name!r}{did_you_mean(name, WORDS)}; choose {', '.join(WORDS)}.")
-    if "attention" in only and not with_model:
-        raise ConfigError(
-            "the figure attention needs a trained model and a sentence: --model DIRECTORY --sentence TEXT."
+SAMPLE_SENTENCES = {
+    "en": ("He wants to learn the language of his wife.", "de"),
+    "zh": ("I have never seen such a large dog.", "zh"),
+}
+"""Label language to the sentence that the bundled model translates, and its target language."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A model, a sentence, and the language it is translated into (None: the model has only one)."""
+
+    loaded: LoadedModel
+    sentence: str
+    target_language: str | None
+
+    def attention(self, method: str | None = None) -> attention.AttentionExample:
+        """The translation, with all attention weights."""
+        return attention.translate_with_attention(
+            self.loaded, self.sentence, target_language=self.target_language, method=method
         )
-    return list(only) or [name for name in WORDS if name != "attention" or with_model]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the figures are drawn from."""
+
+    language: str = "en"
+    config: ModelConfig = field(default_factory=ModelConfig)
+    example: attention.AttentionExample | None = None
+    layer: int | None = None
+    heads: Sequence[int] = ()
+    training_runs: TrainingRuns = field(default_factory=TrainingRuns)
+
+    @property
+    def shown(self) -> attention.AttentionExample:
+        """The example; only figures of a trained model ask for it."""
+        assert self.example is not None
+        return self.example
+
+
+Drawn = tuple["Figure", dict[str, Any]]
+"""A figure and its numbers."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A figure: its texts, and the function that draws it, which may also return its numbers."""
+
+    words: Words
+    draw: Callable[[Settings], Figure | Drawn]
+    needs_sample: bool = False
+    """Whether it shows a sentence that a trained model translates."""
+
+
+FIGURES: dict[str, Entry] = {
+    "architecture": Entry(
+        architecture.ARCHITECTURE_WORDS, lambda given: architecture.draw_architecture(given.language, given.config)
+    ),
+    "positions": Entry(positions.POSITION_WORDS, lambda given: positions.draw_positions(given.language)),
+    "masks": Entry(attention.MASK_WORDS, lambda given: attention.draw_masks(given.language)),
+    "scaling": Entry(attention.SCALING_WORDS, lambda given: attention.draw_scaling(given.language)),
+    "norms": Entry(norms.NORM_WORDS, lambda given: norms.draw_norms(given.language)),
+    "norm_training": Entry(
+        norms.NORM_TRAINING_WORDS, lambda given: train_and_draw_norms(given.language, given.training_runs)
+    ),
+    "schedule": Entry(
+        schedule_smoothing.SCHEDULE_WORDS, lambda given: schedule_smoothing.draw_schedule(given.language)
+    ),
+    "smoothing": Entry(
+        schedule_smoothing.SMOOTHING_WORDS, lambda given: schedule_smoothing.draw_smoothing(given.language)
+    ),
+    "attention": Entry(
+        attention.ATTENTION_WORDS,
+        lambda given: attention.draw_attention(given.language, given.shown, given.layer, given.heads),
+        needs_sample=True,
+    ),
+}
+WORDS: dict[str, Words] = {name: entry.words for name, entry in FIGURES.items()}
+"""The texts of each figure."""
+
+
+def choose_figures(only: Sequence[str], *, with_sample: bool) -> list[str]:
+    """The requested figures, or all; those of a trained model only with a sample sentence."""
+    for name in only:
+        if name not in FIGURES:
+            known = ", ".join(FIGURES)
+            raise ConfigError(f"--only: unknown figure {name!r}{did_you_mean(name, FIGURES)}; choose {known}.")
+        if FIGURES[name].needs_sample and not with_sample:
+            raise ConfigError(
+                f"the figure {name} needs a sentence that the model translates: --model DIRECTORY --sentence TEXT."
+            )
+    return list(only) or [name for name, entry in FIGURES.items() if with_sample or not entry.needs_sample]
 
 
 def draw_figures(
     output: Path,
     *,
     language: str = "en",
+    theme: str = "light",
     only: Sequence[str] = (),
     config: ModelConfig | None = None,
-    example: attention.AttentionExample | None = None,
+    sample: Sample | None = None,
     layer: int | None = None,
     heads: Sequence[int] = (),
     training_runs: TrainingRuns | None = None,
 ) -> list[Path]:
-    """Draw figures as PNG and SVG; returns the files. The figure attention needs `example`.
+    """Draw figures as PNG and SVG; returns the files. Figures of a trained model need `sample`.
 
     Figures that train models, with the settings `training_runs`, also write their numbers as JSON.
     """
     if language not in LANGUAGES:
         raise ConfigError(f"--lang is one of {', '.join(LANGUAGES)}, not {language!r}.")
-    names = choose_figures(only, with_model=example is not None)
-    drawers: dict[str, Callable[[], Figure]] = {
-        "architecture": lambda: architecture.draw_architecture(language, config or ModelConfig()),
-        "positions": lambda: positions.draw_positions(language),
-        "masks": lambda: attention.draw_masks(language),
-        "scaling": lambda: attention.draw_scaling(language),
-        "norms": lambda: norms.draw_norms(language),
-        "schedule": lambda: schedule_smoothing.draw_schedule(language),
-        "smoothing": lambda: schedule_smoothing.draw_smoothing(language),
-    }
-    drawers_with_results: dict[str, Callable[[], tuple[Figure, dict[str, Any]]]] = {
-        "norm_training": lambda: train_and_draw_norms(language, training_runs or TrainingRuns()),
-    }
+    names = choose_figures(only, with_sample=sample is not None)
+    example = sample.attention() if sample is not None and any(FIGURES[name].needs_sample for name in names) else None
     if example is not None:
-        attention.chosen_heads(example, layer, heads)  # report a wrong number before drawing
-        drawers["attention"] = lambda: attention.draw_attention(language, example, layer, heads)
+        attention.cross_head(example, layer, heads)  # report a wrong number before drawing
+    settings = Settings(language, config or ModelConfig(), example, layer, heads, training_runs or TrainingRuns())
     texts = [text for name in names for text in in_language(WORDS[name], language).values()]
-    if example is not None:
-        texts += [
-            example.source,
-            example.translation,
-            *example.source_pieces,
-            *example.target_pieces,
-        ]
+    texts += attention.attention_texts(example) if example is not None else []
     written = []
-    with styled(texts):
+    with styled(texts, theme):
         make_output_directory(output)  # report errors before training
         for name in names:
-            if name in drawers:
-                written += save(drawers[name](), output, name)
-                continue
-            figure, numbers = drawers_with_results[name]()
+            drawn = FIGURES[name].draw(settings)
+            figure, numbers = drawn if isinstance(drawn, tuple) else (drawn, None)
             written += save(figure, output, name)
-            written.append(output / f"{name}.json")
-            written[-1].write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            if numbers is not None:
+                written.append(output / f"{name}.json")
+                written[-1].write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return written
 
 
-def train_and_draw_norms(language: str, training_runs: TrainingRuns) -> tuple[Figure, dict[str, Any]]:
+def train_and_draw_norms(language: str, training_runs: TrainingRuns) -> Drawn:
     """Train with each norm; returns the figure and its numbers."""
     curves = norms.train_all(steps=training_runs.steps, device=training_runs.device, report=training_runs.report)
     return norms.draw_norm_training(language, curves), norms.norm_training_results(curves, device=training_runs.device)
