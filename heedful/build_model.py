@@ -11,14 +11,17 @@ from heedful.baselines.convolutional import ConvolutionalSeq2Seq
 from heedful.baselines.recurrent import RecurrentSeq2Seq
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
+from heedful.model.language_model import LanguageModel
 from heedful.model.transformer import Transformer
 
-Model = Transformer | RecurrentSeq2Seq | ConvolutionalSeq2Seq
+Model = Transformer | RecurrentSeq2Seq | ConvolutionalSeq2Seq | LanguageModel
 
 ARCHITECTURES: dict[str, Callable[[ModelConfig], Model]] = {
     "transformer": Transformer,
     "recurrent": RecurrentSeq2Seq,
     "convolutional": ConvolutionalSeq2Seq,
+    "encoder": LanguageModel,
+    "decoder": LanguageModel,
 }
 
 

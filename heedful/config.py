@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from heedful.errors import ConfigError
 
+LANGUAGE_MODELS = ("encoder", "decoder")
+"""The architectures that are trained on one text: a masked language model and a next-token model."""
 RESERVED_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
 
 MOST_IDS, MOST_WIDTH, MOST_LENGTH = 1 << 24, 1 << 16, 1 << 15
@@ -168,8 +170,8 @@ class TokenizerConfig:
 class ModelConfig:
     """The shape of the model. The defaults are the paper's base model (Table 3, first row)."""
 
-    architecture: Literal["transformer", "recurrent", "convolutional"] = "transformer"
-    """The paper's model, or one of the two it is compared with; these use only the fields that apply."""
+    architecture: Literal["transformer", "recurrent", "convolutional", "encoder", "decoder"] = "transformer"
+    """The paper's model, one of the two it is compared with, or a language model: its encoder or its decoder alone."""
     source_vocab_size: int = 37_000
     """Number of source ids; `train` sets it from the tokenizer."""
     target_vocab_size: int = 37_000
@@ -233,12 +235,12 @@ class ModelConfig:
                 f"model.d_model ({self.d_model}) is not divisible by model.num_heads ({self.num_heads}); "
                 f"change one of them or set model.head_dim."
             )
-        if self.key_dim is not None and self.architecture != "transformer":
+        is_transformer = self.architecture == "transformer" or self.is_language_model
+        if self.key_dim is not None and not is_transformer:
             raise ConfigError(f"model.key_dim belongs to a Transformer; leave it out of a {self.architecture} model.")
         if self.positions == "rotary" and self.attention_key_dim % 2:
             name = "head_dim" if self.key_dim is None else "key_dim"
             raise ConfigError(f"model.positions=rotary needs an even {name}, not {self.attention_key_dim}.")
-        is_transformer = self.architecture == "transformer"  # a recurrent model has no use for positions
         if is_transformer and self.positions == "rotary" and self.attention_scoring == "additive":
             raise ConfigError("model.positions=rotary works on dot products; use scaled_dot or dot scoring with it.")
         if self.architecture == "convolutional" and self.positions == "rotary":
@@ -249,15 +251,28 @@ class ModelConfig:
             raise ConfigError(f"a recurrent model reads both ways and needs an even d_model, not {self.d_model}.")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ConfigError(f"model.positions=sinusoidal needs an even d_model, not {self.d_model}.")
+        self._check_vocabularies()
+        for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ConfigError(f"model.{name} must be at least 0 and below 1, not {value}.")
+
+    def _check_vocabularies(self) -> None:
+        if self.is_language_model and self.source_vocab_size != self.target_vocab_size:
+            raise ConfigError(
+                f"model.architecture={self.architecture} has one vocabulary, not source_vocab_size "
+                f"{self.source_vocab_size} and target_vocab_size {self.target_vocab_size}; set both alike."
+            )
         if self.tying == "three_way" and self.source_vocab_size != self.target_vocab_size:
             raise ConfigError(
                 f"model.tying=three_way needs one joint vocabulary, not source_vocab_size {self.source_vocab_size} and "
                 f"target_vocab_size {self.target_vocab_size}; use model.tying=target with separate ones."
             )
-        for name in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ConfigError(f"model.{name} must be at least 0 and below 1, not {value}.")
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether the model has a single stack and is trained on one text."""
+        return self.architecture in LANGUAGE_MODELS
 
     @property
     def attention_head_dim(self) -> int:

@@ -63,7 +63,7 @@ class Layer(nn.Module):
 
 
 class EncoderLayer(Layer):
-    """Self-attention over the source, then feed-forward."""
+    """Self-attention, then feed-forward: a layer of the encoder, and of both kinds of language model."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -73,10 +73,16 @@ class EncoderLayer(Layer):
         self.feed_forward_norm = build_norm(config)
 
     def forward(
-        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B #H #S S"], positions: Int[Tensor, "B S"]
+        self,
+        x: Float[Tensor, "B S D"],
+        mask: Bool[Tensor, "#B #H #S K"],
+        positions: Int[Tensor, "B S"],
+        *,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "B S D"]:
+        """The output; K is S, or the number of cached positions when a language model decodes with a `cache`."""
         h = self.sublayer_input(x, self.self_attention_norm, mask)
-        h, _ = self.self_attention(h, mask=mask, positions=positions)
+        h, _ = self.self_attention(h, mask=mask, positions=positions, cache=cache)
         x = self.add_and_norm(x, h, self.self_attention_norm, mask)
 
         h = self.sublayer_input(x, self.feed_forward_norm, mask)

@@ -68,6 +68,19 @@ class Decoder(nn.Module):
         return x if self.norm is None else normalise(self.norm, x, mask), all_weights
 
 
+def initialise(model: nn.Module, d_model: int) -> None:
+    """Matrices by Xavier's rule, embeddings with standard deviation 1/√d_model, biases zero."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=d_model**-0.5)
+        elif isinstance(module, Scoring) and module.vector is not None:
+            nn.init.xavier_uniform_(module.vector)
+
+
 class Transformer(nn.Module):
     """The encoder-decoder of "Attention Is All You Need". Sees token ids, never words; implements `Seq2Seq`."""
 
@@ -88,19 +101,7 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.embedding_dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Matrices by Xavier's rule, embeddings with standard deviation 1/√d_model, biases zero."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
-            elif isinstance(module, Scoring) and module.vector is not None:
-                nn.init.xavier_uniform_(module.vector)
+        initialise(self, config.d_model)
 
     @property
     def max_length(self) -> int:
