@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.build import NAME
 
-INTERFACE_VERSION = 10
+INTERFACE_VERSION = 11
 
 
 class Settings(Structure):
@@ -77,6 +77,43 @@ class Results(Structure):
         ("tokens", POINTER(c_int32)),
         ("log_probs", POINTER(c_float)),
         ("lengths", POINTER(c_int32)),
+    ]
+
+
+class Intervention(Structure):
+    """A change to a traced pass: `HeedfulIntervention` in c_api.h."""
+
+    _fields_ = [
+        *((name, c_int32) for name in ("kind", "stack", "sublayer", "layer", "head", "query", "key")),
+        ("value", c_float),
+    ]
+
+
+class TraceRequest(Structure):
+    """A pair to trace: `HeedfulTraceRequest` in c_api.h."""
+
+    _fields_ = [
+        ("source", POINTER(c_int32)),
+        ("source_length", c_int64),
+        ("target", POINTER(c_int32)),
+        ("target_length", c_int64),
+        ("max_length", c_int64),
+        ("wanted", c_char_p),
+        ("interventions", POINTER(Intervention)),
+        ("num_interventions", c_int32),
+        ("unused", c_int32),
+    ]
+
+
+class TraceTensor(Structure):
+    """A recorded tensor: `HeedfulTraceTensor` in c_api.h."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("values", c_void_p),
+        ("shape", c_int64 * 3),
+        ("num_dimensions", c_int32),
+        ("unused", c_int32),
     ]
 
 
@@ -149,6 +186,14 @@ def declare(library: ctypes.CDLL) -> None:
     ids = (POINTER(c_int32), c_int64)
     library.heedful_logits.argtypes = [c_void_p, *ids, *ids, POINTER(c_float), *message]
     library.heedful_logits.restype = c_int32
+    library.heedful_trace.argtypes = [c_void_p, POINTER(Settings), POINTER(TraceRequest), *message]
+    library.heedful_trace.restype = c_void_p
+    library.heedful_trace_target.argtypes = [c_void_p, POINTER(POINTER(c_int32))]
+    library.heedful_trace_target.restype = c_int64
+    library.heedful_trace_count.argtypes, library.heedful_trace_count.restype = [c_void_p], c_int64
+    library.heedful_trace_tensor.argtypes = [c_void_p, c_int64, POINTER(TraceTensor)]
+    library.heedful_trace_tensor.restype = None
+    library.heedful_trace_free.argtypes, library.heedful_trace_free.restype = [c_void_p], None
     library.heedful_speculation_counts.argtypes = [c_void_p, POINTER(c_int64), POINTER(c_int64)]
     library.heedful_speculation_counts.restype = None
     library.heedful_dot.argtypes = [

@@ -6,6 +6,7 @@ It does not import numpy either, because importing numpy takes longer than openi
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 import weakref
@@ -22,8 +23,19 @@ from heedful.config import DecodingConfig
 from heedful.cpu_count import usable_cores
 from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
 from heedful.model_dir.shortlist import PlainShortlist, Shortlist, read_plain_shortlist, read_shortlist
-from heedful.native.bindings import Results, SentencePairs, Sentences, Settings, ShortlistArrays, load_library
+from heedful.native.bindings import (
+    Intervention,
+    Results,
+    SentencePairs,
+    Sentences,
+    Settings,
+    ShortlistArrays,
+    TraceRequest,
+    TraceTensor,
+    load_library,
+)
 from heedful.native.convert import native_weights
+from heedful.native.int8_tiles import Numbers
 from heedful.native.weight_file import read_shape
 from heedful.search_types import (
     MIN_COUNTED_TOKENS,
@@ -340,26 +352,10 @@ class NativeEngine:
     ) -> list[list[Hypothesis]]:
         num_best = 1 if config.method == "greedy" else config.num_best
         limits = array("i", max_lengths)
+        settings = self._settings(config, special)
         tokens, starts = flatten(sources)
         prefix_tokens, prefix_starts = flatten(prefix)
-        forbidden = array("i", sorted({special.pad_id, special.bos_id, *special.forbidden}))
-        byte_ids = array("i", special.byte_ids)
         banned_tokens, banned_starts = flatten(banned)
-        settings = Settings(
-            beam_size=rows_per_sentence(config),
-            num_best=num_best,
-            length_penalty=PENALTIES[config.length_penalty],
-            min_length=config.min_length,
-            no_repeat_ngram=config.no_repeat_ngram_size,
-            bos_id=special.bos_id,
-            eos_id=special.eos_id,
-            num_forbidden=len(forbidden),
-            length_penalty_alpha=config.length_penalty_alpha,
-            forbidden=_pointer(forbidden, c_int32),
-            shortlist=config.shortlist is not False and self.has_shortlist,
-            speculative=self.speculative,
-            byte_ids=_pointer(byte_ids, c_int32) if byte_ids else None,
-        )
         sentences = Sentences(
             count=len(sources),
             tokens=_pointer(tokens, c_int32),
@@ -387,6 +383,71 @@ class NativeEngine:
             ]
             for i in range(len(sources))
         ]
+
+    def _settings(self, config: DecodingConfig, special: SpecialTokens) -> Settings:
+        forbidden = array("i", sorted({special.pad_id, special.bos_id, *special.forbidden}))
+        byte_ids = array("i", special.byte_ids)
+        settings = Settings(
+            beam_size=rows_per_sentence(config),
+            num_best=1 if config.method == "greedy" else config.num_best,
+            length_penalty=PENALTIES[config.length_penalty],
+            min_length=config.min_length,
+            no_repeat_ngram=config.no_repeat_ngram_size,
+            bos_id=special.bos_id,
+            eos_id=special.eos_id,
+            num_forbidden=len(forbidden),
+            length_penalty_alpha=config.length_penalty_alpha,
+            forbidden=_pointer(forbidden, c_int32),
+            shortlist=config.shortlist is not False and self.has_shortlist,
+            speculative=self.speculative,
+            byte_ids=_pointer(byte_ids, c_int32) if byte_ids else None,
+        )
+        settings.arrays = forbidden, byte_ids  # kept as long as the pointers to them
+        return settings
+
+    def trace_ids(
+        self,
+        source: Sequence[int],
+        target: Sequence[int],
+        special: SpecialTokens,
+        *,
+        max_length: int = 0,
+        wanted: Sequence[str] = ("*",),
+        interventions: Sequence[Intervention] = (),
+    ) -> tuple[list[int], dict[str, Numbers]]:
+        """Run a sentence pair through the model in float32 and record the tensors whose names match `wanted`.
+
+        `target` begins with the start token. Up to `max_length` tokens in all, it is continued with the most probable
+        tokens; the first result is the continued target without start and end token. `heedful.inspection` documents
+        the names, and the interventions that change the pass.
+        """
+        settings = self._settings(DecodingConfig(method="greedy"), special)
+        ids = [flatten([side])[0] for side in (source, target)]
+        changes = (Intervention * len(interventions))(*interventions)
+        request = TraceRequest(
+            source=_pointer(ids[0], c_int32),
+            source_length=len(ids[0]),
+            target=_pointer(ids[1], c_int32),
+            target_length=len(ids[1]),
+            max_length=max_length,
+            wanted="\n".join(wanted).encode(),
+            interventions=changes,
+            num_interventions=len(changes),
+        )
+        message = ctypes.create_string_buffer(1000)
+        library = self._library
+        with self._handles.in_use():
+            trace = library.heedful_trace(self._main, settings, request, message, len(message))
+        if not trace:
+            raise DecodingError(f"{_text(message)}.")
+        try:
+            tokens = POINTER(c_int32)()
+            length = library.heedful_trace_target(trace, tokens)
+            return tokens[1:length], dict(
+                _read_tensor(library, trace, index) for index in range(library.heedful_trace_count(trace))
+            )
+        finally:
+            library.heedful_trace_free(trace)
 
     def _call(self, function: Any, *arguments: Any) -> None:
         message = ctypes.create_string_buffer(1000)
@@ -442,6 +503,14 @@ def read_hypothesis(ids: array[int], log_probs: array[float], limit: int, config
         score=log_prob / length_penalty(float(len(ids)), config),
         finished=len(ids) <= limit,
     )
+
+
+def _read_tensor(library: ctypes.CDLL, trace: int, index: int) -> tuple[str, Numbers]:
+    tensor = TraceTensor()
+    library.heedful_trace_tensor(trace, index, tensor)
+    shape = tuple(tensor.shape[: tensor.num_dimensions])
+    values = bytearray(ctypes.string_at(tensor.values, 4 * math.prod(shape)))
+    return tensor.name.decode(), Numbers("float32", shape, memoryview(values))
 
 
 def _library() -> ctypes.CDLL:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "beam_search.h"
+#include "trace.h"
 
 namespace {
 
@@ -41,7 +42,7 @@ template <class Work> int32_t catch_errors(char* message, int64_t message_size, 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 10; }
+int32_t heedful_interface_version() { return 11; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
@@ -105,6 +106,33 @@ int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_lengt
         opened.search.logits(source, source_length, target, target_length, to);
     });
 }
+
+void* heedful_trace(void* engine, const HeedfulSettings* settings, const HeedfulTraceRequest* request, char* message, int64_t message_size) {
+    Engine& opened = *static_cast<Engine*>(engine);
+    heedful::Trace* trace = nullptr;
+    catch_errors(message, message_size, [&] {
+        std::lock_guard<std::mutex> lock(opened.mutex);
+        heedful::Tracer tracer(*opened.model, opened.kernels, opened.pool);
+        trace = new heedful::Trace(tracer.run(*settings, *request));
+    });
+    return trace;
+}
+
+int64_t heedful_trace_target(const void* trace, const int32_t** tokens) {
+    const heedful::Trace& found = *static_cast<const heedful::Trace*>(trace);
+    *tokens = found.target.data();
+    return static_cast<int64_t>(found.target.size());
+}
+
+int64_t heedful_trace_count(const void* trace) { return static_cast<int64_t>(static_cast<const heedful::Trace*>(trace)->tensors.size()); }
+
+void heedful_trace_tensor(const void* trace, int64_t index, HeedfulTraceTensor* to) {
+    const heedful::TraceTensor& found = static_cast<const heedful::Trace*>(trace)->tensors[index];
+    *to = {found.name.c_str(), found.values.data(), {}, static_cast<int32_t>(found.shape.size()), 0};
+    std::copy(found.shape.begin(), found.shape.end(), to->shape);
+}
+
+void heedful_trace_free(void* trace) { delete static_cast<heedful::Trace*>(trace); }
 
 void heedful_speculation_counts(void* engine, int64_t* accepted, int64_t* rejected) {
     Engine& opened = *static_cast<Engine*>(engine);

@@ -57,6 +57,37 @@ struct HeedfulShortlist {
     int32_t unused;
 };
 
+/* Changes to a traced pass. REMOVE: the output of a head or sublayer is zero. UNIFORM: a head attends equally to all visible
+   positions. SET_WEIGHT: one attention weight; the other weights of its row are scaled so that the sum stays 1.
+   UNSCALED: scores are not divided by the square root of d_k. NO_POSITIONS: a stack gets no positional encoding. */
+enum { HEEDFUL_REMOVE = 1, HEEDFUL_UNIFORM = 2, HEEDFUL_SET_WEIGHT = 3, HEEDFUL_UNSCALED = 4, HEEDFUL_NO_POSITIONS = 5 };
+
+/* stack: 0 encoder, 1 decoder; sublayer: 0 self-attention, 1 cross-attention, 2 feed-forward; -1 for all sublayers, layers
+   or heads. `query`, `key` and `value` belong to SET_WEIGHT, which needs a sublayer, layer and head. */
+struct HeedfulIntervention {
+    int32_t kind, stack, sublayer, layer, head, query, key;
+    float value;
+};
+
+/* `target` begins with the start token; the most probable tokens are appended to it up to the end token or `max_length`
+   tokens in all (0: none). `wanted`: patterns of tensor names, separated by line breaks, in which * stands for any text. */
+struct HeedfulTraceRequest {
+    const int32_t* source;
+    int64_t source_length;
+    const int32_t* target;
+    int64_t target_length, max_length;
+    const char* wanted;
+    const struct HeedfulIntervention* interventions;
+    int32_t num_interventions, unused;
+};
+
+struct HeedfulTraceTensor {
+    const char* name;
+    const float* values; /* row-major */
+    int64_t shape[3];
+    int32_t num_dimensions, unused;
+};
+
 HEEDFUL_API int32_t heedful_interface_version();
 /* The name of the kernels that would be used; "" if this processor cannot run the kernels of that name. */
 HEEDFUL_API const char* heedful_kernels(const char* name);
@@ -75,6 +106,13 @@ HEEDFUL_API int32_t heedful_align(void* engine, const HeedfulPairs*, int32_t lay
 /* Logits after each token of `target` (the start token first): to[t * vocabulary + token]. */
 HEEDFUL_API int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_length, const int32_t* target,
                                    int64_t target_length, float* to, char* message, int64_t message_size);
+/* Run a traced pass in float32; the search settings' end token, forbidden tokens and byte tokens apply. The trace owns its
+   tensors; heedful_trace_target returns the number of target tokens. */
+HEEDFUL_API void* heedful_trace(void* engine, const HeedfulSettings*, const HeedfulTraceRequest*, char* message, int64_t message_size);
+HEEDFUL_API int64_t heedful_trace_target(const void* trace, const int32_t** tokens);
+HEEDFUL_API int64_t heedful_trace_count(const void* trace);
+HEEDFUL_API void heedful_trace_tensor(const void* trace, int64_t index, HeedfulTraceTensor* to);
+HEEDFUL_API void heedful_trace_free(void* trace);
 /* Numbers of speculative tokens that were accepted and rejected since the engine was opened. */
 HEEDFUL_API void heedful_speculation_counts(void* engine, int64_t* accepted, int64_t* rejected);
 /* sums[row * 32 + output] of one packed tile, for comparing kernels. */

@@ -105,7 +105,8 @@ struct Kernels {
     // Approximate outputs of one row for tiles [first_tile, end_tile), computed from the sketch.
     void (*multiply_sketch)(const Linear&, const Sketch&, const Rows&, long row, int first_tile, int end_tile, float* to);
     void (*quantize)(const float* from, int count, int padded, uint8_t* bytes, float* scale, int32_t* zero);
-    void (*normalize)(const float* from, int count, const Norm&, float* to);
+    // `statistics`: where to store the mean and the standard deviation, or null.
+    void (*normalize)(const float* from, int count, const Norm&, float* to, float* statistics);
     void (*add)(float* to, const float* from, int count);
     void (*embed)(const float* row, float scale, const float* position, int count, float* to);
     void (*rotate)(float* heads, int num_heads, int head_dim, const float* turns);
@@ -117,6 +118,13 @@ struct Kernels {
     void (*scan)(const float* logits, int count, float* largest, float* sum);
     // Update the best `keep` candidates, best first; ties go to the lowest token.
     void (*choose)(const float* logits, int count, int32_t first_token, Candidate* best, int keep);
+    // For traces: one tile of the product of float32 rows with any weights (`scratch` holds a tile of floats), an activation
+    // alone, and the steps of `attend` for one query over float32 keys and values, whose scores have a row per head.
+    void (*multiply_float_rows)(const Linear&, const float* values, long value_stride, long num_rows, int tile, float* scratch, float* to, long stride);
+    void (*activate)(float* values, int count, int activation);
+    void (*attention_scores)(const float* query, const AttentionArguments&, float* scores);
+    void (*attention_softmax)(float* scores, int num_heads, long stride, int count);
+    void (*attention_values)(float* weights, const AttentionArguments&, float* to);
 };
 
 extern const Kernels PORTABLE;

@@ -137,6 +137,7 @@ void dot_alone(const uint8_t* bytes, long stride, int rows, const int8_t* weight
 } // namespace
 
 const Kernels AMX = {"amx", 2, dot_alone, multiply, find_nonzero_inputs, dot_nonzero, multiply_nonzero, sketch_tile, multiply_sketch, quantize, normalize, add,
-                        embed, rotate, gate, to_bfloat16, attend, scan, choose};
+                        embed, rotate, gate, to_bfloat16, attend, scan, choose,
+                        multiply_float_rows, apply_activation, attention_scores, attention_softmax, attention_values};
 
 } // namespace heedful

@@ -32,6 +32,7 @@ inline void end_tiles(long) {}
 } // namespace
 
 const Kernels AVX2 = {"avx2", 1, dot, multiply, find_nonzero_inputs, dot_nonzero, multiply_nonzero, sketch_tile, multiply_sketch, quantize, normalize, add,
-                        embed, rotate, gate, to_bfloat16, attend, scan, choose};
+                        embed, rotate, gate, to_bfloat16, attend, scan, choose,
+                        multiply_float_rows, apply_activation, attention_scores, attention_softmax, attention_values};
 
 } // namespace heedful

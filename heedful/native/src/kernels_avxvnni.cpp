@@ -27,6 +27,7 @@ inline void end_tiles(long) {}
 } // namespace
 
 const Kernels AVX_VNNI = {"avxvnni", 1, dot, multiply, find_nonzero_inputs, dot_nonzero, multiply_nonzero, sketch_tile, multiply_sketch, quantize, normalize, add,
-                        embed, rotate, gate, to_bfloat16, attend, scan, choose};
+                        embed, rotate, gate, to_bfloat16, attend, scan, choose,
+                        multiply_float_rows, apply_activation, attention_scores, attention_softmax, attention_values};
 
 } // namespace heedful

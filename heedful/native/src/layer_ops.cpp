@@ -62,14 +62,14 @@ void LayerOps::set_input_from_stream(long row, const Norm* before) {
     float* values = x(row);
     if (before) {
         values = values_ + row * rows_.value_stride;
-        kernels_.normalize(x(row), model_.shape.d_model, *before, values);
+        kernels_.normalize(x(row), model_.shape.d_model, *before, values, nullptr);
     }
     set_input(row, values, model_.shape.d_model);
 }
 
 void LayerOps::add_residual(long row, const Norm& after) {
     kernels_.add(x(row), narrow(row), model_.shape.d_model);
-    if (!model_.shape.norm_before) kernels_.normalize(x(row), model_.shape.d_model, after, x(row));
+    if (!model_.shape.norm_before) kernels_.normalize(x(row), model_.shape.d_model, after, x(row), nullptr);
 }
 
 bool LayerOps::find_nonzero_inputs(const Linear& linear) {

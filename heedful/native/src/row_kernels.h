@@ -18,6 +18,37 @@ inline void multiply_floats(const Linear& linear, const Rows& rows, long row, in
     }
 }
 
+// One tile of int8 weights as floats without their scales: [input][32].
+void widen_tile(const int8_t* weights, int groups, float* to) {
+    for (int g = 0; g < groups; ++g)
+        for (int half = 0; half < TILE; half += LANES) {
+            const UInts four = load_uints(reinterpret_cast<const int32_t*>(weights + (g * TILE + half) * 4));
+            for (int i = 0; i < 4; ++i) store(to + (4 * g + i) * TILE + half, real(as_ints(four << (24 - 8 * i)) >> 24));
+        }
+}
+
+// One tile of the product of float32 rows with float32 or int8 weights; nothing is quantized. `scratch` holds a tile.
+void multiply_float_rows(const Linear& linear, const float* values, long value_stride, long num_rows, int tile, float* scratch, float* to, long stride) {
+    Rows rows;
+    rows.values = values, rows.value_stride = value_stride;
+    if (linear.floats) {
+        for (long row = 0; row < num_rows; ++row) multiply_floats(linear, rows, row, 1, tile, to + row * stride, stride, NO_ACTIVATION);
+        return;
+    }
+    const float zeros[TILE] = {};
+    Linear widened = linear;
+    widened.floats = scratch, widened.bias = zeros;
+    widen_tile(linear.weights + static_cast<long>(tile) * linear.padded_inputs * TILE, linear.padded_inputs / 4, scratch);
+    for (long row = 0; row < num_rows; ++row) {
+        float* output = to + row * stride;
+        multiply_floats(widened, rows, row, 1, 0, output, stride, NO_ACTIVATION);
+        for (int half = 0; half < TILE; half += LANES) {
+            const long column = static_cast<long>(tile) * TILE + half;
+            store(output + half, load(output + half) * load(linear.scales + column) + load(linear.bias + column));
+        }
+    }
+}
+
 void multiply(const Linear& linear, const Rows& rows, Block block, float* to, long stride, int activation) {
     const long tile_size = static_cast<long>(linear.padded_inputs) * TILE;
     alignas(64) int32_t sums[MAX_ROWS * TILE];
@@ -172,7 +203,7 @@ void quantize(const float* from, int count, int padded, uint8_t* bytes, float* s
     for (; i < padded; i += LANES) put(i, load_partial(from + i, count > i ? count - i : 0, 0.0f));
 }
 
-void normalize(const float* from, int count, const Norm& norm, float* to) {
+void normalize(const float* from, int count, const Norm& norm, float* to, float* statistics) {
     float mean = 0.0f;
     Floats total = splat(0.0f);
     int i = 0;
@@ -191,6 +222,7 @@ void normalize(const float* from, int count, const Norm& norm, float* to) {
         squares += x * x;
     }
     const float deviation = __builtin_sqrtf(reduce_add(squares) / static_cast<float>(count) + norm.epsilon);
+    if (statistics) statistics[0] = mean, statistics[1] = deviation;
     const Floats scale = splat(1.0f / deviation), centre = splat(mean);
     for (i = 0; i < count; i += LANES) {
         const int left = count - i;
@@ -399,25 +431,43 @@ template <class Element> inline void locate_four(const AttentionArguments& a, in
     for (int i = 0; i < 4; ++i) rows[i] = from + a.offsets[t + i < a.count ? t + i : a.count - 1];
 }
 
-// All heads of QUERIES queries. Keys and values are read position by position, in memory order. The last group of four may
-// repeat a position: softmax gives zero weight to everything past the count.
-template <int QUERIES, class Element> inline void attend_to(const QueryRows& query_rows, const AttentionArguments& a) {
-    const Element *rows[4], *next[4], *keys = static_cast<const Element*>(a.keys), *values = keys + a.value_shift;
-    locate_four(a, 0, keys, next);
+// The scores of all heads. Keys and values are read position by position, in memory order. The last group of four may repeat
+// a position: softmax gives zero weight to everything past the count. `next` holds the first four keys, then values.
+template <int QUERIES, class Element>
+inline void score_keys(const QueryRows& query_rows, const AttentionArguments& a, const Element* next[4]) {
+    const Element *rows[4], *keys = static_cast<const Element*>(a.keys), *values = keys + a.value_shift;
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
         const bool last = t + 4 >= a.count;
         locate_four(a, last ? 0 : t + 4, last ? values : keys, next);
         for (int head = 0; head < a.num_heads; ++head) score_four_keys<QUERIES>(query_rows, a, rows, next, head, t);
     }
+}
+
+inline void softmax_heads(float* scores, int num_heads, long stride, int count) {
     int head = 0;
-    for (; head + 4 <= QUERIES * a.num_heads; head += 4) softmax<4>(query_rows.scores + head * a.score_stride, a.score_stride, a.count);
-    for (; head < QUERIES * a.num_heads; ++head) softmax<1>(query_rows.scores + head * a.score_stride, a.score_stride, a.count);
+    for (; head + 4 <= num_heads; head += 4) softmax<4>(scores + head * stride, stride, count);
+    for (; head < num_heads; ++head) softmax<1>(scores + head * stride, stride, count);
+}
+
+// The sums of the values, weighted by the softmax of the scores. `next` holds the first four values.
+template <int QUERIES, class Element>
+inline void add_values(const QueryRows& query_rows, const AttentionArguments& a, const Element* next[4]) {
+    const Element *rows[4], *values = static_cast<const Element*>(a.keys) + a.value_shift;
     for (int t = 0; t < a.count; t += 4) {
         for (int i = 0; i < 4; ++i) rows[i] = next[i];
         locate_four(a, t + 4, values, next);
         for (int head = 0; head < a.num_heads; ++head) add_four_values<QUERIES>(query_rows, a, rows, next, head, t);
     }
+}
+
+// Attention of QUERIES queries.
+template <int QUERIES, class Element> inline void attend_to(const QueryRows& query_rows, const AttentionArguments& a) {
+    const Element* next[4];
+    locate_four(a, 0, static_cast<const Element*>(a.keys), next);
+    score_keys<QUERIES>(query_rows, a, next);
+    softmax_heads(query_rows.scores, QUERIES * a.num_heads, a.score_stride, a.count);
+    add_values<QUERIES>(query_rows, a, next);
 }
 
 template <class Element> inline void attend_all(QueryRows query_rows, int count, const AttentionArguments& a) {
@@ -435,6 +485,29 @@ template <class Element> inline void attend_all(QueryRows query_rows, int count,
 void attend(const float* queries, long query_stride, int count, const AttentionArguments& a, float* scores, float* to, long to_stride) {
     if (a.is_bfloat16) attend_all<uint16_t>({queries, query_stride, scores, to, to_stride}, count, a);
     else attend_all<float>({queries, query_stride, scores, to, to_stride}, count, a);
+}
+
+// The steps of `attend` for one query over float32 keys and values.
+void attention_scores(const float* query, const AttentionArguments& a, float* scores) {
+    const float* next[4];
+    locate_four(a, 0, static_cast<const float*>(a.keys), next);
+    score_keys<1>({query, 0, scores, nullptr, 0}, a, next);
+}
+
+void attention_values(float* weights, const AttentionArguments& a, float* to) {
+    const float* next[4];
+    locate_four(a, 0, static_cast<const float*>(a.keys) + a.value_shift, next);
+    add_values<1>({nullptr, 0, weights, to, 0}, a, next);
+}
+
+void attention_softmax(float* scores, int num_heads, long stride, int count) { softmax_heads(scores, num_heads, stride, count); }
+
+void apply_activation(float* values, int count, int activation) {
+    for (int i = 0; i < count; i += LANES) {
+        const int left = count - i;
+        if (left >= LANES) store(values + i, activate(load(values + i), activation));
+        else store_partial(values + i, activate(load_partial(values + i, left, 0.0f), activation), left);
+    }
 }
 
 void scan(const float* logits, int count, float* largest, float* sum) {
