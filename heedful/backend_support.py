@@ -46,18 +46,21 @@ SIZES: dict[str, Rule] = dict.fromkeys(
     ),
     _any,
 )  # fmt: skip
-OTHER_ARCHITECTURES: dict[str, Rule] = {"cell": _any, "kernel_size": _any}
-"""Fields that a Transformer does not read."""
+UNREAD: dict[str, Rule] = dict.fromkeys(("cell", "kernel_size", "attention_window", "hard_attention_gradient"), _any)
+"""Fields that a Transformer with global attention does not read."""
 DROPOUT: dict[str, Rule] = dict.fromkeys(
     ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"), _any
 )
+GLOBAL_ATTENTION: dict[str, Rule] = {"self_attention": ("global",), "cross_attention": ("global",)}
+"""Local and hard attention are computed by the readable model only."""
 FINAL_NORM: tuple[object, ...] = (None, True, False)
 
 SUPPORTED: dict[Backend, Mapping[str, Rule]] = {
     "gpu_training": {
         **SIZES,
-        **OTHER_ARCHITECTURES,
+        **UNREAD,
         **DROPOUT,
+        **GLOBAL_ATTENTION,
         "architecture": ("transformer",),
         "norm_placement": ("post", "pre"),
         "norm": ("layer",),
@@ -76,8 +79,9 @@ SUPPORTED: dict[Backend, Mapping[str, Rule]] = {
     },
     "cpu_training": {
         **SIZES,
-        **OTHER_ARCHITECTURES,
+        **UNREAD,
         **DROPOUT,
+        **GLOBAL_ATTENTION,
         "architecture": ("transformer",),
         "norm_placement": ("post", "pre"),
         "norm": ("layer", "rms"),
@@ -91,8 +95,9 @@ SUPPORTED: dict[Backend, Mapping[str, Rule]] = {
     },
     "cuda_graph_search": {
         **SIZES,
-        **OTHER_ARCHITECTURES,
+        **UNREAD,
         **DROPOUT,
+        **GLOBAL_ATTENTION,
         "architecture": ("transformer",),
         "norm_placement": ("post", "pre"),
         "norm": ("layer", "rms"),
@@ -106,8 +111,9 @@ SUPPORTED: dict[Backend, Mapping[str, Rule]] = {
     },
     "native_engine": {
         **SIZES,
-        **OTHER_ARCHITECTURES,
+        **UNREAD,
         **DROPOUT,
+        **GLOBAL_ATTENTION,
         "architecture": ("transformer",),
         "norm_placement": ("post", "pre"),
         "norm": ("layer", "rms"),
@@ -122,8 +128,9 @@ SUPPORTED: dict[Backend, Mapping[str, Rule]] = {
     },
     "ctranslate2_export": {
         **SIZES,
-        **OTHER_ARCHITECTURES,
+        **UNREAD,
         **DROPOUT,
+        **GLOBAL_ATTENTION,
         "architecture": ("transformer",),
         "norm_placement": ("post", "pre"),
         "norm": ("layer", "rms"),
@@ -137,8 +144,9 @@ SUPPORTED: dict[Backend, Mapping[str, Rule]] = {
     },
     "torch_nn_export": {
         **SIZES,
-        **OTHER_ARCHITECTURES,
+        **UNREAD,
         **DROPOUT,
+        **GLOBAL_ATTENTION,
         "architecture": ("transformer",),
         "norm_placement": ("post", "pre"),
         "norm": ("layer",),

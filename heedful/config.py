@@ -24,6 +24,7 @@ LARGEST: dict[str, dict[str, float]] = {
         "source_vocab_size": MOST_IDS, "target_vocab_size": MOST_IDS, "d_model": MOST_WIDTH, "d_ff": MOST_WIDTH,
         "num_heads": 4096, "head_dim": MOST_WIDTH, "key_dim": MOST_WIDTH, "num_encoder_layers": 256,
         "num_decoder_layers": 256, "norm_epsilon": 1, "max_length": MOST_LENGTH, "kernel_size": 1023,
+        "attention_window": MOST_LENGTH,
     },
     "training": {
         "tokens_per_step": 1 << 31, "tokens_per_microbatch": 1 << 31, "num_bleu_sentences": 1 << 20,
@@ -206,6 +207,14 @@ class ModelConfig:
     """Activation inside the feed-forward sublayers."""
     attention_scoring: Literal["scaled_dot", "dot", "additive"] = "scaled_dot"
     """Score of a query and a key: q·k/√d_k, q·k, or v·tanh(q + k)."""
+    self_attention: Literal["global", "local", "hard"] = "global"
+    """Of a Transformer: each token attends to all tokens, to a window around itself, or to exactly one token."""
+    cross_attention: Literal["global", "local_monotonic", "local_predictive", "hard"] = "global"
+    """Each target position attends to the whole source, to a window (Luong's local-m or local-p), or to one token."""
+    attention_window: int = 10
+    """Of local attention: number of tokens that the window covers on each side of its centre (Luong's D)."""
+    hard_attention_gradient: Literal["straight_through", "gumbel", "reinforce"] = "straight_through"
+    """How hard attention learns: argmax with softmax's gradient, a Gumbel-softmax sample, or sampling (REINFORCE)."""
     cell: Literal["gru", "lstm"] = "gru"
     """Cell of a recurrent model; with additive scoring its attention is Bahdanau's, otherwise Luong's."""
     kernel_size: int = 3
@@ -229,7 +238,7 @@ class ModelConfig:
         require_positive(
             self, "model", ("head_dim", "key_dim", "num_encoder_layers", "num_decoder_layers", "max_length")
         )
-        require_positive(self, "model", ("norm_epsilon", "kernel_size"))
+        require_positive(self, "model", ("norm_epsilon", "kernel_size", "attention_window"))
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ConfigError(
                 f"model.d_model ({self.d_model}) is not divisible by model.num_heads ({self.num_heads}); "
@@ -241,6 +250,7 @@ class ModelConfig:
         if self.positions == "rotary" and self.attention_key_dim % 2:
             name = "head_dim" if self.key_dim is None else "key_dim"
             raise ConfigError(f"model.positions=rotary needs an even {name}, not {self.attention_key_dim}.")
+        self._check_attention_kinds(is_transformer=is_transformer)
         if is_transformer and self.positions == "rotary" and self.attention_scoring == "additive":
             raise ConfigError("model.positions=rotary works on dot products; use scaled_dot or dot scoring with it.")
         if self.architecture == "convolutional" and self.positions == "rotary":
@@ -273,6 +283,29 @@ class ModelConfig:
     def is_language_model(self) -> bool:
         """Whether the model has a single stack and is trained on one text."""
         return self.architecture in LANGUAGE_MODELS
+
+    def _check_attention_kinds(self, *, is_transformer: bool) -> None:
+        """Refuse kinds of attention that the architecture does not have, or that cannot learn."""
+        if self.self_attention != "global" and not is_transformer:
+            raise ConfigError(
+                f"model.self_attention={self.self_attention} belongs to a Transformer; a {self.architecture} model has "
+                f"no self-attention."
+            )
+        if self.cross_attention != "global" and self.architecture not in ("transformer", "recurrent"):
+            raise ConfigError(
+                f"model.cross_attention={self.cross_attention} belongs to a Transformer or a recurrent model; leave it "
+                f"out of a model with the architecture {self.architecture}."
+            )
+        if self.self_attention == "hard" and self.hard_attention_gradient == "reinforce":
+            raise ConfigError(
+                "model.hard_attention_gradient=reinforce rewards a choice by the target token it leads to, which "
+                "self-attention does not have; use straight_through or gumbel with model.self_attention=hard."
+            )
+
+    @property
+    def samples_cross_attention(self) -> bool:
+        """Whether training samples the attended positions and learns from rewards (REINFORCE)."""
+        return self.cross_attention == "hard" and self.hard_attention_gradient == "reinforce"
 
     @property
     def attention_head_dim(self) -> int:

@@ -47,6 +47,10 @@ VARIANTS: dict[str, ModelConfig] = {
     "untied": replace(SMALL, tying="none", source_vocab_size=11),
     "deep_encoder": replace(SMALL, num_encoder_layers=3, num_decoder_layers=1),
     "deep_decoder": replace(SMALL, num_encoder_layers=1, num_decoder_layers=3),
+    "local": replace(SMALL, self_attention="local", attention_window=2),
+    "local_monotonic": replace(SMALL, cross_attention="local_monotonic", attention_window=1),
+    "local_predictive": replace(SMALL, cross_attention="local_predictive", attention_window=2),
+    "hard": replace(SMALL, self_attention="hard", cross_attention="hard"),
     "modern": replace(
         SMALL, norm_placement="pre", norm="rms", positions="rotary", activation="swiglu", bias=False, head_dim=4
     ),

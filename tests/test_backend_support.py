@@ -35,8 +35,8 @@ BASE = ModelConfig(
     num_decoder_layers=1, max_length=32, dropout=0.0,
 )  # fmt: skip
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
-UNREAD = ("cell",)
-"""Choices that a Transformer does not read."""
+UNREAD = ("cell", "hard_attention_gradient")
+"""Choices that a Transformer with global attention does not read."""
 
 
 def choices() -> Iterator[tuple[str, Any]]:

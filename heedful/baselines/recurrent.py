@@ -13,6 +13,8 @@ The encoder is bidirectional, and the decoder's first state summarises the whole
 
 The file begins with one step of each cell written out. It takes the projections of its input and of its state
 separately, so that the inputs of all steps can be projected at once.
+
+Either decoder attends as `cross_attention` says: globally, to a window (local-m or local-p), or to one position.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from heedful.baselines.base import BaselineModel, BaselineState, Sentences
 from heedful.config import ModelConfig
 from heedful.model.batch_invariance import requires_invariance, sigmoid
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
+from heedful.model.weighting import Weighting, cross_attention_mask
 from heedful.tensor_types import Bool, Float, Int
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -40,9 +43,10 @@ Hidden = tuple[Tensor, ...]
 
 @dataclass
 class RecurrentState(BaselineState):
-    """The states of the decoder's layers."""
+    """The states of the decoder's layers, and how many tokens they have read."""
 
     hidden: Hidden
+    length: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -55,11 +59,15 @@ class RecurrentState(BaselineState):
 
 
 class DecoderOutput(NamedTuple):
-    """The last layer's output for each token, the context from the memory, and the attention weights."""
+    """The last layer's output for each token, the context from the memory, and the attention weights.
+
+    `log_prob` is the log-probability of sampled positions, if training samples them.
+    """
 
     output: Float[Tensor, "R T D"]
     context: Float[Tensor, "R T D"]
     weights: Float[Tensor, "R T S"]
+    log_prob: Float[Tensor, "R T"] | None = None
 
 
 def recurrent_layers(
@@ -153,6 +161,30 @@ SHRINK_BELOW = 0.5
 """Finished sentences leave the loop in groups, when less than this share of its rows is still active."""
 
 
+class MemoryWeighting(Weighting):
+    """Attention of one head to the memory that is not global."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config.cross_attention, config, num_heads=1, width=config.d_model)
+
+    def weigh(
+        self,
+        scores: Float[Tensor, "B Q S"],
+        mask: Bool[Tensor, "B S"],
+        states: Float[Tensor, "B Q D"],
+        positions: Int[Tensor, "1 P"],
+    ) -> Float[Tensor, "B Q S"]:
+        """The weights of the target positions, or of several states at one position."""
+        visible = cross_attention_mask(mask[:, None, None], positions, self.config)
+        weights: Tensor = self(scores[:, None], visible, x=states)
+        return weights[:, 0]
+
+
+def build_memory_weighting(config: ModelConfig) -> MemoryWeighting | None:
+    """None for global attention, which the decoders compute themselves."""
+    return None if config.cross_attention == "global" else MemoryWeighting(config)
+
+
 @dataclass(frozen=True)
 class AttentionInputs:
     """What is constant over the steps: the projected memory and the weights of one step, all of one type.
@@ -166,6 +198,8 @@ class AttentionInputs:
     product: Float[Tensor, "D G+D"]
     bias: Float[Tensor, " G+D"]
     vector: Float[Tensor, " D"]
+    mask: Bool[Tensor, "B S"]
+    weighting: MemoryWeighting | None
     advance: Callable[[Tensor, Tensor, Hidden], Hidden]
 
     def first(self, count: int) -> AttentionInputs:
@@ -175,9 +209,10 @@ class AttentionInputs:
             keys=self.keys[:count],
             context_gates=self.context_gates[:count],
             padding_bias=self.padding_bias[:count],
+            mask=self.mask[:count],
         )
 
-    def step(self, gates: Float[Tensor, "R G"], hidden: Hidden) -> tuple[Hidden, Float[Tensor, "B N S"]]:
+    def step(self, gates: Float[Tensor, "R G"], hidden: Hidden, position: int) -> tuple[Hidden, Float[Tensor, "B N S"]]:
         """Attend with the last state, add the context to the gates, advance; N rows of a sentence share its memory."""
         (num_sentences, num_positions, width), num_rows = self.keys.shape, gates.shape[0]
         projected = torch.addmm(self.bias, hidden[0], self.product)
@@ -186,7 +221,13 @@ class AttentionInputs:
         mixed = torch.tanh(query.view(*shape, 1, width) + self.keys[:, None])
         padding_bias = self.padding_bias[:, None].expand(*shape, num_positions).reshape(-1)
         scores = torch.addmv(padding_bias, mixed.view(-1, width), self.vector)
-        weights = torch.softmax(scores.view(*shape, num_positions), dim=-1)
+        scores = scores.view(*shape, num_positions)
+        if self.weighting is None:
+            weights = torch.softmax(scores, dim=-1)
+        else:
+            positions = torch.full((1, 1), position, device=scores.device)
+            states = hidden[0].view(*shape, width)
+            weights = self.weighting.weigh(scores.float(), self.mask, states, positions).type_as(scores)
         gates = torch.baddbmm(gates.view(*shape, -1), weights, self.context_gates).view(num_rows, -1)
         return self.advance(gates, from_state, hidden), weights
 
@@ -204,6 +245,7 @@ class BahdanauDecoder(nn.Module):
         self.query = nn.Linear(width, width, bias=False)
         self.key = nn.Linear(width, width, bias=config.bias)
         self.vector = nn.Parameter(torch.empty(width).uniform_(-(width**-0.5), width**-0.5))
+        self.weighting = build_memory_weighting(config)
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S D+G"]:
         """Computed once for a source: the keys, and each position's part of the gates."""
@@ -216,7 +258,8 @@ class BahdanauDecoder(nn.Module):
         memory, total = state.memory, embedded.shape[1]
         packed = pack_padded_sequence(embedded, shrink_in_groups(lengths), batch_first=True)
         sizes = packed.batch_sizes
-        outputs, weights, _ = self._loop(self._gates_of(packed.data).split(sizes.tolist()), state)
+        steps = self._gates_of(packed.data).split(sizes.tolist())
+        outputs, weights, log_probs, _ = self._loop(steps, state)
         output = PackedSequence(torch.cat(outputs), sizes)
         if self.upper is not None:
             between = PackedSequence(F.dropout(output.data, self.dropout, self.training), sizes)
@@ -225,12 +268,17 @@ class BahdanauDecoder(nn.Module):
             pad_packed_sequence(part, batch_first=True, total_length=total)[0]
             for part in (output, PackedSequence(torch.cat(weights)[:, 0], sizes))
         )
-        return DecoderOutput(padded, all_weights.type_as(memory.values) @ memory.values, all_weights)
+        context = all_weights.type_as(memory.values) @ memory.values
+        log_prob = None
+        if log_probs:
+            sampled = PackedSequence(torch.cat(log_probs), sizes)
+            log_prob = pad_packed_sequence(sampled, batch_first=True, total_length=total)[0][..., 0]
+        return DecoderOutput(padded, context, all_weights, log_prob)
 
     def step(self, embedded: Float[Tensor, "R 1 D"], state: RecurrentState) -> DecoderOutput:
         """Read one token a row and advance the state."""
         gates = self._gates_of(embedded[:, 0])
-        [output], [weights], last = self._loop([gates], state)
+        [output], [weights], _, last = self._loop([gates], state)
         output, after = output[:, None], tuple(part[None] for part in last)
         if self.upper is not None:
             output, above = self.upper(output, as_torch(tuple(part[1:].contiguous() for part in state.hidden)))
@@ -245,20 +293,23 @@ class BahdanauDecoder(nn.Module):
 
     def _loop(
         self, steps: Sequence[Float[Tensor, "R G"]], state: RecurrentState
-    ) -> tuple[list[Tensor], list[Tensor], Hidden]:
-        """Outputs and weights of each step, whose rows may become fewer, and the last state."""
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor], Hidden]:
+        """Outputs, weights and sampled log-probabilities of each step, whose rows may become fewer; the last state."""
         inputs = self._attention_inputs(state, steps[0].dtype)
         hidden: Hidden = tuple(part[0].to(steps[0].dtype) for part in state.hidden)
         num_rows, outputs, weights = steps[0].shape[0], [], []
+        log_probs: list[Tensor] = []
         with torch.autocast(steps[0].device.type, enabled=False):  # everything has one type already
-            for gates in steps:
+            for position, gates in enumerate(steps, state.length):
                 if gates.shape[0] < num_rows:
                     num_rows = gates.shape[0]
                     inputs, hidden = inputs.first(num_rows), tuple(part[:num_rows] for part in hidden)
-                hidden, step_weights = inputs.step(gates, hidden)
+                hidden, step_weights = inputs.step(gates, hidden, position)
                 outputs.append(hidden[0])
                 weights.append(step_weights)
-        return outputs, weights, hidden
+                if self.weighting is not None and self.weighting.log_prob is not None:
+                    log_probs.append(self.weighting.log_prob)
+        return outputs, weights, log_probs, hidden
 
     def _attention_inputs(self, state: RecurrentState, dtype: torch.dtype) -> AttentionInputs:
         width = self.query.in_features
@@ -271,6 +322,8 @@ class BahdanauDecoder(nn.Module):
             product=torch.cat((self.first.weight_hh, self.query.weight)).to(dtype).t(),
             bias=F.pad(self.first.bias_hh, (0, width)).to(dtype),  # the query has no bias
             vector=self.vector.to(dtype),
+            mask=state.memory.mask,
+            weighting=self.weighting,
             advance=self.advance,
         )
 
@@ -299,6 +352,7 @@ class LuongDecoder(nn.Module):
         self.scale = width**-0.5 if is_scaled else 1.0
         self.query = nn.Linear(width, width, bias=False) if is_scaled else nn.Identity()
         self.key = nn.Linear(width, width, bias=config.bias) if is_scaled else nn.Identity()
+        self.weighting = build_memory_weighting(config)
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S D"]:
         """The keys of all positions; computed once for a source."""
@@ -310,22 +364,29 @@ class LuongDecoder(nn.Module):
         packed = pack_padded_sequence(embedded, torch.tensor(lengths).clamp(min=1), batch_first=True)
         output, _ = self.layers(packed, as_torch(state.hidden))
         padded, _ = pad_packed_sequence(output, batch_first=True, total_length=embedded.shape[1])
-        return self._attend(padded, state)
+        return self._attend(padded, state, torch.arange(padded.shape[1], device=padded.device)[None])
 
     def step(self, embedded: Float[Tensor, "R 1 D"], state: RecurrentState) -> DecoderOutput:
         """Read one token a row and advance the state."""
         output, after = self.layers(embedded, as_torch(state.hidden))
         state.hidden = as_hidden(after)
-        return self._attend(output, state)
+        return self._attend(output, state, torch.full((1, 1), state.length, device=output.device))
 
-    def _attend(self, output: Float[Tensor, "R T D"], state: RecurrentState) -> DecoderOutput:
+    def _attend(
+        self, output: Float[Tensor, "R T D"], state: RecurrentState, positions: Int[Tensor, "1 P"]
+    ) -> DecoderOutput:
         """Attention to the memory; the rows of a sentence share it."""
         memory, shape = state.memory, output.shape
         queries = self.query(output).reshape(memory.values.shape[0], -1, shape[-1])
         scores = (queries @ state.keys.transpose(1, 2)).float() * self.scale
-        weights = torch.softmax(scores.masked_fill(~memory.mask[:, None], torch.finfo(scores.dtype).min), dim=-1)
+        if self.weighting is None:
+            weights = torch.softmax(scores.masked_fill(~memory.mask[:, None], torch.finfo(scores.dtype).min), dim=-1)
+        else:
+            states = output.reshape(memory.values.shape[0], -1, shape[-1])
+            weights = self.weighting.weigh(scores, memory.mask, states, positions)
         context = weights.type_as(memory.values) @ memory.values
-        return DecoderOutput(output, context.reshape(shape), weights.reshape(*shape[:2], -1))
+        log_prob = None if self.weighting is None else self.weighting.log_prob
+        return DecoderOutput(output, context.reshape(shape), weights.reshape(*shape[:2], -1), log_prob)
 
 
 class RecurrentSeq2Seq(BaselineModel):
@@ -338,6 +399,7 @@ class RecurrentSeq2Seq(BaselineModel):
         self.decoder = (BahdanauDecoder if config.attention_scoring == "additive" else LuongDecoder)(config)
         self.first_state = nn.Linear(width, width * config.num_decoder_layers)
         self.readout = nn.Linear(3 * width, width)
+        self.log_prob: Tensor | None = None
 
     def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> Memory:
         """Read the sources in both directions; padding is zero, so an empty source gives a context of zeros."""
@@ -354,7 +416,15 @@ class RecurrentSeq2Seq(BaselineModel):
         """Read whole targets, for all steps at once where possible."""
         state = self.start(memory, num_beams=1, max_length=targets.tokens.shape[1])
         embedded = self.tables.embed_target(targets.tokens)
-        return self._read_out(embedded, self.decoder.read(embedded, targets.lengths, state))
+        decoded = self.decoder.read(embedded, targets.lengths, state)
+        if decoded.log_prob is not None:
+            self.log_prob = targets.to_rows(decoded.log_prob[..., None])[..., 0]
+        return self._read_out(embedded, decoded)
+
+    def sampled_log_prob(self) -> Float[Tensor, "B T"]:
+        """The log-probability of the source positions that the last training pass sampled."""
+        assert self.log_prob is not None
+        return self.log_prob
 
     def start(self, memory: Memory, *, num_beams: int, max_length: int) -> RecurrentState:
         """The first state is a summary of the source: tanh(W · mean of the memory)."""
@@ -370,6 +440,7 @@ class RecurrentSeq2Seq(BaselineModel):
         assert isinstance(state, RecurrentState)
         embedded = self.tables.embed_target(tokens[:, None])
         decoded = self.decoder.step(embedded, state)
+        state.length += 1
         attention = decoded.weights[:, None] if need_weights else None
         return StepOutput(self.tables.logits(self._read_out(embedded, decoded))[:, 0], attention)
 

@@ -2,12 +2,14 @@
 
 Masks are boolean, True = may attend, and combine with `&`. `attend_fused` is fast and does not return the weights;
 `attend_explicit` follows equation 1 and does. Both have the same signature and give the same result (tests compare
-them). A query that may attend to nothing gets zeros.
+them). A query that may attend to nothing gets zeros. Kinds of attention whose weights are not the softmax of the scores
+(`heedful.model.weighting`) use the explicit way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -18,6 +20,7 @@ from heedful.config import ModelConfig
 from heedful.model.batch_invariance import is_fused_attention_invariant
 from heedful.model.kv_cache import KeysValues, LayerCache
 from heedful.model.positions import rotate
+from heedful.model.weighting import Weigh, Weighting, masked_softmax
 from heedful.tensor_types import Bool, Float, Int
 
 
@@ -62,11 +65,10 @@ def attend_explicit(
     *,
     scoring: Scoring,
     dropout: float,
+    weigh: Weigh = masked_softmax,
 ) -> Attended:
-    """Equation 1, step by step: softmax(Q Kᵀ / √d_k) V."""
-    scores = scoring(query, key).float().masked_fill(~mask, float("-inf"))
-    weights = torch.softmax(scores, dim=-1)
-    weights = weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)  # nothing to attend to: zeros instead of NaN
+    """Equation 1, step by step: softmax(Q Kᵀ / √d_k) V; `weigh` may replace the softmax."""
+    weights = weigh(scoring(query, key).float(), mask)
     return Attended(F.dropout(weights, dropout).type_as(value) @ value, weights)
 
 
@@ -78,13 +80,15 @@ def attend_fused(
     *,
     scoring: Scoring,
     dropout: float,
+    weigh: Weigh = masked_softmax,
 ) -> Attended:
     """The same by torch's fused kernels, which do not return the weights.
 
-    Additive scores have no fused kernel; they and queries whose bits would depend on the batch take the explicit path.
+    Additive scores and other weights than softmax's have no fused kernel; they and queries whose bits would depend on
+    the batch take the explicit path.
     """
-    if scoring.vector is not None or not is_fused_attention_invariant(query):
-        return attend_explicit(query, key, value, mask, scoring=scoring, dropout=dropout)
+    if scoring.vector is not None or weigh is not masked_softmax or not is_fused_attention_invariant(query):
+        return attend_explicit(query, key, value, mask, scoring=scoring, dropout=dropout, weigh=weigh)
     # Kernels disagree on rows that are masked everywhere: let those attend to everything, then set them to zero.
     empty = ~mask.any(dim=-1, keepdim=True)
     values = F.scaled_dot_product_attention(
@@ -100,10 +104,11 @@ class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O with head_i = Attention(Q W_Q, K W_K, V W_V) (section 3.2.2).
 
     `query`, `key`, `value` and `output` are W_Q, W_K, W_V and W_O of all heads together; `head_dim` is d_v, and also
-    d_k unless `key_dim` is set.
+    d_k unless `key_dim` is set. `kind` is a value of `model.self_attention` or `model.cross_attention`; windows around
+    known positions are part of the mask.
     """
 
-    def __init__(self, config: ModelConfig, *, rotary: bool = False) -> None:
+    def __init__(self, config: ModelConfig, *, rotary: bool = False, kind: str = "global") -> None:
         super().__init__()
         self.num_heads = config.num_heads
         keys, values = config.num_heads * config.attention_key_dim, config.num_heads * config.attention_head_dim
@@ -112,6 +117,7 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(config.d_model, values, bias=config.bias)
         self.output = nn.Linear(values, config.d_model, bias=config.bias)
         self.scoring = Scoring(config.attention_scoring, config.num_heads, config.attention_key_dim)
+        self.weighting = Weighting(kind, config, num_heads=config.num_heads, width=config.attention_key_dim)
         self.rotary, self.dropout, self.backend = rotary, config.attention_dropout, "fused"
 
     def queries(
@@ -149,7 +155,8 @@ class MultiHeadAttention(nn.Module):
         key, value = memory if cache is None else cache.append(*memory)
         attend = ATTENTION["explicit" if need_weights else self.backend]
         dropout = self.dropout if self.training else 0.0
-        attended = attend(query, key, value, mask, scoring=self.scoring, dropout=dropout)
+        weigh = masked_softmax if self.weighting.is_softmax else partial(self.weighting, x=x)
+        attended = attend(query, key, value, mask, scoring=self.scoring, dropout=dropout, weigh=weigh)
         concatenated = attended.values.transpose(1, 2).flatten(2)  # (B, H, Q, Dh) -> (B, Q, H·Dh)
         return self.output(concatenated), attended.weights if need_weights else None
 

@@ -23,6 +23,7 @@ from heedful.model.norms import build_norm, normalise
 from heedful.model.positions import LearnedPositions, position_ids, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
 from heedful.model.transformer import initialise
+from heedful.model.weighting import self_attention_mask
 from heedful.tensor_types import Bool, Float, Int
 
 
@@ -125,6 +126,8 @@ class LanguageModel(nn.Module):
         positions: Int[Tensor, "B T"],
         caches: list[LayerCache] | None = None,
     ) -> Float[Tensor, "B T D"]:
+        keys = positions if caches is None else torch.arange(mask.shape[-1], device=mask.device)[None]
+        mask = self_attention_mask(mask, positions, keys, self.config)
         for index, layer in enumerate(self.layers):
             x = layer(x, mask, positions, cache=None if caches is None else caches[index])
         return x if self.norm is None else normalise(self.norm, x, mask)

@@ -67,7 +67,9 @@ class EncoderLayer(Layer):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.self_attention = MultiHeadAttention(config, rotary=config.positions == "rotary")
+        self.self_attention = MultiHeadAttention(
+            config, rotary=config.positions == "rotary", kind=config.self_attention
+        )
         self.self_attention_norm = build_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = build_norm(config)
@@ -95,9 +97,11 @@ class DecoderLayer(Layer):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.self_attention = MultiHeadAttention(config, rotary=config.positions == "rotary")
+        self.self_attention = MultiHeadAttention(
+            config, rotary=config.positions == "rotary", kind=config.self_attention
+        )
         self.self_attention_norm = build_norm(config)
-        self.cross_attention = MultiHeadAttention(config)
+        self.cross_attention = MultiHeadAttention(config, kind=config.cross_attention)
         self.cross_attention_norm = build_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = build_norm(config)

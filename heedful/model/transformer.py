@@ -15,6 +15,7 @@ from heedful.model.layers import DecoderLayer, EncoderLayer
 from heedful.model.norms import build_norm, normalise
 from heedful.model.positions import LearnedPositions, position_ids, sinusoidal_encoding
 from heedful.model.seq2seq import DecoderState, Memory, StepOutput
+from heedful.model.weighting import cross_attention_mask, self_attention_mask
 from heedful.tensor_types import Bool, Float, Int
 
 
@@ -126,6 +127,11 @@ class Transformer(nn.Module):
             if isinstance(module, MultiHeadAttention):
                 module.backend = name
 
+    def sampled_log_prob(self) -> Float[Tensor, "B T"]:
+        """The log-probability of the source positions that the last training pass sampled, over layers and heads."""
+        attentions = [layer.cross_attention for layer in self.decoder.layers]
+        return torch.stack([one.weighting.log_prob for one in attentions]).sum(dim=0)  # type: ignore[union-attr, misc]
+
     def forward(
         self,
         source: Int[Tensor, "B S"],
@@ -142,12 +148,14 @@ class Transformer(nn.Module):
             target_segments = torch.ones_like(target_input)
         memory = self._encode(source, source_segments, source_positions)
         positions = position_ids(target_input) if target_positions is None else target_positions
+        causal = causal_mask(target_input.shape[1], target_input.device)
+        target_mask = segment_mask(target_segments, target_segments) & causal
         x, _ = self.decoder(
             self._embed_target(target_input, positions),
-            segment_mask(target_segments, target_segments) & causal_mask(target_input.shape[1], target_input.device),
+            self_attention_mask(target_mask, positions, positions, self.config),
             positions,
             memory,
-            segment_mask(target_segments, source_segments),
+            cross_attention_mask(segment_mask(target_segments, source_segments), positions, self.config),
         )
         return self._logits(x)
 
@@ -164,12 +172,14 @@ class Transformer(nn.Module):
         """Feed one token a row, give the logits of the next; earlier tokens come from the state's cache."""
         assert isinstance(state, TransformerState)
         positions = torch.full_like(tokens, state.length)[:, None]
+        mask = state.mask
+        earlier = torch.arange(mask.shape[-1], device=mask.device)[None]
         x, weights = self.decoder(
             self._embed_target(tokens[:, None], positions),
-            state.mask,
+            self_attention_mask(mask, positions[:1], earlier, self.config),
             positions,
             state.memory,
-            state.memory_mask[:, None, None, :],
+            cross_attention_mask(state.memory_mask[:, None, None, :], positions[:1], self.config),
             caches=state.layers,
             need_weights=need_weights,
         )
@@ -185,7 +195,8 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "B S D"]:
         positions = position_ids(source) if positions is None else positions
         x = self._embed(self.source_embedding, self.source_positions, source, positions)
-        return self.encoder(x, segment_mask(segments, segments), positions)
+        mask = self_attention_mask(segment_mask(segments, segments), positions, positions, self.config)
+        return self.encoder(x, mask, positions)
 
     def _embed_target(self, target_input: Int[Tensor, "B T"], positions: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return self._embed(self.target_table, self.target_positions, target_input, positions)

@@ -413,6 +413,10 @@ def _transformer_shapes(config: ModelConfig) -> Shapes:
             layer = f"{stack}.layers.{index}"
             for attention in attentions:
                 shapes |= _attention(config, f"{layer}.{attention}") | _norm(config, f"{layer}.{attention}_norm")
+            if "cross_attention" in attentions and config.cross_attention == "local_predictive":
+                keys, predictor = config.attention_key_dim, f"{layer}.cross_attention.weighting.predictor"
+                shapes[f"{predictor}.hidden.weight"] = (config.num_heads * keys, config.d_model)
+                shapes[f"{predictor}.vector"] = (config.num_heads, keys)
             shapes |= _feed_forward(config, f"{layer}.feed_forward") | _norm(config, f"{layer}.feed_forward_norm")
         if config.has_final_norm:
             shapes |= _norm(config, f"{stack}.norm")

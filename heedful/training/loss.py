@@ -54,3 +54,23 @@ def symmetric_kl(
     log_p, log_q = torch.log_softmax(logits.float(), dim=-1), torch.log_softmax(other_logits.float(), dim=-1)
     divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
     return 0.5 * divergence.masked_fill(target_segments == 0, 0.0).sum()
+
+
+def reinforce(
+    logits: Float[Tensor, "B T V"],
+    target_output: Int[Tensor, "B T"],
+    target_segments: Int[Tensor, "B T"],
+    log_prob: Float[Tensor, "B T"],
+) -> Tensor:
+    """A term with the value 0 whose gradient is REINFORCE's for hard attention (Williams, 1992).
+
+    `log_prob` is that of the sampled positions. The reward is the log-likelihood of the target token at the same place;
+    its mean over the microbatch is the baseline. The effect of a choice on later tokens is ignored: there is none in
+    the last layer of a Transformer's decoder and in Luong's decoder.
+    """
+    real = target_segments > 0
+    nll = F.cross_entropy(logits.detach().float().flatten(0, 1), target_output.flatten(), reduction="none")
+    nll = nll.view_as(log_prob)
+    baseline = nll.masked_fill(~real, 0.0).sum() / real.sum().clamp(min=1)
+    term = ((nll - baseline) * log_prob).masked_fill(~real, 0.0).sum()
+    return term - term.detach()

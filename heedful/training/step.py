@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.backend_support import supports
+from heedful.baselines.recurrent import RecurrentSeq2Seq
 from heedful.config import TrainingConfig
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, TrainingError
@@ -28,7 +29,7 @@ from heedful.training.compile_cache import is_compiled
 from heedful.training.cpu_data_parallel import CpuDataParallel
 from heedful.training.cuda_graph import GraphedStep
 from heedful.training.distributed import World, full_tensor, is_sharded, no_sync
-from heedful.training.loss import smoothed_cross_entropy, symmetric_kl
+from heedful.training.loss import reinforce, smoothed_cross_entropy, symmetric_kl
 from heedful.training.mixed_precision import FlatAdam, LowPrecisionCopy, has_no_buffers, supports_flat_adam
 from heedful.training.optimizer import build_optimizer, set_learning_rate
 
@@ -144,10 +145,10 @@ class TrainingStep:
         self.loss: Callable[..., Tensor] = self.world.wrap_ddp(self.compute_model, loss)
 
     def _loss_sum(self, batch: Batch) -> Tensor:
-        if not self.config.r_drop:
-            return self._cross_entropy(self._logits(batch), batch)
-        num_rows = batch.source.shape[0] // 2  # `_backward` repeats every row
         logits = self._logits(batch)
+        if not self.config.r_drop:
+            return self._cross_entropy(logits, batch)
+        num_rows = batch.source.shape[0] // 2  # `_backward` repeats every row
         first, second = logits.chunk(2)
         mean = 0.5 * self._cross_entropy(logits, batch)
         return mean + self.config.r_drop * symmetric_kl(first, second, batch.target_segments[:num_rows])
@@ -159,7 +160,11 @@ class TrainingStep:
 
     def _cross_entropy(self, logits: Tensor, batch: Batch) -> Tensor:
         smoothing = self.config.label_smoothing
-        return smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=smoothing).loss_sum
+        loss = smoothed_cross_entropy(logits, batch.target_output, batch.target_segments, smoothing=smoothing).loss_sum
+        model = self.compute_model
+        if isinstance(model, (Transformer, RecurrentSeq2Seq)) and model.config.samples_cross_attention:
+            return loss + reinforce(logits, batch.target_output, batch.target_segments, model.sampled_log_prob())
+        return loss
 
     def __call__(self, batch: Batch, num_tokens: int, learning_rate: float) -> StepResult:
         """Update the weights by the mean gradient over `num_tokens`, the real target tokens of all ranks."""

@@ -45,8 +45,21 @@ def pairs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return sides[0], sides[1], sides[2], sides[3]
 
 
-def attend(scores: Tensor, mask: Tensor, memory: Tensor) -> Tensor:
-    return torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1) @ memory
+def attend(model: RecurrentSeq2Seq, scores: Tensor, memory: Tensor, state: Tensor, position: int) -> Tensor:
+    """Attention of one state, at one target position, to the memory of one sentence."""
+    kind, window, length = model.config.cross_attention, model.config.attention_window, len(memory)
+    if kind == "hard":
+        return memory[int(scores[0].argmax())][None]
+    source_positions = torch.arange(length)
+    inside, gaussian = torch.ones(length, dtype=torch.bool), torch.ones(length)
+    if kind == "local_monotonic":
+        inside = (source_positions - min(position, length - 1)).abs() <= window
+    if kind == "local_predictive":
+        predictor = model.decoder.weighting.predictor
+        exponent = predictor.vector[0] @ torch.tanh(predictor.hidden.weight @ state[0])
+        distance = source_positions - length * torch.sigmoid(exponent)
+        inside, gaussian = distance.abs() <= window, torch.exp(-distance.square() / (2 * (window / 2) ** 2))
+    return (torch.softmax(scores.masked_fill(~inside, float("-inf")), dim=-1) * gaussian) @ memory
 
 
 def cell_of(model: RecurrentSeq2Seq, layers: nn.Module, suffix: str) -> nn.GRUCell | nn.LSTMCell:
@@ -68,12 +81,13 @@ def read_by_the_book(model: RecurrentSeq2Seq, source: Tensor, target: Tensor) ->
         cells = [decoder.first, *(cell_of(model, decoder.upper, f"l{i}") for i in range(len(states) - 1))]
     else:
         cells = [cell_of(model, decoder.layers, f"l{i}") for i in range(len(states))]
-    for token in target:
+    for position, token in enumerate(target):
         embedded = model.tables.embed_target(token.view(1, 1))[0]
         x, context = embedded, embedded
         if isinstance(decoder, BahdanauDecoder):
             query = decoder.query(states[0][0])
-            context = attend(torch.tanh(query + decoder.key(memory)) @ decoder.vector, mask, memory)
+            scores = torch.tanh(query + decoder.key(memory)) @ decoder.vector
+            context = attend(model, scores[None], memory, states[0][0], position)
             x = torch.cat((embedded, context), dim=-1)
         for index, cell in enumerate(cells):
             after = cell(x, states[index] if is_lstm else states[index][0])
@@ -81,7 +95,7 @@ def read_by_the_book(model: RecurrentSeq2Seq, source: Tensor, target: Tensor) ->
             x = states[index][0]
         if isinstance(decoder, LuongDecoder):
             scale = 16**-0.5 if model.config.attention_scoring == "scaled_dot" else 1.0
-            context = attend(decoder.query(x) @ decoder.key(memory).T * scale, mask, memory)
+            context = attend(model, decoder.query(x) @ decoder.key(memory).T * scale, memory, x, position)
         read_out = torch.tanh(model.readout(torch.cat((x, context, embedded), dim=-1)))
         logits.append(model.tables.logits(read_out)[0])
     return torch.stack(logits)
@@ -90,8 +104,11 @@ def read_by_the_book(model: RecurrentSeq2Seq, source: Tensor, target: Tensor) ->
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("scoring", ["additive", "dot", "scaled_dot"])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_values_and_gradients_equal_step_by_step_computation(cell: str, scoring: str, layers: int) -> None:
-    config = replace(SMALL, cell=cell, attention_scoring=scoring, num_decoder_layers=layers)
+@pytest.mark.parametrize("kind", ["global", "local_monotonic", "local_predictive", "hard"])
+def test_values_and_gradients_equal_step_by_step_computation(cell: str, scoring: str, layers: int, kind: str) -> None:
+    config = replace(
+        SMALL, cell=cell, attention_scoring=scoring, num_decoder_layers=layers, cross_attention=kind, attention_window=2
+    )  # fmt: skip
     model = RecurrentSeq2Seq(config)
     source, source_mask, target, target_mask = pairs()
     found = model(source, target, source_mask.long(), target_mask.long())
@@ -101,7 +118,9 @@ def test_values_and_gradients_equal_step_by_step_computation(cell: str, scoring:
         expected[row, : len(only[1])] = read_by_the_book(model, *only)
     real = target_mask[..., None]
     torch.testing.assert_close(found * real, expected, atol=1e-5, rtol=1e-5)
-    if layers == 1 and scoring == "additive":  # the others would learn through copies of their weights
+    if (
+        layers == 1 and scoring == "additive" and kind != "hard"
+    ):  # the others would learn through copies of their weights
         weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0)) * real
         parameters = list(model.parameters())
         gradients = [torch.autograd.grad((logits * weights).sum(), parameters) for logits in (found, expected)]

@@ -60,8 +60,31 @@ def bits(result: DecodeResult) -> list[tuple[list[int], list[float], float]]:
         {"architecture": "recurrent", "num_heads": 1},
         {"architecture": "recurrent", "num_heads": 1, "cell": "lstm", "attention_scoring": "dot"},
         {"architecture": "convolutional", "num_heads": 1},
+        {"self_attention": "local", "cross_attention": "local_monotonic", "attention_window": 2},
+        {"cross_attention": "local_predictive", "attention_window": 3, "num_heads": 2},
+        {"self_attention": "hard", "cross_attention": "hard"},
+        {"architecture": "recurrent", "num_heads": 1, "cross_attention": "local_predictive", "attention_window": 2},
+        {
+            "architecture": "recurrent",
+            "num_heads": 1,
+            "attention_scoring": "additive",
+            "cross_attention": "local_monotonic",
+            "attention_window": 2,
+        },
     ],
-    ids=["pre", "rotary", "swiglu", "recurrent", "luong", "convolutional"],
+    ids=[
+        "pre",
+        "rotary",
+        "swiglu",
+        "recurrent",
+        "luong",
+        "convolutional",
+        "local",
+        "predictive",
+        "hard",
+        "recurrent_predictive",
+        "recurrent_monotonic",
+    ],
 )
 def test_sentence_bits_do_not_depend_on_batch(settings: dict[str, Any], changes: dict[str, Any]) -> None:
     torch.manual_seed(1)

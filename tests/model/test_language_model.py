@@ -25,7 +25,9 @@ STEPS = 7
 def language_model(name: str, kind: str) -> LanguageModel:
     """A small language model with the options of a variant, in which every number matters."""
     torch.manual_seed(0)
-    model = build_model(replace(VARIANTS[name], architecture=kind, source_vocab_size=13))  # type: ignore[arg-type]
+    model = build_model(
+        replace(VARIANTS[name], architecture=kind, source_vocab_size=13, cross_attention="global")  # type: ignore[arg-type]
+    )
     assert isinstance(model, LanguageModel)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -14,6 +14,7 @@ from tests.small_models import SMALL, VARIANTS
 BASELINES = {
     "recurrent": replace(SMALL, architecture="recurrent"),
     "lstm": replace(SMALL, architecture="recurrent", cell="lstm", attention_scoring="additive"),
+    "predictive": replace(SMALL, architecture="recurrent", cross_attention="local_predictive"),
     "convolutional": replace(SMALL, architecture="convolutional"),
 }
 

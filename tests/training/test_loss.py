@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from heedful.training.loss import smoothed_cross_entropy, symmetric_kl
+from heedful.training.loss import reinforce, smoothed_cross_entropy, symmetric_kl
 
 
 def naive(logits: Tensor, target: Tensor, segments: Tensor, smoothing: float) -> Tensor:
@@ -92,3 +92,29 @@ def test_symmetric_kl_over_real_tokens() -> None:
     expected = 0.5 * (each * (segments > 0)).sum()
     torch.testing.assert_close(symmetric_kl(one, other, segments), expected, rtol=1e-5, atol=1e-6)
     assert float(symmetric_kl(one, one, segments)) == 0
+
+
+def test_reinforce_gradient_is_that_of_expected_loss() -> None:
+    """Three choices lead to three predictions; the expected loss is a sum over the choices."""
+    torch.manual_seed(3)
+    scores, predictions = torch.tensor([0.3, -0.5, 1.0], requires_grad=True), torch.randn(3, 5)
+    num_rows, target = 100_000, 2
+    losses = -torch.log_softmax(predictions, dim=-1)[:, target]
+    [expected] = torch.autograd.grad((torch.softmax(scores, dim=0) * losses).sum(), scores)
+    chosen = torch.multinomial(torch.softmax(scores.detach(), dim=0), num_rows, replacement=True)
+    segments = torch.ones(num_rows, 2, dtype=torch.long)
+    segments[:, 1] = 0  # padding has no part, whatever was chosen there
+    logits = predictions[chosen][:, None].expand(-1, 2, -1)
+    log_prob = torch.log_softmax(scores, dim=0)[chosen][:, None].expand(-1, 2)
+    term = reinforce(logits, torch.full_like(segments, target), segments, log_prob)
+    assert term.item() == 0
+    [found] = torch.autograd.grad(term / num_rows, scores)
+    torch.testing.assert_close(found, expected, atol=0.01, rtol=0)
+    assert float(expected.abs().max()) > 0.1
+
+
+def test_reinforce_of_padding_only_is_zero() -> None:
+    log_prob = torch.zeros(1, 2, requires_grad=True)
+    term = reinforce(torch.randn(1, 2, 5), *torch.zeros(2, 1, 2, dtype=torch.long), log_prob)
+    assert term.item() == 0
+    assert torch.equal(torch.autograd.grad(term, log_prob)[0], torch.zeros(1, 2))

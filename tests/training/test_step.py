@@ -17,6 +17,7 @@ from heedful.config import ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.batch_stream import worst_batch
 from heedful.errors import TrainingError
+from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.mixed_precision import LowPrecisionCopy, has_no_buffers
 from heedful.training.optimizer import optimizer_tensors
 from heedful.training.step import TrainingStep, uses_bf16
@@ -336,3 +337,25 @@ def test_low_precision_copy_in_float32_changes_nothing(rows: int) -> None:
 
 def test_batch_norm_model_has_no_low_precision_copy() -> None:
     assert has_no_buffers(build(PLAIN)) and not has_no_buffers(build(replace(PLAIN, norm="batch")))
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "recurrent"])
+@pytest.mark.parametrize("scoring", ["scaled_dot", "additive"])
+def test_sampled_attention_learns_from_rewards(architecture: str, scoring: str) -> None:
+    """The loss is the cross-entropy of the sampled pass; queries get their gradient from REINFORCE alone."""
+    changes = {"architecture": architecture, "attention_scoring": scoring, "cross_attention": "hard"}
+    model = build(replace(PLAIN, **changes, hard_attention_gradient="reinforce"))  # type: ignore[arg-type]
+    step, batch = make_step(model, label_smoothing=0.1), random_batch(4, seed=1)
+    torch.manual_seed(2)
+    result = step(batch, batch.num_tokens, 1e-3)
+    queries = [tensor for name, tensor in gradients(step).items() if "query.weight" in name and "self" not in name]
+    assert queries and all(tensor.abs().sum() > 0 for tensor in queries)
+    again = build(replace(PLAIN, **changes, hard_attention_gradient="reinforce")).train()  # type: ignore[arg-type]
+    torch.manual_seed(2)
+    loss = smoothed_cross_entropy(
+        again(**batch.inputs), batch.target_output, batch.target_segments, smoothing=0.1
+    ).loss_sum
+    torch.testing.assert_close(result.loss_sum, loss.detach())
+    loss.backward()
+    names = [name for name, _ in again.named_parameters() if "query.weight" in name and "self" not in name]
+    assert all(again.get_parameter(name).grad is None for name in names)
