@@ -19,8 +19,8 @@ import torch
 
 from benchmarks.speed.gpu_kernels import microseconds
 from heedful.fused.kernels import decode_layers
-from heedful.fused.kernels.decode_layers import Tile, product
-from heedful.fused.kernels.sizes import num_parts
+from heedful.fused.kernels.decode_layers import Tile, matmul
+from heedful.fused.kernels.sizes import num_splits
 
 PRODUCTS = {"queries, keys, values": (512, 1536), "output": (512, 512), "inner": (512, 2048), "outer": (2048, 512)}
 LOGITS = {"logits": (512, 32_000)}
@@ -60,9 +60,9 @@ def main() -> None:
     print("| rows | product | " + "tile (rows, columns, depth, warps, stages): µs, fastest first |\n|---:|---|---|")
     for rows in (int(number) for number in chosen.rows.split(",")):
         tables = IN_FLOAT32 if chosen.float32 else CANDIDATES
-        tiles = next(tiles for most, tiles in tables.items() if rows <= most)
+        tiles = next(tiles for max_rows, tiles in tables.items() if rows <= max_rows)
         for name, (depth, width) in (PRODUCTS | LOGITS).items():
-            found = compare(rows, depth, width, tiles, dtype, joined=name in ("output", "outer"))
+            found = compare(rows, depth, width, tiles, dtype, split_k=name in ("output", "outer"))
             shown = "; ".join(
                 f"{tuple(tile)}: {spent:.1f}{'' if same else ' OTHER BITS'}" for spent, tile, same in found
             )
@@ -70,20 +70,20 @@ def main() -> None:
 
 
 def compare(
-    rows: int, depth: int, width: int, tiles: list[Tile], dtype: torch.dtype, *, joined: bool
+    rows: int, depth: int, width: int, tiles: list[Tile], dtype: torch.dtype, *, split_k: bool
 ) -> list[tuple[float, Tile, bool]]:
     """Microseconds of one product with each tile, fastest first, and whether its bits equal those of the first tile."""
     copies = 1 if width > 4096 else COPIES
     x = torch.randn(rows, depth, device="cuda").to(dtype)
     weights = [torch.randn(width, depth, device="cuda").to(dtype) for _ in range(copies)]
-    parts = num_parts(rows, depth) if joined else 1
+    parts = num_splits(rows, depth) if split_k else 1
     output = torch.empty(parts, rows, width, device="cuda")
     found, first = [], None
     for tile in tiles:
 
         def run(tile: Tile = tile) -> None:
             for weight in weights:
-                product(x, weight, None, output, tile=tile)
+                matmul(x, weight, None, output, tile=tile)
 
         try:
             spent = microseconds(run) / copies

@@ -35,7 +35,14 @@ class Batch:
     @property
     def inputs(self) -> dict[str, Tensor]:
         """The arguments of a model: `model(**batch.inputs)`."""
-        return {name: tensor for name, tensor in vars(self).items() if name != "target_output"}
+        return {  # spelled out, because torch.compile cannot trace vars()
+            "source": self.source,
+            "source_segments": self.source_segments,
+            "source_positions": self.source_positions,
+            "target_input": self.target_input,
+            "target_segments": self.target_segments,
+            "target_positions": self.target_positions,
+        }
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """The same batch on another device."""

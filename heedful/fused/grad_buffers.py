@@ -120,8 +120,8 @@ class Gradients:
     def _add_rows(self, table: Tensor, tokens: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
         """Sum the rows looked up in a table; on a GPU onto its gradient so far, if any."""
         if not table.is_cuda:
-            rows, drawn = torch.cat(list(parts)), torch.cat(list(tokens))
-            self.add([table], torch.ops.aten.embedding_dense_backward(rows, drawn, table.shape[0], -1, False))
+            rows, indices = torch.cat(list(parts)), torch.cat(list(tokens))
+            self.add([table], torch.ops.aten.embedding_dense_backward(rows, indices, table.shape[0], -1, False))
             return
         from heedful.fused.kernels import train_layers
 
@@ -164,5 +164,5 @@ def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
     if partial.is_cuda:
         from heedful.fused.kernels import train_layers
 
-        return train_layers.summed(partial, dtype)
+        return train_layers.sum_partials(partial, dtype)
     return partial.sum(dim=1).to(dtype)

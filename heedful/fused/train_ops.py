@@ -44,7 +44,7 @@ class Segments(NamedTuple):
 
 
 def dropout_mask(shape: torch.Size, dropout_seed: DropoutSeed) -> Tensor:
-    """Which numbers dropout keeps: a hash of seed and position (the finaliser of MurmurHash3), as in the kernels."""
+    """Which elements dropout keeps: a hash of seed and index (the finaliser of MurmurHash3), as in the kernels."""
     place = torch.arange(shape.numel(), device=dropout_seed.seeds.device)
     mixed = ((place * 0x9E3779B1) & _32_BITS) ^ (dropout_seed.seeds[dropout_seed.call] & _32_BITS)
     mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & _32_BITS
@@ -106,10 +106,10 @@ class _Embed(Function):
         if d_output.is_cuda:
             from heedful.fused.kernels import train_layers
 
-            d_drawn = train_layers.embedding_backward(d_output.contiguous(), *dropout_seed, ctx.factor)
+            d_rows = train_layers.embedding_backward(d_output.contiguous(), *dropout_seed, ctx.factor)
         else:
-            d_drawn = apply_dropout(d_output * ctx.factor, dropout_seed)
-        ctx.gradients.add_rows(ctx.table, tokens, d_drawn)
+            d_rows = apply_dropout(d_output * ctx.factor, dropout_seed)
+        ctx.gradients.add_rows(ctx.table, tokens, d_rows)
         return None, None, None, None, None, None, None
 
 

@@ -112,8 +112,8 @@ def test_translation_bits_do_not_depend_on_batch(dtype: torch.dtype, changes: di
 
 @BOTH_TYPES
 def test_tile_sizes_do_not_change_matmul_bits(dtype: torch.dtype) -> None:
-    from heedful.fused.kernels.decode_layers import TILES, product
-    from heedful.fused.kernels.sizes import PART
+    from heedful.fused.kernels.decode_layers import TILES, matmul
+    from heedful.fused.kernels.sizes import SPLIT_SIZE
 
     for depth, width in ((512, 1536), (2048, 512), (96, 72)):
         x, weight = torch.randn(700, depth, device=CUDA).to(dtype), torch.randn(width, depth, device=CUDA).to(dtype)
@@ -122,10 +122,10 @@ def test_tile_sizes_do_not_change_matmul_bits(dtype: torch.dtype) -> None:
         for tile in {tile for tiles in TILES[dtype].values() for tile in tiles}:
             for rows in (1, 17, 700):
                 output = torch.empty(rows, width, device=CUDA)
-                product(x[:rows], weight, bias, output, tile=tile)
+                matmul(x[:rows], weight, bias, output, tile=tile)
                 results.append(output)
-            parts = torch.empty(-(-depth // PART), 700, width, device=CUDA)
-            product(x, weight, None, parts, tile=tile)
+            parts = torch.empty(-(-depth // SPLIT_SIZE), 700, width, device=CUDA)
+            matmul(x, weight, None, parts, tile=tile)
             total = torch.zeros(700, width, device=CUDA)
             for part in parts:
                 total += part

@@ -52,7 +52,7 @@ def apply_linear(
     if has_kernels(x):
         from heedful.fused.kernels import decode_layers
 
-        decode_layers.product(x, linear.weight, bias, output, activation=activation, places=output_rows)
+        decode_layers.matmul(x, linear.weight, bias, output, activation=activation, output_rows=output_rows)
         return
     y = F.linear(x.float(), linear.weight.float(), bias.float() if bias is not None else None)
     if activation == "relu":
@@ -83,7 +83,7 @@ def add_norm(
 
         decode_layers.add_norm(
             stream, parts, bias, output,
-            norm=norm.kind, weight=norm.weight, shift=norm.shift, epsilon=norm.epsilon, after=post_norm,
+            norm=norm.kind, weight=norm.weight, shift=norm.shift, epsilon=norm.epsilon, post_norm=post_norm,
         )  # fmt: skip
         return
     s = stream.clone()
@@ -124,7 +124,7 @@ def decoder_self_attention(
     if has_kernels(qkv):
         from heedful.fused.kernels import decode_layers
 
-        decode_layers.attend_past(
+        decode_layers.decoder_self_attention(
             qkv, cache, history.ancestry, history.steps, history.done, rotary, output,
             num_heads=shape.num_heads, key_dim=shape.key_dim, beams=beams, scale=shape.scale,
         )  # fmt: skip
@@ -153,7 +153,7 @@ def cross_attention(queries: Tensor, cache: CrossAttentionCache, output: Tensor,
     if has_kernels(queries):
         from heedful.fused.kernels import decode_layers
 
-        decode_layers.attend_memory(
+        decode_layers.cross_attention(
             queries, cache.values, cache.limits, cache.done, output,
             offset=offset, num_heads=shape.num_heads, key_dim=shape.key_dim, beams=beams, scale=shape.scale,
         )  # fmt: skip
@@ -175,19 +175,19 @@ def encoder_self_attention(
     if has_kernels(qkv):
         from heedful.fused.kernels import decode_layers
 
-        decode_layers.attend_source(
+        decode_layers.encoder_self_attention(
             qkv, tiles, rotary, output, num_heads=shape.num_heads, key_dim=shape.key_dim, scale=shape.scale
         )
         return
     keys_width = shape.num_heads * shape.key_dim
-    for begin, length, first in tiles.view(-1, 3).tolist():
+    for start, length, first_query in tiles.view(-1, 3).tolist():
         positions = torch.arange(length)
-        sides = qkv[begin : begin + length].split([keys_width, keys_width, shape.num_heads * shape.value_dim], dim=1)
+        sides = qkv[start : start + length].split([keys_width, keys_width, shape.num_heads * shape.value_dim], dim=1)
         query, key, value = (side.unflatten(1, (shape.num_heads, -1)) for side in sides)
         query, key = rotate(query, positions, rotary), rotate(key, positions, rotary)
-        chosen = slice(first, min(first + QUERIES, length))
+        chosen = slice(first_query, min(first_query + QUERIES, length))
         if length:
-            output[begin + chosen.start : begin + chosen.stop] = attend(query[chosen], key, value, shape.scale).type_as(
+            output[start + chosen.start : start + chosen.stop] = attend(query[chosen], key, value, shape.scale).type_as(
                 output
             )
 
@@ -197,7 +197,7 @@ def chunk_top_k(logits: Tensor, transitions: Tensor, states: Tensor, chunks: Chu
     if has_kernels(logits):
         from heedful.fused.kernels import decode_topk
 
-        decode_topk.chunk_best(logits, transitions, states, *chunks)
+        decode_topk.chunk_top_k(logits, transitions, states, *chunks)
         return
     size = chunk_size(logits.shape[1])
     for number, (part, after) in enumerate(zip(logits.split(size, dim=1), transitions.split(size, dim=1), strict=True)):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.cuda_graph.packed_weights import PackedWeights
-from heedful.fused.kernels.sizes import NEAR_LIMIT, chunk_size, num_parts
+from heedful.fused.kernels.sizes import NEAR_LIMIT, chunk_size, num_splits
 
 
 class Capacity(NamedTuple):
@@ -134,7 +134,7 @@ class Activations(NamedTuple):
 
     def partial_sums(self, depth: int) -> Tensor:
         """The buffer for a matrix product of this depth: (parts, rows, d_model)."""
-        count = num_parts(self.stream.shape[0], depth)
+        count = num_splits(self.stream.shape[0], depth)
         return self.parts[: count * self.stream.numel()].view(count, *self.stream.shape)
 
 
@@ -181,7 +181,7 @@ def make_search_state(weights: PackedWeights, capacity: Capacity, transitions: T
 def make_activations(weights: PackedWeights, num_rows: int) -> Activations:
     """Allocate the activations of a stack."""
     shape, like = weights.shape, weights.output
-    most = max(num_parts(num_rows, depth) for depth in (shape.d_ff, shape.num_heads * shape.value_dim))
+    max_splits = max(num_splits(num_rows, depth) for depth in (shape.d_ff, shape.num_heads * shape.value_dim))
     stream = torch.zeros(num_rows, shape.d_model, dtype=torch.float32, device=like.device)
     return Activations(
         stream=stream,
@@ -190,7 +190,7 @@ def make_activations(weights: PackedWeights, num_rows: int) -> Activations:
         queries=like.new_zeros(num_rows, shape.num_heads * shape.key_dim),
         attended=like.new_zeros(num_rows, shape.num_heads * shape.value_dim),
         inner=like.new_zeros(num_rows, shape.d_ff),
-        parts=stream.new_zeros(most * stream.numel()),
+        parts=stream.new_zeros(max_splits * stream.numel()),
     )
 
 
@@ -221,15 +221,15 @@ def admit(slots: SearchState, numbers: Tensor, settings: Tensor, *, start: int) 
             slots.states, start=start, num_best=slots.capacity.num_best, num_states=slots.num_states,
         )  # fmt: skip
         return
-    chosen = numbers[numbers >= 0].long()
-    slots.limits[chosen] = settings.view(-1, 4)[numbers >= 0]
-    slots.steps[chosen], slots.done[chosen] = 0, 0
-    slots.newest.view(slots.capacity.slots, -1)[chosen] = start
-    limits_left = slots.limits[chosen, 0] - 1
+    admitted = numbers[numbers >= 0].long()
+    slots.limits[admitted] = settings.view(-1, 4)[numbers >= 0]
+    slots.steps[admitted], slots.done[admitted] = 0, 0
+    slots.newest.view(slots.capacity.slots, -1)[admitted] = start
+    limits_left = slots.limits[admitted, 0] - 1
     first_states = torch.where(limits_left < NEAR_LIMIT, slots.num_states + limits_left.clamp(min=0), 0)
-    slots.states.view(slots.capacity.slots, -1)[chosen] = first_states[:, None]
-    slots.scores[chosen] = torch.tensor([0.0, *[-torch.inf] * (slots.capacity.beams - 1)])
-    slots.record.view(torch.float32)[chosen, : 4 * slots.capacity.num_best : 4] = -torch.inf
+    slots.states.view(slots.capacity.slots, -1)[admitted] = first_states[:, None]
+    slots.scores[admitted] = torch.tensor([0.0, *[-torch.inf] * (slots.capacity.beams - 1)])
+    slots.record.view(torch.float32)[admitted, : 4 * slots.capacity.num_best : 4] = -torch.inf
 
 
 def select_tokens(slots: SearchState, *, end: int) -> None:
@@ -237,7 +237,7 @@ def select_tokens(slots: SearchState, *, end: int) -> None:
     if has_kernels(slots.steps):
         from heedful.fused.kernels import decode_topk
 
-        decode_topk.choose(
+        decode_topk.select_tokens(
             slots.logits, *slots.chunks, slots.steps, slots.limits, slots.forced, slots.done, slots.newest,
             slots.scores, slots.ancestry, slots.record, slots.penalties, slots.transitions, slots.states,
             end=end, num_best=slots.capacity.num_best, num_states=slots.num_states,
@@ -269,14 +269,14 @@ def select_reference(slots: SearchState, slot: int, end: int) -> None:
     if beams > 1:
         slots.ancestry[rows, :step] = slots.ancestry[rows][list(parents), :step]
         slots.ancestry[rows, step] = torch.tensor(parents, dtype=torch.int32)
-    before, remaining = slots.states[rows].tolist(), longest - step - 2
-    afterwards = [next_state(slots, before[p], token, remaining) for p, token in zip(parents, tokens, strict=True)]
-    slots.states[rows] = torch.tensor(afterwards, dtype=torch.int32)
+    states, remaining = slots.states[rows].tolist(), longest - step - 2
+    next_states = [next_state(slots, states[p], token, remaining) for p, token in zip(parents, tokens, strict=True)]
+    slots.states[rows] = torch.tensor(next_states, dtype=torch.int32)
     slots.newest[rows] = torch.tensor(tokens, dtype=torch.int32)
     slots.scores[slot] = torch.tensor(scores)
     worst, best = numbers[4 * slots.capacity.num_best - 4], slots.scores[slot, 0]
-    settled = worst > -torch.inf if beams == 1 else best / slots.penalties[longest + 1] <= worst
-    done = bool(settled) or bool(best == -torch.inf) or step >= longest
+    is_final = worst > -torch.inf if beams == 1 else best / slots.penalties[longest + 1] <= worst
+    done = bool(is_final) or bool(best == -torch.inf) or step >= longest
     slots.done[slot], slots.steps[slot] = done, step if done else step + 1
 
 
@@ -285,9 +285,9 @@ def next_state(slots: SearchState, state: int, token: int, remaining: int) -> in
 
     `remaining`: number of tokens after the next one.
     """
-    after = int(slots.transitions[state, token])
-    after = after if after >= 0 else max(int(slots.transitions[0, token]), 0)
-    return slots.num_states + max(remaining, 0) if after == 0 and remaining < NEAR_LIMIT else after
+    following = int(slots.transitions[state, token])
+    following = following if following >= 0 else max(int(slots.transitions[0, token]), 0)
+    return slots.num_states + max(remaining, 0) if following == 0 and remaining < NEAR_LIMIT else following
 
 
 def candidates(slots: SearchState, slot: int, end: int) -> list[tuple[float, int, int, float]]:

@@ -1,1 +1,1 @@
-"""Triton kernels for operations that torch.compile makes slow; tests compare each with the plain code it replaces."""
+"""Triton kernels for operations that torch.compile runs slowly; tests compare each with a reference."""

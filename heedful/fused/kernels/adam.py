@@ -11,24 +11,24 @@ BLOCK, WARPS = 1024, 4
 
 @triton.jit
 def _adam(
-    weights, gradient, first, second, low_precision, learning_rate, corrections, factor, skipped, size,
-    keep_first, keep_second, epsilon,
+    weights, gradient, exp_avg, exp_avg_sq, low_precision, learning_rate, bias_corrections, gradient_scale, skipped,
+    size, beta1, beta2, epsilon,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = (place < size) & (tl.load(skipped) == 0)
-    g = tl.load(gradient + place, mask=there, other=0.0).to(tl.float32) * tl.load(factor)
-    m = tl.load(first + place, mask=there, other=0.0)
-    v = tl.load(second + place, mask=there, other=0.0)
-    w = tl.load(weights + place, mask=there, other=0.0)
-    m += (g - m) * (1 - keep_first)
-    v = keep_second * v + (1 - keep_second) * g * g
-    down = tl.sqrt(v / tl.load(corrections + 1)) + epsilon
-    w -= tl.load(learning_rate) / tl.load(corrections) * m / down
-    tl.store(weights + place, w, mask=there)
-    tl.store(first + place, m, mask=there)
-    tl.store(second + place, v, mask=there)
-    tl.store(low_precision + place, w.to(low_precision.dtype.element_ty), mask=there)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = (offsets < size) & (tl.load(skipped) == 0)
+    g = tl.load(gradient + offsets, mask=mask, other=0.0).to(tl.float32) * tl.load(gradient_scale)
+    m = tl.load(exp_avg + offsets, mask=mask, other=0.0)
+    v = tl.load(exp_avg_sq + offsets, mask=mask, other=0.0)
+    w = tl.load(weights + offsets, mask=mask, other=0.0)
+    m += (g - m) * (1 - beta1)
+    v = beta2 * v + (1 - beta2) * g * g
+    denominator = tl.sqrt(v / tl.load(bias_corrections + 1)) + epsilon
+    w -= tl.load(learning_rate) / tl.load(bias_corrections) * m / denominator
+    tl.store(weights + offsets, w, mask=mask)
+    tl.store(exp_avg + offsets, m, mask=mask)
+    tl.store(exp_avg_sq + offsets, v, mask=mask)
+    tl.store(low_precision + offsets, w.to(low_precision.dtype.element_ty), mask=mask)
 
 
 def update(

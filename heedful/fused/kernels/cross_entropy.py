@@ -1,7 +1,7 @@
-"""Label-smoothed cross-entropy and its gradient in one Triton kernel, so that logits are never written in fp32.
+"""Label-smoothed cross-entropy and its gradient in one Triton kernel, without fp32 logits in memory.
 
-A program reads a token's logits over the whole vocabulary twice, block by block: for the sum of the softmax, then for
-the gradient. Eviction policies keep them in the L2 cache between the two reads and no longer.
+A program reads the logits of one token twice, block by block: once for the softmax denominator, once for the gradient.
+Eviction policies keep them in the L2 cache between the two reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 LANES, GROUPS, WARPS = 2048, 2, 8
-"""A block has LANES columns of GROUPS logits. Each lane keeps its own maximum, since exponentials are costly."""
+"""A block has LANES columns of GROUPS logits. Each lane has a separate running maximum, which saves exponentials."""
 
 
 @triton.jit
@@ -21,40 +21,42 @@ def _cross_entropy(
     BLOCKS: tl.constexpr, GROUPS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    at = logits + row * vocabulary
+    row_logits = logits + row * vocabulary
     label = tl.load(labels + row)
-    real = tl.load(token_mask + row) != 0
-    column = tl.arange(0, GROUPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    largest = tl.full((LANES,), float("-inf"), dtype=tl.float32)
-    total = tl.zeros((LANES,), dtype=tl.float32)
-    of_all = tl.zeros((LANES,), dtype=tl.float32)
-    for block in range(BLOCKS):  # each lane by itself, combined after the loop
-        here = block * (GROUPS * LANES) + column
-        there = (here < vocabulary) & real
-        scores = tl.load(at + here, mask=there, other=float("-inf"), eviction_policy="evict_last").to(tl.float32)
-        new = tl.maximum(largest, tl.max(scores, axis=0))
-        shift = tl.where(new == float("-inf"), 0.0, new)
-        total = total * tl.exp(largest - shift) + tl.sum(tl.exp(scores - shift[None, :]), axis=0)
-        of_all += tl.sum(tl.where(there, scores, 0.0), axis=0)
-        largest = new
-    top = tl.where(real, tl.max(largest, axis=0), 0.0)
-    sum_of_all = tl.sum(of_all, axis=0)
-    normaliser = tl.where(real, tl.sum(total * tl.exp(largest - top), axis=0), 1.0)
-    of_label = tl.load(at + label, mask=real, other=0.0).to(tl.float32)
-    loss = top + tl.log(normaliser) - (1 - smoothing) * of_label - smoothing / vocabulary * sum_of_all
-    tl.store(losses + row, tl.where(real, loss, 0.0))
-    factor = tl.where(real, tl.load(scale), 0.0)
-    share, everywhere = factor / normaliser, factor * smoothing / vocabulary
-    for block in range(BLOCKS):
-        here = block * (GROUPS * LANES) + column
-        there = here < vocabulary
-        scores = tl.load(at + here, mask=there & real, other=float("-inf"), eviction_policy="evict_first").to(
+    is_real = tl.load(token_mask + row) != 0
+    block_columns = tl.arange(0, GROUPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    running_max = tl.full((LANES,), float("-inf"), dtype=tl.float32)
+    running_sum = tl.zeros((LANES,), dtype=tl.float32)
+    logit_sums = tl.zeros((LANES,), dtype=tl.float32)
+    for block in range(BLOCKS):  # online softmax per lane, combined after the loop
+        columns = block * (GROUPS * LANES) + block_columns
+        mask = (columns < vocabulary) & is_real
+        values = tl.load(row_logits + columns, mask=mask, other=float("-inf"), eviction_policy="evict_last").to(
             tl.float32
         )
-        d_scores = tl.exp(scores - top) * share - everywhere
-        d_scores = tl.where(here == label, d_scores - (1 - smoothing) * factor, d_scores)
-        d_scores = d_scores.to(gradient.dtype.element_ty)
-        tl.store(gradient + row * vocabulary + here, d_scores, mask=there, eviction_policy="evict_first")
+        new_max = tl.maximum(running_max, tl.max(values, axis=0))
+        safe_max = tl.where(new_max == float("-inf"), 0.0, new_max)
+        running_sum = running_sum * tl.exp(running_max - safe_max) + tl.sum(tl.exp(values - safe_max[None, :]), axis=0)
+        logit_sums += tl.sum(tl.where(mask, values, 0.0), axis=0)
+        running_max = new_max
+    max_logit = tl.where(is_real, tl.max(running_max, axis=0), 0.0)
+    logit_sum = tl.sum(logit_sums, axis=0)
+    exp_sum = tl.where(is_real, tl.sum(running_sum * tl.exp(running_max - max_logit), axis=0), 1.0)
+    label_logit = tl.load(row_logits + label, mask=is_real, other=0.0).to(tl.float32)
+    loss = max_logit + tl.log(exp_sum) - (1 - smoothing) * label_logit - smoothing / vocabulary * logit_sum
+    tl.store(losses + row, tl.where(is_real, loss, 0.0))
+    gradient_scale = tl.where(is_real, tl.load(scale), 0.0)
+    prob_scale, uniform_gradient = gradient_scale / exp_sum, gradient_scale * smoothing / vocabulary
+    for block in range(BLOCKS):
+        columns = block * (GROUPS * LANES) + block_columns
+        mask = columns < vocabulary
+        values = tl.load(
+            row_logits + columns, mask=mask & is_real, other=float("-inf"), eviction_policy="evict_first"
+        ).to(tl.float32)
+        d_logits = tl.exp(values - max_logit) * prob_scale - uniform_gradient
+        d_logits = tl.where(columns == label, d_logits - (1 - smoothing) * gradient_scale, d_logits)
+        d_logits = d_logits.to(gradient.dtype.element_ty)
+        tl.store(gradient + row * vocabulary + columns, d_logits, mask=mask, eviction_policy="evict_first")
 
 
 def forward(

@@ -1,8 +1,9 @@
-"""From logits to the beams of the next step: the best of each chunk of the vocabulary, then one choice a sentence.
+"""From logits to the beams of the next step: top-k in each chunk of the vocabulary, then a merge for each sentence.
 
-`chunk_best` reads the logits once and keeps, of every chunk, what log-softmax needs and the most likely tokens.
-`choose` merges them by the rules of `heedful.decoding.beam`. Numbers are compared by keys: a score's bits, made to sort
-like integers, above what breaks ties, so that one maximum finds the best and, of equals, the earliest.
+`chunk_top_k` reads the logits once and keeps, for each chunk, the terms of log-softmax and the k most likely tokens.
+`select_tokens` merges them by the rules of `heedful.decoding.beam`. Scores are compared by 64-bit sort keys: the bits
+of the score, mapped to integers of the same order, above the index. One maximum then finds the best candidate, and the
+earliest among equal scores.
 """
 
 from __future__ import annotations
@@ -13,314 +14,331 @@ from torch import Tensor
 
 from heedful.fused.kernels.sizes import NEAR_LIMIT, chunk_size
 
-ABSENT = tl.constexpr(-2139095041)
-"""-inf as a key."""
-LEAST = tl.constexpr(-0x7FFFFFFFFFFFFFFF)
-"""Below every key."""
+NEG_INF_KEY = tl.constexpr(-2139095041)
+"""The score bits of the sort key of -inf."""
+MIN_KEY = tl.constexpr(-0x7FFFFFFFFFFFFFFF)
+"""Below every sort key."""
 GROUP = 32
-"""Neighbouring tokens that are first represented by the best of them."""
-CHUNK_OF_WARP = 2048
-"""Tokens for each warp: fewer warps wait less for each other."""
-BLOCK = 128
-"""Positions of the ancestry that are copied together."""
+"""Adjacent tokens that share one maximum in the first pass of the top-k search."""
+TOKENS_PER_WARP = 2048
+"""Tokens per warp: fewer warps spend less time in synchronisation."""
+ANCESTRY_BLOCK = 128
+"""Positions of the ancestry that are copied at a time."""
 
 
 @triton.jit
-def _key(value, place):
-    """One integer that is greater for a greater value and, of equal values, for an earlier place; NaN is least."""
+def _sort_key(value, index):
+    """An integer that sorts by value and, among equal values, puts the lower index first; NaN sorts as -inf."""
     value = tl.where(value == value, value + 0.0, float("-inf"))
     bits = value.to(tl.int32, bitcast=True)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    return (ordered.to(tl.int64) << 32) | (0x7FFFFFFF - place).to(tl.int64)
+    return (ordered.to(tl.int64) << 32) | (0x7FFFFFFF - index).to(tl.int64)
 
 
 @triton.jit
-def _value_of(key):
+def _value_of_key(key):
     ordered = (key >> 32).to(tl.int32)
     return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def _place_of(key):
+def _index_of_key(key):
     return 0x7FFFFFFF - (key & 0x7FFFFFFF).to(tl.int32)
 
 
 @triton.jit
-def _chunk_best(
-    logits, follows, states, largest, total, best_logits, best_tokens, vocabulary, chunks,
-    CANDIDATES: tl.constexpr, PLACES: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr,
+def _chunk_top_k(
+    logits, transitions, states, max_logits, exp_sums, best_logits, best_tokens, vocabulary, chunks,
+    CANDIDATES: tl.constexpr, PADDED: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     row, chunk = tl.program_id(0), tl.program_id(1)
-    first = chunk * CHUNK
-    token = first + tl.arange(0, CHUNK)
-    there = token < vocabulary
+    first_token = chunk * CHUNK
+    token = first_token + tl.arange(0, CHUNK)
+    mask = token < vocabulary
     logits += row.to(tl.int64) * vocabulary
-    follows += tl.load(states + row) * vocabulary
-    x = tl.load(logits + token, mask=there, other=float("-inf"))
-    may = tl.load(follows + token, mask=there, other=-1) >= 0
-    top = tl.max(x, axis=0)
-    place = row * chunks + chunk
-    tl.store(largest + place, top)
-    tl.store(total + place, tl.sum(tl.exp(x - tl.where(top == float("-inf"), 0.0, top)), axis=0))
-    keys = _key(tl.where(may, x, float("-inf")), token)
-    if CANDIDATES > 1:  # the best are in the groups with the best maxima: only these are searched repeatedly
-        best_of_group = tl.max(tl.reshape(keys, (CHUNK // GROUP, GROUP)), axis=1)
-        number, groups = tl.arange(0, PLACES), tl.zeros((PLACES,), dtype=tl.int32)
+    transitions += tl.load(states + row) * vocabulary
+    values = tl.load(logits + token, mask=mask, other=float("-inf"))
+    allowed = tl.load(transitions + token, mask=mask, other=-1) >= 0
+    max_logit = tl.max(values, axis=0)
+    row_chunk = row * chunks + chunk
+    tl.store(max_logits + row_chunk, max_logit)
+    tl.store(
+        exp_sums + row_chunk, tl.sum(tl.exp(values - tl.where(max_logit == float("-inf"), 0.0, max_logit)), axis=0)
+    )
+    keys = _sort_key(tl.where(allowed, values, float("-inf")), token)
+    if CANDIDATES > 1:  # the top k are in the k groups with the largest maxima: search only these
+        group_keys = tl.max(tl.reshape(keys, (CHUNK // GROUP, GROUP)), axis=1)
+        candidate_index, groups = tl.arange(0, PADDED), tl.zeros((PADDED,), dtype=tl.int32)
         for candidate in tl.static_range(CANDIDATES):
-            best = tl.max(best_of_group, axis=0)
-            groups = tl.where(number == candidate, (_place_of(best) - first) // GROUP, groups)
-            best_of_group = tl.where(best_of_group == best, LEAST, best_of_group)
-        some = first + tl.reshape(groups[:, None] * GROUP + tl.arange(0, GROUP)[None, :], (PLACES * GROUP,))
-        used = tl.reshape((number < CANDIDATES)[:, None] & (tl.arange(0, GROUP) >= 0)[None, :], (PLACES * GROUP,))
-        again = used & (some < vocabulary)
-        x = tl.load(logits + some, mask=again, other=float("-inf"))
-        may = tl.load(follows + some, mask=again, other=-1) >= 0
-        keys = tl.where(used, _key(tl.where(may, x, float("-inf")), some), LEAST)
+            best = tl.max(group_keys, axis=0)
+            groups = tl.where(candidate_index == candidate, (_index_of_key(best) - first_token) // GROUP, groups)
+            group_keys = tl.where(group_keys == best, MIN_KEY, group_keys)
+        group_tokens = first_token + tl.reshape(
+            groups[:, None] * GROUP + tl.arange(0, GROUP)[None, :], (PADDED * GROUP,)
+        )
+        group_mask = tl.reshape(
+            (candidate_index < CANDIDATES)[:, None] & (tl.arange(0, GROUP) >= 0)[None, :], (PADDED * GROUP,)
+        )
+        reload = group_mask & (group_tokens < vocabulary)
+        values = tl.load(logits + group_tokens, mask=reload, other=float("-inf"))
+        allowed = tl.load(transitions + group_tokens, mask=reload, other=-1) >= 0
+        keys = tl.where(group_mask, _sort_key(tl.where(allowed, values, float("-inf")), group_tokens), MIN_KEY)
     for candidate in tl.static_range(CANDIDATES):
         best = tl.max(keys, axis=0)
-        tl.store(best_logits + place * CANDIDATES + candidate, _value_of(best))
-        tl.store(best_tokens + place * CANDIDATES + candidate, _place_of(best))
-        keys = tl.where(keys == best, LEAST, keys)
+        tl.store(best_logits + row_chunk * CANDIDATES + candidate, _value_of_key(best))
+        tl.store(best_tokens + row_chunk * CANDIDATES + candidate, _index_of_key(best))
+        keys = tl.where(keys == best, MIN_KEY, keys)
 
 
 @triton.jit
-def _softmax_sums(largest, total, first_row, chunks, BEAMS: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
-    """Largest logit and logarithm of the sum of exponentials, of every beam."""
+def _softmax_sums(max_logits, exp_sums, first_row, chunks, BEAMS: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
+    """Maximum logit and log of the sum of exponentials of each beam."""
     beam, chunk = tl.arange(0, B), tl.arange(0, C)
-    there = (beam < BEAMS)[:, None] & (chunk < chunks)[None, :]
-    at = (first_row + beam)[:, None] * chunks + chunk[None, :]
-    tops = tl.load(largest + at, mask=there, other=float("-inf"))
-    top = tl.max(tops, axis=1)
-    top = tl.where(top == float("-inf"), 0.0, top)
-    sums = tl.load(total + at, mask=there, other=0.0) * tl.exp(tops - top[:, None])
-    return top, tl.log(tl.sum(sums, axis=1))
+    mask = (beam < BEAMS)[:, None] & (chunk < chunks)[None, :]
+    offsets = (first_row + beam)[:, None] * chunks + chunk[None, :]
+    chunk_max = tl.load(max_logits + offsets, mask=mask, other=float("-inf"))
+    max_logit = tl.max(chunk_max, axis=1)
+    max_logit = tl.where(max_logit == float("-inf"), 0.0, max_logit)
+    chunk_sums = tl.load(exp_sums + offsets, mask=mask, other=0.0) * tl.exp(chunk_max - max_logit[:, None])
+    return max_logit, tl.log(tl.sum(chunk_sums, axis=1))
 
 
 @triton.jit
 def _candidate_keys(
-    best_logits, best_tokens, scores, top, log_sum, first_row, chunks, vocabulary, free,
+    best_logits, best_tokens, scores, max_logit, log_sum, first_row, chunks, vocabulary, free,
     BEAMS: tl.constexpr, CANDIDATES: tl.constexpr, B: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """Keys of all candidates that the chunks offer; none where a token is forced."""
+    """Sort keys of all candidates of the chunks; no candidates if a token is forced."""
     beam, chunk, candidate = tl.arange(0, B), tl.arange(0, C), tl.arange(0, K)
-    there = (beam < BEAMS)[:, None, None] & (chunk < chunks)[None, :, None] & (candidate < CANDIDATES)[None, None, :]
-    at = ((first_row + beam)[:, None, None] * chunks + chunk[None, :, None]) * CANDIDATES + candidate[None, None, :]
-    logit = tl.load(best_logits + at, mask=there & free, other=float("-inf"))
-    token = tl.load(best_tokens + at, mask=there & free, other=0)
-    log_prob = (logit - top[:, None, None]) - log_sum[:, None, None]
-    keys = _key(scores[:, None, None] + log_prob, beam[:, None, None] * vocabulary + token)
+    mask = (beam < BEAMS)[:, None, None] & (chunk < chunks)[None, :, None] & (candidate < CANDIDATES)[None, None, :]
+    offsets = ((first_row + beam)[:, None, None] * chunks + chunk[None, :, None]) * CANDIDATES + candidate[
+        None, None, :
+    ]
+    logit = tl.load(best_logits + offsets, mask=mask & free, other=float("-inf"))
+    token = tl.load(best_tokens + offsets, mask=mask & free, other=0)
+    log_prob = (logit - max_logit[:, None, None]) - log_sum[:, None, None]
+    keys = _sort_key(scores[:, None, None] + log_prob, beam[:, None, None] * vocabulary + token)
     return tl.reshape(keys, (B * C * K,))
 
 
 @triton.jit
-def _insert(values, position, value, index):
-    """`values` with a new one at `position`, those from there on one place later; the last falls out."""
-    before = (index[:, None] - 1) == index[None, :]
-    moved = tl.sum(tl.where(before, values[None, :], 0), axis=1).to(values.dtype)
-    return tl.where(index < position, values, tl.where(index == position, value, moved))
+def _insert_at(values, position, value, index):
+    """Insert `value` at `position`, shift the following values by one and drop the last."""
+    is_previous = (index[:, None] - 1) == index[None, :]
+    shifted = tl.sum(tl.where(is_previous, values[None, :], 0), axis=1).to(values.dtype)
+    return tl.where(index < position, values, tl.where(index == position, value, shifted))
 
 
 @triton.jit
 def _inherit_ancestry(
     ancestry, first_row, parents, step, capacity, BEAMS: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Update the ancestry: each beam takes its parent's earlier positions, and the parent as the newest."""
+    """Update the ancestry: each beam copies the history of its parent and appends the parent."""
     beam = tl.arange(0, B)
-    for first in range(0, step, BLOCK):
-        position = first + tl.arange(0, BLOCK)
-        there = (beam < BEAMS)[:, None] & (position < step)[None, :]
-        writers = tl.load(ancestry + (first_row + parents)[:, None] * capacity + position[None, :], mask=there, other=0)
+    for block_start in range(0, step, BLOCK):
+        position = block_start + tl.arange(0, BLOCK)
+        mask = (beam < BEAMS)[:, None] & (position < step)[None, :]
+        writers = tl.load(ancestry + (first_row + parents)[:, None] * capacity + position[None, :], mask=mask, other=0)
         tl.debug_barrier()
-        tl.store(ancestry + (first_row + beam)[:, None] * capacity + position[None, :], writers, mask=there)
+        tl.store(ancestry + (first_row + beam)[:, None] * capacity + position[None, :], writers, mask=mask)
     tl.store(ancestry + (first_row + beam) * capacity + step, parents, mask=beam < BEAMS)
 
 
 @triton.jit
 def _special_token(steps, limits, forced, slot, capacity, end):
-    """The token that a sentence must have next, of its prefix or its end; else the end, and whether it may have it."""
-    step, longest = tl.load(steps + slot), tl.load(limits + slot * 4)
-    shortest, prefix = tl.load(limits + slot * 4 + 1), tl.load(limits + slot * 4 + 3)
-    in_prefix = (step < prefix) & (step < longest)
-    free = (step >= prefix) & (step < longest)
+    """The forced token (prefix, or end at the maximum length), else the end token; whether the step is free; whether
+    the token is allowed."""
+    step, max_length = tl.load(steps + slot), tl.load(limits + slot * 4)
+    min_length, prefix_length = tl.load(limits + slot * 4 + 1), tl.load(limits + slot * 4 + 3)
+    in_prefix = (step < prefix_length) & (step < max_length)
+    free = (step >= prefix_length) & (step < max_length)
     token = tl.where(in_prefix, tl.load(forced + slot * capacity + step, mask=in_prefix, other=0), end)
-    return token, free, (free == 0) | (step >= shortest)
+    return token, free, (free == 0) | (step >= min_length)
 
 
 @triton.jit
-def _may_end_here(states, at, there, free, num_states):
-    """Whether a beam may end here: not inside a character, unless the end is forced."""
-    state = tl.load(states + at, mask=there, other=0)
+def _may_end(states, offsets, mask, free, num_states):
+    """Whether a beam may end: not inside a UTF-8 character, unless the end is forced."""
+    state = tl.load(states + offsets, mask=mask, other=0)
     return (free == 0) | (state == 0) | (state >= num_states)
 
 
 @triton.jit
-def _follow(
-    states, follows, row, there, parent, token, left, vocabulary, num_states, NEAR_LIMIT: tl.constexpr, B: tl.constexpr
+def _update_states(
+    states, transitions, row, mask, parent, token, remaining, vocabulary, num_states, NEAR_LIMIT: tl.constexpr,
+    B: tl.constexpr
 ):  # fmt: skip
-    """Each beam's state from its parent's and its newest token: `next_state` of the CUDA graph search."""
+    """The state of each beam from the state of its parent and the newest token: `next_state` of the reference."""
     state = tl.load(states + row + parent)
     tl.debug_barrier()
-    after = tl.load(follows + state * vocabulary + token).to(tl.int32)
-    after = tl.where(after >= 0, after, tl.maximum(tl.load(follows + token).to(tl.int32), 0))
-    capacity = left - 2  # tokens after the next one
-    near = num_states + tl.maximum(capacity, 0)
-    tl.store(states + row + tl.arange(0, B), tl.where((after == 0) & (capacity < NEAR_LIMIT), near, after), mask=there)
+    following = tl.load(transitions + state * vocabulary + token).to(tl.int32)
+    following = tl.where(following >= 0, following, tl.maximum(tl.load(transitions + token).to(tl.int32), 0))
+    remaining_after = remaining - 2  # tokens after the next one
+    near_limit = num_states + tl.maximum(remaining_after, 0)
+    tl.store(
+        states + row + tl.arange(0, B),
+        tl.where((following == 0) & (remaining_after < NEAR_LIMIT), near_limit, following),
+        mask=mask,
+    )
 
 
 @triton.jit
-def _log_prob_of(logits, row, parent, token, vocabulary, beam, top, log_sum):
+def _token_log_prob(logits, row, parent, token, vocabulary, beam, max_logits, log_sums):
     logit = tl.load(logits + (row + parent).to(tl.int64) * vocabulary + token)
-    largest = tl.sum(tl.where(beam == parent, top, 0.0), axis=0)
-    return (logit - largest) - tl.sum(tl.where(beam == parent, log_sum, 0.0), axis=0)
+    max_logit = tl.sum(tl.where(beam == parent, max_logits, 0.0), axis=0)
+    return (logit - max_logit) - tl.sum(tl.where(beam == parent, log_sums, 0.0), axis=0)
 
 
 @triton.jit
-def _is_finished(alive, longest, worst, penalties, BEAMS: tl.constexpr):
-    """Whether nothing alive can still enter the n-best list: see `heedful.decoding.beam`."""
+def _is_finished(live_scores, max_length, worst_score, penalties, BEAMS: tl.constexpr):
+    """Whether no live beam can still enter the n-best list: see `heedful.decoding.beam`."""
     if BEAMS == 1:
-        finished = worst > float("-inf")
+        finished = worst_score > float("-inf")
     else:
-        finished = tl.max(alive, axis=0) / tl.load(penalties + longest + 1) <= worst
-    return finished | (tl.max(alive, axis=0) == float("-inf"))
+        finished = tl.max(live_scores, axis=0) / tl.load(penalties + max_length + 1) <= worst_score
+    return finished | (tl.max(live_scores, axis=0) == float("-inf"))
 
 
 @triton.jit
-def _choose(
-    logits, largest, total, best_logits, best_tokens, steps, limits, forced, done, newest, scores, ancestry, record,
-    penalties, follows, states, vocabulary, chunks, capacity, words, end, num_states,
-    BEAMS: tl.constexpr, CANDIDATES: tl.constexpr, KEPT: tl.constexpr, NUM_BEST: tl.constexpr,
+def _select_tokens(
+    logits, max_logits, exp_sums, best_logits, best_tokens, steps, limits, forced, done, newest, scores, ancestry,
+    record, penalties, transitions, states, vocab, chunks, capacity, record_width, end, num_states,
+    BEAMS: tl.constexpr, CANDIDATES: tl.constexpr, NUM_KEPT: tl.constexpr, NUM_BEST: tl.constexpr,
     B: tl.constexpr, C: tl.constexpr, K: tl.constexpr, F: tl.constexpr, BLOCK: tl.constexpr, NEAR_LIMIT: tl.constexpr,
 ):  # fmt: skip
     slot, beam, index = tl.program_id(0), tl.arange(0, B), tl.arange(0, F)
     if tl.load(done + slot) != 0:
         return
-    step, row, there = tl.load(steps + slot), slot * BEAMS, beam < BEAMS
-    special, free, may = _special_token(steps, limits, forced, slot, capacity, end)
-    alive = tl.load(scores + row + beam, mask=there, other=float("-inf"))
-    top, log_sum = _softmax_sums(largest, total, row, chunks, BEAMS, B, C)
+    step, row, is_beam = tl.load(steps + slot), slot * BEAMS, beam < BEAMS
+    special_token, free, special_allowed = _special_token(steps, limits, forced, slot, capacity, end)
+    beam_scores = tl.load(scores + row + beam, mask=is_beam, other=float("-inf"))
+    max_logit, log_sum = _softmax_sums(max_logits, exp_sums, row, chunks, BEAMS, B, C)
     keys = _candidate_keys(
-        best_logits, best_tokens, alive, top, log_sum, row, chunks, vocabulary, free, BEAMS, CANDIDATES, B, C, K
+        best_logits, best_tokens, beam_scores, max_logit, log_sum, row, chunks, vocab, free, BEAMS, CANDIDATES, B, C, K
     )  # fmt: skip
-    special_at = logits + (row + beam).to(tl.int64) * vocabulary + special
-    may_end = there & may & _may_end_here(states, row + beam, there, free, num_states)
-    of_special = (tl.load(special_at, mask=may_end, other=float("-inf")) - top) - log_sum
-    special_keys = _key(alive + of_special, beam * vocabulary + special)
-    own, known = record + slot.to(tl.int64) * words, index < NUM_BEST
-    done_score, done_length, done_parent, done_log_prob = _finished(own, index, known)
+    special_pointers = logits + (row + beam).to(tl.int64) * vocab + special_token
+    special_mask = is_beam & special_allowed & _may_end(states, row + beam, is_beam, free, num_states)
+    special_log_prob = (tl.load(special_pointers, mask=special_mask, other=float("-inf")) - max_logit) - log_sum
+    special_keys = _sort_key(beam_scores + special_log_prob, beam * vocab + special_token)
+    entry, known = record + slot.to(tl.int64) * record_width, index < NUM_BEST
+    best_score, best_length, best_parent, best_log_prob = _load_best(entry, index, known)
     live_score, live_log_prob = tl.full((B,), float("-inf"), dtype=tl.float32), tl.zeros((B,), dtype=tl.float32)
     live_token, live_parent = tl.zeros((B,), dtype=tl.int32), tl.zeros((B,), dtype=tl.int32)
-    penalty = tl.load(penalties + step + 1)
-    taken, longest = step * 0, tl.load(limits + slot * 4)
-    for number in tl.static_range(KEPT):
-        best = tl.maximum(tl.max(keys, axis=0), tl.max(special_keys, axis=0))
-        keys = tl.where(keys == best, LEAST, keys)
-        special_keys = tl.where(special_keys == best, LEAST, special_keys)
-        score, exists = _value_of(best), (best >> 32) > ABSENT
-        place = tl.where(exists, _place_of(best), 0)
-        parent, token = place // vocabulary, place % vocabulary
-        log_prob = _log_prob_of(logits, row, parent, token, vocabulary, beam, top, log_sum)
-        ends = exists & (token == end)
-        if number < BEAMS:
-            final = score / penalty
-            position = tl.where(ends, tl.sum(tl.where(done_score >= final, 1, 0), axis=0), F)
-            done_score = _insert(done_score, position, final, index)
-            done_length = _insert(done_length, position, step + 1, index)
-            done_parent = _insert(done_parent, position, parent, index)
-            done_log_prob = _insert(done_log_prob, position, log_prob.to(tl.int32, bitcast=True), index)
-        goes_on = exists & (token != end)
-        here = (beam == taken) & goes_on & there
-        live_score, live_token = tl.where(here, score, live_score), tl.where(here, token, live_token)
-        live_parent, live_log_prob = tl.where(here, parent, live_parent), tl.where(here, log_prob, live_log_prob)
-        taken += tl.where(goes_on, 1, 0)
-    _store_best(own, index, known, done_score.to(tl.int32, bitcast=True), done_length, done_parent, done_log_prob)
-    past = NUM_BEST * 4 + (step * BEAMS + beam) * 3
-    _store_step(own + past, there, live_token, live_parent, live_log_prob.to(tl.int32, bitcast=True))
+    penalty, num_live, max_length = tl.load(penalties + step + 1), step * 0, tl.load(limits + slot * 4)
+    for rank in tl.static_range(NUM_KEPT):
+        best_key = tl.maximum(tl.max(keys, axis=0), tl.max(special_keys, axis=0))
+        keys = tl.where(keys == best_key, MIN_KEY, keys)
+        special_keys = tl.where(special_keys == best_key, MIN_KEY, special_keys)
+        score, exists = _value_of_key(best_key), (best_key >> 32) > NEG_INF_KEY
+        candidate = tl.where(exists, _index_of_key(best_key), 0)
+        parent, token = candidate // vocab, candidate % vocab
+        log_prob = _token_log_prob(logits, row, parent, token, vocab, beam, max_logit, log_sum)
+        is_end = exists & (token == end)
+        if rank < BEAMS:
+            final_score = score / penalty
+            position = tl.where(is_end, tl.sum(tl.where(best_score >= final_score, 1, 0), axis=0), F)
+            best_score = _insert_at(best_score, position, final_score, index)
+            best_length = _insert_at(best_length, position, step + 1, index)
+            best_parent = _insert_at(best_parent, position, parent, index)
+            best_log_prob = _insert_at(best_log_prob, position, log_prob.to(tl.int32, bitcast=True), index)
+        continues = exists & (token != end)
+        chosen = (beam == num_live) & continues & is_beam
+        live_score, live_token = tl.where(chosen, score, live_score), tl.where(chosen, token, live_token)
+        live_parent, live_log_prob = tl.where(chosen, parent, live_parent), tl.where(chosen, log_prob, live_log_prob)
+        num_live += tl.where(continues, 1, 0)
+    _store_best(entry, index, known, best_score.to(tl.int32, bitcast=True), best_length, best_parent, best_log_prob)
+    step_offset = NUM_BEST * 4 + (step * BEAMS + beam) * 3
+    _store_step(entry + step_offset, is_beam, live_token, live_parent, live_log_prob.to(tl.int32, bitcast=True))
     if BEAMS > 1:
         _inherit_ancestry(ancestry, row, live_parent, step, capacity, BEAMS, B, BLOCK)
-    _follow(states, follows, row, there, live_parent, live_token, longest - step, vocabulary, num_states, NEAR_LIMIT, B)
-    tl.store(newest + row + beam, live_token, mask=there)
-    tl.store(scores + row + beam, live_score, mask=there)
-    worst = tl.sum(tl.where(index == NUM_BEST - 1, done_score, 0.0), axis=0)
-    finished = _is_finished(live_score, longest, worst, penalties, BEAMS) | (step >= longest)
+    _update_states(
+        states, transitions, row, is_beam, live_parent, live_token, max_length - step, vocab, num_states, NEAR_LIMIT, B
+    )  # fmt: skip
+    tl.store(newest + row + beam, live_token, mask=is_beam)
+    tl.store(scores + row + beam, live_score, mask=is_beam)
+    worst_score = tl.sum(tl.where(index == NUM_BEST - 1, best_score, 0.0), axis=0)
+    finished = _is_finished(live_score, max_length, worst_score, penalties, BEAMS) | (step >= max_length)
     tl.store(steps + slot, tl.where(finished, step, step + 1))
     tl.store(done + slot, tl.where(finished, 1, 0))
 
 
 @triton.jit
-def _finished(own, index, known):
-    """The n-best list so far: scores, lengths, parents, and the bits of the log-probabilities of the ends."""
-    score = tl.load(own + index * 4, mask=known, other=0).to(tl.float32, bitcast=True)
-    length = tl.load(own + index * 4 + 1, mask=known, other=0)
-    parent = tl.load(own + index * 4 + 2, mask=known, other=0)
-    return tl.where(known, score, float("-inf")), length, parent, tl.load(own + index * 4 + 3, mask=known, other=0)
+def _load_best(entry, index, known):
+    """Load the n-best list: scores, lengths, parents, and the bits of the log-probabilities of the end tokens."""
+    score = tl.load(entry + index * 4, mask=known, other=0).to(tl.float32, bitcast=True)
+    length = tl.load(entry + index * 4 + 1, mask=known, other=0)
+    parent = tl.load(entry + index * 4 + 2, mask=known, other=0)
+    log_prob = tl.load(entry + index * 4 + 3, mask=known, other=0)
+    return tl.where(known, score, float("-inf")), length, parent, log_prob
 
 
 @triton.jit
-def _store_step(past, there, token, parent, log_prob):
-    tl.store(past, token, mask=there)
-    tl.store(past + 1, parent, mask=there)
-    tl.store(past + 2, log_prob, mask=there)
+def _store_step(pointers, mask, token, parent, log_prob):
+    tl.store(pointers, token, mask=mask)
+    tl.store(pointers + 1, parent, mask=mask)
+    tl.store(pointers + 2, log_prob, mask=mask)
 
 
 @triton.jit
-def _store_best(own, index, known, score, length, parent, log_prob):
-    tl.store(own + index * 4, score, mask=known)
-    tl.store(own + index * 4 + 1, length, mask=known)
-    tl.store(own + index * 4 + 2, parent, mask=known)
-    tl.store(own + index * 4 + 3, log_prob, mask=known)
+def _store_best(entry, index, known, score, length, parent, log_prob):
+    tl.store(entry + index * 4, score, mask=known)
+    tl.store(entry + index * 4 + 1, length, mask=known)
+    tl.store(entry + index * 4 + 2, parent, mask=known)
+    tl.store(entry + index * 4 + 3, log_prob, mask=known)
 
 
 @triton.jit
 def _admit(
-    slots, settings, steps, limits, done, newest, scores, record, states, words, start, num_states,
+    slots, settings, steps, limits, done, newest, scores, record, states, record_width, start, num_states,
     BEAMS: tl.constexpr, NUM_BEST: tl.constexpr, B: tl.constexpr, F: tl.constexpr, NEAR_LIMIT: tl.constexpr,
 ):  # fmt: skip
-    number, beam, index, four = tl.program_id(0), tl.arange(0, B), tl.arange(0, F), tl.arange(0, 4)
-    slot = tl.load(slots + number)
+    request, beam, index, limit_index = tl.program_id(0), tl.arange(0, B), tl.arange(0, F), tl.arange(0, 4)
+    slot = tl.load(slots + request)
     if slot < 0:
         return
-    tl.store(limits + slot * 4 + four, tl.load(settings + number * 4 + four))
+    tl.store(limits + slot * 4 + limit_index, tl.load(settings + request * 4 + limit_index))
     tl.store(steps + slot, 0)
     tl.store(done + slot, 0)
-    there = beam < BEAMS
-    capacity = tl.load(settings + number * 4) - 1
-    state = tl.where(capacity < NEAR_LIMIT, num_states + tl.maximum(capacity, 0), 0)
-    tl.store(states + slot * BEAMS + beam, tl.zeros((B,), dtype=tl.int32) + state, mask=there)
-    tl.store(newest + slot * BEAMS + beam, tl.zeros((B,), dtype=tl.int32) + start, mask=there)
-    tl.store(scores + slot * BEAMS + beam, tl.where(beam == 0, 0.0, float("-inf")), mask=there)
+    mask = beam < BEAMS
+    remaining = tl.load(settings + request * 4) - 1
+    state = tl.where(remaining < NEAR_LIMIT, num_states + tl.maximum(remaining, 0), 0)
+    tl.store(states + slot * BEAMS + beam, tl.zeros((B,), dtype=tl.int32) + state, mask=mask)
+    tl.store(newest + slot * BEAMS + beam, tl.zeros((B,), dtype=tl.int32) + start, mask=mask)
+    tl.store(scores + slot * BEAMS + beam, tl.where(beam == 0, 0.0, float("-inf")), mask=mask)
     empty = tl.full((F,), float("-inf"), dtype=tl.float32).to(tl.int32, bitcast=True)
-    tl.store(record + slot.to(tl.int64) * words + index * 4, empty, mask=index < NUM_BEST)
+    tl.store(record + slot.to(tl.int64) * record_width + index * 4, empty, mask=index < NUM_BEST)
 
 
-def chunk_best(
-    logits: Tensor, follows: Tensor, states: Tensor, largest: Tensor, total: Tensor, best_logits: Tensor,
+def chunk_top_k(
+    logits: Tensor, transitions: Tensor, states: Tensor, max_logits: Tensor, exp_sums: Tensor, best_logits: Tensor,
     best_tokens: Tensor,
 ) -> None:  # fmt: skip
-    """Of every row and chunk: largest logit, sum of exponentials below it, and the likeliest tokens that may follow."""
+    """For each row and chunk: maximum logit, sum of exponentials relative to it, and the most likely allowed tokens."""
     num_rows, vocabulary = logits.shape
     (_, chunks, candidates), chunk = best_logits.shape, chunk_size(vocabulary)
-    _chunk_best[(num_rows, chunks)](
-        logits, follows, states, largest, total, best_logits, best_tokens, vocabulary, chunks,
-        CANDIDATES=candidates, PLACES=triton.next_power_of_2(candidates), CHUNK=chunk, GROUP=GROUP,
-        num_warps=min(max(chunk // CHUNK_OF_WARP, 1), 16),
+    _chunk_top_k[(num_rows, chunks)](
+        logits, transitions, states, max_logits, exp_sums, best_logits, best_tokens, vocabulary, chunks,
+        CANDIDATES=candidates, PADDED=triton.next_power_of_2(candidates), CHUNK=chunk, GROUP=GROUP,
+        num_warps=min(max(chunk // TOKENS_PER_WARP, 1), 16),
     )  # fmt: skip
 
 
-def choose(
-    logits: Tensor, largest: Tensor, total: Tensor, best_logits: Tensor, best_tokens: Tensor,
+def select_tokens(
+    logits: Tensor, max_logits: Tensor, exp_sums: Tensor, best_logits: Tensor, best_tokens: Tensor,
     steps: Tensor, limits: Tensor, forced: Tensor, done: Tensor, newest: Tensor, scores: Tensor,
-    ancestry: Tensor, record: Tensor, penalties: Tensor, follows: Tensor, states: Tensor,
+    ancestry: Tensor, record: Tensor, penalties: Tensor, transitions: Tensor, states: Tensor,
     *, end: int, num_best: int, num_states: int,
 ) -> None:  # fmt: skip
     """Advance every unfinished sentence by one step."""
     num_slots, beams = scores.shape
     _, chunks, candidates = best_logits.shape
-    _choose[(num_slots,)](
-        logits, largest, total, best_logits, best_tokens, steps, limits, forced, done, newest, scores, ancestry, record,
-        penalties, follows, states, logits.shape[1], chunks, forced.shape[1], record.shape[1], end, num_states,
-        BEAMS=beams, CANDIDATES=candidates, KEPT=2 * beams if beams > 1 else 1, NUM_BEST=num_best,
+    _select_tokens[(num_slots,)](
+        logits, max_logits, exp_sums, best_logits, best_tokens, steps, limits, forced, done, newest, scores, ancestry,
+        record,
+        penalties, transitions, states, logits.shape[1], chunks, forced.shape[1], record.shape[1], end, num_states,
+        BEAMS=beams, CANDIDATES=candidates, NUM_KEPT=2 * beams if beams > 1 else 1, NUM_BEST=num_best,
         B=triton.next_power_of_2(beams), C=triton.next_power_of_2(chunks), K=triton.next_power_of_2(candidates),
-        F=triton.next_power_of_2(num_best), BLOCK=BLOCK, NEAR_LIMIT=NEAR_LIMIT, num_warps=1,
+        F=triton.next_power_of_2(num_best), BLOCK=ANCESTRY_BLOCK, NEAR_LIMIT=NEAR_LIMIT, num_warps=1,
     )  # fmt: skip
 
 
@@ -328,7 +346,7 @@ def admit(
     slots: Tensor, settings: Tensor, steps: Tensor, limits: Tensor, done: Tensor, newest: Tensor, scores: Tensor,
     record: Tensor, states: Tensor, *, start: int, num_best: int, num_states: int,
 ) -> None:  # fmt: skip
-    """Start new sentences in these slots (-1: none), each with its settings."""
+    """Start new sentences in these slots (-1: none), each with its row of limits."""
     beams = scores.shape[1]
     _admit[(slots.shape[0],)](
         slots, settings, steps, limits, done, newest, scores, record, states, record.shape[1], start, num_states,

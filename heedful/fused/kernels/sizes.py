@@ -1,4 +1,4 @@
-"""Sizes that the decoding kernels share with their plain forms, and limits of the GPU; imports no Triton."""
+"""Sizes that the decoding kernels share with their reference implementations, and limits of the GPU; without Triton."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from typing import Any
 import torch
 
 PRECISION = "tf32x3"
-"""float32 on tensor cores: each number as two of TF32, which loses about the last two bits."""
-PART = 512
-"""Numbers along the depth of a matrix product that are summed before the parts are added up."""
-SPREAD_ROWS = 64
-"""Up to this many rows the parts of a product are spread over programs."""
+"""float32 products on tensor cores, each number as two TF32 numbers; loses about the last two bits."""
+SPLIT_SIZE = 512
+"""Length of a split along K of a matrix product; the partial sums of the splits are added up in order."""
+SPLIT_K_ROWS = 64
+"""Up to this many rows a matrix product uses split-K: one program for each split."""
 MAX_CHUNKS = 16
-"""Most chunks of the vocabulary whose best tokens are found separately."""
+"""Maximum number of chunks of the vocabulary for top-k."""
 NEAR_LIMIT = 3
-"""With fewer tokens left than this after the next, not every character can be started byte by byte."""
+"""With fewer tokens than this remaining after the next, some UTF-8 characters can no longer be completed in bytes."""
 QUERIES = 32
 """Queries in a tile of source self-attention."""
 
 
-def num_parts(num_rows: int, depth: int) -> int:
-    """Number of programs that the depth of a product is spread over; `add_norm` adds up their sums."""
-    return -(-depth // PART) if num_rows <= SPREAD_ROWS else 1
+def num_splits(num_rows: int, depth: int) -> int:
+    """Number of splits of a matrix product along K; `add_norm` adds up their partial sums."""
+    return -(-depth // SPLIT_SIZE) if num_rows <= SPLIT_K_ROWS else 1
 
 
 def chunk_size(vocabulary: int) -> int:
-    """Tokens of a chunk of the vocabulary: a power of two."""
+    """Number of tokens in a chunk of the vocabulary: a power of two."""
     return max(256, 1 << (-(-vocabulary // MAX_CHUNKS) - 1).bit_length())
 
 
 @lru_cache
 def num_multiprocessors(device: torch.device) -> int:
-    """Multiprocessors: how many large programs run at a time."""
+    """Number of multiprocessors."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 @lru_cache
 def shared_memory(device: torch.device) -> int:
-    """Bytes of shared memory that a program may use for all its stages; consumer GPUs have less."""
+    """Maximum shared memory of a program in bytes; consumer GPUs have less."""
     if device.type != "cuda":
         return 1 << 30
     properties: Any = torch.cuda.get_device_properties(device)
@@ -48,5 +48,5 @@ def shared_memory(device: torch.device) -> int:
 
 @lru_cache
 def has_tma(device: torch.device) -> bool:
-    """Whether the GPU has a tensor memory accelerator, which copies tiles through shared memory."""
+    """Whether the GPU has a tensor memory accelerator (TMA), which copies tiles to shared memory."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)

@@ -2,14 +2,14 @@
 
 `embedding_*` computes the embedding times a factor plus the position, with dropout, and the gradient of the table.
 
-`add_norm_*` computes s = x + dropout(h + bias) and LayerNorm(s) and reads and writes each number once. Its backward
+`add_norm_*` computes s = x + dropout(h + bias) and LayerNorm(s), reading and writing each number once. Its backward
 kernel also sums the gradients of bias, weight and shift over its rows.
 
-`feed_forward_backward` goes backward through the outer matrix of a feed-forward layer and ReLU: d_inner = d_output W
-where the inner layer was above zero, and its sum over the rows for the bias. The mask is applied before the product is
-written, which saves a second kernel that reads and writes it again. The kernel is persistent: as many programs as run
-at a time iterate over the tiles, so that loads of the next tile overlap with the end of the last. Tiles are copied by
-the tensor memory accelerator where there is one.
+`feed_forward_backward` is the backward pass of the outer matrix of a feed-forward layer and ReLU: d_inner = d_output W
+where the inner layer is positive, and its sum over the rows for the bias. The mask is applied before the product is
+written, which saves a second kernel that reads and writes it again. The kernel is persistent: each program iterates
+over tiles, so that the loads of the next tile overlap with the end of the last. Tiles are copied by the tensor memory
+accelerator (TMA) if the GPU has one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from heedful.fused.kernels.sizes import has_tma, num_multiprocessors, shared_mem
 
 
 @triton.jit
-def keep_mask(place, seeds, call, threshold):
-    """Whether dropout keeps the number at this position: the finaliser of MurmurHash3 over position and seed."""
-    mixed = (place.to(tl.uint32) * 0x9E3779B1) ^ tl.load(seeds + call).to(tl.uint32)
-    mixed = (mixed ^ (mixed >> 16)) * 0x85EBCA6B
-    mixed = (mixed ^ (mixed >> 13)) * 0xC2B2AE35
-    return (mixed ^ (mixed >> 16)) >= threshold.to(tl.uint32)
+def dropout_mask(index, seeds, call, threshold):
+    """Whether dropout keeps the element at this index: the finaliser of MurmurHash3 over index and seed."""
+    hashed = (index.to(tl.uint32) * 0x9E3779B1) ^ tl.load(seeds + call).to(tl.uint32)
+    hashed = (hashed ^ (hashed >> 16)) * 0x85EBCA6B
+    hashed = (hashed ^ (hashed >> 13)) * 0xC2B2AE35
+    return (hashed ^ (hashed >> 16)) >= threshold.to(tl.uint32)
 
 
 def dropout_constants(dropout: float) -> tuple[int, float]:
-    """The hash below which a number is dropped, and the factor for the others."""
+    """The hash threshold below which an element is dropped, and the scale of the others."""
     return int(dropout * 2**32), 1 / (1 - dropout)
 
 
@@ -46,39 +46,39 @@ def dropout_constants(dropout: float) -> tuple[int, float]:
 EMBEDDING_ROWS, EMBEDDING_WARPS = 4, 4
 SUM_TOKENS, SUM_COLUMNS, SUM_WARPS = 32, 128, 4
 SUM_BLOCKS = 16
-"""Partial sums that are added up at a time."""
+"""Partial sums that are loaded at a time."""
 MAX_INT16_VOCABULARY = 1 << 15
 
 
 @triton.jit
 def _embedding_forward(
-    table, encodings, tokens, positions, seeds, output, num_rows, width, factor, call, threshold, raise_by,
+    table, encodings, tokens, positions, seeds, output, num_rows, width, factor, call, threshold, keep_scale,
     HAS_ENCODINGS: tl.constexpr, DROPOUT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    inside = (row[:, None] < num_rows) & (column[None, :] < width)
-    place = row[:, None] * width + column[None, :]
+    mask = (row[:, None] < num_rows) & (column[None, :] < width)
+    offsets = row[:, None] * width + column[None, :]
     token = tl.load(tokens + row, mask=row < num_rows, other=0)
-    x = tl.load(table + token[:, None] * width + column[None, :], mask=inside, other=0.0).to(tl.float32) * factor
+    x = tl.load(table + token[:, None] * width + column[None, :], mask=mask, other=0.0).to(tl.float32) * factor
     if HAS_ENCODINGS:
         position = tl.load(positions + row, mask=row < num_rows, other=0)
-        x += tl.load(encodings + position[:, None] * width + column[None, :], mask=inside, other=0.0).to(tl.float32)
+        x += tl.load(encodings + position[:, None] * width + column[None, :], mask=mask, other=0.0).to(tl.float32)
     if DROPOUT:
-        x = tl.where(keep_mask(place, seeds, call, threshold), x * raise_by, 0.0)
-    tl.store(output + place, x.to(output.dtype.element_ty), mask=inside)
+        x = tl.where(dropout_mask(offsets, seeds, call, threshold), x * keep_scale, 0.0)
+    tl.store(output + offsets, x.to(output.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def _embedding_backward(
-    d_output, seeds, d_drawn, num_numbers, factor, call, threshold, raise_by,
+    d_output, seeds, d_rows, num_elements, factor, call, threshold, keep_scale,
     DROPOUT: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    place = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    inside = place < num_numbers
-    d = tl.load(d_output + place, mask=inside, other=0.0).to(tl.float32) * factor
+    offsets = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    mask = offsets < num_elements
+    d = tl.load(d_output + offsets, mask=mask, other=0.0).to(tl.float32) * factor
     if DROPOUT:
-        d = tl.where(keep_mask(place, seeds, call, threshold), d * raise_by, 0.0)
-    tl.store(d_drawn + place, d.to(d_drawn.dtype.element_ty), mask=inside)
+        d = tl.where(dropout_mask(offsets, seeds, call, threshold), d * keep_scale, 0.0)
+    tl.store(d_rows + offsets, d.to(d_rows.dtype.element_ty), mask=mask)
 
 
 def embedding_forward(
@@ -104,101 +104,101 @@ def embedding_forward(
 
 
 def embedding_backward(d_output: Tensor, seeds: Tensor, call: int, dropout: float, factor: float) -> Tensor:
-    """Gradient of each row that was looked up."""
-    d_drawn = torch.empty_like(d_output)
+    """Gradient of each embedding row looked up."""
+    d_rows = torch.empty_like(d_output)
     _embedding_backward[(triton.cdiv(d_output.numel(), 2048),)](
-        d_output, seeds, d_drawn, d_output.numel(), factor, call, *dropout_constants(dropout),
+        d_output, seeds, d_rows, d_output.numel(), factor, call, *dropout_constants(dropout),
         DROPOUT=dropout > 0, SIZE=2048, num_warps=4,
     )  # fmt: skip
-    return d_drawn
+    return d_rows
 
 
 # ---- gradient of the table
-# Tokens are sorted, and a program sums the rows of equal tokens inside its block by a matrix product with zeros and
-# ones. A token's run may continue in the next block: such sums are stored and added up by a second kernel. The result
-# does not depend on the order in which programs run.
+# Tokens are sorted, and a program sums the rows of equal tokens within its block by a matrix product with a 0/1 matrix.
+# A run of equal tokens may continue in the next block: these sums are stored and added up by a second kernel. The
+# result does not depend on the order in which programs run.
 
 
 @triton.jit
-def _sums_inside(
+def _block_sums(
     first, second, tokens, order, gradient, heads, tails, num_first, num_tokens, width,
     TOKENS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     block, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    start, there = block * TOKENS, (column < width)[None, :]
+    start, column_mask = block * TOKENS, (column < width)[None, :]
     end = tl.minimum(start + TOKENS, num_tokens)
-    place = start + tl.arange(0, TOKENS)
-    inside = place < end
-    token = tl.load(tokens + place, mask=inside, other=-1).to(tl.int32)
-    before = tl.load(tokens + place - 1, mask=inside & (place > start), other=-2).to(tl.int32)
-    drawn = tl.load(order + place, mask=inside, other=0)
-    one, other = inside & (drawn < num_first), inside & (drawn >= num_first)
-    rows = tl.load(first + drawn[:, None] * width + column[None, :], mask=one[:, None] & there, other=0.0)
-    drawn -= num_first
-    rows += tl.load(second + drawn[:, None] * width + column[None, :], mask=other[:, None] & there, other=0.0)
-    number = tl.cumsum((inside & (token != before)).to(tl.int32), axis=0) - 1
-    belongs = (number[None, :] == tl.arange(0, TOKENS)[:, None]) & inside[None, :]
-    sums = tl.dot(belongs.to(rows.dtype), rows, input_precision="ieee")
-    whose = tl.max(tl.where(belongs, token[None, :], -1), axis=1)  # -1: there are fewer different tokens
-    comes_from = whose == tl.load(tokens + start - 1, mask=start > 0, other=-2).to(tl.int32)
-    goes_on = whose == tl.load(tokens + end, mask=end < num_tokens, other=-2).to(tl.int32)
-    is_whole = (whose >= 0) & ~comes_from & ~goes_on
-    at = gradient + whose.to(tl.int64)[:, None] * width + column[None, :]
-    old = tl.load(at, mask=is_whole[:, None] & there, other=0.0).to(tl.float32)
-    tl.store(at, (old + sums).to(gradient.dtype.element_ty), mask=is_whole[:, None] & there)
-    kept = block * width + column[None, :] + tl.zeros((TOKENS, 1), dtype=tl.int32)
-    tl.store(heads + kept, sums, mask=comes_from[:, None] & there)
-    tl.store(tails + kept, sums, mask=(goes_on & ~comes_from)[:, None] & there)
+    position = start + tl.arange(0, TOKENS)
+    mask = position < end
+    token = tl.load(tokens + position, mask=mask, other=-1).to(tl.int32)
+    previous_token = tl.load(tokens + position - 1, mask=mask & (position > start), other=-2).to(tl.int32)
+    index = tl.load(order + position, mask=mask, other=0)
+    in_first, in_second = mask & (index < num_first), mask & (index >= num_first)
+    rows = tl.load(first + index[:, None] * width + column[None, :], mask=in_first[:, None] & column_mask, other=0.0)
+    index -= num_first
+    rows += tl.load(second + index[:, None] * width + column[None, :], mask=in_second[:, None] & column_mask, other=0.0)
+    run = tl.cumsum((mask & (token != previous_token)).to(tl.int32), axis=0) - 1
+    membership = (run[None, :] == tl.arange(0, TOKENS)[:, None]) & mask[None, :]
+    sums = tl.dot(membership.to(rows.dtype), rows, input_precision="ieee")
+    run_token = tl.max(tl.where(membership, token[None, :], -1), axis=1)  # -1: no such run in this block
+    continued = run_token == tl.load(tokens + start - 1, mask=start > 0, other=-2).to(tl.int32)
+    continues = run_token == tl.load(tokens + end, mask=end < num_tokens, other=-2).to(tl.int32)
+    is_complete = (run_token >= 0) & ~continued & ~continues
+    pointers = gradient + run_token.to(tl.int64)[:, None] * width + column[None, :]
+    previous = tl.load(pointers, mask=is_complete[:, None] & column_mask, other=0.0).to(tl.float32)
+    tl.store(pointers, (previous + sums).to(gradient.dtype.element_ty), mask=is_complete[:, None] & column_mask)
+    block_offsets = block * width + column[None, :] + tl.zeros((TOKENS, 1), dtype=tl.int32)
+    tl.store(heads + block_offsets, sums, mask=continued[:, None] & column_mask)
+    tl.store(tails + block_offsets, sums, mask=(continues & ~continued)[:, None] & column_mask)
 
 
 @triton.jit
-def _sums_across(
+def _cross_block_sums(
     tokens, gradient, heads, tails, num_tokens, num_blocks, width,
     TOKENS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     block, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    there, end = column < width, (block + 1) * TOKENS
+    mask, end = column < width, (block + 1) * TOKENS
     token = tl.load(tokens + end - 1, mask=end < num_tokens, other=-1).to(tl.int32)
-    before = tl.load(tokens + block * TOKENS - 1, mask=block > 0, other=-1).to(tl.int32)
-    goes_on = token == tl.load(tokens + end, mask=end < num_tokens, other=-2).to(tl.int32)
-    if goes_on & (token != before):  # a token that begins here and ends elsewhere
-        total = tl.load(tails + block * width + column, mask=there, other=0.0)
-        later, following = tl.zeros((BLOCKS, COLUMNS), dtype=tl.float32), block + 1
-        while goes_on:
-            blocks = following + tl.arange(0, BLOCKS)
+    previous_token = tl.load(tokens + block * TOKENS - 1, mask=block > 0, other=-1).to(tl.int32)
+    continues = token == tl.load(tokens + end, mask=end < num_tokens, other=-2).to(tl.int32)
+    if continues & (token != previous_token):  # a run that starts in this block and continues
+        total = tl.load(tails + block * width + column, mask=mask, other=0.0)
+        later_sums, next_block = tl.zeros((BLOCKS, COLUMNS), dtype=tl.float32), block + 1
+        while continues:
+            blocks = next_block + tl.arange(0, BLOCKS)
             same = tl.load(tokens + blocks * TOKENS, mask=blocks < num_blocks, other=-1).to(tl.int32) == token
-            inside = same[:, None] & there[None, :]
-            later += tl.load(heads + blocks[:, None] * width + column[None, :], mask=inside, other=0.0)
-            following += BLOCKS
-            goes_on = tl.sum(same.to(tl.int32), axis=0) == BLOCKS
-        at = gradient + token.to(tl.int64) * width + column
-        total += tl.sum(later, axis=0) + tl.load(at, mask=there, other=0.0).to(tl.float32)
-        tl.store(at, total.to(gradient.dtype.element_ty), mask=there)
+            block_mask = same[:, None] & mask[None, :]
+            later_sums += tl.load(heads + blocks[:, None] * width + column[None, :], mask=block_mask, other=0.0)
+            next_block += BLOCKS
+            continues = tl.sum(same.to(tl.int32), axis=0) == BLOCKS
+        pointers = gradient + token.to(tl.int64) * width + column
+        total += tl.sum(later_sums, axis=0) + tl.load(pointers, mask=mask, other=0.0).to(tl.float32)
+        tl.store(pointers, total.to(gradient.dtype.element_ty), mask=mask)
 
 
 def embedding_add_rows(gradient: Tensor, tokens: Sequence[Tensor], rows: Sequence[Tensor]) -> None:
     """Add the rows (…, D) of all tokens (…) to the gradient of a table (vocabulary, D)."""
     first, second = rows if len(rows) == 2 else (torch.cat(list(rows)),) * 2
-    kind = torch.int16 if len(gradient) <= MAX_INT16_VOCABULARY else torch.int32
-    drawn, order = torch.sort(torch.cat(list(tokens)).to(kind), stable=True)
-    number, width = drawn.numel(), gradient.shape[1]
-    blocks, columns = triton.cdiv(number, SUM_TOKENS), max(16, min(SUM_COLUMNS, triton.next_power_of_2(width)))
-    heads, tails = torch.empty(2, blocks, width, device=gradient.device, dtype=torch.float32)
-    grid = blocks, triton.cdiv(width, columns)
-    _sums_inside[grid](
-        first, second, drawn, order, gradient, heads, tails, len(first), number, width,
+    dtype = torch.int16 if len(gradient) <= MAX_INT16_VOCABULARY else torch.int32
+    sorted_tokens, order = torch.sort(torch.cat(list(tokens)).to(dtype), stable=True)
+    num_tokens, width = sorted_tokens.numel(), gradient.shape[1]
+    num_blocks, columns = triton.cdiv(num_tokens, SUM_TOKENS), max(16, min(SUM_COLUMNS, triton.next_power_of_2(width)))
+    heads, tails = torch.empty(2, num_blocks, width, device=gradient.device, dtype=torch.float32)
+    grid = num_blocks, triton.cdiv(width, columns)
+    _block_sums[grid](
+        first, second, sorted_tokens, order, gradient, heads, tails, len(first), num_tokens, width,
         TOKENS=SUM_TOKENS, COLUMNS=columns, num_warps=SUM_WARPS,
     )  # fmt: skip
-    _sums_across[grid](
-        drawn, gradient, heads, tails, number, blocks, width,
+    _cross_block_sums[grid](
+        sorted_tokens, gradient, heads, tails, num_tokens, num_blocks, width,
         TOKENS=SUM_TOKENS, COLUMNS=columns, BLOCKS=SUM_BLOCKS, num_warps=SUM_WARPS,
     )  # fmt: skip
 
 
 # ---- residual sum, dropout, LayerNorm
 
-NORM_NUMBERS = 1024
-"""Numbers in a tile of the forward pass: two tokens of the base model."""
+NORM_TILE_SIZE = 1024
+"""Elements in a tile of the forward pass: two tokens of the base model."""
 NORM_ROWS_BACKWARD, NORM_PROGRAMS = 2, 1056
 """Tokens in a tile of the backward pass, and the number of its programs (eight for each multiprocessor of an H200);
 each program writes one partial sum."""
@@ -206,73 +206,73 @@ each program writes one partial sum."""
 
 @triton.jit
 def _add_norm_forward(
-    x, h, bias, weight, shift, seeds, total, output, means, scales,
-    num_rows, width, call, threshold, raise_by, epsilon,
+    x, h, bias, weight, shift, seeds, total, output, means, inverse_stds,
+    num_rows, width, call, threshold, keep_scale, epsilon,
     DROPOUT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    there = column < width
-    inside = (row[:, None] < num_rows) & there[None, :]
-    place = row[:, None] * width + column[None, :]
-    added = tl.load(h + place, mask=inside, other=0.0).to(tl.float32)
-    added += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)[None, :]
+    column_mask = column < width
+    mask = (row[:, None] < num_rows) & column_mask[None, :]
+    offsets = row[:, None] * width + column[None, :]
+    branch = tl.load(h + offsets, mask=mask, other=0.0).to(tl.float32)
+    branch += tl.load(bias + column, mask=column_mask, other=0.0).to(tl.float32)[None, :]
     if DROPOUT:
-        added = tl.where(keep_mask(place, seeds, call, threshold), added * raise_by, 0.0)
-    s = (tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + added).to(total.dtype.element_ty)
-    tl.store(total + place, s, mask=inside)
-    s = tl.where(inside, s.to(tl.float32), 0.0)
-    mean = tl.sum(s, axis=1) / width
-    centred = tl.where(inside, s - mean[:, None], 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, axis=1) / width + epsilon)
-    gamma = tl.load(weight + column, mask=there, other=0.0).to(tl.float32)
-    beta = tl.load(shift + column, mask=there, other=0.0).to(tl.float32)
-    y = centred * scale[:, None] * gamma[None, :] + beta[None, :]
-    tl.store(output + place, y.to(output.dtype.element_ty), mask=inside)
+        branch = tl.where(dropout_mask(offsets, seeds, call, threshold), branch * keep_scale, 0.0)
+    residual = (tl.load(x + offsets, mask=mask, other=0.0).to(tl.float32) + branch).to(total.dtype.element_ty)
+    tl.store(total + offsets, residual, mask=mask)
+    residual = tl.where(mask, residual.to(tl.float32), 0.0)
+    mean = tl.sum(residual, axis=1) / width
+    centred = tl.where(mask, residual - mean[:, None], 0.0)
+    inverse_std = tl.rsqrt(tl.sum(centred * centred, axis=1) / width + epsilon)
+    gamma = tl.load(weight + column, mask=column_mask, other=0.0).to(tl.float32)
+    beta = tl.load(shift + column, mask=column_mask, other=0.0).to(tl.float32)
+    y = centred * inverse_std[:, None] * gamma[None, :] + beta[None, :]
+    tl.store(output + offsets, y.to(output.dtype.element_ty), mask=mask)
     tl.store(means + row, mean, mask=row < num_rows)
-    tl.store(scales + row, scale, mask=row < num_rows)
+    tl.store(inverse_stds + row, inverse_std, mask=row < num_rows)
 
 
 @triton.jit
 def _add_norm_backward(
-    total, weight, seeds, means, scales, d_total, d_output, d_x, d_h, partial,
-    num_rows, width, call, threshold, raise_by,
-    DROPOUT: tl.constexpr, HAS_TOTAL: tl.constexpr, TURNS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    total, weight, seeds, means, inverse_stds, d_total, d_output, d_x, d_h, partial,
+    num_rows, width, call, threshold, keep_scale,
+    DROPOUT: tl.constexpr, HAS_TOTAL: tl.constexpr, NUM_TILES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     program, column = tl.program_id(0), tl.arange(0, WIDTH)
-    there = column < width
-    gamma = tl.load(weight + column, mask=there, other=0.0).to(tl.float32)
-    # Summed over rows only at the end: a sum across threads in every turn would cost more than all the rest.
+    column_mask = column < width
+    gamma = tl.load(weight + column, mask=column_mask, other=0.0).to(tl.float32)
+    # Summed over rows only at the end: a reduction across threads in every iteration would dominate the time.
     d_gamma = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
     d_beta = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
     d_bias = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
-    for turn in range(TURNS):
-        row = (turn * tl.num_programs(0) + program) * ROWS + tl.arange(0, ROWS)
-        inside = (row[:, None] < num_rows) & there[None, :]
-        place = row[:, None] * width + column[None, :]
+    for tile in range(NUM_TILES):
+        row = (tile * tl.num_programs(0) + program) * ROWS + tl.arange(0, ROWS)
+        mask = (row[:, None] < num_rows) & column_mask[None, :]
+        offsets = row[:, None] * width + column[None, :]
         mean = tl.load(means + row, mask=row < num_rows, other=0.0)
-        scale = tl.load(scales + row, mask=row < num_rows, other=0.0)
-        s = tl.load(total + place, mask=inside, other=0.0).to(tl.float32)
-        normal = tl.where(inside, (s - mean[:, None]) * scale[:, None], 0.0)
-        d_y = tl.load(d_output + place, mask=inside, other=0.0).to(tl.float32)
+        inverse_std = tl.load(inverse_stds + row, mask=row < num_rows, other=0.0)
+        residual = tl.load(total + offsets, mask=mask, other=0.0).to(tl.float32)
+        normalised = tl.where(mask, (residual - mean[:, None]) * inverse_std[:, None], 0.0)
+        d_y = tl.load(d_output + offsets, mask=mask, other=0.0).to(tl.float32)
         scaled = d_y * gamma[None, :]
-        along = tl.sum(scaled * normal, axis=1) / width
-        level = tl.sum(scaled, axis=1) / width
-        d_s = (scaled - level[:, None] - normal * along[:, None]) * scale[:, None]
+        mean_product = tl.sum(scaled * normalised, axis=1) / width
+        mean_scaled = tl.sum(scaled, axis=1) / width
+        d_residual = (scaled - mean_scaled[:, None] - normalised * mean_product[:, None]) * inverse_std[:, None]
         if HAS_TOTAL:
-            d_s += tl.load(d_total + place, mask=inside, other=0.0).to(tl.float32)
-        d_s = tl.where(inside, d_s, 0.0)
-        d_added = d_s
+            d_residual += tl.load(d_total + offsets, mask=mask, other=0.0).to(tl.float32)
+        d_residual = tl.where(mask, d_residual, 0.0)
+        d_branch = d_residual
         if DROPOUT:
-            d_added = tl.where(keep_mask(place, seeds, call, threshold), d_s * raise_by, 0.0)
-        tl.store(d_x + place, d_s.to(d_x.dtype.element_ty), mask=inside)
-        tl.store(d_h + place, d_added.to(d_h.dtype.element_ty), mask=inside)
-        d_gamma += d_y * normal
+            d_branch = tl.where(dropout_mask(offsets, seeds, call, threshold), d_residual * keep_scale, 0.0)
+        tl.store(d_x + offsets, d_residual.to(d_x.dtype.element_ty), mask=mask)
+        tl.store(d_h + offsets, d_branch.to(d_h.dtype.element_ty), mask=mask)
+        d_gamma += d_y * normalised
         d_beta += d_y
-        d_bias += d_added
-    place = partial + program * 3 * width + column
-    tl.store(place, tl.sum(d_bias, axis=0), mask=there)
-    tl.store(place + width, tl.sum(d_gamma, axis=0), mask=there)
-    tl.store(place + 2 * width, tl.sum(d_beta, axis=0), mask=there)
+        d_bias += d_branch
+    offsets = partial + program * 3 * width + column
+    tl.store(offsets, tl.sum(d_bias, axis=0), mask=column_mask)
+    tl.store(offsets + width, tl.sum(d_gamma, axis=0), mask=column_mask)
+    tl.store(offsets + 2 * width, tl.sum(d_beta, axis=0), mask=column_mask)
 
 
 def add_norm_forward(
@@ -290,14 +290,14 @@ def add_norm_forward(
     width = x.shape[-1]
     num_rows = x.numel() // width
     total, output = torch.empty_like(x), torch.empty_like(x)
-    means, scales = (torch.empty(num_rows, device=x.device, dtype=torch.float32) for _ in range(2))
-    rows, block, warps = _norm_tiling(width, NORM_NUMBERS // width)
+    means, inverse_stds = (torch.empty(num_rows, device=x.device, dtype=torch.float32) for _ in range(2))
+    rows, block, warps = _norm_tiling(width, NORM_TILE_SIZE // width)
     _add_norm_forward[(triton.cdiv(num_rows, rows),)](
-        x, h, bias, weight, shift, seeds, total, output, means, scales,
+        x, h, bias, weight, shift, seeds, total, output, means, inverse_stds,
         num_rows, width, call, *dropout_constants(dropout), epsilon,
         DROPOUT=dropout > 0, ROWS=rows, WIDTH=block, num_warps=warps,
     )  # fmt: skip
-    return total, output, means, scales
+    return total, output, means, inverse_stds
 
 
 def add_norm_backward(
@@ -317,11 +317,11 @@ def add_norm_backward(
     num_rows = total.numel() // width
     d_x, d_h = torch.empty_like(total), torch.empty_like(total)
     rows, block, warps = _norm_tiling(width, NORM_ROWS_BACKWARD)
-    turns = triton.cdiv(triton.cdiv(num_rows, rows), len(partial))
+    num_tiles = triton.cdiv(triton.cdiv(num_rows, rows), len(partial))
     _add_norm_backward[(len(partial),)](
         total, weight, seeds, *statistics, d_output if d_total is None else d_total, d_output, d_x, d_h, partial,
         num_rows, width, call, *dropout_constants(dropout),
-        DROPOUT=dropout > 0, HAS_TOTAL=d_total is not None, TURNS=turns,
+        DROPOUT=dropout > 0, HAS_TOTAL=d_total is not None, NUM_TILES=num_tiles,
         ROWS=rows, WIDTH=block, num_warps=warps,
     )  # fmt: skip
     return d_x, d_h
@@ -334,7 +334,7 @@ def num_add_norm_programs(total: Tensor) -> int:
 
 
 def _norm_tiling(width: int, rows: int) -> tuple[int, int, int]:
-    """Rows in a tile, its width (a power of two), and the number of warps: sixteen numbers for each thread."""
+    """Rows in a tile, its width (a power of two), and the number of warps: sixteen elements per thread."""
     block, rows = triton.next_power_of_2(width), triton.next_power_of_2(max(1, rows))
     return rows, block, max(1, min(16, rows * block // 512))
 
@@ -342,29 +342,29 @@ def _norm_tiling(width: int, rows: int) -> tuple[int, int, int]:
 # ---- feed-forward
 
 FF_ROWS, FF_COLUMNS, FF_DEPTH, FF_WARPS, FF_STAGES = 128, 128, 64, 4, 4
-FF_TOGETHER = 8
-"""Blocks of rows that run together, so that they find the matrix in the L2 cache."""
+FF_GROUP = 8
+"""Blocks of rows that run together, so that the matrix stays in the L2 cache."""
 
 
 @triton.jit
 def _feed_forward_backward(
     d_output, weight, inner, d_inner, partial, num_rows, width, depth,
-    PROGRAMS: tl.constexpr, TOGETHER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    PROGRAMS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     row_blocks, column_blocks = tl.cdiv(num_rows, ROWS), tl.cdiv(width, COLUMNS)
-    turns = tl.cdiv(depth, DEPTH)
+    num_depth_blocks = tl.cdiv(depth, DEPTH)
     for tile in tl.range(tl.program_id(0), row_blocks * column_blocks, PROGRAMS, flatten=True):
-        bunch, rest = tile // (TOGETHER * column_blocks), tile % (TOGETHER * column_blocks)
-        in_bunch = min(row_blocks - bunch * TOGETHER, TOGETHER)
-        row_block, column_block = bunch * TOGETHER + rest % in_bunch, rest // in_bunch
+        group, rest = tile // (GROUP * column_blocks), tile % (GROUP * column_blocks)
+        group_rows = min(row_blocks - group * GROUP, GROUP)
+        row_block, column_block = group * GROUP + rest % group_rows, rest // group_rows
         row, column = row_block * ROWS, column_block * COLUMNS
         total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-        for turn in range(turns):  # numbers outside are read as zero
-            total = tl.dot(d_output.load([row, turn * DEPTH]), weight.load([turn * DEPTH, column]), total)
-        d = tl.where(inner.load([row, column]) > 0, total, 0.0)
-        d_inner.store([row, column], d.to(d_inner.dtype))
-        place = column + tl.arange(0, COLUMNS)
-        tl.store(partial + row_block * width + place, tl.sum(d, axis=0), mask=place < width)
+        for depth_block in range(num_depth_blocks):  # elements out of bounds are loaded as zero
+            total = tl.dot(d_output.load([row, depth_block * DEPTH]), weight.load([depth_block * DEPTH, column]), total)
+        d_tile = tl.where(inner.load([row, column]) > 0, total, 0.0)
+        d_inner.store([row, column], d_tile.to(d_inner.dtype))
+        columns = column + tl.arange(0, COLUMNS)
+        tl.store(partial + row_block * width + columns, tl.sum(d_tile, axis=0), mask=columns < width)
 
 
 def num_row_blocks(inner: Tensor) -> int:
@@ -373,59 +373,59 @@ def num_row_blocks(inner: Tensor) -> int:
 
 
 def feed_forward_backward(d_output: Tensor, weight: Tensor, inner: Tensor, partial: Tensor) -> Tensor:
-    """Gradient of what went into ReLU, (rows, width); writes partial sums of it by column, (blocks, width).
+    """Gradient of the input of ReLU, (rows, width); writes its partial sums by column, (blocks, width).
 
     `d_output` is the gradient of the product with the outer matrix (depth, width); both are multiples of eight.
     """
     (num_rows, width), depth = inner.shape, weight.shape[0]
     d_inner = torch.empty_like(inner)
     size = inner.element_size()
-    left = shared_memory(inner.device) - (2 * FF_ROWS * FF_COLUMNS * size if has_tma(inner.device) else 0)
-    stages = max(1, min(FF_STAGES, left // ((FF_ROWS + FF_COLUMNS) * FF_DEPTH * size)))
-    count = min(num_multiprocessors(inner.device), len(partial) * triton.cdiv(width, FF_COLUMNS))
-    _feed_forward_backward[(count,)](
+    available = shared_memory(inner.device) - (2 * FF_ROWS * FF_COLUMNS * size if has_tma(inner.device) else 0)
+    stages = max(1, min(FF_STAGES, available // ((FF_ROWS + FF_COLUMNS) * FF_DEPTH * size)))
+    num_programs = min(num_multiprocessors(inner.device), len(partial) * triton.cdiv(width, FF_COLUMNS))
+    _feed_forward_backward[(num_programs,)](
         TensorDescriptor.from_tensor(d_output, [FF_ROWS, FF_DEPTH]),
         TensorDescriptor.from_tensor(weight, [FF_DEPTH, FF_COLUMNS]),
         TensorDescriptor.from_tensor(inner, [FF_ROWS, FF_COLUMNS]),
         TensorDescriptor.from_tensor(d_inner, [FF_ROWS, FF_COLUMNS]),
         partial, num_rows, width, depth,
-        PROGRAMS=count, TOGETHER=FF_TOGETHER, ROWS=FF_ROWS, COLUMNS=FF_COLUMNS, DEPTH=FF_DEPTH,
+        PROGRAMS=num_programs, GROUP=FF_GROUP, ROWS=FF_ROWS, COLUMNS=FF_COLUMNS, DEPTH=FF_DEPTH,
         num_warps=FF_WARPS, num_stages=stages,
     )  # fmt: skip
     return d_inner
 
 
-# ---- sums over rows: partial sums in fp32, one for each program, and their sum in another type
+# ---- sums over rows: fp32 partial sums, one for each program, and their total in another dtype
 
 REDUCE_ROWS, REDUCE_COLUMNS, REDUCE_WARPS = 512, 16, 8
 COLUMN_SUM_ROWS, COLUMN_SUM_WIDTH = 64, 512
-"""Tile of a long sum; all its rows are loaded together to keep the memory busy."""
+"""Tile of a column sum; all of its rows are loaded together to saturate memory bandwidth."""
 
 
 @triton.jit
-def _partial_sums(
-    partial, output, num_rows, width, TURNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+def _sum_partials(
+    partial, output, num_rows, width, NUM_BLOCKS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
-    which, column = tl.program_id(1), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    partial += which.to(tl.int64) * num_rows * width
+    index, column = tl.program_id(1), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    partial += index.to(tl.int64) * num_rows * width
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for turn in range(TURNS):
-        row = turn * ROWS + tl.arange(0, ROWS)
-        inside = (row < num_rows)[:, None] & (column < width)[None, :]
-        total += tl.load(partial + row[:, None] * width + column[None, :], mask=inside, other=0.0)
-    tl.store(output + which * width + column, tl.sum(total, axis=0).to(output.dtype.element_ty), mask=column < width)
+    for block in range(NUM_BLOCKS):
+        row = block * ROWS + tl.arange(0, ROWS)
+        mask = (row < num_rows)[:, None] & (column < width)[None, :]
+        total += tl.load(partial + row[:, None] * width + column[None, :], mask=mask, other=0.0)
+    tl.store(output + index * width + column, tl.sum(total, axis=0).to(output.dtype.element_ty), mask=column < width)
 
 
-def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
+def sum_partials(partial: Tensor, dtype: torch.dtype) -> Tensor:
     """Sum over the second of three dimensions."""
-    number, num_rows, width = partial.shape
-    output = torch.empty(number, width, device=partial.device, dtype=dtype)
-    _partial_sums[(triton.cdiv(width, REDUCE_COLUMNS), number)](
+    count, num_rows, width = partial.shape
+    output = torch.empty(count, width, device=partial.device, dtype=dtype)
+    _sum_partials[(triton.cdiv(width, REDUCE_COLUMNS), count)](
         partial,
         output,
         num_rows,
         width,
-        TURNS=triton.cdiv(num_rows, REDUCE_ROWS),
+        NUM_BLOCKS=triton.cdiv(num_rows, REDUCE_ROWS),
         ROWS=REDUCE_ROWS,
         COLUMNS=REDUCE_COLUMNS,
         num_warps=REDUCE_WARPS,
@@ -437,13 +437,13 @@ def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
 def _column_sums(x, partial, num_rows, width, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     block, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     row = block * ROWS + tl.arange(0, ROWS)
-    inside = (row < num_rows)[:, None] & (column < width)[None, :]
-    taken = tl.load(x + row.to(tl.int64)[:, None] * stride + column[None, :], mask=inside, other=0.0)
-    tl.store(partial + block * width + column, tl.sum(taken.to(tl.float32), axis=0), mask=column < width)
+    mask = (row < num_rows)[:, None] & (column < width)[None, :]
+    values = tl.load(x + row.to(tl.int64)[:, None] * stride + column[None, :], mask=mask, other=0.0)
+    tl.store(partial + block * width + column, tl.sum(values.to(tl.float32), axis=0), mask=column < width)
 
 
 def num_column_sum_programs(num_rows: int) -> int:
-    """Number of programs that sum over so many rows."""
+    """Number of programs of a column sum over this many rows."""
     return int(triton.cdiv(num_rows, COLUMN_SUM_ROWS))
 
 
