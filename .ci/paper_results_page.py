@@ -121,7 +121,7 @@ def layers(results: Results, lang: str) -> str:
         "path",
     ]
     if lang == "zh":
-        heading = ["层", "理论", "混合的运算", "全部运算", "时间", "内存", "顺序运算", "路径"]
+        heading = ["层", "理论", "交互的运算", "全部运算", "时间", "内存", "顺序运算", "路径"]
     operations = {(point["layer"], point["n"], point["d"]): point["flops"] for point in results["points"]}
     fewer = {
         (n, d) for n in lengths for d in widths if operations["self_attention", n, d] < operations["recurrent", n, d]

@@ -35,7 +35,7 @@ WORDS = {
     "copy_caption": ("Copying digits, exact match (%) by length", "复制数字：各长度的完全正确率（%）"),
     "copy_note": (
         "Trained on 1 to {longest} digits, {steps} updates. In parentheses: tokens that are right at their place (%).",
-        "训练长度为 1 到 {longest} 个数字，更新 {steps} 次。括号内为位置和内容都正确的 token 比例（%）。",
+        "训练长度为 1 到 {longest} 个数字，更新 {steps} 次。括号内为位置和内容都正确的词元比例（%）。",
     ),
     "untrained_note": (
         "Learned positions beyond the training length have a row in the table of embeddings that was never trained.",
@@ -68,7 +68,7 @@ WORDS = {
     ),
     "layers": ("after layer; dashed: translation", "经过层数；虚线为翻译模型"),
     "exact_title": ("Copying: exact match (%)", "复制：完全正确率（%）"),
-    "tokens_title": ("Copying: tokens right at their place (%)", "复制：位置和内容都正确的 token（%）"),
+    "tokens_title": ("Copying: tokens right at their place (%)", "复制：位置和内容都正确的词元（%）"),
     "bleu_title": ("Translation: BLEU", "翻译：BLEU"),
     "probe_title": ("Linear probe of position: accuracy (%)", "位置线性探针：准确率（%）"),
     "digits": ("digits; dotted: longest in training", "数字个数；点线为最大训练长度"),

@@ -49,12 +49,15 @@ WORDS = {
         "Task: {task} {length} digits, {steps} updates, one layer each side, one head.",
         "任务：{task}，{length} 个数字，更新 {steps} 次，编码器和解码器各一层，单头。",
     ),
+    "reverse": ("reverse", "反转"),
+    "copy": ("copy", "复制"),
+    "sort": ("sort", "排序"),
     "scoring": ("scoring", "打分函数"),
     "d_k": ("d_k",) * 2,
     "additive": ("additive", "加性"),
     "dot": ("dot", "点积"),
     "scaled_dot": ("scaled dot", "缩放点积"),
-    "loss": ("loss (nats per token)", "损失（nat/token）"),
+    "loss": ("loss (nats per token)", "损失（nat/词元）"),
     "exact": ("exact match (%)", "完全正确（%）"),
     "entropy_first": ("entropy, step 1 (nats)", "熵，第 1 步（nat）"),
     "entropy_last": ("entropy, trained (nats)", "熵，训练后（nat）"),
@@ -261,7 +264,7 @@ def scoring_table(results: Mapping[str, Any], language: str) -> Table:
         caption=words["caption"].format(seeds=len(settings["seeds"])),
         heading=[words[name].format(tenth=max(1, settings["steps"] // 10)) for name in ("scoring", "d_k", *MEASURED)],
         rows=rows,
-        notes=[words["task"].format(**settings), words["interval"]],
+        notes=[words["task"].format(**{**settings, "task": words[settings["task"]]}), words["interval"]],
     )
 
 

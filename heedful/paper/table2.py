@@ -354,7 +354,7 @@ WORDS: dict[str, Words] = {
         "split": "拆分复合词的 BLEU（同论文的评测方式，用 13a 分词）",
         "chrf": "chrF",
         "reading": "说明",
-        "shortened": "**训练短于论文设置：**只训练了 {all:,} 步中的 {steps:,} 步（{share:.3g} %）。",
+        "shortened": "**训练短于论文设置：**只训练了 {all:,} 步中的 {steps:,} 步（{share:.3g}%）。",
         "whole": "论文设置的 {all:,} 步全部完成。",
         "longer": "**训练长于论文设置：**{steps:,} 步，论文为 {all:,} 步。",
         "rising": "训练结束时仍在 {warmup:,} 步的预热阶段，学习率还在上升。",
@@ -398,7 +398,7 @@ def table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
     names = ("system", "german", "french", "here", "flops_german", "flops_french", "flops_here")
     rows = [
         [
-            row.system,
+            system_name(row.system, language),
             *(value or "–" for value in (row.bleu_german, row.bleu_french)),
             "–",
             *(cost(value) for value in (row.flops_german, row.flops_french)),
@@ -411,6 +411,13 @@ def table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
         name = words["ours"].format(recipe=results["recipe"], data=one["data"])
         rows.append([name, "–", "–", f"{closest_bleu['value']:.1f}", "–", "–", cost(results["flops"])])
     return [words[name] for name in names], rows
+
+
+def system_name(system: str, language: str) -> str:
+    """The name of a system of the paper: in Chinese, what is not a name is translated."""
+    if language == "en":
+        return system
+    return re.sub(r" \((\w+)\)", r"（\1）", system).replace(" ensemble", "（集成）")
 
 
 def scores_table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:

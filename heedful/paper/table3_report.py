@@ -155,8 +155,18 @@ WORDS = {
     "ours": ("ours", "本次"),
     "parameters": ("params", "参数量"),
     "perplexity": ("PPL (dev)", "困惑度（dev）"),
-    "bleu": ("BLEU (dev)", "BLEU (dev)"),
-    "test": ("BLEU", "BLEU"),
+    "bleu": ("BLEU (dev)", "BLEU（dev）"),
+    "paper_column": ("paper: {column}", "论文：{column}"),
+    "our_column": ("ours: {column}", "本次：{column}"),
+    "test_column": ("BLEU ({name})", "BLEU（{name}）"),
+    "comma": (", ", "，"),
+    "colon": (": ", "："),
+    "beam": ("beam {size}", "束宽 {size}"),
+    "seed": (" (seed {seed})", "（种子 {seed}）"),
+    "steps": ("steps", "步"),
+    "epochs": ("epochs", "轮"),
+    "tokens": ("tokens", "词元"),
+    "minutes": ("minutes", "分钟"),
     "from_base": ("{metric}: difference from base", "{metric}：与 base 的差"),
     "log": ("change relative to base, %", "相对 base 的变化，%"),
     "sinusoidal": ("sinusoidal", "正弦"),
@@ -201,12 +211,6 @@ WORDS = {
                "每次训练的预算：{budget}；big 模型为其 {times} 倍。"),
     "scale": ("Scale: {scale}; {pairs:,} training pairs, a vocabulary of {vocab:,}; {device}.",
               "规模：{scale}；{pairs:,} 对训练句，词表 {vocab:,}；{device}。"),
-    "group_A": ("(A) heads", "(A) 头数"),
-    "group_B": ("(B) key dimension", "(B) 键的维度"),
-    "group_C": ("(C) size", "(C) 规模"),
-    "group_D": ("(D) dropout, smoothing", "(D) dropout 与平滑"),
-    "group_E": ("(E) positions", "(E) 位置编码"),
-    "group_big": ("big", "big"),
 }  # fmt: skip
 
 COLUMNS = {
@@ -235,20 +239,38 @@ def check_report(language: str, *, plots: bool) -> None:
 def markdown(results: Results, language: str = "en") -> str:
     """The report as a Markdown page."""
     words = in_language(WORDS, language)
+    heading, rows = main_table(results, language)
+    claim_heading, found = claims_table(results, language)
+    found = [[*cells, f"**{outcome}**"] for *cells, outcome in found]
+    lines = [f"# {words['title']}", "", markdown_table(heading, rows, names=len(heading)), ""]
+    lines += [*(f"- {remark}" for remark in remarks(results, language)), "", f"## {words['claims']}", ""]
+    return "\n".join([*lines, markdown_table(claim_heading, found, names=3), "", words["beyond"]]) + "\n"
+
+
+def main_table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of the table: the paper's values and results, and ours."""
+    words = in_language(WORDS, language)
     tests = list(dict.fromkeys(name for row in results["rows"] for name in row["test"]))
     heading = ["", *COLUMNS.values()]
-    heading += [f"{words['paper']}: {words[key]}" for key in ("perplexity", "bleu", "parameters")]
-    heading += [f"{words['ours']}: {words[key]}" for key in ("perplexity", "bleu")]
-    heading += [f"{words['test']} ({name})" for name in tests] + [f"{words['ours']}: {words['parameters']}"]
-    rows = [cells(row, results, tests, words) for row in results["rows"]]
-    lines = [f"# {words['title']}", "", markdown_table(heading, rows, names=len(heading))]
-    lines += ["", *(f"- {remark}" for remark in remarks(results, words)), "", f"## {words['claims']}", ""]
-    claims = []
-    for claim in results["claims"]:
-        found = ", ".join(f"{name}: {words[verdict]}" for name, verdict in claim["rows"].items())
-        claims.append([words[claim["name"]], found, f"**{words[claim['verdict']]}**"])
-    lines.append(markdown_table([words["claim"], words["rows"], words["verdict"]], claims, names=3))
-    return "\n".join([*lines, "", words["beyond"]]) + "\n"
+    heading += [words["paper_column"].format(column=words[key]) for key in ("perplexity", "bleu", "parameters")]
+    heading += [words["our_column"].format(column=words[key]) for key in ("perplexity", "bleu")]
+    heading += [words["test_column"].format(name=name) for name in tests]
+    heading.append(words["our_column"].format(column=words["parameters"]))
+    return heading, [cells(row, results, tests, words) for row in results["rows"]]
+
+
+def claims_table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of the table of effects: the effect, each row's result, and the overall one."""
+    words = in_language(WORDS, language)
+    rows = [
+        [
+            words[claim["name"]],
+            words["comma"].join(f"{name}{words['colon']}{words[verdict]}" for name, verdict in claim["rows"].items()),
+            words[claim["verdict"]],
+        ]
+        for claim in results["claims"]
+    ]
+    return [words["claim"], words["rows"], words["verdict"]], rows
 
 
 def cells(row: Results, results: Results, tests: Sequence[str], words: Mapping[str, str]) -> list[str]:
@@ -289,12 +311,13 @@ def spread_text(found: Mapping[str, Any] | None, digits: int) -> str:
     return mean if found["deviation"] is None else f"{mean} ± {found['deviation']:.{digits}f}"
 
 
-def remarks(results: Results, words: Mapping[str, str]) -> list[str]:
+def remarks(results: Results, language: str) -> list[str]:
     """The notes below the table."""
+    words = in_language(WORDS, language)
     search, limit = results["search"], results["sentences"]
-    how = f"beam {search['beam_size']}" if search["method"] == "beam" else search["method"]
+    how = words["beam"].format(size=search["beam_size"]) if search["method"] == "beam" else search["method"]
     sentences = words["some_sentences"].format(count=limit) if limit else words["all_sentences"]
-    budget = ", ".join(f"{value:,} {name}" for name, value in results["budget"].items())
+    budget = words["comma"].join(f"{value:,} {words[name]}" for name, value in results["budget"].items())
     done = sum(len(row["runs"]) for row in results["rows"])
     expected = len(results["rows"]) * len(results["seeds"])
     found = [
@@ -310,7 +333,7 @@ def remarks(results: Results, words: Mapping[str, str]) -> list[str]:
     if done < expected:
         found.append(words["unfinished"].format(done=done, all=expected))
     if results["failed"]:
-        names = ", ".join(f"{one['row']} (seed {one['seed']})" for one in results["failed"])
+        names = words["comma"].join(one["row"] + words["seed"].format(seed=one["seed"]) for one in results["failed"])
         found.append(words["failed"].format(names=names))
     return found
 

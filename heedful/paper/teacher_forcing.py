@@ -40,7 +40,7 @@ WORDS = {
     ),
     "decoding": (
         "Decoding reads one input a step, with the keys and values of earlier inputs in a cache.",
-        "解码时每步只读入一个 token，前面各 token 的键和值保存在缓存中。",
+        "解码时每步只读入一个词元，前面各词元的键和值保存在缓存中。",
     ),
     "proof": (
         "Fed the reference, both ways give the same logits: largest difference {difference:.1e}, "

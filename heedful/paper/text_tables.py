@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,6 +18,35 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def print_table(
+    heading: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1, sections: Sequence[int] = ()
+) -> None:
+    """Print an aligned table; columns after the first `names` are numbers, and a rule follows each row of `sections`.
+
+    On a terminal, cells wrap to its width, but words are not cut; elsewhere the table is as wide as it needs.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.measure import Measurement
+    from rich.table import Table as RichTable
+
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, title in enumerate(heading):
+        table.add_column(escape(title), justify="left" if column < names else "right")
+    for index, row in enumerate(rows):
+        table.add_row(*map(escape, row), end_section=index in sections)
+    console = Console(highlight=False)
+    if sys.stdout.isatty():  # the measured minimum leaves out some of the space between columns
+        unlimited = console.options.update(width=UNLIMITED_WIDTH)
+        minimum = Measurement.get(console, unlimited, table).minimum + len(heading)
+        console.width = max(console.width, minimum)
+    else:
+        console.width = UNLIMITED_WIDTH
+    console.print(table)
+
+
+UNLIMITED_WIDTH = 10_000
 TABLE_FORMATS = ("text", "markdown", "html")
 
 

@@ -14,16 +14,29 @@ from heedful.cli import options
 from heedful.cli.overrides import command_line
 from heedful.errors import ConfigError
 
-MEASURED = {
-    "flops_mixing": "operations, mixing",
-    "flops": "operations, layer",
-    "seconds_mixing": "time, mixing",
-    "seconds": "time, layer",
-    "memory_bytes": "memory",
-    "operations": "sequential",
-    "path": "path",
+WORDS = {
+    "complexity": ("theory: operations", "理论：运算量"),
+    "sequential": ("theory: sequential", "理论：顺序运算"),
+    "longest_path": ("theory: maximum path", "理论：最长路径"),
+    "flops_mixing": ("operations, mixing", "运算量，位置间交互"),
+    "flops": ("operations, layer", "运算量，整层"),
+    "seconds_mixing": ("time, mixing", "时间，位置间交互"),
+    "seconds": ("time, layer", "时间，整层"),
+    "memory_bytes": ("memory", "内存"),
+    "operations": ("sequential operations", "顺序运算"),
+    "path": ("path", "路径"),
+    "self_attention": ("self-attention", "自注意力"),
+    "restricted": ("restricted", "受限自注意力"),
+    "recurrent": ("recurrent", "循环层"),
+    "convolutional": ("convolutional", "卷积层"),
+    "note": (
+        "Measured: fitted powers of length n and width d. A stack of dilated convolutions has a path of log_k n.",
+        "实测：对长度 n 和宽度 d 拟合的幂。多层空洞卷积的路径为 log_k n。",
+    ),
 }
-"""Measured quantities in the order of the table, and their row names."""
+"""The texts of the table."""
+MEASURED = ("flops_mixing", "flops", "seconds_mixing", "seconds", "memory_bytes", "operations", "path")
+"""Measured quantities in the order of the table."""
 Numbers = Annotated[str | None, typer.Option(metavar="N,N,…", help="Default: by device.")]
 
 
@@ -73,7 +86,7 @@ def table1(
     if as_json:
         print(json.dumps(results, indent=1, ensure_ascii=False))
     elif not quiet:
-        print_table(results)
+        print_exponents(results, lang)
         print(f"\n{output / 'results.json'}, {output / 'table1.png'}, {output / 'table1.svg'}")
 
 
@@ -87,29 +100,24 @@ def parse_numbers(text: str | None, flag: str) -> tuple[int, ...] | None:
         raise ConfigError(f"{flag} takes comma-separated integers such as 16,64,256, not {text!r}.") from None
 
 
-def print_table(results: Mapping[str, Any]) -> None:
+def print_exponents(results: Mapping[str, Any], language: str) -> None:
     """Print a table with a column for each kind of layer: the theory, and the measured exponents."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from heedful.paper.plot_style import in_language
+    from heedful.paper.text_tables import print_table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for kind in results["exponents"]:
-        table.add_column(kind.replace("_", " "))
-    for heading, name in (("theory: operations", "complexity"), ("sequential", "sequential"), ("maximum path", "path")):
-        table.add_row(heading, *(theory[name].split(" (")[0] for theory in results["theory"].values()))
-    table.add_section()
-    for name, heading in MEASURED.items():
+    words = in_language(WORDS, language)
+    theory, exponents = results["theory"], results["exponents"]
+    rows = [
+        [words[text], *(theory[kind][name].split(" (")[0] for kind in exponents)]
+        for text, name in (("complexity", "complexity"), ("sequential", "sequential"), ("longest_path", "path"))
+    ]
+    for name in MEASURED:
         has_width = name not in ("operations", "path")
-        table.add_row(
-            heading, *(format_exponents(row[name], has_width=has_width) for row in results["exponents"].values())
+        rows.append(
+            [words[name], *(format_exponents(exponents[kind][name], has_width=has_width) for kind in exponents)]
         )
-    console = Console()
-    console.print(table)
-    console.print(
-        "Measured: fitted powers of length n and width d. A stack of dilated convolutions has a path of log_k n."
-    )
+    print_table(["", *(words[kind] for kind in exponents)], rows, sections=[2])
+    print(words["note"])
 
 
 def format_exponents(exponents: tuple[float, float], *, has_width: bool = True) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,6 @@ from heedful.cli import options
 from heedful.cli.exit_codes import INTERRUPTED
 from heedful.cli.overrides import command_line, request_from_flags
 
-WIDTH = 160  # of the tables when stdout is not a terminal
 Recipe = Annotated[str, typer.Option(metavar="NAME", help="Model of the paper: base or big.")]
 
 
@@ -73,20 +71,10 @@ def run(
 
 def print_report(results: dict[str, Any], language: str) -> None:
     """Print both tables and the notes."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from heedful.paper.table2 import remarks, scores_table, table
+    from heedful.paper.text_tables import print_table
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     for heading, rows in (table(results, language), scores_table(results, language)):
-        printed = Table(*map(escape, heading), box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in printed.columns[1:]:
-            column.justify = "right"
-        for row in rows:
-            printed.add_row(*map(escape, row))
-        console.print(printed)
+        print_table(heading, rows)
     for remark in remarks(results, language):
-        console.print("- " + re.sub(r"\*\*|`", "", remark), markup=False, soft_wrap=True)
+        print("- " + re.sub(r"\*\*|`", "", remark))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -78,8 +78,23 @@ def table3(
     if as_json:
         print(json.dumps(results, indent=1, ensure_ascii=False))
     else:
-        print(Path(plan.output / "table3.md").read_text(encoding="utf-8"), end="")
+        print_report(results, lang)
     if not results["complete"]:
         raise typer.Exit(INTERRUPTED)
     if results["failed"]:
         raise typer.Exit(SOME_FAILED)
+
+
+def print_report(results: Mapping[str, Any], language: str) -> None:
+    """Print the table, the remarks, and which of the paper's effects are seen."""
+    from heedful.paper.plot_style import in_language
+    from heedful.paper.table3_report import COLUMNS, WORDS, claims_table, main_table, remarks
+    from heedful.paper.text_tables import print_table
+
+    words = in_language(WORDS, language)
+    print(words["title"])
+    print_table(*main_table(results, language), names=1 + len(COLUMNS))
+    print("\n".join(f"- {remark}" for remark in remarks(results, language)))
+    print(f"\n{words['claims']}")
+    print_table(*claims_table(results, language), names=3)
+    print(words["beyond"])

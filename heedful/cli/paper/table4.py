@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -130,6 +128,7 @@ def f1(gold: TreeFile, predicted: TreeFile, as_json: options.AsJson = False) -> 
         read_predicted_trees,
         score_trees,
     )
+    from heedful.paper.text_tables import print_table
 
     lines, gold_trees, predicted_trees = align_sentences(read_aligned_trees(gold), read_predicted_trees(predicted))
     counts = score_trees(gold_trees, predicted_trees)
@@ -146,7 +145,6 @@ def f1(gold: TreeFile, predicted: TreeFile, as_json: options.AsJson = False) -> 
     print_table(
         ["", "F1", "precision", "recall", "exact", "crossing", "no crossing", "sentences", "failed"],
         rows,
-        num_name_columns=1,
     )
     for failure in failed[:5]:
         print(f"line {failure['line']}: {failure['why']}")
@@ -193,22 +191,9 @@ def parse(
 def print_results(results: dict[str, Any], language: str) -> None:
     """Print our scores, the table of the paper, and notes."""
     from heedful.paper.table4 import WORDS, our_rows, paper_rows, remarks
+    from heedful.paper.text_tables import print_table
 
-    print_table(*our_rows(results, language), num_name_columns=2)
+    print_table(*our_rows(results, language), names=2)
     print(f"\n{WORDS[language]['paper']}")
-    print_table(*paper_rows(language), num_name_columns=2)
+    print_table(*paper_rows(language), names=2)
     print("\n".join(f"- {remark}" for remark in remarks(results, language)))
-
-
-def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, num_name_columns: int) -> None:
-    """Print a table; columns after the first `num_name_columns` are numbers."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, title in enumerate(heading):
-        table.add_column(title, justify="left" if number < num_name_columns else "right")
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
