@@ -2,6 +2,7 @@
 
     python .ci/paper_results_page.py > docs/paper/results.md
     python .ci/paper_results_page.py zh > docs/paper/results.zh-CN.md
+    python .ci/paper_results_page.py plots      # draw docs/paper/images/ again, with labels in both languages
 
 Every number of the page is read or computed from benchmarks/results/paper/*.json, which also record machine, versions and
 command. A test compares both pages with the output of this script.
@@ -9,15 +10,26 @@ command. A test compares both pages with the output of this script.
 # ruff: noqa: E501
 
 import json
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "paper"
+IMAGES = ROOT / "docs" / "paper" / "images"
+PLOTS = {
+    "table1": "table1",
+    "table3": "table3",
+    "summary": "compare_summary",
+    "loss_over_time": "compare_loss_over_time",
+}
+"""Names of plots as the commands write them, and on the page."""
 sys.path.insert(0, str(ROOT))
 
-from heedful.paper import compare_report, table2, table3_report, table4  # noqa: E402
+from heedful.paper import compare_report, table1, table2, table3_report, table4  # noqa: E402
+from heedful.paper.plot_style import save, styled  # noqa: E402
 from heedful.paper.text_tables import markdown_table  # noqa: E402
 
 Results = dict[str, Any]
@@ -47,12 +59,14 @@ INTRODUCTION_ZH = """\
 
 
 def main() -> None:
-    """Print the page."""
+    """Print the page, or draw its plots."""
+    if sys.argv[1:] == ["plots"]:
+        for language in ("en", "zh"):
+            draw_plots(language)
+        return
     lang = "zh" if sys.argv[1:] == ["zh"] else "en"
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    found = {
-        path.name.split("_")[0]: (path, json.loads(path.read_text("utf-8"))) for path in sorted(RESULTS.glob("*.json"))
-    }
+    found = read_results()
     sections = {
         "table1": layers,
         "compare": systems,
@@ -68,6 +82,28 @@ def main() -> None:
         numbers = f"数据：{link}。{made(results, lang)}" if lang == "zh" else f"Numbers: {link}. {made(results, lang)}"
         parts.append(f"{write(results, lang)}\n\n{numbers.rstrip()}")
     sys.stdout.write("\n\n".join(parts) + "\n")
+
+
+def read_results() -> dict[str, tuple[Path, Results]]:
+    """The result files by experiment."""
+    return {
+        path.name.split("_")[0]: (path, json.loads(path.read_text("utf-8"))) for path in sorted(RESULTS.glob("*.json"))
+    }
+
+
+def draw_plots(lang: str) -> None:
+    """Draw the plots of the page from the result files, as the commands draw them."""
+    found = {name: results for name, (_, results) in read_results().items()}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with styled(table1.texts(lang)):
+            points = [table1.Point(**point) for point in found["table1"]["points"]]
+            save(table1.draw(points, lang), folder, "table1")
+        table3_report.write_plot(found["table3"], folder, lang)
+        compare_report.write_plots(found["compare"], folder, lang, sys.exit)
+        ending = ".zh-CN.png" if lang == "zh" else ".png"
+        for drawn, published in PLOTS.items():
+            shutil.copyfile(folder / f"{drawn}.png", IMAGES / (published + ending))
 
 
 def made(results: Results, lang: str) -> str:
@@ -144,7 +180,7 @@ def layers(results: Results, lang: str) -> str:
 
 {markdown_table(["层", *(f"n = {n}" for n in shown)], rows)}
 
-![表 1 的实测](images/table1.png)
+![表 1 的实测](images/table1.zh-CN.png)
 
 运算次数、顺序运算和路径与理论一致。卷积的路径随 n 增长，论文在表下对连续卷积核也这样说；log_k n 需要空洞卷积。时间并不跟随运算次数：一个句子填不满这样大的 GPU，所以除循环层之外，各层都以启动算子的时间为主。循环层的时间也不是 d 的幂：n = {long} 时，d = {", ".join(map(str, widths))} 分别用 {times} 毫秒，先上一个台阶，然后不变。
 
@@ -223,9 +259,9 @@ Multi30k，英译德，{results["num_train_pairs"]:,} 个句对。所有系统�
 
 {notes}
 
-![BLEU、速度、内存](images/compare_summary.png)
+![BLEU、速度、内存](images/compare_summary.zh-CN.png)
 
-![损失随时间的变化](images/compare_loss_over_time.png)
+![损失随时间的变化](images/compare_loss_over_time.zh-CN.png)
 
 其他系统的得分与文献相当（循环模型在 {tests[0]} 上约 33 到 36 BLEU）或更高，因为用了原论文没有的标签平滑和滑动平均。正如摘要所说，Transformer 训练用时更少：每秒处理的词元是其他系统的 {min(learning):.1f} 到 {max(learning):.1f} 倍。
 
@@ -289,7 +325,7 @@ def ablations(results: Results, lang: str) -> str:
 
 {page.replace("## ", "### ")}
 
-![与 base 的差值，论文与本次](images/table3.png)
+![与 base 的差值，论文与本次](images/table3.zh-CN.png)
 
 全部 {num_runs} 次训练共用 {minutes:.1f} 分钟。
 

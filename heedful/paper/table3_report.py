@@ -159,6 +159,7 @@ WORDS = {
     "paper_column": ("paper: {column}", "论文：{column}"),
     "our_column": ("ours: {column}", "本次：{column}"),
     "test_column": ("BLEU ({name})", "BLEU（{name}）"),
+    "group": ("({group}) ", "（{group}）"),
     "comma": (", ", "，"),
     "colon": (": ", "："),
     "beam": ("beam {size}", "束宽 {size}"),
@@ -390,9 +391,9 @@ def tick(row: Results, words: Mapping[str, str]) -> str:
     if row["group"] == "big":
         return "big"
     if row["group"] == "E":
-        return f"(E) {words['learned']}"
+        return words["group"].format(group="E") + words["learned"]
     column = {"A": "heads", "B": "key_dim"}.get(row["group"])
     kind = row["name"].split("-")[1]
     column = column or {"layers": "layers", "width": "d_model", "inner": "d_ff", "dropout": "dropout"}.get(kind)
     column = column or "label_smoothing"
-    return f"({row['group']}) {COLUMNS[column]} = {row['values'][column]}"
+    return f"{words['group'].format(group=row['group'])}{COLUMNS[column]} = {row['values'][column]}"
