@@ -1,8 +1,8 @@
 """The start of the bundled Chinese-to-English model: OPUS-MT zh-en with fewer decoder layers and a smaller vocabulary.
 
-    python3 recipes/bundled-model/opus_student.py PACKAGE.argosmodel OUT --chinese TEXT.zh… --english TEXT.en…
+    python3 recipes/bundled-model/opus_student.py PACKAGE OUT --chinese TEXT.zh… --english TEXT.en…
 
-OUT is a model directory that `heedful train` can start from. It keeps the encoder of the package, the decoder layers
+PACKAGE is an .argosmodel, or the directory that opus_mt.py wrote for it. OUT is a model directory that `heedful train` can start from. It keeps the encoder of the package, the decoder layers
 that --decoder-layers names, the most frequent pieces of both languages and every Chinese character. What differs from
 the package is small or is learned in training: Marian's swish becomes a scaled GELU, x σ(x) ≈ 1.702 · gelu(x / 1.702);
 the output layer has no bias; English has the subwords of the package, but its own SentencePiece model, since
@@ -33,7 +33,12 @@ LONGEST = 512
 
 
 def read_package(package: Path) -> tuple[dict[str, np.ndarray], list[str], bytes]:
-    """The arrays, the pieces of the vocabulary and the SentencePiece model of a package."""
+    """The arrays, the pieces of the vocabulary and the SentencePiece model of a package, or of an imported teacher."""
+    if package.is_dir():
+        with np.load(package / "weights.npz") as file:
+            stored = {name.replace("|", "/"): file[name] for name in file.files}
+        known: list[str] = json.loads((package / "pieces.json").read_text(encoding="utf-8"))
+        return stored, known, (package / "sentencepiece.model").read_bytes()
     with zipfile.ZipFile(package) as archive:
         inside = {Path(name).name: name for name in archive.namelist() if "stanza" not in name}
         arrays, _ = read_ctranslate2(archive.read(inside["model.bin"]))

@@ -228,8 +228,9 @@ def test_invalid_command_is_refused() -> None:
     assert done.returncode == 2 and "give DATA TEACHER STUDENT DISTILLED TEXT" in done.stderr
 
 
-def test_recipe_names_only_generated_text() -> None:
-    recipe = (RECIPE / "stage5.yaml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("model", ["stage5", "stage5-zh-en"])
+def test_recipe_names_only_generated_text(model: str) -> None:
+    recipe = (RECIPE / f"{model}.yaml").read_text(encoding="utf-8")
     steps = "".join((RECIPE / name).read_text("utf-8") for name in ("distill_chinese.sh", "synthetic_pairs.sh"))
     steps += "".join(
         (RECIPE / f"{name}.py").read_text("utf-8")
