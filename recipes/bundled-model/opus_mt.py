@@ -1,7 +1,7 @@
 """The Chinese-to-English teacher of the bundled model: OPUS-MT zh-en, as Argos Translate packages it, run by Heedful.
 
     python3 opus_mt.py import PACKAGE.argosmodel TEACHER TEXT.zh…   # keep the pieces that TEXT needs
-    python3 opus_mt.py translate TEACHER IN.zh OUT.en [--num-best 4] [--device cuda]
+    python3 opus_mt.py translate TEACHER IN.zh OUT.en… [--num-best 4] [--device cuda]
 
 The package is a CTranslate2 model (int8) and a SentencePiece model. `import` drops the rows of the vocabulary that
 neither the text nor English needs, and writes one .npz file beside the SentencePiece model. `translate` builds a
@@ -186,14 +186,24 @@ def joined(pieces: list[str]) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def translate(folder: Path, source: Path, out: Path, *, num_best: int, beams: int, device: str) -> None:
+def translate(folder: Path, files: list[Path], *, num_best: int, beams: int, device: str) -> None:
+    """Translate files, given as input, output, input, output, …"""
+    from heedful.decoding.cuda_graph.search import CudaGraphSearch
+
+    model, special, pieces = load_teacher(folder, device)
+    search = CudaGraphSearch(model, special)
+    for source, out in zip(files[::2], files[1::2], strict=True):
+        translate_file(search, pieces, folder, source, out, num_best=num_best, beams=beams)
+
+
+def translate_file(
+    search: Any, pieces: list[str], folder: Path, source: Path, out: Path, *, num_best: int, beams: int
+) -> None:
     """Translate the lines of a file; each line once, the longest first."""
     from heedful.config import DecodingConfig
-    from heedful.decoding.cuda_graph.search import CudaGraphSearch
     from heedful.decoding.engines import DecodeRequest
 
     lines = source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    model, special, pieces = load_teacher(folder, device)
     number_of = {piece: number for number, piece in enumerate(pieces)}
     requests = []
     for text, cut in zip(lines, pieces_of(folder / "sentencepiece.model", lines), strict=True):
@@ -204,7 +214,7 @@ def translate(folder: Path, source: Path, out: Path, *, num_best: int, beams: in
         length_penalty="average", length_penalty_alpha=1.0, tokens_per_batch=262_144,
     )  # fmt: skip
     unique = list(dict.fromkeys(requests))
-    found = dict(zip(unique, CudaGraphSearch(model, special).search(unique, config), strict=True))
+    found = dict(zip(unique, search.search(unique, config), strict=True))
     unfinished = out.with_name(out.name + ".new")
     with unfinished.open("w", encoding="utf-8", newline="\n") as file:
         for request in requests:
@@ -227,8 +237,7 @@ def main() -> None:
     importing.add_argument("text", type=Path, nargs="+")
     translating = commands.add_parser("translate")
     translating.add_argument("teacher", type=Path)
-    translating.add_argument("source", type=Path)
-    translating.add_argument("out", type=Path)
+    translating.add_argument("files", type=Path, nargs="+", metavar="IN OUT")
     translating.add_argument("--num-best", type=int, default=1)
     translating.add_argument("--beams", type=int, default=4)
     translating.add_argument("--device", default="cuda")
@@ -236,9 +245,7 @@ def main() -> None:
     if given.command == "import":
         import_teacher(given.package, given.teacher, given.text)
     else:
-        translate(
-            given.teacher, given.source, given.out, num_best=given.num_best, beams=given.beams, device=given.device
-        )
+        translate(given.teacher, given.files, num_best=given.num_best, beams=given.beams, device=given.device)
 
 
 if __name__ == "__main__":
