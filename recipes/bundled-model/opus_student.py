@@ -2,12 +2,12 @@
 
     python3 recipes/bundled-model/opus_student.py PACKAGE OUT --chinese TEXT.zh… --english TEXT.en…
 
-PACKAGE is an .argosmodel, or the directory that opus_mt.py wrote for it. OUT is a model directory that `heedful train` can start from. It keeps the encoder of the package, the decoder layers
-that --decoder-layers names, the most frequent pieces of both languages and every Chinese character. What differs from
-the package is small or is learned in training: Marian's swish becomes a scaled GELU, x σ(x) ≈ 1.702 · gelu(x / 1.702);
-the output layer has no bias; English has the subwords of the package, but its own SentencePiece model, since
-the package has none for the target. Marian's position encoding has all sines before all cosines, so the features of
-the residual stream are put into the order of the paper's.
+PACKAGE is an .argosmodel, or the directory that opus_mt.py wrote for it. OUT is a model directory that `heedful train`
+can start from. It keeps the encoder of the package, the decoder layers that --decoder-layers names, the most frequent
+pieces of both languages and every Chinese character. What differs from the package is small or is learned in training:
+Marian's swish becomes a scaled GELU, x σ(x) ≈ 1.702 · gelu(x / 1.702); the output layer has no bias; English has the
+subwords of the package, but its own SentencePiece model, since the package has none for the target. Marian's position
+encoding has all sines before all cosines, so the features of the residual stream are put into the order of the paper's.
 """
 
 from __future__ import annotations
