@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import rich.console
     from rich.progress import Progress
 
+STAGE_COLUMNS = ("{task.description}", "bar", "count", "remaining")
+
 
 class Console:
     """Writes to stderr only: progress bars on a terminal, plain lines elsewhere."""
@@ -40,7 +42,7 @@ class Console:
     def stages(self) -> Iterator[Callable[[str, int, int | None], None]]:
         """A progress bar for each stage: call with the stage, the items done since the last call, and the total."""
         tasks: dict[str, Any] = {}
-        with self._progress() as progress:
+        with self.progress(*STAGE_COLUMNS) as progress:
 
             def advance(stage: str, num_done: int, total: int | None) -> None:
                 if stage not in tasks:
@@ -54,15 +56,26 @@ class Console:
     @contextmanager
     def progress_bar(self, description: str, total: int) -> Iterator[Callable[[int], None]]:
         """A progress bar, on a terminal only: call with the number of items done since the last call."""
-        with self._progress() as progress:
+        with self.progress(*STAGE_COLUMNS) as progress:
             task = progress.add_task(description, total=total)
             yield lambda num_done: progress.advance(task, num_done)
 
-    def _progress(self) -> Progress:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    def progress(self, *columns: str, **options: Any) -> Progress:
+        """A transient progress display, on a terminal only.
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        return Progress(*columns, console=self.rich, transient=True, disable=not self.is_terminal)
+        A column is "bar", "count", "spinner", "elapsed" or "remaining", or a template such as "{task.description}".
+        """
+        from rich import progress
+
+        kinds: dict[str, Callable[[], progress.ProgressColumn]] = {
+            "bar": progress.BarColumn,
+            "count": progress.MofNCompleteColumn,
+            "spinner": progress.SpinnerColumn,
+            "elapsed": progress.TimeElapsedColumn,
+            "remaining": progress.TimeRemainingColumn,
+        }
+        made = [kinds[column]() if column in kinds else progress.TextColumn(column) for column in columns]
+        return progress.Progress(*made, console=self.rich, transient=True, disable=not self.is_terminal, **options)
 
 
 def clock(seconds: float) -> str:

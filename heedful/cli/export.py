@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -59,8 +60,20 @@ def export(
         from heedful.interop.ctranslate2_export import export_ctranslate2
 
         export_ctranslate2(directory, output, quantization=quantization or "float32", overwrite=overwrite)
+        print_written(output, "CTranslate2 files")
         return
     from heedful.interop.repack import repack
 
     for name in repack(directory, output, compact=to == "compact", shard_mb=shard_mb, overwrite=overwrite):
         print(f"note: the tensor {name} is larger than {shard_mb:g} MB, so its file is too.", file=sys.stderr)
+    print_written(output, "a compact int8 model" if to == "compact" else "the model")
+
+
+def print_written(output: Path, contents: str) -> None:
+    """Print what was written, its size, and a command that uses it."""
+    files = [file for file in output.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files) / 1e6
+    number = "1 file" if len(files) == 1 else f"{len(files)} files"
+    print(
+        f'{output}: {contents} ({number}, {size:,.1f} MB). Use it: heedful translate -m {shlex.quote(str(output))} "…"'
+    )

@@ -239,10 +239,8 @@ def line_counter(*, is_enabled: bool) -> Iterator[Callable[[int], None]]:
     if not is_enabled or not sys.stderr.isatty():
         yield lambda lines: None
         return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from heedful.console import Console
 
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} lines"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Console().progress("spinner", "{task.completed:,.0f} lines", "elapsed") as bar:
         task = bar.add_task("", total=None)
         yield lambda lines: bar.advance(task, lines)

@@ -163,10 +163,8 @@ def progress_bar(*, is_enabled: bool) -> Iterator[Callable[[int, int], None]]:
     if not is_enabled or not sys.stderr.isatty():
         yield report
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from heedful.console import Console
 
-    columns = (BarColumn(), TextColumn("{task.completed:,.0f} of {task.total:,.0f} texts"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Console().progress("bar", "{task.completed:,.0f} of {task.total:,.0f} texts", "remaining") as bar:
         bar_task = bar.add_task("", total=None, visible=False)
         yield lambda done, total: bar.update(bar_task, completed=done, total=total, visible=True)

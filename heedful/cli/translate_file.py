@@ -136,11 +136,9 @@ class FileProgress:
 
     def __enter__(self) -> FileProgress:
         if sys.stderr.isatty() and not self.quiet:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
+            from heedful.console import Console
 
-            columns = (BarColumn(), TextColumn("{task.percentage:>3.0f} %  {task.description}"))
-            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.bar = Console().progress("bar", "{task.percentage:>3.0f} %  {task.description}")
             self.task = self.bar.add_task("", total=self.total)
             self.bar.start()
         return self

@@ -27,6 +27,9 @@ METRICS = ("bleu", "chrf", "chrf++", "ter", "exact", "cer")
 DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact", "cer")
 """The metrics that are computed by default."""
 
+ERROR_RATES = ("TER", "CER")
+"""Metrics that can exceed 100."""
+
 UNSPACED_LANGUAGES = {
     "zh": "zh",
     "zho": "zh",
@@ -49,6 +52,12 @@ class Interval:
     high: float
     level: float = 0.95
     samples: int = 1000
+
+    @classmethod
+    def around(cls, mean: float, half_width: float, *, samples: int, metric: str) -> Interval:
+        """A symmetric interval, limited to the range of the metric: error rates have no upper limit, others 100."""
+        maximum = math.inf if metric in ERROR_RATES else 100.0
+        return cls(max(0.0, mean - half_width), min(maximum, mean + half_width), samples=samples)
 
 
 @dataclass(frozen=True)
@@ -123,8 +132,8 @@ def score(
             result = metric.corpus_score(hypotheses, streams, n_bootstrap=max(1, bootstrap))
         interval = None
         if bootstrap:
-            mean, half = float(result._mean), float(result._ci)
-            interval = Interval(mean - half, mean + half, samples=bootstrap)
+            mean, half_width = float(result._mean), float(result._ci)
+            interval = Interval.around(mean, half_width, samples=bootstrap, metric=result.name)
         value = Score(result.name, float(result.score), str(metric.get_signature()), interval)
         scores.append(check_ngrams(value, metric, [hypotheses], streams))
     return scores
@@ -302,7 +311,7 @@ def compound_split_bleu(
         result = metric.corpus_score(texts, [reference_texts], n_bootstrap=max(1, bootstrap))
     interval = None
     if bootstrap:
-        mean, half = float(result._mean), float(result._ci)
-        interval = Interval(mean - half, mean + half, samples=bootstrap)
+        mean, half_width = float(result._mean), float(result._ci)
+        interval = Interval.around(mean, half_width, samples=bootstrap, metric=result.name)
     signature = str(metric.get_signature()).replace("tok:none", f"tok:{COMPOUND_SPLIT_TOKENIZER}")
     return Score(COMPOUND_SPLIT_NAME, float(result.score), signature, interval)

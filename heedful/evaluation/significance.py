@@ -154,7 +154,7 @@ def count_ties(test: Test) -> Iterator[None]:
 
 
 def _compared(system: str, metric: str, result: Any, first: Any, signature: str, samples: int) -> ComparedSystem:
-    interval = Interval(float(result.mean - result.ci), float(result.mean + result.ci), samples=samples)
+    interval = Interval.around(float(result.mean), float(result.ci), samples=samples, metric=metric)
     score = Score(metric, float(result.score), signature, interval)
     if result is first:
         return ComparedSystem(system, score, None, None)

@@ -139,10 +139,8 @@ class Sweep:
             return
         from rich.console import Group
         from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
-        bar = Progress(*columns, console=self.console.rich, speed_estimate_period=24 * 3600)
+        bar = self.console.progress("runs", "bar", "count", "remaining", "left", speed_estimate_period=24 * 3600)
         task = bar.add_task("", total=total, completed=self.num_before)
         with Live(bar, console=self.console.rich, transient=True, refresh_per_second=4) as live:
 

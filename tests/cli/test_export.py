@@ -18,7 +18,10 @@ pytest.importorskip("ctranslate2", reason="needs the package ctranslate2: pip in
 
 
 def test_engines_agree_on_unusual_texts(inside: Inside, model: Path, tmp_path: Path) -> None:
-    assert inside("export", "--to", "ctranslate2", "-m", model, "-o", tmp_path / "exported").code == 0
+    exported = inside("export", "--to", "ctranslate2", "-m", model, "-o", tmp_path / "exported")
+    assert exported.code == 0
+    assert exported.out.startswith(f"{tmp_path / 'exported'}: CTranslate2 files (") and exported.out.count("\n") == 1
+    assert f"heedful translate -m {tmp_path / 'exported'}" in exported.out
     inside("info", tmp_path / "exported").refused("was exported for CTranslate2", "the model that it was exported from")
     lines = "".join(f"{line}\n" for line in ODD_LINES).encode()
     expected = inside("translate", "-m", model, "--engine", "torch", "--method", "greedy", given=lines)

@@ -54,6 +54,17 @@ def test_printed_score_has_interval_and_signature() -> None:
     assert Score.from_dict(bleu.to_dict()) == bleu
 
 
+def test_interval_stays_within_the_range_of_the_metric() -> None:
+    references = ["a b c d e"] * 40
+    almost_none, almost_all = ["a b c d e", *["x"] * 39], ["x", *references[1:]]
+    [low] = score(almost_none, references, metrics=["exact"])
+    [high] = score(almost_all, references, metrics=["exact"])
+    assert low.interval is not None and low.interval.low == 0 < low.value < low.interval.high
+    assert high.interval is not None and high.interval.low < high.value < high.interval.high == 100
+    [errors] = score(["a b c d e f g h i j k l"] * 40, references, metrics=["ter"])
+    assert errors.value > 100 and errors.interval is not None and errors.interval.high > 100
+
+
 def test_no_interval_without_bootstrap() -> None:
     plain = score(HYPOTHESES, REFERENCES, metrics=["chrf"], bootstrap=0)[0]
     assert plain.interval is None and "bs:" not in plain.signature
