@@ -15,11 +15,11 @@ from matplotlib import font_manager
 
 from heedful.build_model import build_model, num_parameters
 from heedful.cli import run
-from heedful.config import Config, ModelConfig
+from heedful.config import ModelConfig
 from heedful.config_loading import build_config, from_mapping
 from heedful.decoding.forced_decoding import force_decode
 from heedful.errors import ConfigError, DecodingError
-from heedful.model_dir import load_model, save_model
+from heedful.model_dir import load_model
 from heedful.model_dir.save_load import AlignmentSource
 from heedful.paper import plot_style, table1
 from heedful.paper.figures import (
@@ -32,7 +32,6 @@ from heedful.paper.figures import (
 from heedful.paper.figures.registry import WORDS, TrainingRuns, choose_figures, draw_figures
 from heedful.paper.plot_style import new_figure, save, styled
 from heedful.paper.synthetic_tasks import FIRST_DIGIT, small_config
-from heedful.text.tokenizer import train_tokenizer
 
 # ---- fonts and words -------------------------------------------------------------------------------------------------
 
@@ -241,25 +240,6 @@ def test_label_smoothing_figure(smoothing: float) -> None:
 # ---- attention of a trained model ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model with weights as they began; where it looks is as real as in a trained one."""
-    torch.manual_seed(1)
-    pairs = [(f"a b c d {n}", f"e f g h {n}") for n in range(50)]
-    request = {"tokenizer": {"vocab_size": 280}, "model": {"d_model": 16, "d_ff": 32, "num_heads": 2}}
-    sized: dict[str, Any] = {"num_encoder_layers": 2, "num_decoder_layers": 2}
-    config = from_mapping(Config, {**request, "model": {**request["model"], **sized}})
-    tokenizer = train_tokenizer(pairs, config.tokenizer)
-    sizes = {"source_vocab_size": tokenizer.source_vocab_size, "target_vocab_size": tokenizer.target_vocab_size}
-    config = from_mapping(
-        Config,
-        {**request, "model": {**request["model"], **sized, **sizes}, "decoding": {"max_length": 6, "min_length": 4}},
-    )
-    folder = tmp_path_factory.mktemp("paper") / "model"
-    save_model(folder, weights=build_model(config.model), config=config, tokenizer=tokenizer)
-    return folder
-
-
 def example_of(directory: Path, sentence: str = "a b c") -> attention.AttentionExample:
     loaded, target = attention.load_for_figures(directory, sentence, None)
     return attention.translate_with_attention(loaded, sentence, target_language=target)
@@ -278,7 +258,8 @@ def test_attention_figure_shows_the_models_weights(directory: Path) -> None:
     assert example.input_pieces[1:] == example.target_pieces[:-1]
     loaded = load_model(directory)
     ids = torch.tensor([loaded.tokenizer.encode_source("a b c")])
-    target = loaded.tokenizer.encode_target(example.translation)
+    pieces = loaded.tokenizer.pieces(range(loaded.tokenizer.target_vocab_size))
+    target = [pieces.index(piece) for piece in example.target_pieces]
     [forced] = force_decode(
         loaded.model, ids, torch.ones_like(ids, dtype=torch.bool), [target], bos_id=loaded.tokenizer.bos_id,
         need_weights=True,
@@ -308,18 +289,20 @@ def test_attention_figure_plots_the_chosen_head(directory: Path) -> None:
 
 def test_heads_of_attention_figure(directory: Path) -> None:
     example = example_of(directory)
-    assert attention.cross_head(example, 2, [2]) == [attention.Head(2, 2, "chosen")]
+    assert attention.cross_heads(example, 2, [2]) == [attention.Head(2, 2, "chosen")]
     recorded = replace(example, recorded=AlignmentSource(layer=1, offset=0, head=0))
-    assert attention.cross_head(recorded) == [attention.Head(2, 1, "recorded")]
-    [best] = attention.cross_head(example)
+    assert attention.cross_heads(recorded)[0] == attention.Head(2, 1, "recorded")
+    best, last = attention.cross_heads(example)[0], attention.cross_heads(example)[-1]
+    in_last = [attention.mutual_attention(example.cross[:, 1, j]) for j in range(2)]
+    assert last.layer == 2 and in_last[last.head - 1] == max(in_last)
     measures = [attention.mutual_attention(example.cross[:, i, j]) for i in range(2) for j in range(2)]
     assert attention.mutual_attention(example.cross[:, best.layer - 1, best.head - 1]) == max(measures)
-    [in_layer] = attention.cross_head(example, layer=1)
+    [in_layer] = attention.cross_heads(example, layer=1)
     assert in_layer.layer == 1
     with pytest.raises(DecodingError, match="layers 1 to 2, not 3"):
-        attention.cross_head(example, 3, [])
+        attention.cross_heads(example, 3, [])
     with pytest.raises(DecodingError, match="heads 1 to 2, not 0"):
-        attention.cross_head(example, 1, [0])
+        attention.cross_heads(example, 1, [0])
 
 
 def test_mutual_attention_and_attention_to_others() -> None:
@@ -336,7 +319,7 @@ def test_mutual_attention_and_attention_to_others() -> None:
 
 
 def test_figures_are_reproducible(tmp_path: Path) -> None:
-    names = ["architecture", "positions", "masks", "scaling", "norms", "norm_training", "schedule", "smoothing"]
+    names = choose_figures([], with_sample=False)
     written = draw_figures(tmp_path / "one", training_runs=TrainingRuns(steps=2))
     drawn = [f"{name}.{end}" for name in names for end in ("png", "svg")]
     assert sorted(path.name for path in written) == sorted([*drawn, "norm_training.json"])
@@ -421,6 +404,10 @@ def test_invalid_figure_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ):
         assert run(["paper", "figures", "-o", str(tmp_path), *flags]) == 2
         assert message in capsys.readouterr().err
-    assert set(choose_figures([], with_sample=True)) - set(choose_figures([], with_sample=False)) == {"attention"}
+    assert set(choose_figures([], with_sample=True)) - set(choose_figures([], with_sample=False)) == {
+        "attention",
+        "head_split",
+        "decoding",
+    }
     assert run(["paper", "table9"]) == 2
     assert "table1" in capsys.readouterr().err

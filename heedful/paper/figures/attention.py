@@ -20,6 +20,7 @@ from heedful.model_dir.save_load import AlignmentSource, recorded_source
 from heedful.paper.plot_style import PAGE_WIDTH, heat_colours, in_language, new_figure, theme
 from heedful.tensor_types import Bool, Float, Int
 from heedful.text.language_routing import Directions
+from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,12 +145,18 @@ def draw_masks(language: str) -> Figure:
     return figure
 
 
+NUM_CANDIDATES = 4
+
 ATTENTION_WORDS = {
     "cross": ("Cross-attention of the decoder", "解码器的交叉注意力"),
     "decoder": ("Self-attention of the decoder", "解码器的自注意力"),
     "encoder": ("Self-attention of the encoder", "编码器的自注意力"),
     "head": ("layer {layer}, head {head}", "第 {layer} 层，第 {head} 个头"),
     "recorded": ("the head recorded for word alignment", "模型记录的词对齐所用的头"),
+    "last_best": (
+        "of the heads of the last layer, the largest mutual attention",
+        "最后一层的头中相互注意力最大者",
+    ),
     "best": ("of {n} heads, the largest mutual attention", "{n} 个头中相互注意力最大者"),
     "sharpest": ("of {n} heads, the sharpest on other tokens", "{n} 个头中对其他词元最集中者"),
     "chosen": ("chosen by --layer and --head", "由 --layer 和 --head 指定"),
@@ -182,6 +189,8 @@ class AttentionExample:
     """None if the decoder has no self-attention."""
     probabilities: Float[Tensor, "T V"]
     """Of every next token."""
+    candidates: list[list[tuple[str, float]]]
+    """The most likely tokens at each step, with their probabilities."""
     recorded: AlignmentSource | None
     """The head that word alignments are read from, if the model directory names one."""
 
@@ -222,7 +231,8 @@ def translate_with_attention(
         raise DecodingError(f"the translation of {sentence!r} is empty; choose another --sentence.")
     tokenizer = loaded.tokenizer
     source = torch.tensor([tokenizer.encode_source(sentence, target_language)])
-    target = tokenizer.encode_target(translation.text)
+    ids = {piece: number for number, piece in enumerate(tokenizer.pieces(range(tokenizer.target_vocab_size)))}
+    target = [*(ids[piece] for piece in translation.tokens), tokenizer.eos_id]
     cross, encoder, decoder, probabilities = _record(loaded, source, target)
     num_layers, num_heads = cross.shape[1:3]
     return AttentionExample(
@@ -235,8 +245,17 @@ def translate_with_attention(
         encoder=encoder,
         decoder=decoder,
         probabilities=probabilities,
+        candidates=_candidates(tokenizer, probabilities),
         recorded=recorded_source(loaded.details, num_layers=num_layers, num_heads=num_heads),
     )
+
+
+def _candidates(tokenizer: Tokenizer, probabilities: Float[Tensor, "T V"]) -> list[list[tuple[str, float]]]:
+    most = probabilities.topk(NUM_CANDIDATES)
+    return [
+        list(zip(tokenizer.pieces(ids), values, strict=True))
+        for ids, values in zip(most.indices.tolist(), most.values.tolist(), strict=True)
+    ]
 
 
 @torch.inference_mode()
@@ -292,10 +311,11 @@ def attention_to_others(weights: Float[Tensor, "Q K"]) -> float:
     return others.max(dim=1).values.mean().item()
 
 
-def cross_head(example: AttentionExample, layer: int | None = None, heads: Sequence[int] = ()) -> list[Head]:
+def cross_heads(example: AttentionExample, layer: int | None = None, heads: Sequence[int] = ()) -> list[Head]:
     """The heads of the cross-attention to show.
 
-    By default the one recorded for word alignment, else the one of the largest mutual attention.
+    By default the one recorded for word alignment, else the one of the largest mutual attention; and the one of the
+    largest mutual attention in the last layer, which usually looks at the word to be predicted.
     """
     num_layers, num_heads = example.cross.shape[1:3]
     if layer is not None and not 1 <= layer <= num_layers:
@@ -303,18 +323,22 @@ def cross_head(example: AttentionExample, layer: int | None = None, heads: Seque
     for head in heads:
         if not 1 <= head <= num_heads:
             raise DecodingError(f"--head: this model has heads 1 to {num_heads}, not {head}.")
-    recorded = example.recorded
-    if layer is None and not heads and recorded is not None and recorded.head is not None:
-        return [Head(recorded.layer + 1, recorded.head + 1, "recorded")]
     if layer is not None and heads:
         return [Head(layer, head, "chosen") for head in heads]
-    best = {
+    measured = {
         (level, head): mutual_attention(example.cross[:, level - 1, head - 1])
         for level in range(1, num_layers + 1)
         for head in range(1, num_heads + 1)
         if layer in (None, level) and (not heads or head in heads)
     }
-    return [Head(*max(best, key=best.__getitem__), "best")]
+    best = Head(*max(measured, key=measured.__getitem__), "best")
+    if layer is not None or heads:
+        return [best]
+    if example.recorded is not None and example.recorded.head is not None:
+        best = Head(example.recorded.layer + 1, example.recorded.head + 1, "recorded")
+    in_last = {place: value for place, value in measured.items() if place[0] == num_layers}
+    last = Head(*max(in_last, key=in_last.__getitem__), "last_best")
+    return [best] if (last.layer, last.head) == (best.layer, best.head) else [best, last]
 
 
 def self_head(weights: Float[Tensor, "L H Q Q"]) -> Head:
@@ -337,7 +361,7 @@ def draw_attention(
 ) -> Figure:
     """Draw the cross-attention of the chosen heads, and below it the self-attention of decoder and encoder."""
     words = in_language(ATTENTION_WORDS, language)
-    cross = cross_head(example, layer, heads)
+    cross = cross_heads(example, layer, heads)
     below = [kind for kind in ("decoder", "encoder") if getattr(example, kind) is not None]
     inputs, sources = len(example.input_pieces), len(example.source_pieces)
     rows = [0.3 * inputs + 1.9] * len(cross) + ([0.3 * max(inputs, sources) + 1.9] if below else [])
@@ -353,7 +377,7 @@ def draw_attention(
         _name(panel, words, "cross", head, num_heads=example.cross.shape[1] * example.cross.shape[2])
         panel.set(xlabel=words["source"], ylabel=words["input"])
         predicted = panel.secondary_yaxis("right")
-        predicted.set_yticks(range(inputs), [_plain(piece) for piece in example.target_pieces])
+        predicted.set_yticks(range(inputs), [plain(piece) for piece in example.target_pieces])
         predicted.set_ylabel(words["predicts"])
         predicted.tick_params(length=0)
         predicted.spines["right"].set_visible(False)
@@ -372,7 +396,7 @@ def draw_attention(
     label = words["weight"] + (f"; {words['masked']}" if language == "en" else f"；{words['masked']}")
     bar.set_label(label if "decoder" in below else words["weight"])
     bar.outline.set_visible(False)
-    figure.suptitle(_plain(words["title"].format(source=example.source, target=example.translation)))
+    figure.suptitle(plain(words["title"].format(source=example.source, target=example.translation)))
     return figure
 
 
@@ -396,15 +420,15 @@ def _weights(panel: Axes, weights: Tensor, rows: Sequence[str], columns: Sequenc
     for position in range(1, len(columns)):
         panel.axvline(position - 0.5, color=theme().background, linewidth=0.8)
     panel.set_xticks(
-        range(len(columns)), [_plain(piece) for piece in columns], rotation=55, ha="right", rotation_mode="anchor"
+        range(len(columns)), [plain(piece) for piece in columns], rotation=55, ha="right", rotation_mode="anchor"
     )
-    panel.set_yticks(range(len(rows)), [_plain(piece) for piece in rows])
+    panel.set_yticks(range(len(rows)), [plain(piece) for piece in rows])
     panel.tick_params(length=0)
     for side in panel.spines.values():
         side.set_visible(False)
     return image
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """The text without the subwords' mark of a space, and safe from matplotlib's formulas."""
     return (text.replace("\u2581", "") or "\u2581").replace("$", r"\$")

@@ -16,9 +16,14 @@ from heedful.model_dir import LoadedModel
 from heedful.paper.figures import (
     architecture,
     attention,
+    decoding,
+    multi_head,
+    norm_axes,
     norms,
+    padding_mask,
     positions,
     schedule_smoothing,
+    sequence_models,
 )
 from heedful.paper.plot_style import LANGUAGES, Words, in_language, make_output_directory, save, styled
 
@@ -67,6 +72,7 @@ class Settings:
 
     language: str = "en"
     config: ModelConfig = field(default_factory=ModelConfig)
+    sample: Sample | None = None
     example: attention.AttentionExample | None = None
     layer: int | None = None
     heads: Sequence[int] = ()
@@ -78,6 +84,16 @@ class Settings:
         assert self.example is not None
         return self.example
 
+    def greedy(self) -> attention.AttentionExample:
+        """The example translated by greedy search."""
+        assert self.sample is not None
+        return self.sample.attention(method="greedy")
+
+    def head_split(self) -> multi_head.HeadSplit:
+        """The tensors of one attention of the model for the sample sentence."""
+        assert self.sample is not None
+        return multi_head.split_heads(self.sample.loaded, self.sample.sentence, self.sample.target_language)
+
 
 Drawn = tuple["Figure", dict[str, Any]]
 """A figure and its numbers."""
@@ -85,10 +101,10 @@ Drawn = tuple["Figure", dict[str, Any]]
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure: its texts, and the function that draws it, which may also return its numbers."""
+    """A figure: its texts, and the function that draws it, which may also return its numbers, or an animation."""
 
     words: Words
-    draw: Callable[[Settings], Figure | Drawn]
+    draw: Callable[[Settings], Figure | Drawn | decoding.Animation]
     needs_sample: bool = False
     """Whether it shows a sentence that a trained model translates."""
 
@@ -97,6 +113,21 @@ FIGURES: dict[str, Entry] = {
     "architecture": Entry(
         architecture.ARCHITECTURE_WORDS, lambda given: architecture.draw_architecture(given.language, given.config)
     ),
+    "multi_head": Entry(
+        multi_head.MULTI_HEAD_WORDS, lambda given: multi_head.draw_multi_head(given.language, given.config)
+    ),
+    "head_split": Entry(
+        multi_head.HEAD_SPLIT_WORDS,
+        lambda given: multi_head.draw_head_split(given.language, given.head_split()),
+        needs_sample=True,
+    ),
+    "sequence_models": Entry(
+        sequence_models.SEQUENCE_MODEL_WORDS, lambda given: sequence_models.draw_sequence_models(given.language)
+    ),
+    "padding_mask": Entry(
+        padding_mask.PADDING_MASK_WORDS, lambda given: padding_mask.draw_padding_mask(given.language)
+    ),
+    "norm_axes": Entry(norm_axes.NORM_AXES_WORDS, lambda given: norm_axes.draw_norm_axes(given.language)),
     "positions": Entry(positions.POSITION_WORDS, lambda given: positions.draw_positions(given.language)),
     "masks": Entry(attention.MASK_WORDS, lambda given: attention.draw_masks(given.language)),
     "scaling": Entry(attention.SCALING_WORDS, lambda given: attention.draw_scaling(given.language)),
@@ -113,6 +144,11 @@ FIGURES: dict[str, Entry] = {
     "attention": Entry(
         attention.ATTENTION_WORDS,
         lambda given: attention.draw_attention(given.language, given.shown, given.layer, given.heads),
+        needs_sample=True,
+    ),
+    "decoding": Entry(
+        decoding.DECODING_WORDS,
+        lambda given: decoding.draw_decoding(given.language, given.greedy()),
         needs_sample=True,
     ),
 }
@@ -154,8 +190,10 @@ def draw_figures(
     names = choose_figures(only, with_sample=sample is not None)
     example = sample.attention() if sample is not None and any(FIGURES[name].needs_sample for name in names) else None
     if example is not None:
-        attention.cross_head(example, layer, heads)  # report a wrong number before drawing
-    settings = Settings(language, config or ModelConfig(), example, layer, heads, training_runs or TrainingRuns())
+        attention.cross_heads(example, layer, heads)  # report a wrong number before drawing
+    settings = Settings(
+        language, config or ModelConfig(), sample, example, layer, heads, training_runs or TrainingRuns()
+    )
     texts = [text for name in names for text in in_language(WORDS[name], language).values()]
     texts += attention.attention_texts(example) if example is not None else []
     written = []
@@ -163,6 +201,9 @@ def draw_figures(
         make_output_directory(output)  # report errors before training
         for name in names:
             drawn = FIGURES[name].draw(settings)
+            if isinstance(drawn, decoding.Animation):
+                written += drawn.save(output, name)
+                continue
             figure, numbers = drawn if isinstance(drawn, tuple) else (drawn, None)
             written += save(figure, output, name)
             if numbers is not None:
