@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.build import NAME
 
-INTERFACE_VERSION = 11
+INTERFACE_VERSION = 12
 
 
 class Settings(Structure):

@@ -31,7 +31,7 @@ void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given,
 const std::vector<NextTokenScores>& Search::score_tokens(const Rows& rows, const std::vector<TokenConstraint>& constraints) {
     const std::vector<NextTokenScores>& found = output_layer_.score(rows, constraints, num_candidates());
     for (const NextTokenScores& answer : found)
-        if (!std::isfinite(answer.log_sum)) throw Error("the model's log-probabilities are not numbers (NaN): its weights are damaged");
+        if (!std::isfinite(answer.log_sum)) fail("the model's log-probabilities are not numbers (NaN): its weights are damaged");
     return found;
 }
 
@@ -95,15 +95,15 @@ void Search::verify_speculation(HeedfulResults& results) {
 void Search::check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const {
     for (long i = 0; i < count; ++i)
         if (tokens[i] < 0 || tokens[i] >= vocab_size)
-            throw Error("token " + std::to_string(tokens[i]) + " is not in the vocabulary of " + std::to_string(vocab_size));
+            fail("token " + std::to_string(tokens[i]) + " is not in the vocabulary of " + std::to_string(vocab_size));
 }
 
 void Search::check(const HeedfulSettings& settings, const HeedfulSentences& given) const {
     const Shape& shape = model_.shape;
     if (settings.beam_size < 1 || settings.beam_size > 1000 || settings.num_best < 1 || settings.num_best > settings.beam_size)
-        throw Error("beam_size must be from 1 to 1000, and num_best at most as large");
-    if (given.count < 0 || settings.num_forbidden < 0) throw Error("a count is negative");
-    if (settings.shortlist && !shortlist_) throw Error("there is no shortlist to choose from");
+        fail("beam_size must be from 1 to 1000, and num_best at most as large");
+    if (given.count < 0 || settings.num_forbidden < 0) fail("a count is negative");
+    if (settings.shortlist && !shortlist_) fail("there is no shortlist to choose from");
     const int32_t special[] = {settings.bos_id, settings.eos_id};
     check_tokens(special, 2, shape.target_vocab_size);
     check_tokens(settings.forbidden, settings.num_forbidden, shape.target_vocab_size);
@@ -113,10 +113,10 @@ void Search::check(const HeedfulSettings& settings, const HeedfulSentences& give
         const int64_t length = given.starts[i + 1] - given.starts[i], beginning = given.prefix_starts[i + 1] - given.prefix_starts[i];
         const int64_t limit = given.max_lengths[i];
         if (length < 1 || length > shape.max_length)
-            throw Error("sentence " + std::to_string(i + 1) + " has " + std::to_string(length) + " tokens, and the model takes 1 to " +
+            fail("sentence " + std::to_string(i + 1) + " has " + std::to_string(length) + " tokens, and the model takes 1 to " +
                         std::to_string(shape.max_length));
         if (limit < 0 || limit > shape.max_length - 1 || beginning < 0 || beginning > limit)
-            throw Error("sentence " + std::to_string(i + 1) + " may have from its prefix to " +
+            fail("sentence " + std::to_string(i + 1) + " may have from its prefix to " +
                         std::to_string(shape.max_length - 1) + " target tokens, not " + std::to_string(limit));
         check_tokens(given.tokens + given.starts[i], length, shape.source_vocab_size);
         check_tokens(given.prefix + given.prefix_starts[i], beginning, shape.target_vocab_size);
@@ -296,7 +296,7 @@ void Search::write(const Sentence& sentence, int index, HeedfulResults& results)
 
 void Search::align(const HeedfulPairs& given, AlignmentHead alignment_head, float* to) {
     if (alignment_head.layer < 0 || alignment_head.layer >= static_cast<int>(model_.decoder.size()) || alignment_head.head < -1 || alignment_head.head >= model_.shape.num_heads)
-        throw Error("the model has no such layer or head to align with");
+        fail("the model has no such layer or head to align with");
     decoder_.set_alignment_head(alignment_head);
     std::vector<long> starts(given.source_starts, given.source_starts + given.count + 1);
     std::vector<float*> weights(given.count);
@@ -327,7 +327,7 @@ void Search::align(const HeedfulPairs& given, AlignmentHead alignment_head, floa
 void Search::check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const {
     const Shape& shape = model_.shape;
     if (source_length < 1 || source_length > shape.max_length || target_length < 1 || target_length > shape.max_length)
-        throw Error("a sentence has no token, or more than the model takes");
+        fail("a sentence has no token, or more than the model takes");
     check_tokens(source, source_length, shape.source_vocab_size);
     check_tokens(target, target_length, shape.target_vocab_size);
 }

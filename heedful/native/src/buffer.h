@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdlib>
-#include <new>
+
+#include "error.h"
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -25,7 +27,7 @@ template <class Number> class Buffer {
             const size_t unit = wanted >= page ? page : 64;
             const size_t bytes = (wanted + unit - 1) / unit * unit;
             void* memory = std::aligned_alloc(unit, bytes);
-            if (!memory) throw std::bad_alloc();
+            if (!memory) fail_allocation();
 #if defined(__linux__)
             if (unit == page) ::madvise(memory, bytes, MADV_HUGEPAGE);
 #endif

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "beam_search.h"
@@ -10,23 +9,39 @@
 namespace {
 
 struct Engine {
+#if !defined(__wasm__)
     Engine(const std::string& path, int threads, const heedful::Kernels& chosen)
         : pool(threads), model(std::make_shared<heedful::Model>(path, pool)), kernels(chosen), search(*model, kernels, pool) {}
+#endif
+    Engine(const unsigned char* contents, size_t size, int threads, const heedful::Kernels& chosen)
+        : pool(threads), model(std::make_shared<heedful::Model>(contents, size, pool)), kernels(chosen), search(*model, kernels, pool) {}
     Engine(std::shared_ptr<const heedful::Model> shared, int threads, const heedful::Kernels& chosen)
         : pool(threads), model(std::move(shared)), kernels(chosen), search(*model, kernels, pool) {}
     heedful::ThreadPool pool;
     std::shared_ptr<const heedful::Model> model;
     const heedful::Kernels& kernels;
     heedful::Search search;
-    std::mutex mutex; // serializes calls
+    heedful::Mutex mutex; // serializes calls
 };
 
 void check_threads(int32_t count) {
-    if (count < 1 || count > 1024) throw heedful::Error("the number of threads must be from 1 to 1024");
+    if (count < 1 || count > 1024) heedful::fail("the number of threads must be from 1 to 1024");
+}
+
+const heedful::Kernels& checked_kernels(const char* name, int32_t num_threads) {
+    const heedful::Kernels* found = heedful::find_kernels(name);
+    if (!found) heedful::fail(std::string("this processor has no ") + name + " kernels");
+    check_threads(num_threads);
+    return *found;
 }
 
 // Run `work` and convert exceptions to messages.
 template <class Work> int32_t catch_errors(char* message, int64_t message_size, Work&& work) {
+#if !defined(__cpp_exceptions)
+    static_cast<void>(message), static_cast<void>(message_size);
+    work();
+    return 1;
+#else
     const char* text = nullptr;
     try {
         work();
@@ -38,27 +53,33 @@ template <class Work> int32_t catch_errors(char* message, int64_t message_size, 
         std::snprintf(message, static_cast<size_t>(message_size), "%s", error.what());
     }
     return 0;
+#endif
 }
 
 } // namespace
 
-int32_t heedful_interface_version() { return 11; }
+int32_t heedful_interface_version() { return 12; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
     return found ? found->name : "";
 }
 
+void* heedful_open_memory(const unsigned char* contents, int64_t size, int32_t num_threads, const char* kernels, char* message, int64_t message_size) {
+    Engine* engine = nullptr;
+    catch_errors(message, message_size, [&] { engine = new Engine(contents, static_cast<size_t>(size), num_threads, checked_kernels(kernels, num_threads)); });
+    return engine;
+}
+
+#if !defined(__wasm__)
 void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t message_size) {
     Engine* engine = nullptr;
     catch_errors(message, message_size, [&] {
-        const heedful::Kernels* found = heedful::find_kernels(kernels);
-        if (!found) throw heedful::Error(std::string("this processor has no ") + kernels + " kernels");
-        check_threads(num_threads);
-        engine = new Engine(std::string(path), num_threads, *found);
+        engine = new Engine(std::string(path), num_threads, checked_kernels(kernels, num_threads));
     });
     return engine;
 }
+#endif
 
 void* heedful_open_shared(void* other, int32_t num_threads, char* message, int64_t message_size) {
     Engine* engine = nullptr;
@@ -76,7 +97,7 @@ void heedful_close(void* engine) { delete static_cast<Engine*>(engine); }
 int32_t heedful_shortlist(void* engine, const HeedfulShortlist* given, char* message, int64_t message_size) {
     Engine& opened = *static_cast<Engine*>(engine);
     return catch_errors(message, message_size, [&] {
-        std::lock_guard<std::mutex> lock(opened.mutex);
+        const heedful::Lock lock(opened.mutex);
         opened.search.use(std::make_shared<heedful::Shortlist>(*given, opened.model->shape));
     });
 }
@@ -85,7 +106,7 @@ int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const H
                           HeedfulResults* results, char* message, int64_t message_size) {
     Engine& opened = *static_cast<Engine*>(engine);
     return catch_errors(message, message_size, [&] {
-        std::lock_guard<std::mutex> lock(opened.mutex);
+        const heedful::Lock lock(opened.mutex);
         opened.search.run(*settings, *sentences, *results);
     });
 }
@@ -93,7 +114,7 @@ int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const H
 int32_t heedful_align(void* engine, const HeedfulPairs* pairs, int32_t layer, int32_t head, float* to, char* message, int64_t message_size) {
     Engine& opened = *static_cast<Engine*>(engine);
     return catch_errors(message, message_size, [&] {
-        std::lock_guard<std::mutex> lock(opened.mutex);
+        const heedful::Lock lock(opened.mutex);
         opened.search.align(*pairs, {layer, head}, to);
     });
 }
@@ -102,7 +123,7 @@ int32_t heedful_logits(void* engine, const int32_t* source, int64_t source_lengt
                        int64_t target_length, float* to, char* message, int64_t message_size) {
     Engine& opened = *static_cast<Engine*>(engine);
     return catch_errors(message, message_size, [&] {
-        std::lock_guard<std::mutex> lock(opened.mutex);
+        const heedful::Lock lock(opened.mutex);
         opened.search.logits(source, source_length, target, target_length, to);
     });
 }
@@ -111,7 +132,7 @@ void* heedful_trace(void* engine, const HeedfulSettings* settings, const Heedful
     Engine& opened = *static_cast<Engine*>(engine);
     heedful::Trace* trace = nullptr;
     catch_errors(message, message_size, [&] {
-        std::lock_guard<std::mutex> lock(opened.mutex);
+        const heedful::Lock lock(opened.mutex);
         heedful::Tracer tracer(*opened.model, opened.kernels, opened.pool);
         trace = new heedful::Trace(tracer.run(*settings, *request));
     });
@@ -136,7 +157,7 @@ void heedful_trace_free(void* trace) { delete static_cast<heedful::Trace*>(trace
 
 void heedful_speculation_counts(void* engine, int64_t* accepted, int64_t* rejected) {
     Engine& opened = *static_cast<Engine*>(engine);
-    std::lock_guard<std::mutex> lock(opened.mutex);
+    const heedful::Lock lock(opened.mutex);
     *accepted = opened.search.speculation_counts().accepted, *rejected = opened.search.speculation_counts().rejected;
 }
 

@@ -92,6 +92,9 @@ HEEDFUL_API int32_t heedful_interface_version();
 /* The name of the kernels that would be used; "" if this processor cannot run the kernels of that name. */
 HEEDFUL_API const char* heedful_kernels(const char* name);
 HEEDFUL_API void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t message_size);
+/* The same for the contents of a weight file, which are copied. */
+HEEDFUL_API void* heedful_open_memory(const unsigned char* contents, int64_t size, int32_t num_threads, const char* kernels, char* message,
+                                      int64_t message_size);
 /* Open an engine that shares the weights of another; they may be closed in any order. */
 HEEDFUL_API void* heedful_open_shared(void* engine, int32_t num_threads, char* message, int64_t message_size);
 HEEDFUL_API void heedful_close(void* engine);

@@ -4,11 +4,19 @@
 
 namespace heedful {
 
-Model::Model(const std::string& path, ThreadPool& pool) : file(path, pool), shape(file.shape()) {
+#if !defined(__wasm__)
+Model::Model(const std::string& path, ThreadPool& pool) : file(path, pool), shape(file.shape()) { read_tensors(path, pool); }
+#endif
+
+Model::Model(const unsigned char* contents, size_t size, ThreadPool& pool) : file(contents, size), shape(file.shape()) {
+    read_tensors("the weight file", pool);
+}
+
+void Model::read_tensors(const std::string& path, ThreadPool& pool) {
     source_embedding = file.floats("source_embedding", shape.source_vocab_size, shape.d_model);
     target_embedding = source_embedding;
     if (shape.tied_embedding) {
-        if (shape.source_vocab_size != shape.target_vocab_size) throw Error(path + " is damaged: one table for two vocabularies");
+        if (shape.source_vocab_size != shape.target_vocab_size) fail(path + " is damaged: one table for two vocabularies");
     } else {
         target_embedding = file.floats("target_embedding", shape.target_vocab_size, shape.d_model);
     }

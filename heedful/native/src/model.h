@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -33,6 +32,8 @@ struct DecoderLayer {
 
 struct Model {
     Model(const std::string& path, ThreadPool& pool);
+    // A weight file in memory.
+    Model(const unsigned char* contents, size_t size, ThreadPool& pool);
 
     WeightFile file;
     const Shape& shape;
@@ -52,10 +53,11 @@ struct Model {
     Linear linear(const std::string& name, int inputs, int outputs) const;
     Norm norm(const std::string& name) const;
     FeedForward feed_forward(const std::string& name) const;
+    void read_tensors(const std::string& path, ThreadPool& pool);
     void copy_input_major(ThreadPool& pool);
 
     Buffer<int8_t> input_major_; // input-major copies of the matrices after relu
-    mutable std::once_flag sketch_once_;
+    mutable Mutex sketch_mutex_;
     mutable Sketch sketch_;
     mutable Buffer<uint8_t> codes_;
     mutable Buffer<int32_t> code_sums_;

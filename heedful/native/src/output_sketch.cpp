@@ -5,7 +5,8 @@
 namespace heedful {
 
 const Sketch& Model::sketch(const Kernels& kernels, ThreadPool& pool) const {
-    std::call_once(sketch_once_, [&] {
+    const Lock lock(sketch_mutex_);
+    if (!sketch_.codes) {
         const long groups = output.padded_inputs / 4, tiles = output.num_tiles, tile_size = groups * TILE;
         uint8_t* codes = codes_.reserve(tiles * tile_size);
         int32_t* sums = code_sums_.reserve(tiles * TILE);
@@ -16,7 +17,7 @@ const Sketch& Model::sketch(const Kernels& kernels, ThreadPool& pool) const {
             for (long i = tile * TILE; i < (tile + 1) * TILE; ++i) steps[i] *= output.scales[i];
         });
         sketch_ = {codes, sums, steps};
-    });
+    }
     return sketch_;
 }
 

@@ -25,7 +25,7 @@ void pack_tile(const Packed& from, const int32_t* tokens, int count, uint32_t* t
 
 Shortlist::Shortlist(const HeedfulShortlist& given, const Shape& shape) : vocab_size_(shape.target_vocab_size) {
     auto check = [](bool is_right, const char* what) {
-        if (!is_right) throw Error(std::string("the shortlist is damaged or of another model: ") + what);
+        if (!is_right) fail(std::string("the shortlist is damaged or of another model: ") + what);
     };
     check(given.num_sources == shape.source_vocab_size, "it is for another number of source tokens");
     check(given.num_targets >= 0 && given.num_always >= 0, "a count is negative");

@@ -1,5 +1,7 @@
 #include "thread_pool.h"
 
+#if !defined(__wasm__)
+
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -101,3 +103,5 @@ void ThreadPool::help(int thread, int size) {
 }
 
 } // namespace heedful
+
+#endif

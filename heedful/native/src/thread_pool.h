@@ -5,6 +5,30 @@
 // briefly before they sleep.
 #pragma once
 
+#if defined(__wasm__)
+
+namespace heedful {
+
+// WebAssembly without threads: the caller does all the work.
+class ThreadPool {
+  public:
+    explicit ThreadPool(int) {}
+    int size() const { return 1; }
+    template <class Work> void each(long count, Work&& work) {
+        for (long unit = 0; unit < count; ++unit) work(unit, 0);
+    }
+};
+
+struct Mutex {};
+struct Lock {
+    explicit Lock(Mutex&) {}
+    ~Lock() {}
+};
+
+} // namespace heedful
+
+#else
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -14,6 +38,9 @@
 #include <vector>
 
 namespace heedful {
+
+using Mutex = std::mutex;
+using Lock = std::lock_guard<std::mutex>;
 
 class ThreadPool {
   public:
@@ -64,3 +91,5 @@ class ThreadPool {
 };
 
 } // namespace heedful
+
+#endif

@@ -39,25 +39,25 @@ void Tracer::check(const HeedfulSettings& settings, const HeedfulTraceRequest& r
     const auto check_tokens = [](const int32_t* tokens, int64_t count, int32_t vocab_size) {
         for (int64_t i = 0; i < count; ++i)
             if (tokens[i] < 0 || tokens[i] >= vocab_size)
-                throw Error("token " + std::to_string(tokens[i]) + " is not in the vocabulary of " + std::to_string(vocab_size));
+                fail("token " + std::to_string(tokens[i]) + " is not in the vocabulary of " + std::to_string(vocab_size));
     };
     const auto check_length = [&](const char* side, int64_t length) {
         if (length < 1 || length > shape.max_length)
-            throw Error(std::string("the ") + side + " has " + std::to_string(length) + " tokens, and the model takes 1 to " + std::to_string(shape.max_length));
+            fail(std::string("the ") + side + " has " + std::to_string(length) + " tokens, and the model takes 1 to " + std::to_string(shape.max_length));
     };
     check_length("source", request.source_length);
     check_length("target", request.target_length);
     if (request.max_length < 0 || request.max_length > shape.max_length - 1)
-        throw Error("max_length is from 0 to " + std::to_string(shape.max_length - 1) + ", not " + std::to_string(request.max_length));
+        fail("max_length is from 0 to " + std::to_string(shape.max_length - 1) + ", not " + std::to_string(request.max_length));
     check_tokens(request.source, request.source_length, shape.source_vocab_size);
     check_tokens(request.target, request.target_length, shape.target_vocab_size);
     check_tokens(&settings.eos_id, 1, shape.target_vocab_size);
-    if (settings.num_forbidden < 0 || request.num_interventions < 0) throw Error("a count is negative");
+    if (settings.num_forbidden < 0 || request.num_interventions < 0) fail("a count is negative");
     check_tokens(settings.forbidden, settings.num_forbidden, shape.target_vocab_size);
     if (settings.byte_ids) check_tokens(settings.byte_ids, Utf8Automaton::BYTES, shape.target_vocab_size);
     const auto check_range = [](const char* name, int64_t value, int64_t least, int64_t end) {
         if (value < least || value >= end)
-            throw Error(std::string("an intervention's ") + name + " is " + std::to_string(value) + "; it must be from " + std::to_string(least) + " to " + std::to_string(end - 1));
+            fail(std::string("an intervention's ") + name + " is " + std::to_string(value) + "; it must be from " + std::to_string(least) + " to " + std::to_string(end - 1));
     };
     for (int i = 0; i < request.num_interventions; ++i) {
         const HeedfulIntervention& one = request.interventions[i];
@@ -66,11 +66,11 @@ void Tracer::check(const HeedfulSettings& settings, const HeedfulTraceRequest& r
         check_range("sublayer", one.sublayer, ALL, FEED_FORWARD + 1);
         check_range("layer", one.layer, ALL, one.stack == ENCODER ? shape.num_encoder_layers : shape.num_decoder_layers);
         check_range("head", one.head, ALL, shape.num_heads);
-        if (one.stack == ENCODER && one.sublayer == CROSS_ATTENTION) throw Error("the encoder has no cross-attention");
+        if (one.stack == ENCODER && one.sublayer == CROSS_ATTENTION) fail("the encoder has no cross-attention");
         if (one.kind != HEEDFUL_SET_WEIGHT) continue;
         check_range("query", one.query, 0, shape.max_length);
         check_range("key", one.key, 0, shape.max_length);
-        if (!(one.value >= 0.0f && one.value <= 1.0f)) throw Error("an attention weight must be from 0 to 1");
+        if (!(one.value >= 0.0f && one.value <= 1.0f)) fail("an attention weight must be from 0 to 1");
     }
 }
 
@@ -126,7 +126,7 @@ float* Tracer::record(const std::string& name, std::vector<int64_t> shape) {
     int64_t count = 1;
     for (int64_t size : shape) count *= size;
     recorded_ += count;
-    if (recorded_ > MAX_RECORDED) throw Error("the trace would take more than 2 GB; ask for fewer tensors");
+    if (recorded_ > MAX_RECORDED) fail("the trace would take more than 2 GB; ask for fewer tensors");
     trace_->tensors.push_back({name, std::move(shape), std::vector<float>(count)});
     return trace_->tensors.back().values.data();
 }
@@ -378,7 +378,7 @@ void Tracer::extend_greedily(std::vector<int32_t>& target) {
         constraint.apply(row, 0, model_.shape.target_vocab_size);
         Candidate best = {NEGATIVE_INFINITY, -1};
         kernels_.choose(row, model_.shape.target_vocab_size, 0, &best, 1);
-        if (best.token < 0) throw Error("the model's logits are not numbers (NaN): its weights are damaged");
+        if (best.token < 0) fail("the model's logits are not numbers (NaN): its weights are damaged");
         if (best.token == settings_.eos_id) return;
         target.push_back(best.token);
         state = utf8.next(state, best.token);

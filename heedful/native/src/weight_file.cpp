@@ -4,10 +4,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <vector>
+
+#if !defined(__wasm__)
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <vector>
+#endif
 
 namespace heedful {
 namespace {
@@ -40,10 +43,22 @@ void check_limits(const Shape& s, const std::string& path) {
     };
     for (const auto& limit : limits)
         if (limit.value < limit.least || limit.value > limit.most)
-            throw Error(path + " is damaged: " + limit.name + " is " + std::to_string(limit.value));
+            fail(path + " is damaged: " + limit.name + " is " + std::to_string(limit.value));
     if (static_cast<long>(s.num_heads) * s.head_dim > 65536 || (s.rotary && s.head_dim % 2))
-        throw Error(path + " is damaged: its heads cannot be of this size");
+        fail(path + " is damaged: its heads cannot be of this size");
 }
+
+#if !defined(__wasm__)
+struct OpenFile {
+    explicit OpenFile(const std::string& path) : descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+        if (descriptor < 0) fail(path + ": cannot read the weights: " + std::strerror(errno));
+    }
+    ~OpenFile() { ::close(descriptor); }
+    OpenFile(const OpenFile&) = delete;
+    OpenFile& operator=(const OpenFile&) = delete;
+    const int descriptor;
+};
+#endif
 
 } // namespace
 
@@ -58,28 +73,38 @@ struct WeightFile::Sums {
     }
 };
 
+#if !defined(__wasm__)
 WeightFile::WeightFile(const std::string& path, ThreadPool& pool) : path_(path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) throw Error(path + ": cannot read the weights: " + std::strerror(errno));
-    try {
-        struct stat status {};
-        if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) throw Error(path + ": cannot read the weights: not a file");
-        size_ = static_cast<size_t>(status.st_size);
-        if (size_ < ENTRIES_AT) damaged("it is cut short");
-        if (size_ % 64 != 0) damaged("it has not its full size");
-        check(read(file, pool));
-    } catch (...) {
-        ::close(file);
-        throw;
-    }
-    ::close(file);
+    const OpenFile file(path);
+    struct stat status {};
+    if (::fstat(file.descriptor, &status) != 0 || !S_ISREG(status.st_mode)) fail(path + ": cannot read the weights: not a file");
+    reserve_contents(static_cast<size_t>(status.st_size));
+    check(read(file.descriptor, pool));
+}
+#endif
+
+WeightFile::WeightFile(const unsigned char* contents, size_t size) : path_("the weight file") {
+    unsigned char* to = reserve_contents(size);
+    std::memcpy(to, contents, size);
+    Sums sums;
+    sums.add(reinterpret_cast<const uint64_t*>(to + CHECKED_FROM), 0, (size - CHECKED_FROM) / 8);
+    check(sums);
 }
 
-// Read the file and compute its checksums with all threads.
-WeightFile::Sums WeightFile::read(int file, ThreadPool& pool) {
+unsigned char* WeightFile::reserve_contents(size_t size) {
+    size_ = size;
+    if (size_ < ENTRIES_AT) damaged("it is cut short");
+    if (size_ % 64 != 0) damaged("it has not its full size");
     unsigned char* to = contents_.reserve(size_ + READ_AHEAD);
     bytes_ = to;
     std::memset(to + size_, 0, READ_AHEAD);
+    return to;
+}
+
+#if !defined(__wasm__)
+// Read the file and compute its checksums with all threads.
+WeightFile::Sums WeightFile::read(int file, ThreadPool& pool) {
+    unsigned char* to = contents_.data();
     std::vector<Sums> parts((size_ + READ_CHUNK - 1) / READ_CHUNK);
     std::atomic<int> problem{0}; // errno, or -1 if the file is too short
     pool.each(static_cast<long>(parts.size()), [&](long part, int) {
@@ -99,14 +124,15 @@ WeightFile::Sums WeightFile::read(int file, ThreadPool& pool) {
         parts[part] = local;
     });
     if (problem < 0) damaged("it is cut short");
-    if (problem > 0) throw Error(path_ + ": cannot read the weights: " + std::strerror(problem));
+    if (problem > 0) fail(path_ + ": cannot read the weights: " + std::strerror(problem));
     Sums total;
     for (const Sums& part : parts) total.sum += part.sum, total.weighted += part.weighted;
     return total;
 }
+#endif
 
 void WeightFile::damaged(const std::string& how) const {
-    throw Error(path_ + " is damaged: " + how + "; delete it, and it is made again from the model");
+    fail(path_ + " is damaged: " + how + "; delete it, and it is made again from the model");
 }
 
 void WeightFile::check(const Sums& sums) {

@@ -10,17 +10,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 
 #include "buffer.h"
+#include "error.h"
 #include "thread_pool.h"
 
 namespace heedful {
-
-struct Error : std::runtime_error { // an error that the user can fix
-    using std::runtime_error::runtime_error;
-};
 
 // The hyperparameters that inference needs.
 struct Shape {
@@ -43,12 +39,14 @@ struct Entry {
 class WeightFile {
   public:
     WeightFile(const std::string& path, ThreadPool& pool);
+    // A file that is already in memory; the contents are copied.
+    WeightFile(const unsigned char* contents, size_t size);
     WeightFile(const WeightFile&) = delete;
     WeightFile& operator=(const WeightFile&) = delete;
 
     const Shape& shape() const { return shape_; }
     bool has(const std::string& name) const { return find(name) != nullptr; }
-    // The tensor of this name; throws if its kind or shape differs.
+    // The tensor of this name; fails if its kind or shape differs.
     const void* tensor(const std::string& name, Kind kind, long rows, long columns) const;
     const float* floats(const std::string& name, long rows, long columns) const {
         return static_cast<const float*>(tensor(name, FLOAT, rows, columns));
@@ -61,6 +59,7 @@ class WeightFile {
 
     struct Sums;
     Sums read(int file, ThreadPool& pool);
+    unsigned char* reserve_contents(size_t size);
     void check(const Sums& sums);
     [[noreturn]] void damaged(const std::string& how) const;
 
