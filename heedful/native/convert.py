@@ -40,7 +40,7 @@ from heedful.native.weight_file import VERSION, Shape, file_parts, read_fingerpr
 Tensors = dict[str, Numbers]
 """Tensors of the engine by name."""
 PRECISIONS = ("int8", "float32")
-CONVERSION = "rounded embeddings, fixed positions"  # part of the fingerprint; change it to invalidate cached files
+CONVERSION = "int8 embeddings, fixed positions"  # part of the fingerprint; change it to invalidate cached files
 ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
 DAYS_KEPT, SECONDS_BETWEEN_MARKS = 60, 86_400
 _in_memory: dict[bytes, Path] = {}
@@ -185,8 +185,9 @@ def convert(config: ModelConfig, weights: Mapping[str, Any], *, precision: str) 
             raise ModelDirectoryError(f"{name} holds numbers that are not finite: the model's weights are damaged.")
     conversion = _Conversion(weights, int8=precision == "int8")
     target = "source_embedding" if config.tying == "three_way" else "target_embedding"
-    conversion.embedding("source_embedding")
     if target == "target_embedding":
+        conversion.embedding("source_embedding")
+    if config.tying == "none" or not conversion.int8:  # int8: the output layer's matrix is the table
         conversion.embedding(target)
     output = "output.weight" if config.tying == "none" else f"{target}.weight"
     conversion.tensors.update(named("output", pack(conversion.matrix(output), None, int8=conversion.int8)))
@@ -227,12 +228,11 @@ class _Conversion:
         return dequantize(tensor) if isinstance(tensor, Int8Rows) else tensor
 
     def embedding(self, name: str) -> None:
-        """Add an embedding table in float32; with int8 its rows are quantized and dequantized.
-
-        A model saved in int8 therefore gives the same bits as the original.
-        """
+        """Add an embedding table: int8 rows and their scales, or float32."""
         weight = self.matrix(f"{name}.weight")
-        self.add(name, dequantize(weight) if isinstance(weight, Int8Rows) else weight)
+        self.add(name, weight.values if isinstance(weight, Int8Rows) else weight)
+        if isinstance(weight, Int8Rows):
+            self.add(f"{name}.scales", weight.scales)
 
     def add(self, name: str, tensor: Numbers) -> None:
         """Add a tensor unchanged; a vector becomes a row."""

@@ -44,10 +44,10 @@ void LayerOps::reserve_rows(long num_rows) {
     nonzero_.bytes = nonzero_buffer_.reserve(MAX_SPARSE_ROWS * nonzero_.stride);
 }
 
-void LayerOps::embed(long row, const float* table, const float* positions, int32_t token, long position) {
+void LayerOps::embed(long row, const Embedding& table, const float* positions, int32_t token, long position) {
     const long width = model_.shape.d_model;
-    kernels_.embed(table + token * width, model_.shape.embedding_scale, positions ? positions + position * width : nullptr,
-                   model_.shape.d_model, x(row));
+    table.read(token, x(row));
+    kernels_.embed(x(row), model_.shape.embedding_scale, positions ? positions + position * width : nullptr, model_.shape.d_model, x(row));
 }
 
 void LayerOps::set_input(long row, const float* values, int count) {

@@ -61,7 +61,7 @@ class LayerOps {
     float* wide(long row) const { return wide_ + row * wide_stride_; }
     float* narrow(long row) const { return narrow_ + row * narrow_stride_; }
 
-    void embed(long row, const float* table, const float* positions, int32_t token, long position);
+    void embed(long row, const Embedding& table, const float* positions, int32_t token, long position);
     // Set a row of the next linear layer's input.
     void set_input(long row, const float* values, int count);
     // Set a row of the next linear layer's input from the residual stream, normalized if `before` is given.

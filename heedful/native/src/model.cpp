@@ -13,13 +13,10 @@ Model::Model(const unsigned char* contents, size_t size, ThreadPool& pool) : fil
 }
 
 void Model::read_tensors(const std::string& path, ThreadPool& pool) {
-    source_embedding = file.floats("source_embedding", shape.source_vocab_size, shape.d_model);
-    target_embedding = source_embedding;
-    if (shape.tied_embedding) {
-        if (shape.source_vocab_size != shape.target_vocab_size) fail(path + " is damaged: one table for two vocabularies");
-    } else {
-        target_embedding = file.floats("target_embedding", shape.target_vocab_size, shape.d_model);
-    }
+    if (shape.tied_embedding && shape.source_vocab_size != shape.target_vocab_size) fail(path + " is damaged: one table for two vocabularies");
+    output = linear("output", shape.d_model, shape.target_vocab_size);
+    target_embedding = embedding(shape.tied_embedding ? "source_embedding" : "target_embedding", shape.target_vocab_size);
+    source_embedding = shape.tied_embedding ? target_embedding : embedding("source_embedding", shape.source_vocab_size);
     if (shape.rotary) {
         turns = file.floats("turns", shape.max_length, shape.head_dim);
     } else {
@@ -47,7 +44,6 @@ void Model::read_tensors(const std::string& path, ThreadPool& pool) {
         encoder_norm = norm("encoder.norm");
         decoder_norm = norm("decoder.norm");
     }
-    output = linear("output", shape.d_model, shape.target_vocab_size);
     if (shape.int8) copy_input_major(pool);
 }
 
@@ -87,6 +83,33 @@ void Model::copy_input_major(ThreadPool& pool) {
         one.input_major = copies[i];
         unpack_input_major(one, copies[i]);
     });
+}
+
+// A table that the file lacks is that of the output layer, of the same size.
+Embedding Model::embedding(const std::string& name, int vocab_size) const {
+    Embedding found;
+    found.width = shape.d_model;
+    if (!shape.int8) {
+        found.floats = file.floats(name, vocab_size, shape.d_model);
+    } else if (!file.has(name) && vocab_size == shape.target_vocab_size) {
+        found.output = &output;
+    } else {
+        found.values = static_cast<const int8_t*>(file.tensor(name, INT8, vocab_size, shape.d_model));
+        found.scales = file.floats(name + ".scales", 1, vocab_size);
+    }
+    return found;
+}
+
+void Embedding::read(int32_t token, float* to) const {
+    const long row = token;
+    if (floats) {
+        std::memcpy(to, floats + row * width, width * sizeof(float));
+    } else if (values) {
+        for (long i = 0; i < width; ++i) to[i] = static_cast<float>(values[row * width + i]) * scales[row];
+    } else {
+        const int8_t* tile = output->weights + row / TILE * TILE * output->padded_inputs + row % TILE * 4;
+        for (long i = 0; i < width; ++i) to[i] = static_cast<float>(tile[i / 4 * TILE * 4 + i % 4]) * output->scales[row];
+    }
 }
 
 Linear Model::linear(const std::string& name, int inputs, int outputs) const {

@@ -30,6 +30,17 @@ struct DecoderLayer {
     FeedForward feed_forward;
 };
 
+// An embedding table: float32, int8 with a scale per row, or the weights of the output layer.
+struct Embedding {
+    const float* floats = nullptr;
+    const int8_t* values = nullptr;
+    const float* scales = nullptr;
+    const Linear* output = nullptr;
+    int width = 0;
+
+    void read(int32_t token, float* to) const;
+};
+
 struct Model {
     Model(const std::string& path, ThreadPool& pool);
     // A weight file in memory.
@@ -37,7 +48,7 @@ struct Model {
 
     WeightFile file;
     const Shape& shape;
-    const float *source_embedding, *target_embedding;
+    Embedding source_embedding, target_embedding;
     const float *source_positions = nullptr, *target_positions = nullptr, *turns = nullptr;
     std::vector<EncoderLayer> encoder;
     std::vector<DecoderLayer> decoder;
@@ -51,6 +62,7 @@ struct Model {
 
   private:
     Linear linear(const std::string& name, int inputs, int outputs) const;
+    Embedding embedding(const std::string& name, int vocab_size) const;
     Norm norm(const std::string& name) const;
     FeedForward feed_forward(const std::string& name) const;
     void read_tensors(const std::string& path, ThreadPool& pool);

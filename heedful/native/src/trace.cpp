@@ -214,11 +214,14 @@ void Tracer::add_residual(Place place, const Norm& norm, long first, long end) {
     record_rows(place.name() + ".residual_after", x_, first, end, width);
 }
 
-void Tracer::embed(const char* side, int stack, const std::vector<int32_t>& tokens, const float* table, const float* positions, long first, long end) {
+void Tracer::embed(const char* side, int stack, const std::vector<int32_t>& tokens, const Embedding& table, const float* positions, long first, long end) {
     const int width = model_.shape.d_model;
     const std::string name = side;
     if (!has_positions(stack)) positions = nullptr;
-    for (long row = first; row < end; ++row) kernels_.embed(table + static_cast<long>(tokens[row]) * width, model_.shape.embedding_scale, nullptr, width, x_.row(row));
+    for (long row = first; row < end; ++row) {
+        table.read(tokens[row], x_.row(row));
+        kernels_.embed(x_.row(row), model_.shape.embedding_scale, nullptr, width, x_.row(row));
+    }
     record_rows(name + "_embedding", x_, first, end, width);
     if (positions) {
         if (float* to = record(name + "_positions", {end - first, width})) std::memcpy(to, positions + first * width, (end - first) * width * sizeof(float));

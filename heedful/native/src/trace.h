@@ -53,7 +53,7 @@ class Tracer {
     // Run the decoder on rows [first, end); earlier rows are in the cache.
     void decode(const std::vector<int32_t>& target, long first, long end);
     void extend_greedily(std::vector<int32_t>& target);
-    void embed(const char* side, int stack, const std::vector<int32_t>& tokens, const float* table, const float* positions, long first, long end);
+    void embed(const char* side, int stack, const std::vector<int32_t>& tokens, const Embedding& table, const float* positions, long first, long end);
     void attention_sublayer(Place place, const Linear& input, const Linear& output, const Norm& norm, Matrix& keys_values, long num_keys, long first, long end);
     void attend(Place place, const Matrix& queries, const Matrix& keys_values, long num_keys, long first, long end);
     void feed_forward_sublayer(Place place, const FeedForward& layer, long first, long end);

@@ -1,0 +1,173 @@
+"""The engine in WebAssembly gives the bits of the native engine; its committed file is what the source builds to."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heedful import Translator
+from heedful.config import DecodingConfig
+from heedful.inspection import Intervention
+from heedful.native import NativeEngine
+from heedful.native.convert import native_weights
+from heedful.search_types import SpecialTokens
+from tests.native.native_models import BOS, EOS, SPECIAL, engine_of, random_model, random_sources, small_config
+from tests.web.web_build import BUILT, WEB, bundle, needs_node, run_node
+
+pytestmark = needs_node
+
+MODELS: dict[str, tuple[str, dict[str, object]]] = {
+    "paper": ("int8", {}),
+    "rotary": ("int8", {"positions": "rotary", "norm": "rms", "norm_placement": "pre", "activation": "swiglu"}),
+    "separate": ("int8", {"tying": "none", "target_vocab_size": 50, "activation": "gelu", "positions": "learned"}),
+    "odd": ("int8", {"d_model": 36, "num_heads": 3, "head_dim": 10, "d_ff": 50, "tying": "target"}),
+    "float32": ("float32", {}),
+}
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bundle(WEB / "tests" / "run_engine.ts", tmp_path_factory.mktemp("node") / "run_engine.mjs")
+
+
+def tokens(special: SpecialTokens) -> dict[str, Any]:
+    forbidden = sorted({special.pad_id, special.bos_id, *special.forbidden})
+    return {
+        "bos_id": special.bos_id, "eos_id": special.eos_id, "forbidden": forbidden, "byte_ids": list(special.byte_ids),
+    }  # fmt: skip
+
+
+def run(script: Path, weights: Path, special: SpecialTokens, requests: list[dict[str, Any]]) -> Any:
+    request = {
+        "wasm": str(BUILT / "engine.wasm"),
+        "weights": str(weights),
+        "special": tokens(special),
+        "requests": requests,
+    }
+    return run_node(script, request)
+
+
+def compare(script: Path, engine: NativeEngine, special: SpecialTokens, requests: list[dict[str, Any]]) -> None:
+    """Run all requests with both engines and compare every bit."""
+    for request, found in zip(requests, run(script, engine.path, special, requests)["answers"], strict=True):
+        if search := request.get("search"):
+            settings = {name: value for name, value in search.items() if name not in ("max_length", "prefix")}
+            config = DecodingConfig(method="greedy" if search["beam_size"] == 1 else "beam", **settings)
+            [expected] = engine.translate_ids(
+                [request["source"]],
+                config,
+                special,
+                max_lengths=[search["max_length"]],
+                prefix=[search.get("prefix", [])],
+            )
+            assert [one["tokens"] for one in found] == [one.tokens for one in expected]
+            assert [one["log_probs"] for one in found] == [one.token_log_probs for one in expected]
+            for one, other in zip(found, expected, strict=True):
+                assert math.isclose(one["score"], other.score, rel_tol=1e-12)
+        else:
+            arguments = dict(request["trace"])
+            changes = [Intervention(**one).native() for one in arguments.pop("interventions", [])]
+            target, tensors = engine.trace_ids(
+                request["source"], arguments.pop("target"), special, interventions=changes, **arguments
+            )
+            assert found["target"] == [special.bos_id, *target]
+            assert [(name, tuple(shape)) for name, shape, _ in found["tensors"]] == [
+                (name, one.shape) for name, one in tensors.items()
+            ]
+            for name, _, values in found["tensors"]:
+                assert base64.b64decode(values) == tensors[name].data.tobytes(), name
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_wasm_engine_gives_the_bits_of_the_native_engine(name: str, script: Path, tmp_path: Path) -> None:
+    precision, options = MODELS[name]
+    engine = engine_of(random_model(small_config(**options)), tmp_path, precision=precision)
+    requests: list[dict[str, Any]] = []
+    for source in random_sources(6, vocab_size=50, longest=20):
+        requests.append({"source": source, "search": {"beam_size": 1, "num_best": 1, "max_length": 15}})
+        search = {
+            "beam_size": 4,
+            "num_best": 3,
+            "max_length": 12,
+            "length_penalty": "paper",
+            "length_penalty_alpha": 0.6,
+        }
+        requests.append({"source": source, "search": search})
+        requests.append(
+            {"source": source, "search": {"beam_size": 2, "num_best": 1, "max_length": 9, "prefix": [7, 8]}}
+        )
+        requests.append({"source": source, "trace": {"target": [BOS, 9, 8, 7], "wanted": ["*"]}})
+        change = {"kind": "remove", "stack": "decoder", "sublayer": "cross_attention", "layer": 1, "head": 0}
+        weight = {
+            "kind": "set_weight", "stack": "encoder", "sublayer": "self_attention", "layer": 0, "head": 1,
+            "query": 0, "key": 0, "value": 0.25,
+        }  # fmt: skip
+        trace = {
+            "target": [BOS],
+            "max_length": 10,
+            "wanted": ["logits", "*.weights"],
+            "interventions": [change, weight],
+        }
+        requests.append({"source": source, "trace": trace})
+    compare(script, engine, SPECIAL, requests)
+
+
+def test_wasm_engine_translates_with_the_bundled_model(script: Path) -> None:
+    translator = Translator.load(engine="native")
+    engine = NativeEngine(native_weights(translator.loaded_from.path))  # type: ignore[union-attr]
+    assert engine.path.stat().st_size <= 32_000_000
+    requests: list[dict[str, Any]] = []
+    for text, language in (("Where is the train station?", "de"), ("你好，世界！", "en"), ("Good morning 🙂", "zh")):
+        source = translator.tokenizer.encode_source(text, language)
+        requests.append({"source": source, "search": {"beam_size": 4, "num_best": 2, "max_length": 40}})
+        requests.append({"source": source, "trace": {"target": [translator.special.bos_id], "max_length": 40}})
+    compare(script, engine, translator.special, requests)
+
+
+def test_errors_are_messages_and_the_engine_stays_usable(script: Path, tmp_path: Path) -> None:
+    engine = engine_of(random_model(small_config()), tmp_path, precision="int8")
+    good = {"source": [5, EOS], "search": {"beam_size": 1, "num_best": 1, "max_length": 5}}
+    bad = {"source": [5, 70], "search": {"beam_size": 1, "num_best": 1, "max_length": 5}}
+    first, error, again = run(script, engine.path, SPECIAL, [good, bad, good])["answers"]
+    assert "token 70 is not in the vocabulary of 70" in error["error"]
+    assert first == again
+    data = bytearray(engine.path.read_bytes())
+    data[-100] ^= 1
+    damaged = tmp_path / "damaged.bin"
+    damaged.write_bytes(data)
+    assert "its checksum is wrong" in run(script, damaged, SPECIAL, [good])["error"]
+    damaged.write_bytes(data[:150])
+    assert "it is cut short" in run(script, damaged, SPECIAL, [good])["error"]
+
+
+def test_shape_is_read_from_the_weight_file(script: Path, tmp_path: Path) -> None:
+    engine = engine_of(random_model(small_config(positions="rotary")), tmp_path, precision="int8")
+    found = run(script, engine.path, SPECIAL, [])["shape"]
+    assert found["activation"] == "relu"
+    for name, value in found.items():
+        if name != "activation":
+            assert value == getattr(engine.shape, name), name
+
+
+def test_committed_engine_is_what_the_source_builds_to(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang", reason="needs the Zig compiler: pip install 'heedful[dev]'")
+    spec = importlib.util.spec_from_file_location("web_build_script", WEB / "build.py")
+    assert spec is not None and spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    build.build_engine(tmp_path / "engine.wasm")
+    assert (tmp_path / "engine.wasm").read_bytes() == (BUILT / "engine.wasm").read_bytes(), "run python web/build.py"
+
+
+def test_wasm_is_small_and_imports_nothing_but_errors() -> None:
+    import gzip
+
+    data = (BUILT / "engine.wasm").read_bytes()
+    assert len(gzip.compress(data)) < 1_000_000
+    assert np.frombuffer(data[:4], np.uint8).tolist() == [0, 97, 115, 109]
