@@ -70,7 +70,7 @@ def formatted(number: float | None, how: str) -> str:
 
 def scores(results: Results, lang: str) -> str:
     """BLEU and chrF2 of both sets, and of the unchanged source."""
-    interval = {"en": " (95 % interval)", "zh": "（95 % 区间）"}[lang]
+    interval = {"en": " (95 % interval)", "zh": "（95% 区间）"}[lang]
     rows = []
     for name in SETS:
         found = [(column, score_of(results, name, DIRECTION, *column)) for column in COLUMNS]
@@ -105,7 +105,7 @@ def lengths(results: Results, lang: str) -> str:
         rows.append([group, f"{one['num_sentences']:,}", *both(one), value(copied, 0), value(copied, 1)])
     heads = ("characters of the source", "sentences")
     more = (f"BLEU, {word('source, copied', lang)}", f"chrF2, {word('source, copied', lang)}")
-    interval = {"en": " (95 % interval)", "zh": "（95 % 区间）"}[lang]
+    interval = {"en": " (95 % interval)", "zh": "（95% 区间）"}[lang]
     heading = [*(word(text, lang) for text in heads), f"BLEU{interval}", f"chrF2{interval}", *more]
     return markdown_table(heading, rows)
 
