@@ -54,7 +54,7 @@ SAVE_LOAD_TESTS = ("tests/model_dir/test_save_load.py",)
 TESTS = {
     "heedful/model/attention.py": ("tests/model/test_packing_and_perturbation.py", "tests/model/test_attention.py"),
     "heedful/model/kv_cache.py": ("tests/model/test_kv_cache.py",),
-    "heedful/decoding/beam.py": ("tests/decoding/test_beam_search.py",),
+    "heedful/decoding/search.py": ("tests/decoding/test_search.py",),
     "heedful/data/packing.py": ("tests/data/test_packing.py",),
     "heedful/model_dir/files.py": ("tests/model_dir/test_files.py", *SAVE_LOAD_TESTS),
     "heedful/model_dir/weights.py": (*HEADER_TESTS, "tests/model_dir/test_int8_weights.py", *SAVE_LOAD_TESTS),

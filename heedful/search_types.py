@@ -6,9 +6,9 @@ Nothing here imports torch or numpy, so the native engine can use these too.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, TypeVar, runtime_checkable
 
 from heedful.config import DecodingConfig
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Length = TypeVar("Length", float, Any)  # a tensor too, but torch is not imported for its name alone
 
+ConstraintFactory = Callable[[Sequence[str], Sequence[int], Any], Any]
+"""(source sentences, maximum length of each translation, device) -> a `Constraint` on their translations."""
 MIN_COUNTED_TOKENS = 16
 """Shorter sentences count as this many tokens of a batch: each row also costs logits over the whole vocabulary."""
 
@@ -143,6 +145,48 @@ class AttentionWeights:
     def largest_columns(self) -> list[int]:
         """For each row the column with the largest weight, the first of equal ones."""
         return [row.index(max(row)) for row in self.rows]
+
+
+class DecodeRequest(NamedTuple):
+    """One sentence to decode. Equal requests have equal results and are decoded once."""
+
+    source: tuple[int, ...]
+    """Source ids, including tag and end token."""
+    prefix: tuple[int, ...]
+    """Target ids that the translation must begin with."""
+    text: str
+    max_length: int
+    """Maximum number of target tokens, not counting the end token."""
+    forbidden: tuple[int, ...] = ()
+    """Target ids forbidden in this translation, in addition to those forbidden everywhere."""
+
+
+class DecodeResult(NamedTuple):
+    """The hypotheses for a request, best first, and with `align` the attention weights of the best one."""
+
+    hypotheses: list[Hypothesis]
+    attention: AttentionWeights | None
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A loaded model that can search. Raises a `ConfigError` for settings it does not support."""
+
+    @property
+    def max_length(self) -> int:
+        """Maximum source and target length in tokens."""
+        ...
+
+    def decode(
+        self,
+        requests: Sequence[DecodeRequest],
+        config: DecodingConfig,
+        *,
+        align: bool,
+        constraint_factory: ConstraintFactory | None,
+    ) -> dict[DecodeRequest, DecodeResult]:
+        """Decode all requests; the engine forms the batches."""
+        ...
 
 
 class SearchSettings(TypedDict, total=False):

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from heedful.console import Console
     from heedful.data.prepare import Prepared
-    from heedful.decoding.engines import Engine
     from heedful.decoding.translator import Translator
     from heedful.evaluation.score import Score
+    from heedful.search_types import Engine
     from heedful.text.preflight import TrainingPair
     from heedful.text.tokenizer import Tokenizer
     from heedful.training.distributed import World
@@ -255,7 +255,7 @@ def compare_with_int8(
 
     Warns if int8 scores clearly less.
     """
-    from heedful.decoding.engines.loading import uses_native
+    from heedful.decoding.engines import uses_native
     from heedful.decoding.engines.native_engine import load_native
     from heedful.native import available
 

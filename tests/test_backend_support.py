@@ -15,7 +15,6 @@ from heedful.backend_support import SUPPORTED, Backend, require_support, support
 from heedful.build_model import ARCHITECTURES, build_model
 from heedful.config import Config, DecodingConfig, ModelConfig
 from heedful.data.batch import Batch
-from heedful.decoding.engines import DecodeRequest
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError
 from heedful.fused.grad_buffers import Gradients
@@ -25,7 +24,7 @@ from heedful.interop.torch_nn import from_torch, to_torch
 from heedful.model.transformer import Transformer
 from heedful.model_dir.ctranslate2_format import ctranslate2_files
 from heedful.model_dir.save_load import ModelArrays
-from heedful.search_types import SpecialTokens
+from heedful.search_types import DecodeRequest, SpecialTokens
 from heedful.training.loss import smoothed_cross_entropy
 from tests.native.native_models import engine_of
 from tests.small_models import VARIANTS, build

@@ -18,8 +18,8 @@ from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig, TrainingConfig
 from heedful.data.batch import Batch
 from heedful.data.batch_stream import worst_batch
-from heedful.decoding import beam, greedy
 from heedful.decoding.constraints import SpecialTokens
+from heedful.decoding.search import beam_search, greedy_search
 from heedful.errors import TrainingError
 from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_attention import project_memory, row_attention
@@ -104,7 +104,7 @@ def test_bf16_is_default_on_gpu() -> None:
     assert uses_bf16(TrainingConfig(), CUDA)
 
 
-@pytest.mark.parametrize("search", [greedy.search, beam.search])
+@pytest.mark.parametrize("search", [greedy_search, beam_search])
 def test_gpu_translations_equal_cpu(search: object) -> None:
     torch.manual_seed(5)
     model = Transformer(SMALL).eval()

@@ -195,7 +195,7 @@ def test_final_scores_without_native_engine(
 ) -> None:
     missing = Availability("the native engine was not compiled", usable=False)
     monkeypatch.setattr("heedful.native.available", lambda: missing)
-    monkeypatch.setattr("heedful.decoding.engines.loading.available", lambda: missing)
+    monkeypatch.setattr("heedful.decoding.engines.available", lambda: missing)
     test = write_pairs(folder, "test", 12, seed=7)
     result = training_pipeline.train(request_for(folder, tmp_path / "out", data__test=[test], training__steps=4))
     stderr = capsys.readouterr().err

@@ -25,8 +25,8 @@ import torch
 
 from benchmarks.common.run_metadata import run_metadata
 from heedful.decoding.alignment_selection import list_sources
-from heedful.decoding.batching import make_batches, pad
-from heedful.decoding.forced_decoding import force_decode
+from heedful.decoding.engines.torch_engine import make_batches, pad
+from heedful.decoding.search import force_decode
 from heedful.decoding.translator import Translator
 from heedful.decoding.word_alignment import Span, locate
 from heedful.model_dir import load_model

@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.common.run_metadata import public, run_metadata
 from heedful import Translator
-from heedful.decoding.engines import DecodeRequest, DecodeResult
 from heedful.decoding.span_masking import MASK_FORMATS
 from heedful.evaluation.score import score
+from heedful.search_types import DecodeRequest, DecodeResult
 from heedful.text.protected_spans import find_spans
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"

@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from heedful.config import Config, DecodingConfig, ModelConfig, TokenizerConfig
 from heedful.cpu_count import usable_cores
-from heedful.decoding import beam
-from heedful.decoding.batching import pad
 from heedful.decoding.constraints import SpecialTokens
+from heedful.decoding.engines.torch_engine import pad
+from heedful.decoding.search import beam_search
 from heedful.model.transformer import Transformer
 from heedful.model_dir import load_model, save_model
 from heedful.native import NativeEngine
@@ -89,7 +89,7 @@ def with_torch(directory: Path) -> Run:
     def run(sources: Sources, beam_size: int) -> int:
         source, mask = pad([tuple(ids) for ids in sources], pad_id=0, device=torch.device("cpu"))
         limits = [LENGTH - 1] * len(sources)
-        found = beam.search(model, source, mask, search_settings(beam_size), SPECIAL, max_lengths=limits)
+        found = beam_search(model, source, mask, search_settings(beam_size), SPECIAL, max_lengths=limits)
         return sum(len(hypotheses[0].tokens) for hypotheses in found)
 
     return run

@@ -101,9 +101,9 @@ def readable(*, fast: bool) -> Callable[[Path, int], Run]:
     """Our torch engine; slow on CPUs because single sentences are computed in batches of sixteen."""
 
     def load(folder: Path, threads: int) -> Run:
-        from heedful.decoding.engines import DecodeRequest
         from heedful.decoding.engines.torch_engine import TorchEngine
         from heedful.model_dir import load_model
+        from heedful.search_types import DecodeRequest
 
         engine = TorchEngine(load_model(folder / "model").model, special(), device="cpu")
 

@@ -49,12 +49,11 @@ from heedful.config import Config, DecodingConfig
 from heedful.config_loading import build_config
 from heedful.decoding.cuda_graph.search import CudaGraphSearch, Scheduler
 from heedful.decoding.cuda_graph.search_state import Capacity
-from heedful.decoding.engines import DecodeRequest
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.model.transformer import Transformer
 from heedful.model_card import versions
 from heedful.paper.experiment_io import processor
-from heedful.search_types import SpecialTokens
+from heedful.search_types import DecodeRequest, SpecialTokens
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECIAL = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,))

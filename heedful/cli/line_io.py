@@ -125,7 +125,7 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
         with file_in_errors(path), path.open("wb") as file:
             yield file
         return
-    from heedful.decoding.files.resumable_output import locked, manifest_path, partial_path
+    from heedful.decoding.files.chunked_files import locked, manifest_path, partial_path
 
     partial, manifest = partial_path(path), manifest_path(path)
     if manifest.exists():

@@ -15,8 +15,8 @@ from heedful.errors import ConfigError, CorpusError
 from heedful.text.text_files import is_compressed
 
 if TYPE_CHECKING:
+    from heedful.decoding.files.chunked_files import Manifest
     from heedful.decoding.files.job import TranslationJob
-    from heedful.decoding.files.resumable_output import Manifest
     from heedful.decoding.files.translate_file import RunProgress
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -64,10 +64,15 @@ def is_file_to_file(input_file: str | None, output: Path | None) -> bool:
 
 def translate_whole_file(job: TranslationJob, input_file: str, output: Path, options: FileOptions) -> None:
     """Translate a file, or one shard of it, into a file; resume an interrupted run."""
-    from heedful.decoding.files.resumable_output import RunSettings, load_manifest, manifest_path, partial_path
+    from heedful.decoding.files.chunked_files import RunSettings, load_manifest, manifest_path, partial_path
     from heedful.decoding.files.shards import parse_shard
-    from heedful.decoding.files.translate_file import choose_chunk_sizes, translate_file
-    from heedful.decoding.files.workers import assign_devices, device_kind, max_useful_workers
+    from heedful.decoding.files.translate_file import (
+        assign_devices,
+        choose_chunk_sizes,
+        device_kind,
+        max_useful_workers,
+        translate_file,
+    )
 
     shard = parse_shard(options.shard)
     if is_compressed(output) and not shard.is_whole:

@@ -1,7 +1,7 @@
 """Choose the attention that alignments are read from, without hand-aligned data.
 
-IBM Model 1 (`heedful.decoding.ibm_model1`) is trained in both directions on a few thousand pairs. Links on which both
-directions agree are nearly always correct; the attention that recovers most of them is chosen. It takes seconds.
+IBM Model 1 (`heedful.decoding.build_shortlist`) is trained in both directions on a few thousand pairs. Links on which
+both directions agree are nearly always correct; the attention that recovers most of them is chosen. It takes seconds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from heedful.decoding.batching import make_batches, pad
-from heedful.decoding.forced_decoding import force_decode
-from heedful.decoding.ibm_model1 import Lexicon
+from heedful.decoding.build_shortlist import Lexicon
+from heedful.decoding.engines.torch_engine import make_batches, pad
+from heedful.decoding.search import force_decode
 from heedful.errors import CorpusError, DecodingError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.model_dir.save_load import KEY, AlignmentSource

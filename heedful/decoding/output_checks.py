@@ -15,12 +15,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import DecodeRequest, DecodeResult, Engine
 from heedful.decoding.text_splitting import is_visible
 from heedful.decoding.tokenizer_cache import TokenizerCache
 from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, UNTRANSLATED
 from heedful.errors import ConfigError
-from heedful.search_types import Hypothesis
+from heedful.search_types import DecodeRequest, DecodeResult, Engine, Hypothesis
 from heedful.text.language_id import FREQUENT_WORDS, SCRIPTS_BY_LANGUAGE, primary_subtag
 from heedful.text.language_routing import Choice
 from heedful.text.tokenizer import Tokenizer

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import DecodeRequest, DecodeResult
 from heedful.decoding.text_splitting import LINES, VISIBLE, Segment, SplitRule, split_line
 from heedful.decoding.tokenizer_cache import TokenizerCache
-from heedful.search_types import Hypothesis
+from heedful.search_types import DecodeRequest, DecodeResult, Hypothesis
 from heedful.text.protected_spans import find_spans, has_prose, split_blocks
 
 Search = Callable[[Sequence[DecodeRequest], DecodingConfig], dict[DecodeRequest, DecodeResult]]

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from heedful.config import DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
-from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeResult, Engine
 from heedful.decoding.output_checks import LanguagePair, OutputChecker, is_checked
-from heedful.decoding.segment_merging import (
-    LONG_TEXT,
-    SegmentMerger,
-    merge_portions,
-    portion_prefixes,
-    portion_source,
-    split_portions,
-)
 from heedful.decoding.span_masking import (
     COPIED_REQUEST,
     COPIED_RESULT,
@@ -34,12 +25,21 @@ from heedful.decoding.span_masking import (
 )
 from heedful.decoding.text_splitting import Segment, SplitRule, certainly_longer, split_text, visible_lines
 from heedful.decoding.tokenizer_cache import TokenizerCache
-from heedful.decoding.translation import TOO_LONG, Translation
+from heedful.decoding.translation import (
+    LONG_TEXT,
+    TOO_LONG,
+    SegmentMerger,
+    Translation,
+    merge_portions,
+    portion_prefixes,
+    portion_source,
+    split_portions,
+)
 from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import DecodingError, TextError
 from heedful.model_dir.registry import default_model, find_model
 from heedful.model_dir.save_load import AlignmentSource
-from heedful.search_types import SearchSettings, special_tokens
+from heedful.search_types import ConstraintFactory, DecodeRequest, DecodeResult, Engine, SearchSettings, special_tokens
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 from heedful.text.protected_spans import remove_spans
@@ -106,7 +106,7 @@ class Translator:
         if isinstance(model, Engine):
             self.engine = model
         else:
-            from heedful.decoding.engines.loading import make_torch_engine
+            from heedful.decoding.engines import make_torch_engine
 
             self.engine = make_torch_engine(model, tokenizer, device, alignment)
         self.max_length = self.engine.max_length
@@ -139,7 +139,7 @@ class Translator:
         (the default) and "float32"; CTranslate2 defaults to float32, or the type of the export; torch has "float32"
         and "bfloat16", in which it also computes, and defaults to the saved type.
         """
-        from heedful.decoding.engines.loading import alignment_source_of, load_engine
+        from heedful.decoding.engines import alignment_source_of, load_engine
 
         path = (default_model() if path is None else find_model(path)).absolute()
         model, loaded, torch_device = load_engine(path, device=device, engine=engine, quantization=quantization)
@@ -186,7 +186,7 @@ class Translator:
         return bool(engine.uses_shortlist(config)) if hasattr(engine, "uses_shortlist") else False
 
     def _engine_for(self, config: DecodingConfig) -> Any:
-        from heedful.decoding.engines.loading import AutoEngine
+        from heedful.decoding.engines import AutoEngine
 
         if isinstance(self.engine, AutoEngine):
             return self.engine.engine_for(config, self.constraint_factory)

@@ -17,7 +17,7 @@ from heedful.config import DecodingConfig, ModelConfig, TrainingConfig
 from heedful.config_loading import from_mapping
 from heedful.data.batch import Batch
 from heedful.decoding.constraints import SpecialTokens
-from heedful.decoding.greedy import search
+from heedful.decoding.search import greedy_search
 from heedful.errors import ConfigError
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.schedule import Schedule
@@ -239,7 +239,7 @@ def accuracy(
     generator = random.Random(f"{seed} {length}")
     sources = [[generator.randrange(10) for _ in range(length)] for _ in range(num_pairs)]
     batch = make_batch(task, sources).to(device or torch.device("cpu"))
-    hypotheses = search(
+    hypotheses = greedy_search(
         model,
         batch.source,
         batch.source_segments > 0,

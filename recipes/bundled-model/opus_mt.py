@@ -201,7 +201,7 @@ def translate_file(
 ) -> None:
     """Translate the lines of a file; each line once, the longest first."""
     from heedful.config import DecodingConfig
-    from heedful.decoding.engines import DecodeRequest
+    from heedful.search_types import DecodeRequest
 
     lines = source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     number_of = {piece: number for number, piece in enumerate(pieces)}

@@ -9,7 +9,7 @@ import torch
 
 from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding import beam
+from heedful.decoding.search import beam_search
 from tests.decoding.stub_models import BOS, SPECIAL, batch_of, exhaustive, naive_beam
 
 SHAPE = {
@@ -50,7 +50,7 @@ def model(request: pytest.FixtureRequest) -> torch.nn.Module:
 
 def test_wide_beam_is_exhaustive_search(model: torch.nn.Module) -> None:
     config = DecodingConfig(beam_size=60, num_best=7)
-    found = beam.search(model, *batch_of(IDS), config, SPECIAL, max_lengths=[3, 3, 3])
+    found = beam_search(model, *batch_of(IDS), config, SPECIAL, max_lengths=[3, 3, 3])
     for source, hypotheses in zip(IDS, found, strict=True):
         expected = exhaustive(partial(read_anew, model, source), config, 3, ordinary=[3, 4, 5])[:7]
         assert [tuple(one.tokens) for one in hypotheses] == [tokens for tokens, _, _ in expected]
@@ -59,7 +59,7 @@ def test_wide_beam_is_exhaustive_search(model: torch.nn.Module) -> None:
 
 def test_narrow_beam_with_reordering(model: torch.nn.Module) -> None:
     config = DecodingConfig(beam_size=3, num_best=3)
-    found = beam.search(model, *batch_of(IDS), config, SPECIAL, max_lengths=[8, 6, 8])
+    found = beam_search(model, *batch_of(IDS), config, SPECIAL, max_lengths=[8, 6, 8])
     for source, longest, hypotheses in zip(IDS, (8, 6, 8), found, strict=True):
         expected = naive_beam(partial(read_anew, model, source), config, longest)
         assert [tuple(one.tokens) for one in hypotheses] == [tokens for tokens, _, _ in expected]

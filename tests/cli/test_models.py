@@ -14,7 +14,7 @@ import pytest
 
 import heedful
 from heedful.cli.language_prompt import ask_target_language, skip_untranslatable
-from heedful.decoding.files.line_chunks import ChunkSizes
+from heedful.decoding.files.chunked_files import ChunkSizes
 from heedful.errors import ConfigError, TextError
 from heedful.model_dir import registry
 from heedful.model_dir.files import shard_bytes

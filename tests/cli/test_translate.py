@@ -76,7 +76,7 @@ def test_note_without_native_engine(
 ) -> None:
     expected = inside("translate", "-m", model, "--engine", "torch", "1 2 3")
     missing = Availability("it was not compiled", usable=False)
-    for place in ("native", "decoding.engines.loading", "decoding.engines.native_engine"):
+    for place in ("native", "decoding.engines", "decoding.engines.native_engine"):
         monkeypatch.setattr(f"heedful.{place}.available", lambda: missing)
     ended = inside("translate", "-m", model, "--device", "cpu", "1 2 3")
     assert (ended.code, ended.out) == (0, expected.out)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.decoding.files.resumable_output import locked
+from heedful.decoding.files.chunked_files import locked
 from tests.cli.program import COMMAND, ENVIRONMENT, Inside
 
 GREEDY = ["--engine", "torch", "--method", "greedy", "--device", "cpu", "--max-length", 8]

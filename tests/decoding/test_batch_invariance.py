@@ -12,10 +12,8 @@ import torch
 
 from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.batching import make_fixed_shape_batches, padded_width
-from heedful.decoding.engines import DecodeRequest, DecodeResult
-from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.search_types import SpecialTokens
+from heedful.decoding.engines.torch_engine import TorchEngine, make_fixed_shape_batches, padded_width
+from heedful.search_types import DecodeRequest, DecodeResult, SpecialTokens
 
 EOS, VOCABULARY = 3, 60
 SPECIAL = SpecialTokens(pad_id=0, bos_id=2, eos_id=EOS, forbidden=(1,))

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.config import DecodingConfig
-from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.constraints import MAX_OPENING_RUN, BracketSymbols, make_bracket_constraint, make_constraints
+from heedful.decoding.search import beam_search, greedy_search, sample
 from heedful.errors import DecodingError
 from heedful.paper.parsing import WordSymbols, linearize, rebuild
 from tests.decoding.stub_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of
@@ -21,9 +21,9 @@ NAMES = ["<pad>", "</s>", "<s>", "(A", ")A", "(B", ")B", "XX", "?"]
 SYMBOLS = BracketSymbols(pairs=((3, 4), (5, 6)), word_ids=(7,), eos_id=EOS, vocab_size=len(NAMES))
 CPU = torch.device("cpu")
 SEARCHES = {
-    "greedy": (greedy.search, DecodingConfig(method="greedy")),
-    "beam": (beam.search, DecodingConfig(beam_size=3, num_best=3)),
-    "sampling": (sampling.search, DecodingConfig(method="sampling", num_best=3)),
+    "greedy": (greedy_search, DecodingConfig(method="greedy")),
+    "beam": (beam_search, DecodingConfig(beam_size=3, num_best=3)),
+    "sampling": (sample, DecodingConfig(method="sampling", num_best=3)),
 }
 
 
@@ -180,7 +180,7 @@ def test_bracket_constraint_keeps_valid_trees(method, seed):
 def test_bracket_constraint_repairs_invalid_trees():
     source, mask = batch_of([[3, 3]])
     model = SpeakingModel({3: "(A XX )B )A XX (A"}, seed=1)
-    [[found]] = greedy.search(
+    [[found]] = greedy_search(
         model,
         source,
         mask,

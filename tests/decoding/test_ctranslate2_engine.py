@@ -12,12 +12,11 @@ import pytest
 import torch
 
 from heedful.config import Config, DecodingConfig, ModelConfig, TokenizerConfig
-from heedful.decoding import beam
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.engines import DecodeRequest, ctranslate2_engine
+from heedful.decoding.engines import ctranslate2_engine
 from heedful.decoding.engines.ctranslate2_engine import CTranslate2Engine, load_ctranslate2
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.forced_decoding import alignment_weights, force_decode
+from heedful.decoding.search import alignment_weights, force_decode
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.interop.ctranslate2_export import export_ctranslate2
@@ -25,6 +24,7 @@ from heedful.model.transformer import Transformer
 from heedful.model_dir import save_model
 from heedful.model_dir.ctranslate2_format import ctranslate2_files
 from heedful.model_dir.save_load import KEY, AlignmentSource, ModelArrays
+from heedful.search_types import DecodeRequest
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 from tests.small_models import VARIANTS, build
 
@@ -228,7 +228,7 @@ def test_n_best_lists_equal_torch_after_renormalisation(
         allowed = logits.float().index_fill(1, constraints.forbidden, -torch.inf)
         return constraints.apply(torch.log_softmax(allowed, dim=-1), history)
 
-    monkeypatch.setattr(beam, "allowed_log_probs", normalised)
+    monkeypatch.setattr("heedful.decoding.search.allowed_log_probs", normalised)
     monkeypatch.setattr(ctranslate2_engine, "PATIENCE", 16)
     expected, found = (translator.translate(DIGITS, num_best=4, **settings) for translator in (ours, theirs))
     for mine, other in zip(expected, found, strict=True):

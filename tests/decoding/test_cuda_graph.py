@@ -12,11 +12,10 @@ import torch
 
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.decoding.cuda_graph.search import CudaGraphSearch, group_by_capacity, unsupported_reason
-from heedful.decoding.engines import ConstraintFactory, DecodeRequest
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer
-from heedful.search_types import Hypothesis, SpecialTokens
+from heedful.search_types import ConstraintFactory, DecodeRequest, Hypothesis, SpecialTokens
 
 SPECIAL = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1, 7))
 TINY = ModelConfig(

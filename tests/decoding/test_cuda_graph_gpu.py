@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.engines import DecodeRequest
 from heedful.decoding.engines.torch_engine import TorchEngine
-from heedful.decoding.forced_decoding import force_decode
+from heedful.decoding.search import force_decode
 from heedful.model.transformer import Transformer
+from heedful.search_types import DecodeRequest
 from tests.decoding.test_cuda_graph import MODELS, SPECIAL, assert_equal, found_by, make_model, make_requests
 from tests.decoding.test_utf8_automaton import SPECIAL as WITH_BYTES
 from tests.decoding.test_utf8_automaton import byte_model, byte_requests

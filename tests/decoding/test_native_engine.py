@@ -130,7 +130,7 @@ def test_auto_uses_torch_if_native_is_unavailable(tmp_path: Path, monkeypatch: p
         Translator.load(tmp_path / "additive", device="cpu", quantization="int8")
     assert not list(tmp_path.glob("additive/native*"))
     model_of(tmp_path / "plain")
-    monkeypatch.setattr("heedful.decoding.engines.loading.has_gpu", lambda: True)
+    monkeypatch.setattr("heedful.decoding.engines.has_gpu", lambda: True)
     assert Translator.load(tmp_path / "plain", device="cpu").engine_for()[0] == "native"
     assert Translator.load(tmp_path / "plain").engine_for()[0] == "torch"
     monkeypatch.undo()

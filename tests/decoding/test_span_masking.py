@@ -7,7 +7,6 @@ import json
 import pytest
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import DecodeResult
 from heedful.decoding.span_masking import (
     change_mask_format,
     has_all_spans,
@@ -20,7 +19,7 @@ from heedful.decoding.text_splitting import Segment, SplitRule, join_text
 from heedful.decoding.translator import Translator
 from heedful.model_dir.registry import bundled_model
 from heedful.native import available
-from heedful.search_types import Hypothesis
+from heedful.search_types import DecodeResult, Hypothesis
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Directions
 

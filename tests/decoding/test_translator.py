@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
-from heedful.decoding.batching import make_batches
-from heedful.decoding.segment_merging import best_combinations
+from heedful.decoding.engines.torch_engine import make_batches
 from heedful.decoding.tokenizer_cache import TokenizerCache
-from heedful.decoding.translation import TOO_LONG
+from heedful.decoding.translation import TOO_LONG, best_combinations
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, DecodingError
 from heedful.model.transformer import Transformer

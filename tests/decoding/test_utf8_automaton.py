@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import DecodeRequest, Engine
 from heedful.decoding.engines.native_engine import NativeDecodingEngine
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.translator import Translator
@@ -27,7 +26,7 @@ from heedful.model_dir.shortlist import Shortlist
 from heedful.native import NativeEngine, available
 from heedful.native.convert import convert, shape_of
 from heedful.native.weight_file import write_weight_file
-from heedful.search_types import SpecialTokens
+from heedful.search_types import DecodeRequest, Engine, SpecialTokens
 from tests.decoding.test_cuda_graph import TINY, found_by
 
 FIRST = 8

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding import beam, greedy
-from heedful.decoding.batching import pad
 from heedful.decoding.constraints import SpecialTokens
+from heedful.decoding.engines.torch_engine import pad
+from heedful.decoding.search import beam_search, greedy_search
 from heedful.model.transformer import Transformer
 from heedful.native import NativeEngine
 from heedful.native.convert import convert, shape_of
@@ -84,5 +84,5 @@ def torch_search(
     prefix: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     source, mask = pad([tuple(ids) for ids in sources], pad_id=PAD, device=torch.device("cpu"))
-    search = greedy.search if config.method == "greedy" else beam.search
+    search = greedy_search if config.method == "greedy" else beam_search
     return search(model, source, mask, config, SPECIAL, max_lengths=max_lengths, prefix=prefix)

@@ -13,7 +13,7 @@ import torch
 
 from heedful.backend_support import require_support
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding.forced_decoding import alignment_weights, force_decode
+from heedful.decoding.search import alignment_weights, force_decode
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.save_load import AlignmentSource
 from heedful.native import NativeEngine, available

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from heedful.config import DecodingConfig
-from heedful.decoding import beam, greedy
-from heedful.decoding.batching import pad
+from heedful.decoding.engines.torch_engine import pad
+from heedful.decoding.search import beam_search, greedy_search
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.shortlist import Shortlist
 from heedful.native import NativeEngine, available
@@ -124,7 +124,7 @@ def test_search_matches_torch_with_masked_logits(config: DecodingConfig, tmp_pat
     engine = engine_of(model, tmp_path, precision="float32")
     shortlist = random_shortlist()
     engine.use_shortlist(shortlist)
-    search = greedy.search if config.method == "greedy" else beam.search
+    search = greedy_search if config.method == "greedy" else beam_search
     for source in random_sources(6, seed=3):
         allowed = np.union1d(shortlist.candidates(source), [EOS, 9, 700])
         masked = Masked(model, allowed)

@@ -31,12 +31,11 @@ from heedful.decoding.cuda_graph.search_state import (
     make_activations,
     make_search_state,
 )
-from heedful.decoding.engines import ConstraintFactory, DecodeRequest
 from heedful.decoding.utf8_automaton import COMPLETE, NEEDED, NEXT
 from heedful.errors import DecodingError
 from heedful.fused.kernels.sizes import NEAR_LIMIT, QUERIES
 from heedful.model.transformer import Transformer
-from heedful.search_types import Hypothesis, SpecialTokens, length_penalty
+from heedful.search_types import ConstraintFactory, DecodeRequest, Hypothesis, SpecialTokens, length_penalty
 
 SLOT_COUNTS = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_BEAMS = 8

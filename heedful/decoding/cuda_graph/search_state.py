@@ -1,4 +1,4 @@
-"""The state of a search on the device, and the step of beam search over it, by the rules of `heedful.decoding.beam`.
+"""The state of a search on the device, and the step of beam search over it, by the rules of `heedful.decoding.search`.
 
 Every slot has a separate step counter and limits, so that a finished sentence is replaced while the others continue.
 Beams do not copy keys and values: `ancestry` records which beam wrote each position of a beam's history.

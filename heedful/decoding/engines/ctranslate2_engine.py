@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeResult
 from heedful.decoding.utf8_automaton import is_valid_utf8
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
@@ -28,7 +27,14 @@ from heedful.model_dir.fingerprint import read_exported
 from heedful.model_dir.registry import EXPORT_RECORD
 from heedful.model_dir.save_load import ModelArrays, load_arrays
 from heedful.model_dir.shortlist import read_shortlist
-from heedful.search_types import Hypothesis, length_penalty, special_tokens
+from heedful.search_types import (
+    ConstraintFactory,
+    DecodeRequest,
+    DecodeResult,
+    Hypothesis,
+    length_penalty,
+    special_tokens,
+)
 from heedful.text.tokenizer import Tokenizer
 
 PATIENCE, MEAN_PENALTY_PATIENCE = 4, 32

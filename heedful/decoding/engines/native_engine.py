@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heedful.config import DecodingConfig
-from heedful.decoding.engines import ConstraintFactory, DecodeRequest, DecodeResult
 from heedful.errors import ConfigError
 from heedful.model_dir.save_load import AlignmentSource, ModelArrays, default_source, load_arrays, recorded_source
 from heedful.native import NativeEngine, available
 from heedful.native.convert import PRECISIONS
-from heedful.search_types import AttentionWeights, special_tokens
+from heedful.search_types import AttentionWeights, ConstraintFactory, DecodeRequest, DecodeResult, special_tokens
 from heedful.text.tokenizer import Tokenizer
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
 from heedful.decoding.engines import choose_engine
-from heedful.decoding.files.line_chunks import ChunkSizes, read_chunks
+from heedful.decoding.files.chunked_files import ChunkSizes, read_chunks
 from heedful.decoding.translation import Translation
 from heedful.model_dir.fingerprint import identify_model, read_directions
 from heedful.model_dir.registry import EXPORT_RECORD
@@ -89,7 +89,7 @@ class TranslationJob:
         chosen = choose_engine(self.engine, exported=(Path(self.model) / EXPORT_RECORD).is_file())
         if chosen != "auto":
             return chosen
-        from heedful.decoding.engines.loading import uses_native
+        from heedful.decoding.engines import uses_native
 
         method = self.search.get("method", identify_model(self.model)[0].method)
         is_native = method != "sampling" and uses_native(self.model, device=device, quantization=self.quantization)
@@ -97,7 +97,7 @@ class TranslationJob:
 
     def native_unavailable_reason(self, device: str) -> str | None:
         """Why the native engine is not available although "auto" would choose it; None otherwise."""
-        from heedful.decoding.engines.loading import suits_native
+        from heedful.decoding.engines import suits_native
         from heedful.native import available
 
         availability = available()

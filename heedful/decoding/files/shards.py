@@ -12,14 +12,15 @@ from itertools import islice
 from pathlib import Path
 
 from heedful.atomic_files import rename_durably
-from heedful.decoding.files.line_chunks import ChunkSizes, read_chunks
-from heedful.decoding.files.resumable_output import (
+from heedful.decoding.files.chunked_files import (
+    ChunkSizes,
     Manifest,
     differences,
     load_manifest,
     locked,
     manifest_path,
     partial_path,
+    read_chunks,
     write_all,
 )
 from heedful.errors import ConfigError, CorpusError, DecodingError, HeedfulError

@@ -1,7 +1,7 @@
 """From logits to the beams of the next step: top-k in each chunk of the vocabulary, then a merge for each sentence.
 
 `chunk_top_k` reads the logits once and keeps, for each chunk, the terms of log-softmax and the k most likely tokens.
-`select_tokens` merges them by the rules of `heedful.decoding.beam`. Scores are compared by 64-bit sort keys: the bits
+`select_tokens` merges them by the rules of `heedful.decoding.search`. Scores are compared by 64-bit sort keys: the bits
 of the score, mapped to integers of the same order, above the index. One maximum then finds the best candidate, and the
 earliest among equal scores.
 """
@@ -191,7 +191,7 @@ def _token_log_prob(logits, row, parent, token, vocabulary, beam, max_logits, lo
 
 @triton.jit
 def _is_finished(live_scores, max_length, worst_score, penalties, BEAMS: tl.constexpr):
-    """Whether no live beam can still enter the n-best list: see `heedful.decoding.beam`."""
+    """Whether no live beam can still enter the n-best list: see `heedful.decoding.search`."""
     if BEAMS == 1:
         finished = worst_score > float("-inf")
     else:

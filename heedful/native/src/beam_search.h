@@ -1,4 +1,4 @@
-// Beam search with the rules of heedful/decoding/beam.py; a beam of one is greedy search.
+// Beam search with the rules of heedful/decoding/search.py; a beam of one is greedy search.
 #pragma once
 
 #include <memory>

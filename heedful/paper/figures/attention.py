@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from heedful.decoding.forced_decoding import force_decode
+from heedful.decoding.search import force_decode
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
 from heedful.model.attention import MultiHeadAttention, Scoring, causal_mask, segment_mask

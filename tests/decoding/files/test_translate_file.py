@@ -16,11 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.decoding.files import resumable_output as output_module
-from heedful.decoding.files import workers as workers_module
-from heedful.decoding.files.job import TranslationJob
-from heedful.decoding.files.line_chunks import ChunkSizes, read_chunks
-from heedful.decoding.files.resumable_output import (
+from heedful.decoding.files import chunked_files as output_module
+from heedful.decoding.files import translate_file as workers_module
+from heedful.decoding.files.chunked_files import (
+    ChunkSizes,
     Manifest,
     RunSettings,
     differences,
@@ -29,13 +28,17 @@ from heedful.decoding.files.resumable_output import (
     manifest_path,
     open_output,
     partial_path,
+    read_chunks,
 )
+from heedful.decoding.files.job import TranslationJob
 from heedful.decoding.files.shards import WHOLE, Shard, find_shards, merge_shards, parse_shard
-from heedful.decoding.files.translate_file import RunProgress, choose_chunk_sizes, translate_file
-from heedful.decoding.files.workers import (
+from heedful.decoding.files.translate_file import (
+    RunProgress,
     WorkerDevice,
     assign_devices,
+    choose_chunk_sizes,
     max_useful_workers,
+    translate_file,
     usable_core_ids,
     visible_gpus,
 )
@@ -503,7 +506,7 @@ def test_differences_are_described() -> None:
 
 
 def test_assign_devices_on_cpu_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("heedful.decoding.files.workers.usable_core_ids", lambda: list(range(20)))
+    monkeypatch.setattr("heedful.decoding.files.translate_file.usable_core_ids", lambda: list(range(20)))
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 1 << 20, "SC_PHYS_PAGES": 12 << 10}[name])
 
     def devices(engine: str, num_workers: int = 0, max_workers: int = 99) -> list[WorkerDevice]:

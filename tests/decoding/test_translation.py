@@ -1,4 +1,4 @@
-"""Long texts are translated in portions with bounded memory and the same results."""
+"""Translations of texts of many segments, and long texts in portions: bounded memory and the same results."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from heedful.config import Config, DecodingConfig, ModelConfig, TokenizerConfig
-from heedful.decoding import segment_merging, translator
-from heedful.decoding.segment_merging import portion_source, split_portions
+from heedful.decoding import translation, translator
 from heedful.decoding.span_masking import split_cells, split_into_cells
 from heedful.decoding.text_splitting import Segment, SplitRule, certainly_longer
+from heedful.decoding.translation import portion_source, split_portions
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
 from heedful.model.transformer import Transformer
@@ -68,7 +68,7 @@ def test_portions_do_not_change_translations(
         "target_prefix": [None, "cat", None],
     }
     whole = loaded.translate(texts, **settings)
-    for module in (segment_merging, translator):
+    for module in (translation, translator):
         monkeypatch.setattr(module, "LONG_TEXT", 100)
     found = loaded.translate(texts, **settings)
     assert whole[1].num_sentences > 20
@@ -83,7 +83,7 @@ def test_portions_do_not_change_translations(
 
 
 def test_error_in_long_text_has_text_number(loaded: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (segment_merging, translator):
+    for module in (translation, translator):
         monkeypatch.setattr(module, "LONG_TEXT", 100)
     with pytest.raises(DecodingError, match="text 2 has a target prefix of"):
         loaded.translate(["cat", TEXT], target_prefix=[None, "the cat sat on a mat " * 9])
@@ -94,9 +94,7 @@ def test_portions_contain_the_text() -> None:
     for text in (TEXT, "a <b>bold</b> word. " * 3000, "😀 x.y@z.de! " * 2000, "1" * 50_000):
         portions = split_portions(split_cells(split_into_cells(text), rule))
         assert "".join(map(portion_source, portions)) == text
-        assert all(
-            len(one) == 1 or sum(len(part.text) for part in one) <= segment_merging.LONG_TEXT for one in portions
-        )
+        assert all(len(one) == 1 or sum(len(part.text) for part in one) <= translation.LONG_TEXT for one in portions)
     assert split_portions([Segment("", "a" * 90_000), Segment("", "b")]) == [
         [Segment("", "a" * 90_000)],
         [Segment("", "b")],

@@ -1,8 +1,9 @@
-"""Results of greedy search, beam search and sampling, and their independence of the batch."""
+"""Greedy search, sampling, beam search and forced decoding."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -13,21 +14,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.config import DecodingConfig, ModelConfig
-from heedful.decoding import beam, greedy, sampling
 from heedful.decoding.constraints import SpecialTokens
-from heedful.decoding.forced_decoding import force_decode
+from heedful.decoding.search import (
+    alignment_weights,
+    beam_search,
+    draw,
+    force_decode,
+    greedy_search,
+    kept_distribution,
+    sample,
+)
 from heedful.errors import DecodingError
+from heedful.model.seq2seq import StepOutput
 from heedful.model.transformer import Transformer
+from heedful.model_dir.save_load import AlignmentSource
 from tests.decoding.stub_models import BOS, EOS, PAD, SPECIAL, TableModel, batch_of, exhaustive, naive_beam
 
 penalties = st.tuples(st.sampled_from(["paper", "average", "none"]), st.floats(0, 2))
 sources = st.lists(st.lists(st.integers(3, 9), min_size=1, max_size=5), min_size=1, max_size=4)
-METHODS = {"beam": beam.search, "greedy": greedy.search, "sampling": sampling.search}
+METHODS = {"beam": beam_search, "greedy": greedy_search, "sampling": sample}
 SETTINGS = {
     "beam": DecodingConfig(beam_size=3, num_best=3),
     "greedy": DecodingConfig(method="greedy"),
     "sampling": DecodingConfig(method="sampling", num_best=3),
 }
+SOURCES = [[3, 4], [5], [6, 6, 7]]
 
 
 def search(model, ids, config, *, max_lengths, **more):
@@ -202,7 +213,7 @@ def test_nan_weights_are_refused(beam_size):
 
     source, mask = batch_of([(3, 4), (5,)])
     with pytest.raises(DecodingError, match="damaged"):
-        beam.search(Damaged(), source, mask, DecodingConfig(beam_size=beam_size), SPECIAL, max_lengths=[4, 3])
+        beam_search(Damaged(), source, mask, DecodingConfig(beam_size=beam_size), SPECIAL, max_lengths=[4, 3])
 
 
 def test_prefix_longer_than_maximum_is_refused():
@@ -266,3 +277,120 @@ def test_batched_equals_alone_on_the_transformer(method, batch_invariant):
         alone = search(model, [one], config, max_lengths=[limit])[0]
         assert plain(alone) == plain(hypotheses)
         assert [h.score for h in alone] == pytest.approx([h.score for h in hypotheses], abs=1e-5)
+
+
+def draws(model, ids, **settings):
+    config = DecodingConfig(method="sampling", **settings)
+    return sample(model, *batch_of(ids), config, SPECIAL, max_lengths=[6] * len(ids))
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 1e-9}, {"temperature": 1e-3}, {"top_k": 1}, {"top_p": 1e-6}])
+def test_sampling_from_one_token_is_greedy(settings):
+    model = TableModel(seed=5)
+    expected = greedy_search(model, *batch_of(SOURCES), DecodingConfig(method="greedy"), SPECIAL, max_lengths=[6, 6, 6])
+    assert draws(model, SOURCES, **settings) == expected
+
+
+def test_samples_depend_only_on_seed_and_sentence():
+    model = TableModel(seed=5)
+    found = draws(model, SOURCES, num_best=5)
+    assert found == draws(model, SOURCES, num_best=5)
+    assert found[::-1] == draws(model, SOURCES[::-1], num_best=5)
+    assert found != draws(model, SOURCES, num_best=5, seed=2)
+    torch.manual_seed(99)
+    assert found == draws(model, SOURCES, num_best=5)
+    assert len({tuple(hypothesis.tokens) for hypothesis in found[0]}) > 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.5}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.7}])
+def test_token_frequencies_match_probabilities(settings):
+    model, count = TableModel(seed=8, vocab_size=8, scale=1.0), 4000
+    (found,) = draws(model, [[3]], num_best=count, **settings)
+    frequency = Counter(hypothesis.tokens[0] for hypothesis in found)
+
+    probs = np.exp(model.log_probs((3,), ()) / settings.get("temperature", 1.0))
+    probs[[PAD, BOS]] = 0
+    probs /= probs.sum()
+    order = np.argsort(-probs)
+    kept = order[: settings.get("top_k", len(order))]
+    if "top_p" in settings:
+        kept = order[: int(np.searchsorted(np.cumsum(probs[order]), settings["top_p"])) + 1]
+    expected = np.zeros_like(probs)
+    expected[kept] = probs[kept] / probs[kept].sum()
+
+    assert set(frequency) <= set(kept.tolist())
+    for token, probability in enumerate(expected):
+        deviation = (probability * (1 - probability) / count) ** 0.5
+        assert abs(frequency[token] / count - probability) <= 4 * deviation
+
+
+@given(st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=12), st.floats(0.01, 1.0), st.integers(0, 13))
+def test_top_p_keeps_smallest_sufficient_set(logits, top_p, top_k):
+    config = DecodingConfig(method="sampling", top_p=top_p, top_k=top_k)
+    log_probs = torch.log_softmax(torch.tensor([logits]), dim=-1)
+    probs, token_ids = kept_distribution(log_probs, config)
+    kept = token_ids[probs > 0].tolist()
+    available = torch.softmax(log_probs[0].sort(descending=True).values[: top_k or None], dim=0).double()
+    assert 1 <= len(kept) <= len(available)
+    assert available[: len(kept)].sum() >= top_p - 1e-5
+    assert available[: len(kept) - 1].sum() < top_p + 1e-5
+    assert log_probs[0, kept].min() >= max([log_probs[0, i] for i in range(len(logits)) if i not in kept], default=-99)
+
+
+def test_extreme_uniform_numbers_give_kept_tokens():
+    log_probs = torch.log_softmax(torch.tensor([[0.0, 1.0, 2.0, -torch.inf]] * 2), dim=-1)
+    ends = draw(log_probs, torch.tensor([0.0, 1.0]), DecodingConfig(method="sampling"))
+    assert ends.tolist() == [2, 0]
+
+
+def test_sampling_row_without_allowed_tokens():
+    """A finished row continues, unused, until all rows of its sentence end, and may have no allowed token."""
+    log_probs = torch.tensor([[-torch.inf] * 4, [0.0, -torch.inf, -torch.inf, -torch.inf]])
+    assert draw(log_probs, torch.tensor([0.5, 0.5]), DecodingConfig(top_p=0.9))[1] == 0
+
+
+def test_best_score_first():
+    for hypotheses in draws(TableModel(seed=5), SOURCES, num_best=6):
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        assert all(hypothesis.tokens[-1] == EOS for hypothesis in hypotheses)
+
+
+def test_step_by_step_scores_equal_parallel_scores():
+    config = ModelConfig(
+        source_vocab_size=9, target_vocab_size=9, d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1,
+        num_decoder_layers=3, max_length=20,
+    )  # fmt: skip
+    model = Transformer(config).eval()
+    sources, targets = [[4, 5, 6, EOS], [7, EOS]], [[3, EOS], [4, 4, 8, EOS]]
+    forced = force_decode(model, *batch_of(sources), targets, bos_id=BOS, need_weights=True)
+    for source, target, score in zip(sources, targets, forced, strict=True):
+        with torch.inference_mode():
+            logits = model(torch.tensor([source]), torch.tensor([[BOS, *target[:-1]]]))[0]
+        expected = torch.log_softmax(logits, dim=-1)[range(len(target)), target]
+        assert score.token_log_probs == pytest.approx(expected.tolist(), abs=1e-5)
+        assert score.log_prob == pytest.approx(float(expected.sum()), abs=1e-5)
+        assert score.attention.shape == (len(target), 3, 2, len(source))
+        torch.testing.assert_close(score.attention.sum(dim=-1), torch.ones(len(target), 3, 2))
+
+
+@pytest.mark.parametrize(("num_layers", "layer"), [(1, 0), (2, 1), (3, 2), (4, 2), (6, 4)])
+def test_default_alignment_is_head_mean_of_late_layer(num_layers, layer):
+    attention = torch.softmax(torch.randn(4, num_layers, 3, 5), dim=-1)
+    expected = (attention[:, layer, 0] + attention[:, layer, 1] + attention[:, layer, 2]) / 3
+    torch.testing.assert_close(alignment_weights(attention), expected)
+
+
+def test_alignment_uses_given_layer_and_head():
+    attention = torch.softmax(torch.randn(4, 2, 3, 5), dim=-1)
+    torch.testing.assert_close(alignment_weights(attention, AlignmentSource(0, 1)), attention[:, 0].mean(dim=1))
+    torch.testing.assert_close(alignment_weights(attention, AlignmentSource(1, 0, head=2)), attention[:, 1, 2])
+
+
+def test_model_without_attention_raises():
+    class Blind(TableModel):
+        def step(self, tokens, state, *, need_weights=False):
+            return StepOutput(super().step(tokens, state).logits, None)
+
+    assert force_decode(Blind(), *batch_of([[3]]), [[3, EOS]], bos_id=BOS)[0].attention is None
+    with pytest.raises(DecodingError, match="no cross-attention"):
+        force_decode(Blind(), *batch_of([[3]]), [[3, EOS]], bos_id=BOS, need_weights=True)
