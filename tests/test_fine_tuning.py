@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from heedful import training_pipeline
-from heedful.cli.prepare import print_preflight
+from heedful.cli.train import print_preflight
 from heedful.config import Config
 from heedful.config_loading import build_config, from_mapping
 from heedful.data.prepare import prepare

@@ -17,7 +17,7 @@ import yaml
 
 import heedful
 from heedful import training_pipeline
-from heedful.cli.info import info_rows, print_rows
+from heedful.cli.models import info_rows, print_rows
 from heedful.config import Config
 from heedful.config_loading import build_config
 from heedful.data.prepare import Prepared

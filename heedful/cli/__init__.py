@@ -1,4 +1,4 @@
-"""The program `heedful`: one module per verb, imported only when that verb runs.
+"""The program `heedful`. The module of a verb is imported only when that verb runs.
 
 Errors that the user can fix are one line on stderr with exit code 2; bugs keep their traceback.
 """
@@ -19,21 +19,21 @@ from heedful.cli.overrides import TEXTS, Verb, similar_flag
 from heedful.cpu_count import configure_openmp
 from heedful.errors import HeedfulError, did_you_mean
 
-VERBS = (
-    "train",
-    "translate",
-    "merge",
-    "score",
-    "evaluate",
-    "prepare",
-    "compare",
-    "average",
-    "shortlist",
-    "export",
-    "info",
-    "models",
-)
-"""Each verb is a function in the module of the same name, in the order of the help page."""
+VERBS = {
+    "train": "train",
+    "translate": "translate",
+    "merge": "translate_file",
+    "score": "score",
+    "evaluate": "score",
+    "prepare": "train",
+    "compare": "compare",
+    "average": "models",
+    "shortlist": "models",
+    "export": "models",
+    "info": "models",
+    "models": "models",
+}
+"""For each verb the module with the function of the same name, in the order of the help page."""
 PAPER = "paper"
 """A group of verbs, in the package `heedful.cli.paper`."""
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
@@ -49,7 +49,7 @@ def make_app(verbs: Iterable[str] = (*VERBS, PAPER)) -> typer.Typer:
     )
     app.callback()(heedful)
     for verb in verbs:
-        module = import_module(f"{__name__}.{verb}")
+        module = import_module(f"{__name__}.{VERBS.get(verb, verb)}")
         if verb == PAPER:
             app.add_typer(module.paper, name=PAPER)
         else:

@@ -19,8 +19,13 @@ from heedful.cli.language_prompt import (
 )
 from heedful.cli.line_io import open_output, read_line_chunks, refuse_same_file
 from heedful.cli.overrides import model_directory, search_settings
-from heedful.cli.translate_document import DocumentOptions, translate_document_file
-from heedful.cli.translate_file import FileOptions, is_file_to_file, translate_whole_file
+from heedful.cli.translate_file import (
+    DocumentOptions,
+    FileOptions,
+    is_file_to_file,
+    translate_document_file,
+    translate_whole_file,
+)
 from heedful.decoding.files.chunked_files import ChunkSizes
 from heedful.errors import ConfigError
 

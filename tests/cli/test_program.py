@@ -168,7 +168,7 @@ def test_internal_error_keeps_traceback(inside: Inside, monkeypatch: pytest.Monk
     def fail(*arguments: object, **more: object) -> None:
         raise ZeroDivisionError("a mistake in the program")
 
-    monkeypatch.setattr("heedful.cli.info.info_rows", fail)
+    monkeypatch.setattr("heedful.cli.models.info_rows", fail)
     monkeypatch.setattr("heedful.model_dir.describe", lambda directory: {})
     from heedful.cli import run as run_program
 
