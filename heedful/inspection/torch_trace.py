@@ -70,10 +70,10 @@ def _continue_greedily(
     if max_length < len(target):
         return []
     from heedful.config import DecodingConfig
-    from heedful.decoding import greedy
+    from heedful.decoding.search import greedy_search
 
     source_ids = torch.tensor([source])
-    [[hypothesis]] = greedy.search(
+    [[hypothesis]] = greedy_search(
         model,
         source_ids,
         torch.ones_like(source_ids, dtype=torch.bool),
