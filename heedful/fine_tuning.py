@@ -197,8 +197,8 @@ def known_directions(config: Config) -> tuple[Direction, ...]:
     """The directions that the model of `training.init_from` was trained on; none without such a model."""
     if config.training.init_from is None:
         return ()
-    from heedful.model_dir.fingerprint import read_directions
     from heedful.model_dir.registry import find_model
+    from heedful.model_dir.save_load import read_directions
 
     known = read_directions(find_model(config.training.init_from)).known
     return tuple(pair for pair in known if pair.source and pair.target)
@@ -216,7 +216,7 @@ def non_default_values(config: Config) -> dict[str, Any]:
 
 def weights_sha256(directory: str | Path) -> str:
     """SHA-256 of the weights in a model directory; empty if they cannot be read."""
-    from heedful.model_dir.fingerprint import identify_weights
+    from heedful.model_dir.save_load import identify_weights
 
     try:
         return identify_weights(directory)

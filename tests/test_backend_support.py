@@ -14,7 +14,7 @@ import torch
 from heedful.backend_support import SUPPORTED, Backend, require_support, supports, unsupported_options
 from heedful.build_model import ARCHITECTURES, build_model
 from heedful.config import Config, DecodingConfig, ModelConfig
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError
 from heedful.fused.grad_buffers import Gradients

@@ -22,10 +22,10 @@ from heedful.data.prepare import prepare
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, HeedfulError, TrainingError
 from heedful.fine_tuning import InitialModel, find_initial_model, with_initial_model
-from heedful.interop.repack import repack
+from heedful.interop.export import repack
 from heedful.model_dir import describe, load_model, load_weights
 from heedful.model_dir.files import sha256
-from heedful.model_dir.fingerprint import read_directions
+from heedful.model_dir.save_load import read_directions
 from heedful.model_dir.weights import quantize_rows
 from heedful.native import available
 from heedful.paper.compare import compare

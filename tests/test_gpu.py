@@ -16,8 +16,8 @@ from torch._dynamo.utils import counters
 from heedful import training_pipeline
 from heedful.build_model import build_model
 from heedful.config import DecodingConfig, ModelConfig, TrainingConfig
-from heedful.data.batch import Batch
 from heedful.data.batch_stream import worst_batch
+from heedful.data.packing import Batch
 from heedful.decoding.constraints import SpecialTokens
 from heedful.decoding.search import beam_search, greedy_search
 from heedful.errors import TrainingError
@@ -36,8 +36,7 @@ from heedful.fused.train_ops import (
 from heedful.model.attention import Scoring, attend_explicit, attend_fused
 from heedful.model.transformer import Transformer
 from heedful.training import precompile
-from heedful.training.averaging import copy_weights
-from heedful.training.checkpoint import random_states, restore_random
+from heedful.training.checkpoint import copy_weights, random_states, restore_random
 from heedful.training.compile_cache import FOLDERS
 from heedful.training.cuda_graph import GraphedStep
 from heedful.training.distributed import set_weights

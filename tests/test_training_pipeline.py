@@ -23,11 +23,11 @@ from heedful.config_loading import build_config
 from heedful.data.prepare import Prepared
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, CorpusError, ModelDirectoryError, TrainingError
-from heedful.interop.repack import repack
+from heedful.interop.export import repack
 from heedful.model_dir import describe, load_model, load_weights, verify
 from heedful.native import available
 from heedful.native.bindings import Availability
-from heedful.training.averaging import average_models
+from heedful.training.checkpoint import average_models
 from heedful.training.logging import ConsoleReporter, FileReporter, TrainRecord
 from heedful.validation_bleu import evaluate, score_published_model
 

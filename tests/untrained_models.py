@@ -11,7 +11,7 @@ import torch
 
 from heedful.build_model import build_model
 from heedful.config import Config, CorpusConfig, DataConfig, ModelConfig, TokenizerConfig
-from heedful.interop.repack import repack
+from heedful.interop.export import repack
 from heedful.model_dir import save_model
 from heedful.text.tokenizer import train_tokenizer
 

@@ -30,7 +30,7 @@ from benchmarks.common.run_metadata import run_metadata
 from heedful import training_pipeline
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.interop.repack import repack
+from heedful.interop.export import repack
 from heedful.model_dir.registry import bundled_model
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"

@@ -19,7 +19,7 @@ from benchmarks.common.run_metadata import run_metadata
 from heedful.decoding.build_shortlist import ShortlistSize, TokenizedPairs, make_shortlist
 from heedful.decoding.translator import Translator
 from heedful.evaluation.score import score
-from heedful.interop.repack import repack
+from heedful.interop.export import repack
 from heedful.model_dir.registry import find_model
 from heedful.model_dir.shortlist import save_shortlist
 

@@ -133,7 +133,7 @@ def measure_reading(num_pairs: int, folder: Path, max_steps: int, order: str) ->
     """Open a store, read batches, resume at the end of the epoch; memory, rates, pages to read, the work of a rank."""
     import torch
 
-    from heedful.data.prepacked import prepack
+    from heedful.data.packing import prepack
 
     torch.set_num_threads(1)
     store = PairStore.open(folder)

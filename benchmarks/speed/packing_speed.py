@@ -27,9 +27,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from heedful.data.batch import Batch
 from heedful.data.batch_stream import BatchStream
-from heedful.data.packing import pack
+from heedful.data.packing import Batch, pack
 from heedful.data.store import PairStore, StoreWriter
 
 WIDTH, ROWS_PER_STEP, VOCAB, BOS, PAD = 128, 196, 32_000, 1, 0

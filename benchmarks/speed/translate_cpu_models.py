@@ -25,7 +25,7 @@ from heedful.build_model import build_model
 from heedful.config import Config, TokenizerConfig
 from heedful.config_loading import to_mapping
 from heedful.errors import ConfigError
-from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.interop.export import export_ctranslate2
 from heedful.model_dir import save_model
 from heedful.model_dir.shortlist import Shortlist, save_shortlist
 from heedful.native import NativeEngine

@@ -65,8 +65,8 @@ def describe_model(model: InstalledModel, default: Path | None) -> dict[str, Any
     from heedful.config_loading import to_mapping
     from heedful.model_dir import describe
     from heedful.model_dir.files import CHECKSUMS
-    from heedful.model_dir.fingerprint import read_exported
     from heedful.model_dir.registry import EXPORT_RECORD
+    from heedful.model_dir.save_load import read_exported
 
     summary: dict[str, Any] = {
         "name": model.name,
@@ -263,7 +263,7 @@ def average(
         raise ConfigError(
             f"{output} already contains a model; add --overwrite to replace it, or choose another directory with -o."
         )
-    from heedful.training.averaging import average_models
+    from heedful.training.checkpoint import average_models
 
     average_models(models, output)
 
@@ -309,12 +309,12 @@ def export(
         raise ConfigError(f"--shard-mb must be above 0, not {shard_mb}.")
     directory = model_directory(model)
     if to == "ctranslate2":
-        from heedful.interop.ctranslate2_export import export_ctranslate2
+        from heedful.interop.export import export_ctranslate2
 
         export_ctranslate2(directory, output, quantization=quantization or "float32", overwrite=overwrite)
         print_written(output, "CTranslate2 files")
         return
-    from heedful.interop.repack import repack
+    from heedful.interop.export import repack
 
     for name in repack(directory, output, compact=to == "compact", shard_mb=shard_mb, overwrite=overwrite):
         print(f"note: the tensor {name} is larger than {shard_mb:g} MB, so its file is too.", file=sys.stderr)

@@ -39,7 +39,7 @@ def target_languages(ctx: Any, incomplete: str) -> list[str]:
     """Complete the target languages of the model named by `--model`, else of the default model."""
     from heedful.cli.overrides import model_directory
     from heedful.errors import HeedfulError
-    from heedful.model_dir.fingerprint import read_directions
+    from heedful.model_dir.save_load import read_directions
 
     try:
         directions = read_directions(model_directory(ctx.params.get("model")))

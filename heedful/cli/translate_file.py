@@ -135,7 +135,7 @@ def translate_whole_file(job: TranslationJob, input_file: str, output: Path, opt
 def ask_target_languages(job: TranslationJob, input_file: str) -> TranslationJob:
     """The job with target languages that the user was asked for, based on the first lines of the file."""
     from heedful.decoding.files.job import LANGUAGE_SAMPLE_LINES
-    from heedful.model_dir.fingerprint import read_directions
+    from heedful.model_dir.save_load import read_directions
 
     if job.target_language is not None or not sys.stdin.isatty():
         return job

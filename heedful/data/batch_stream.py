@@ -17,10 +17,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import torch
 
-from heedful.data.batch import Batch
-from heedful.data.packing import PackedBlock, Placement, assemble
+from heedful.data.packing import Batch, PackedBlock, Placement, PrepackedRows, assemble
 from heedful.data.permutation import Integers
-from heedful.data.prepacked import PrepackedRows
 from heedful.data.shuffle import PAIRS_PER_BLOCK, BlockShuffle, PairShuffle
 from heedful.data.store import PairStore
 from heedful.errors import ConfigError, CorpusError

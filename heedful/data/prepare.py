@@ -36,7 +36,7 @@ from heedful.text.preflight import Preflight, TrainingPair, preflight, workers_f
 from heedful.text.tokenizer import Tokenizer, sample_indices, train_tokenizer_on_sample
 
 if TYPE_CHECKING:
-    from heedful.data.prepacked import PrepackedRows
+    from heedful.data.packing import PrepackedRows
 
 FORMAT_VERSION = 2
 MANIFEST = "prepared.json"
@@ -93,7 +93,7 @@ class Prepared:
 
     def prepack(self, progress: Progress) -> PrepackedRows:
         """Pack the training pairs into the rows that `data.shuffle=blocks` shuffles, unless they exist."""
-        from heedful.data.prepacked import prepack  # imports torch, which the rest of preparing does not need
+        from heedful.data.packing import prepack  # imports torch, which the rest of preparing does not need
 
         total, folder = len(self.train), self.directory / "train"
         try:
@@ -107,7 +107,7 @@ class Prepared:
 
     def open_prepacked(self) -> PrepackedRows:
         """The rows that `prepack` wrote."""
-        from heedful.data.prepacked import PrepackedRows
+        from heedful.data.packing import PrepackedRows
 
         return PrepackedRows.open(self.directory / "train", self.train, self.row_width)
 

@@ -1,7 +1,7 @@
 """The order of training rows: a pure function of seed and epoch.
 
 `data.shuffle` selects one of two orders. `PairShuffle` ("pairs") draws all pairs in a new order each epoch and packs
-them into new rows. `BlockShuffle` ("blocks") shuffles rows that were packed once, by `heedful.data.prepacked`; it is
+them into new rows. `BlockShuffle` ("blocks") shuffles rows that were packed once, by `heedful.data.packing`; it is
 for corpora larger than memory and for many ranks.
 
 Both are formulas over `heedful.data.permutation`, so no epoch needs a list of its pairs in memory.
@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from heedful.data.packing import PackedBlock, Placement
+from heedful.data.packing import PackedBlock, Placement, PrepackedRows
 from heedful.data.permutation import Integers, combined_key, permuted
-from heedful.data.prepacked import PrepackedRows
 from heedful.data.store import PairStore
 from heedful.errors import ConfigError, CorpusError
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.norms import LayerNorm, RMSNorm

@@ -1,14 +1,18 @@
-"""Saving and loading a whole model: weights, configuration, tokenizer, and the card that describes them."""
+"""Saving and loading a whole model: weights, configuration, tokenizer, and the card that describes them.
+
+Checksums, search settings and languages are also read without the weights, of an exported directory too.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from heedful.config import Config
+from heedful.config import Config, DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError, did_you_mean
 from heedful.model_dir import files as model_files
@@ -21,11 +25,15 @@ from heedful.model_dir.files import (
     NEWEST_VERSION,
     SHORTLIST,
     ModelFiles,
+    locate,
+    parse_json,
+    sha256,
     shard_bytes,
     shard_index,
     shard_names,
     split_into_shards,
 )
+from heedful.model_dir.registry import EXPORT_FORMAT, EXPORT_RECORD, EXPORT_VERSION
 from heedful.model_dir.weights import (
     build,
     collect_tensors,
@@ -38,7 +46,7 @@ from heedful.model_dir.weights import (
     save_tensors,
     without_scales,
 )
-from heedful.text.language_routing import INITIAL_DIRECTIONS_KEY
+from heedful.text.language_routing import INITIAL_DIRECTIONS_KEY, Directions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -418,3 +426,47 @@ def _version() -> str:
     from heedful import __version__
 
     return __version__
+
+
+def identify_model(directory: str | Path) -> tuple[DecodingConfig, dict[str, str]]:
+    """The saved search settings of a model (or an exported one), and the SHA-256 of each file."""
+    place = Path(directory)
+    if (place / EXPORT_RECORD).is_file():
+        decoding = read_exported(place).config.decoding
+        return decoding, dict(parse_json(place / EXPORT_RECORD, (place / EXPORT_RECORD).read_bytes())["files"])
+    decoding = load_arrays(place, with_weights=False).config.decoding
+    return decoding, {name: entry.sha256 for name, entry in locate(place).entries.items() if name != CARD}
+
+
+def identify_weights(directory: str | Path) -> str:
+    """The SHA-256 of the weights of a model directory; with shards, of all their checksums."""
+    files = locate(Path(directory))
+    checksums = [files.entries[name].sha256 for name in files.weights]
+    return checksums[0] if len(checksums) == 1 else hashlib.sha256(" ".join(checksums).encode()).hexdigest()
+
+
+def read_directions(directory: str | Path) -> Directions:
+    """The trained directions of a model directory (or an exported one); the weights are not read."""
+    place = Path(directory)
+    contents = read_exported(place) if (place / EXPORT_RECORD).is_file() else load_arrays(place, with_weights=False)
+    return Directions.of(contents.config.data, contents.tokenizer.tags, contents.details)
+
+
+def read_exported(directory: str | Path) -> ModelArrays:
+    """The contents of an exported directory without weights, after verifying its checksums."""
+    from heedful.text.tokenizer import Tokenizer
+
+    place = Path(directory)
+    record = parse_json(place / EXPORT_RECORD, (place / EXPORT_RECORD).read_bytes())
+    if not isinstance(record, dict) or record.get("format") != EXPORT_FORMAT:
+        raise ModelDirectoryError(
+            f'{place / EXPORT_RECORD} does not describe an exported model; run "heedful export" again.'
+        )
+    if record.get("format_version") != EXPORT_VERSION:
+        raise ModelDirectoryError(
+            f"{place / EXPORT_RECORD}: made by another version of heedful; export the model again."
+        )
+    for name, expected in record["files"].items():
+        if not (place / name).is_file() or sha256(place / name) != expected:
+            raise ModelDirectoryError(f"{place / name}: missing or not what was exported; export the model again.")
+    return ModelArrays({}, from_mapping(Config, record["config"]), Tokenizer.load(place), record["details"])

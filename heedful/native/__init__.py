@@ -2,9 +2,7 @@
 
     build.py            compiles the C++ files
     bindings.py         ctypes bindings of the compiled library
-    int8_tiles.py       the matrix layout of the kernels
-    position_table.py   sinusoidal and rotary position tables
-    weight_file.py      the file format of the engine's weights
+    weight_file.py      the matrix layout of the kernels, and the file of the weights
     convert.py          converts a model directory to that file, in the user's cache
     engine.py           NativeEngine: token ids in, hypotheses out
     src/                the engine itself

@@ -2,7 +2,8 @@
 
 The name and the header of the file contain a fingerprint of the model: the checksums of its weights and configuration.
 Weight files in a model directory are ignored, because its checksums do not cover them. If the cache is not writable,
-the weights are kept in memory until the process ends.
+the weights are kept in memory until the process ends. Tables of sinusoidal and rotary positions are computed here, with
+the same bits on every machine.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import math
 import os
 import stat
 import time
+from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,18 +27,21 @@ from heedful.model_dir import files as model_files
 from heedful.model_dir.files import CONFIG, ModelFiles
 from heedful.model_dir.save_load import read_record
 from heedful.model_dir.weights import SCALE, HeaderEntry, Int8Matrix, read_buffers, read_headers, without_scales
-from heedful.native.int8_tiles import (
+from heedful.native.weight_file import (
+    VERSION,
     Int8Rows,
     Numbers,
+    Shape,
     concatenate,
     dequantize,
+    file_parts,
     is_finite,
     pack,
     quantize_rows,
+    read_fingerprint,
     widen,
+    write_weight_file,
 )
-from heedful.native.position_table import position_table
-from heedful.native.weight_file import VERSION, Shape, file_parts, read_fingerprint, write_weight_file
 
 Tensors = dict[str, Numbers]
 """Tensors of the engine by name."""
@@ -44,6 +50,25 @@ CONVERSION = "int8 embeddings, fixed positions"  # part of the fingerprint; chan
 ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
 DAYS_KEPT, SECONDS_BETWEEN_MARKS = 60, 86_400
 _in_memory: dict[bytes, Path] = {}
+_WIDTH = 3072
+_ONE_MORE = int(
+    "0460a0000000000000082c40150000620000000000000000020005a00000000200000000000015e1803f000048004004"
+    "0004000000ac0000200000800000000080000018420000000124000000000100000020000f2000000020000000800000"
+    "1e00012a0001080000000004000002b4001880004180200000004000003380002400018a000000000000000160002280"
+    "00480100000000800000a5080290000060208000000000000d04002500000200400000000000000a1007e0001c080000",
+    16,
+)
+_ONE_LESS = int(
+    "40000008009a0189278000060000000000000005401d7484000060008a0000000001e0021801a0000200140000000000"
+    "100059b20200000000000000000001f404194a40000100508800000020380014a844000020080000000100019008a190"
+    "800008000080000000005b002613c8000000100000000000024002421500000a0001c0000000004000a51d3000030004"
+    "000000000005201b446f0000a000000000000000e0021b9c000004002c00000000000400292254000200000000000000",
+    16,
+)
+"""Bit i: frequency i of width 3072 is one unit in the last place above or below the correctly rounded float32.
+
+These are the frequencies of numpy on processors with AVX-512, with which the published results were computed.
+"""
 
 
 def native_weights(directory: str | Path, *, precision: str = "int8", force: bool = False) -> Path:
@@ -285,3 +310,28 @@ class _Conversion:
 def named(name: str, parts: Mapping[str, Numbers]) -> Tensors:
     """The tensors of a linear layer under its name."""
     return {f"{name}.{end}": part for end, part in parts.items()}
+
+
+def position_table(num_positions: int, width: int, *, cosine_first: bool) -> Numbers:
+    """Interleaved sine and cosine of position · frequency, (positions, width)."""
+    waves = frequencies(width)
+    table = array("f", bytes(4 * num_positions * width))
+    for position in range(num_positions):
+        angles = array("f", (position * wave for wave in waves))
+        start, end = position * width, (position + 1) * width
+        table[start + cosine_first : end : 2] = array("f", map(math.sin, angles))
+        table[start + (not cosine_first) : end : 2] = array("f", map(math.cos, angles))
+    return Numbers("float32", (num_positions, width), memoryview(table).cast("B"))
+
+
+def frequencies(width: int) -> array[float]:
+    """1 / 10000^(2i/width) in float32: fixed bits for widths that divide 3072, else correctly rounded."""
+    exponents = array("f", (2 * i / width for i in range(width // 2)))
+    found = array("f", (10_000.0**-exponent for exponent in exponents))
+    if _WIDTH % width:
+        return found
+    bits = array("i", found.tobytes())
+    for i in range(len(bits)):
+        bit = i * (_WIDTH // width)
+        bits[i] += (_ONE_MORE >> bit & 1) - (_ONE_LESS >> bit & 1)
+    return array("f", bits.tobytes())

@@ -35,8 +35,7 @@ from heedful.native.bindings import (
     load_library,
 )
 from heedful.native.convert import native_weights
-from heedful.native.int8_tiles import Numbers
-from heedful.native.weight_file import read_shape
+from heedful.native.weight_file import Numbers, read_shape
 from heedful.search_types import (
     MIN_COUNTED_TOKENS,
     AttentionWeights,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from heedful.build_model import Model, build_model
 from heedful.config import CorpusConfig, DecodingConfig, ModelConfig, TokenizerConfig, TrainingConfig
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
 from heedful.evaluation.score import score
@@ -35,7 +35,7 @@ from heedful.paper.synthetic_tasks import (
 from heedful.tensor_types import Float, Int
 from heedful.text.corpus import SentencePair, read_pairs
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
-from heedful.training.schedule import Schedule
+from heedful.training.optimizer import Schedule
 from heedful.training.step import TrainingStep
 
 KINDS = ("sinusoidal", "learned", "rotary")

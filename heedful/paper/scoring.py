@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.build_model import Model, build_model
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.model.attention import MultiHeadAttention, Scoring
 from heedful.model.transformer import Transformer
 from heedful.paper.experiment_io import RESULTS, open_runs, write_json

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from heedful.build_model import Model, build_model
 from heedful.config import DecodingConfig, ModelConfig, TrainingConfig
 from heedful.config_loading import from_mapping
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.decoding.constraints import SpecialTokens
 from heedful.decoding.search import greedy_search
 from heedful.errors import ConfigError
 from heedful.training.loss import smoothed_cross_entropy
-from heedful.training.schedule import Schedule
+from heedful.training.optimizer import Schedule
 from heedful.training.step import TrainingStep
 
 T_QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}

@@ -1,9 +1,11 @@
-"""Training checkpoints: the state of a run after a step, and a record of what the run was started with.
+"""Training checkpoints: the state of a run after a step, and averages of weights (section 6.1).
 
 A resumed run continues exactly as if it had never stopped. Each save is a directory `step-N` of tensors (safetensors)
 and JSON, without pickle. It is written under a temporary name, flushed to disk and renamed. The two newest are kept, so
 a damaged save costs at most the work since the one before it. With sharded weights each rank writes its own file, and
 any number of ranks can read the rows it needs from all of them.
+
+Averages are of the last checkpoints, of model directories, or a moving average during the run.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,17 +21,19 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.atomic_files import REPLACED, replace_directory, replace_file, write_durably
 from heedful.config import Config
 from heedful.config_loading import to_mapping
-from heedful.errors import TrainingError
-from heedful.training.distributed import World
+from heedful.errors import ConfigError, TrainingError
+from heedful.model_dir import describe, load_model, load_weights, save_model
+from heedful.training.distributed import World, to_local
 
 FORMAT_VERSION = 4
 NUM_KEPT = 2
 """Number of checkpoints that are kept."""
+Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -276,3 +280,80 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
         if old != new:
             found.append((key, old, new))
     return found
+
+
+def copy_weights(model: nn.Module) -> Weights:
+    """A copy of the model's weights and buffers; of a sharded model, this rank's rows."""
+    return {name: to_local(tensor.detach()).clone() for name, tensor in model.state_dict().items()}
+
+
+def average_weights(all_weights: Iterable[Mapping[str, Tensor]]) -> Weights:
+    """The mean of several state dicts, summed in double precision; they are read one at a time."""
+    sums: Weights = {}
+    dtypes: dict[str, torch.dtype] = {}
+    count = 0
+    for weights in all_weights:
+        for name, tensor in weights.items():
+            dtypes[name] = tensor.dtype
+            sums[name] = sums[name] + tensor.double() if count else tensor.double()
+        count += 1
+    if not count:
+        raise ValueError("no weights to average")
+    return {name: (total / count).to(dtypes[name]) for name, total in sums.items()}
+
+
+class MovingAverage:
+    """Exponential moving average of the weights: average ← decay · average + (1 - decay) · weights, after each update.
+
+    The first decays are smaller, (1 + n) / (10 + n), so that the initial weights are forgotten quickly.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.num_updates = 0
+        self.weights = copy_weights(model)
+        self._tensors = model.state_dict(keep_vars=True)  # building it in every step is slow
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Add the model's weights after an update."""
+        self.num_updates += 1
+        decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
+        averages = [self.weights[name] for name in self._tensors]
+        torch._foreach_lerp_(averages, [to_local(tensor) for tensor in self._tensors.values()], 1 - decay)
+
+
+def average_models(directories: Sequence[str | Path], output: str | Path) -> None:
+    """Average the weights of models of one shape and one tokenizer into a new model directory."""
+    if len(directories) < 2:
+        raise ConfigError("average needs at least two model directories.")
+    described = [describe(directory) for directory in directories]
+    for one in described:
+        if one["compact"]:
+            raise ConfigError(
+                f"{one['directory']}: a compact model's weights are rounded to int8 and cannot be averaged. Average "
+                f"the full models and export the result: heedful export --to compact."
+            )
+    for other in described[1:]:
+        for key, value in described[0]["config"]["model"].items():
+            if other["config"]["model"][key] != value:
+                raise ConfigError(
+                    f"model.{key} is {value!r} in {directories[0]} and {other['config']['model'][key]!r} in "
+                    f"{other['directory']}; only models of one shape can be averaged."
+                )
+        if _tokenizer_files(other) != _tokenizer_files(described[0]):
+            raise ConfigError(
+                f"{other['directory']}: has another tokenizer than {directories[0]}; their weights cannot be averaged."
+            )
+    first = load_model(directories[0])
+    weights = average_weights(load_weights(directory) for directory in directories)
+    details = {
+        **first.details,
+        "training": {**first.details.get("training", {}), "weights": f"average of {len(directories)} models"},
+    }
+    details.pop("scores", None)
+    save_model(output, weights=weights, config=first.config, tokenizer=first.tokenizer, details=details)
+
+
+def _tokenizer_files(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: entry for name, entry in described["files"].items() if name.endswith(".model")}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 
 NUM_WARMUP_CALLS = 3
 

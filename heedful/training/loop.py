@@ -17,15 +17,18 @@ from torch import nn
 
 from heedful.atomic_files import rename_durably
 from heedful.config import TrainingConfig
-from heedful.data.batch import Batch
 from heedful.data.batch_stream import BatchStream, Position, prefetch
+from heedful.data.packing import Batch
 from heedful.errors import TrainingError
 from heedful.model_dir.weights import save_tensors
-from heedful.training.averaging import MovingAverage, Weights, average_weights, copy_weights
 from heedful.training.checkpoint import (
+    MovingAverage,
     StoredTensors,
     TrainingState,
+    Weights,
+    average_weights,
     checksum_mark,
+    copy_weights,
     gather_random_states,
     random_states,
     restore_random,
@@ -35,8 +38,7 @@ from heedful.training.checkpoint import (
 from heedful.training.distributed import World, gather_weights, is_sharded, rank_seed, set_weights, to_local
 from heedful.training.logging import INITIAL, Evaluation, Reporter, Sample, StartupTimer, TrainRecord, ValidRecord
 from heedful.training.model_setup import dither_int8_weights
-from heedful.training.optimizer import load_optimizer_tensors, optimizer_tensors
-from heedful.training.schedule import Budget, Schedule, TrainingProgress
+from heedful.training.optimizer import Budget, Schedule, TrainingProgress, load_optimizer_tensors, optimizer_tensors
 from heedful.training.step import LogWindow, TrainingStep, uses_bf16
 from heedful.training.validation import MAX_TIME_SHARE, BestTracker, ValidationWork, validate
 

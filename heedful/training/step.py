@@ -19,16 +19,15 @@ from torch import Tensor, nn
 from heedful.backend_support import supports
 from heedful.baselines.recurrent import RecurrentSeq2Seq
 from heedful.config import TrainingConfig
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.errors import ConfigError, TrainingError
 from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_gpu import fused_losses, supports_batch
 from heedful.model.transformer import Transformer
 from heedful.training.checkpoint import random_states, restore_random
 from heedful.training.compile_cache import is_compiled
-from heedful.training.cpu_data_parallel import CpuDataParallel
 from heedful.training.cuda_graph import GraphedStep
-from heedful.training.distributed import World, full_tensor, is_sharded, no_sync
+from heedful.training.distributed import CpuDataParallel, World, full_tensor, is_sharded, no_sync
 from heedful.training.loss import reinforce, smoothed_cross_entropy, symmetric_kl
 from heedful.training.mixed_precision import FlatAdam, LowPrecisionCopy, has_no_buffers, supports_flat_adam
 from heedful.training.optimizer import build_optimizer, set_learning_rate

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.training.distributed import World
 from heedful.training.loss import smoothed_cross_entropy
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from heedful.data.batch import Batch
 from heedful.data.batch_stream import BatchStream
+from heedful.data.packing import Batch
 from heedful.data.store import PairStore, StoreWriter
 
 PAD, BOS = 0, 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from heedful.data.batch import Batch
 from heedful.data.batch_stream import worst_batch
+from heedful.data.packing import Batch
 from tests.data.random_stores import equal
 
 

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.batch import Batch
 from heedful.data.batch_stream import BatchStream, Position, fixed_batches, prefetch, worst_batch
+from heedful.data.packing import Batch
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError
 from tests.data.random_stores import (

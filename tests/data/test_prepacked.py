@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.prepacked import MANIFEST, PrepackedRows, prepack
+from heedful.data.packing import MANIFEST, PrepackedRows, prepack
 from heedful.errors import CorpusError
 from tests.data.random_stores import random_store
 

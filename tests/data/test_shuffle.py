@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from heedful.data import packing
 from heedful.data.batch_stream import BatchStream, Position
-from heedful.data.prepacked import PrepackedRows, prepack
+from heedful.data.packing import PrepackedRows, prepack
 from heedful.data.shuffle import BlockShuffle, EpochOrder
 from heedful.data.store import PairStore, StoreWriter
 from heedful.errors import ConfigError, CorpusError

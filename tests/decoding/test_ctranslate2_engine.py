@@ -19,7 +19,7 @@ from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.decoding.search import alignment_weights, force_decode
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError
-from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.interop.export import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.model_dir import save_model
 from heedful.model_dir.ctranslate2_format import ctranslate2_files

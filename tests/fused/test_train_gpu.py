@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.config import ModelConfig
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_attention import Biases, project_memory, row_attention
 from heedful.fused.train_gpu import fused_hidden, fused_losses, supports_batch

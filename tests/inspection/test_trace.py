@@ -15,7 +15,7 @@ from heedful.inspection import Intervention, trace
 from heedful.inspection.torch_trace import torch_trace
 from heedful.native import NativeEngine
 from heedful.native.bindings import kernel_names
-from heedful.native.int8_tiles import Numbers, dequantize, quantize_rows
+from heedful.native.weight_file import Numbers, dequantize, quantize_rows
 from tests.native.native_models import BOS, EOS, SPECIAL, engine_of, random_model, random_sources, small_config
 
 OPTIONS: dict[str, dict[str, object]] = {

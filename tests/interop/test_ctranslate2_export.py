@@ -16,13 +16,12 @@ import torch
 from heedful.cli import run
 from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.interop.export import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.model_dir import load_weights, save_model
 from heedful.model_dir.ctranslate2_format import QUANTIZATIONS, TYPE_IDS, ctranslate2_files
-from heedful.model_dir.fingerprint import read_exported
 from heedful.model_dir.registry import find_model
-from heedful.model_dir.save_load import load_arrays
+from heedful.model_dir.save_load import load_arrays, read_exported
 from heedful.text.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parent.parent.parent

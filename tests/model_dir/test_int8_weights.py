@@ -17,8 +17,7 @@ from heedful.build_model import build_model
 from heedful.config import Config, ModelConfig, TokenizerConfig, TrainingConfig
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, ModelDirectoryError
-from heedful.interop.ctranslate2_export import export_ctranslate2
-from heedful.interop.repack import repack
+from heedful.interop.export import export_ctranslate2, repack
 from heedful.model_dir import describe, load_model, load_weights, save_model, verify
 from heedful.model_dir import files as model_files
 from heedful.model_dir.save_load import load_arrays
@@ -27,7 +26,7 @@ from heedful.native import NativeEngine, available, convert
 from heedful.native.bindings import kernel_names
 from heedful.native.convert import native_weights
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
-from heedful.training.averaging import average_models
+from heedful.training.checkpoint import average_models
 
 LINES = [f"sentence {i} about word{i % 7} and thing{i % 5}" for i in range(200)]
 native_only = pytest.mark.skipif(not available(), reason=available().reason)

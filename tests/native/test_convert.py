@@ -16,8 +16,8 @@ from heedful.model.positions import sinusoidal_encoding
 from heedful.model_dir import weights as model_weights
 from heedful.model_dir.weights import read_buffers
 from heedful.native import available
-from heedful.native.int8_tiles import Int8Rows, Numbers, concatenate, dequantize, is_finite, pack, quantize_rows, widen
-from heedful.native.position_table import frequencies, position_table
+from heedful.native.convert import frequencies, position_table
+from heedful.native.weight_file import Int8Rows, Numbers, concatenate, dequantize, is_finite, pack, quantize_rows, widen
 from tests.native.native_models import random_model, small_config, weight_file
 from tests.native.test_kernels import as_array
 

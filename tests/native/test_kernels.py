@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from heedful.native import available
 from heedful.native.bindings import kernel_names, load_library
-from heedful.native.int8_tiles import STEP, TILE, Numbers, pack, pack_int8, padded
+from heedful.native.weight_file import STEP, TILE, Numbers, pack, pack_int8, padded
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from heedful.decoding.forced_decoding import force_decode
 from matplotlib import font_manager
 
 from heedful.build_model import build_model, num_parameters
 from heedful.cli import run
 from heedful.config import ModelConfig
 from heedful.config_loading import build_config, from_mapping
+from heedful.decoding.search import force_decode
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir import load_model
 from heedful.model_dir.save_load import AlignmentSource

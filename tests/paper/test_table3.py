@@ -132,7 +132,7 @@ def test_every_row_has_a_valid_request(row: Row, scale: str) -> None:
 
 
 def test_cheap_scale_warm_up() -> None:
-    from heedful.training.schedule import Schedule
+    from heedful.training.optimizer import Schedule
 
     for row in (BY_NAME["base"], BY_NAME["big"]):
         training = build_config(

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heedful.data.prepacked import PrepackedRows
+from heedful.data.packing import PrepackedRows
 from heedful.data.shuffle import BlockShuffle
 from heedful.data.store import PairStore
 from heedful.training.checkpoint import load_state

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig, TrainingConfig
-from heedful.data.batch import Batch
 from heedful.data.batch_stream import BatchStream, fixed_batches
+from heedful.data.packing import Batch
 from heedful.data.store import PairStore, StoreWriter
 from heedful.model.transformer import Transformer
 from heedful.training.distributed import World

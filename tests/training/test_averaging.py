@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heedful.training.averaging import MovingAverage, average_weights, copy_weights
+from heedful.training.checkpoint import MovingAverage, average_weights, copy_weights
 from tests.training.small_runs import build, same
 
 

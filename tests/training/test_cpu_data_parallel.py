@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from heedful.config import TrainingConfig
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.fused.train_cpu import Dropout, Grid, group_by_length
 from heedful.model.transformer import Transformer
-from heedful.training.cpu_data_parallel import CpuDataParallel
+from heedful.training.distributed import CpuDataParallel
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.step import TrainingStep
 from tests.training.small_runs import CPU, MODEL, build, random_batch, same

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from heedful import training_pipeline
 from heedful.config import TrainingConfig
-from heedful.data.prepacked import prepack
+from heedful.data.packing import prepack
 from heedful.errors import ConfigError
 from heedful.training import distributed
 from tests.training import ranks

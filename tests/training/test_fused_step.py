@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from heedful.config import TrainingConfig
-from heedful.data.batch import Batch
 from heedful.data.batch_stream import worst_batch
+from heedful.data.packing import Batch
 from heedful.errors import TrainingError
 from heedful.fused.grad_buffers import Gradients
 from heedful.training import step as steps

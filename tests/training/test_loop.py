@@ -19,8 +19,7 @@ from heedful.data.store import PairStore
 from heedful.errors import TrainingError
 from heedful.training import loop as loop_module
 from heedful.training import step as step_module
-from heedful.training.averaging import average_weights, copy_weights
-from heedful.training.checkpoint import load_state, saved_steps
+from heedful.training.checkpoint import average_weights, copy_weights, load_state, saved_steps
 from heedful.training.logging import Evaluation, FileReporter, Reporters, Sample, TrainRecord, ValidRecord
 from heedful.training.loop import EARLY_STOPPING
 from heedful.training.loss import smoothed_cross_entropy

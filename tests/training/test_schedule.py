@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.config import TrainingConfig
-from heedful.training.schedule import Budget, Schedule, TrainingProgress
+from heedful.training.optimizer import Budget, Schedule, TrainingProgress
 
 
 def rates(config: TrainingConfig, num_steps: int, d_model: int = 512) -> list[float]:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig, TrainingConfig
-from heedful.data.batch import Batch
 from heedful.data.batch_stream import worst_batch
+from heedful.data.packing import Batch
 from heedful.errors import TrainingError
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.mixed_precision import LowPrecisionCopy, has_no_buffers

@@ -23,9 +23,8 @@ from heedful.config import DecodingConfig
 from heedful.decoding.utf8_automaton import is_valid_utf8
 from heedful.errors import ConfigError, DecodingError
 from heedful.model_dir.ctranslate2_format import VOCABULARY_MAP, ctranslate2_files
-from heedful.model_dir.fingerprint import read_exported
 from heedful.model_dir.registry import EXPORT_RECORD
-from heedful.model_dir.save_load import ModelArrays, load_arrays
+from heedful.model_dir.save_load import ModelArrays, load_arrays, read_exported
 from heedful.model_dir.shortlist import read_shortlist
 from heedful.search_types import (
     ConstraintFactory,

@@ -13,8 +13,8 @@ from heedful.config_loading import from_mapping, to_mapping
 from heedful.decoding.engines import choose_engine
 from heedful.decoding.files.chunked_files import ChunkSizes, read_chunks
 from heedful.decoding.translation import Translation
-from heedful.model_dir.fingerprint import identify_model, read_directions
 from heedful.model_dir.registry import EXPORT_RECORD
+from heedful.model_dir.save_load import identify_model, read_directions
 from heedful.text.language_routing import LanguageEvidence
 
 if TYPE_CHECKING:

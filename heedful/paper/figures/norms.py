@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from heedful.build_model import build_model
 from heedful.config import TrainingConfig
-from heedful.data.batch import Batch
+from heedful.data.packing import Batch
 from heedful.model.norms import BatchNorm, LayerNorm
 from heedful.paper.plot_style import in_language, new_figure
 from heedful.paper.synthetic_tasks import SyntheticTraining, draw_digits, make_batch, small_config
 from heedful.tensor_types import Bool, Float
 from heedful.training.loss import smoothed_cross_entropy
-from heedful.training.schedule import Schedule
+from heedful.training.optimizer import Schedule
 from heedful.training.step import TrainingStep
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import torch
 from heedful.config import TrainingConfig
 from heedful.paper.plot_style import in_language, new_figure
 from heedful.training.loss import smoothed_cross_entropy
-from heedful.training.schedule import Schedule
+from heedful.training.optimizer import Schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
