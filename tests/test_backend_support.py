@@ -17,9 +17,9 @@ from heedful.config import Config, DecodingConfig, ModelConfig
 from heedful.data.packing import Batch
 from heedful.decoding.engines.torch_engine import TorchEngine
 from heedful.errors import ConfigError
-from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_cpu import add_gradient, group_by_length
 from heedful.fused.train_gpu import fused_losses, supports_batch
+from heedful.fused.train_ops import Gradients
 from heedful.interop.torch_nn import from_torch, to_torch
 from heedful.model.transformer import Transformer
 from heedful.model_dir.ctranslate2_format import ctranslate2_files

@@ -21,10 +21,10 @@ from heedful.data.packing import Batch
 from heedful.decoding.constraints import SpecialTokens
 from heedful.decoding.search import beam_search, greedy_search
 from heedful.errors import TrainingError
-from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_attention import project_memory, row_attention
 from heedful.fused.train_ops import (
     DropoutSeed,
+    Gradients,
     Segments,
     add_norm,
     column_sums,

@@ -23,9 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_attention import row_attention
-from heedful.fused.train_ops import DropoutSeed, Segments, add_norm, scaled_loss
+from heedful.fused.train_ops import DropoutSeed, Gradients, Segments, add_norm, scaled_loss
 from heedful.model_card import versions
 
 ROOT = Path(__file__).resolve().parents[2]

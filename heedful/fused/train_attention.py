@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from heedful.fused.grad_buffers import Gradients, concatenated
-from heedful.fused.train_ops import QueryKeyValue, Segments, affine, column_sums
+from heedful.fused.train_ops import Gradients, QueryKeyValue, Segments, affine, column_sums, concatenated
 from heedful.model.attention import causal_mask, segment_mask
 
 

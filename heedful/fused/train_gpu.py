@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from heedful.backend_support import supports
 from heedful.config import ModelConfig
 from heedful.data.packing import Batch
-from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_attention import Biases, MemoryKeysValues, project_memory, row_attention
 from heedful.fused.train_ops import (
     DropoutSeed,
+    Gradients,
     Segments,
     add_norm,
     embed,

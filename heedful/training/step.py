@@ -21,8 +21,8 @@ from heedful.baselines.recurrent import RecurrentSeq2Seq
 from heedful.config import TrainingConfig
 from heedful.data.packing import Batch
 from heedful.errors import ConfigError, TrainingError
-from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_gpu import fused_losses, supports_batch
+from heedful.fused.train_ops import Gradients
 from heedful.model.transformer import Transformer
 from heedful.training.checkpoint import random_states, restore_random
 from heedful.training.compile_cache import is_compiled

@@ -1,6 +1,8 @@
-"""Packing: every pair in one row, full rows, and the original ids after assembling."""
+"""Batches and packing: every token once, full rows, and the same rows when they are stored."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +10,27 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.packing import Packing, Placement, assemble, pack
+from heedful.data.batch_stream import worst_batch
+from heedful.data.packing import MANIFEST, Batch, Packing, Placement, PrepackedRows, assemble, pack, prepack
 from heedful.data.store import PairStore
-from tests.data.random_stores import BOS, PAD, pairs_of, random_store, unpacked
+from heedful.errors import CorpusError
+from tests.data.random_stores import BOS, PAD, equal, pairs_of, random_store, unpacked
+
+WIDTH = 24
+
+
+def test_microbatches_make_up_the_batch() -> None:
+    batch = worst_batch(5, 6, 20, 20)
+    parts = [batch.rows(0, 2), batch.rows(2, 4), batch.rows(4, 6)]
+    assert [part.num_rows for part in parts] == [2, 2, 1]
+    assert sum(part.num_tokens for part in parts) == batch.num_tokens
+    joined = Batch(**{name: torch.cat([vars(part)[name] for part in parts]) for name in vars(batch)})
+    assert equal(joined, batch)
+
+
+def test_moving_keeps_every_tensor() -> None:
+    batch = worst_batch(2, 3, 20, 20).to("meta")
+    assert all(tensor.device.type == "meta" for tensor in vars(batch).values())
 
 
 @st.composite
@@ -138,3 +158,42 @@ def test_nothing_to_concatenate_is_an_empty_placement() -> None:
     assert Placement.concatenate([one]).pair.tolist() == [0, 1, 2]
     whole = Placement.concatenate([one, empty, one])
     assert all(array.tolist() == 2 * vars(one)[name].tolist() for name, array in vars(whole).items())
+
+
+def test_prepack_reuses_rows_and_repacks_for_another_width(tmp_path: Path) -> None:
+    store, reported = random_store(tmp_path, 90), []
+    first = prepack(tmp_path, store, WIDTH, progress=reported.append)
+    assert sum(reported) == 90
+    before = (tmp_path / MANIFEST).stat().st_mtime_ns
+    prepack(tmp_path, store, WIDTH, progress=reported.append)
+    assert sum(reported) == 90
+    assert (tmp_path / MANIFEST).stat().st_mtime_ns == before
+    with pytest.raises(CorpusError, match="another store, width"):
+        PrepackedRows.open(tmp_path, store, 40)
+    wide = prepack(tmp_path, store, 40, progress=reported.append)
+    assert sum(reported) == 180
+    assert wide.row_starts[-1] < first.row_starts[-1]
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_rows_of_another_store_are_refused(tmp_path: Path) -> None:
+    prepack(tmp_path, random_store(tmp_path, 90), WIDTH)
+    other = random_store(tmp_path, 90, seed=1)
+    with pytest.raises(CorpusError, match=r"another store.*heedful prepare"):
+        PrepackedRows.open(tmp_path, other, WIDTH)
+    assert prepack(tmp_path, other, WIDTH).tokens.sum() == other.target.num_tokens
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.blocks", "rows.offsets", "rows.members", "rows.tokens"])
+def test_missing_or_truncated_files_are_named(tmp_path: Path, name: str) -> None:
+    store = random_store(tmp_path, 90)
+    prepack(tmp_path, store, WIDTH)
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(CorpusError, match=name):
+        PrepackedRows.open(tmp_path, store, WIDTH)
+    path.unlink()
+    with pytest.raises(CorpusError, match=name):
+        PrepackedRows.open(tmp_path, store, WIDTH)
+    prepack(tmp_path, store, WIDTH)
+    PrepackedRows.open(tmp_path, store, WIDTH)

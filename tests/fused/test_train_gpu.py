@@ -12,11 +12,11 @@ from torch import Tensor
 
 from heedful.config import ModelConfig
 from heedful.data.packing import Batch
-from heedful.fused.grad_buffers import Gradients
 from heedful.fused.train_attention import Biases, project_memory, row_attention
 from heedful.fused.train_gpu import fused_hidden, fused_losses, supports_batch
 from heedful.fused.train_ops import (
     DropoutSeed,
+    Gradients,
     Segments,
     add_norm,
     dropout_mask,

@@ -14,7 +14,7 @@ from heedful.config import TrainingConfig
 from heedful.data.batch_stream import worst_batch
 from heedful.data.packing import Batch
 from heedful.errors import TrainingError
-from heedful.fused.grad_buffers import Gradients
+from heedful.fused.train_ops import Gradients
 from heedful.training import step as steps
 from heedful.training.mixed_precision import FlatAdam, LowPrecisionCopy, supports_flat_adam
 from heedful.training.optimizer import build_optimizer, load_optimizer_tensors, optimizer_tensors
