@@ -65,10 +65,10 @@ def run_command(*arguments: str, language: str) -> None:
 
 
 PRINTED: dict[str, Callable[[str], None]] = {
-    "table1": lambda lang: printer("heedful.cli.paper.table1", "print_exponents")(load("table1"), lang),
-    "table2": lambda lang: printer("heedful.cli.paper.table2", "print_report")(load("table2"), lang),
-    "table3": lambda lang: printer("heedful.cli.paper.table3", "print_report")(load("table3"), lang),
-    "table4": lambda lang: printer("heedful.cli.paper.table4", "print_results")(load("table4"), lang),
+    "table1": lambda lang: printer("heedful.cli.paper.tables", "print_exponents")(load("table1"), lang),
+    "table2": lambda lang: printer("heedful.cli.paper.tables", "print_table2")(load("table2"), lang),
+    "table3": lambda lang: printer("heedful.cli.paper.tables", "print_table3")(load("table3"), lang),
+    "table4": lambda lang: printer("heedful.cli.paper.tables", "print_table4")(load("table4"), lang),
     "scoring": lambda lang: print_tables("heedful.paper.scoring", "scoring_table", "scoring", lang),
     "positions": lambda lang: print_tables("heedful.paper.positions", "positions_tables", "positions", lang),
     "compare": lambda lang: printer("heedful.cli.compare", "print_table")(load("compare"), lang),

@@ -1,17 +1,13 @@
-"""`heedful paper`: reproduce the tables and figures of the paper; one module per command."""
+"""`heedful paper`: reproduce the tables and figures of the paper, and small experiments."""
 
 from __future__ import annotations
 
 import typer
 
 from heedful.cli.overrides import Verb
-from heedful.cli.paper.figures import figures
+from heedful.cli.paper.figures import figures, mixing, teacher_forcing, worked_example
 from heedful.cli.paper.studies import positions, scoring
-from heedful.cli.paper.table1 import table1
-from heedful.cli.paper.table2 import table2
-from heedful.cli.paper.table3 import table3
-from heedful.cli.paper.table4 import f1, parse, table4
-from heedful.cli.paper.walkthroughs import mixing, teacher_forcing, worked_example
+from heedful.cli.paper.tables import f1, parse, table1, table2, table3, table4
 
 paper = typer.Typer(
     help="Reproduce the tables and figures of the paper.", rich_markup_mode="rich", no_args_is_help=True
