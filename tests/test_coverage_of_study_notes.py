@@ -119,11 +119,6 @@ def test_figures_exist_and_are_drawn_by_a_command(page: str) -> None:
             assert f"--only {name}" in commands, f"{item}: no command draws {name}"
 
 
-def test_every_figure_is_mentioned() -> None:
-    named = {name for row in rows_of(PAGES[0]) for name in re.findall(r"--only (\w+)", row[3])}
-    assert named >= set(WORDS) - {"smoothing"}  # a figure on training that is in none of the notes
-
-
 # ---- questions and mistakes ------------------------------------------------------------------------------------------
 
 
