@@ -143,10 +143,16 @@ def _kind(model: ModelConfig) -> str:
     """The architecture in words."""
     if model.architecture == "recurrent":
         scoring = "Bahdanau's" if model.attention_scoring == "additive" else "Luong's"
-        return f"recurrent encoder-decoder ({model.cell.upper()}) with {scoring} attention"
+        return f"recurrent encoder-decoder ({model.cell.upper()}) with {scoring} attention{_attention_kinds(model)}"
     if model.architecture == "convolutional":
         return f"convolutional encoder-decoder with kernels of {model.kernel_size}"
-    return f"encoder-decoder Transformer with {model.num_heads} heads"
+    return f"encoder-decoder Transformer with {model.num_heads} heads{_attention_kinds(model)}"
+
+
+def _attention_kinds(model: ModelConfig) -> str:
+    """The kinds of attention that are not global, as an addition to the architecture."""
+    places = {"self-attention": model.self_attention, "cross-attention": model.cross_attention}
+    return "".join(f", {kind.replace('_', ' ')} {place}" for place, kind in places.items() if kind != "global")
 
 
 def _use(targets: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import typer
 
 from heedful.cli.overrides import Verb
 from heedful.cli.paper.figures import figures, mixing, teacher_forcing, worked_example
-from heedful.cli.paper.studies import positions, scoring
+from heedful.cli.paper.studies import attention_kinds, positions, scoring
 from heedful.cli.paper.tables import f1, parse, table1, table2, table3, table4
 
 paper = typer.Typer(
@@ -24,6 +24,7 @@ for _command in (
     teacher_forcing,
     mixing,
     scoring,
+    attention_kinds,
     positions,
 ):
     paper.command(cls=Verb)(_command)

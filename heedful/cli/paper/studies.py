@@ -1,4 +1,4 @@
-"""`heedful paper scoring` and `positions`: small experiments that train on a CPU."""
+"""`heedful paper scoring`, `attention-kinds` and `positions`: small experiments that train on a CPU."""
 
 from __future__ import annotations
 
@@ -55,6 +55,65 @@ def scoring(
     elif not quiet:
         print(scoring_table(results, lang).render("text"))
         print(f"{output / 'results.json'}, {output / 'scoring.md'}, {output / 'scoring.png'}, {output / 'scoring.svg'}")
+
+
+def attention_kinds(
+    output: options.OutputFolder,
+    systems: Annotated[str | None, typer.Option(help="transformer, luong or both, with a comma.")] = None,
+    seeds: NumSeeds = None,
+    steps: Annotated[int | None, typer.Option(help="Updates of each training run; without it 500.")] = None,
+    quick: Quick = False,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    lang: options.LabelLanguage = "en",
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train global, local and hard attention on copying and reversing: what each learns, and what it costs.
+
+    \b
+    heedful paper attention-kinds -o attention-kinds
+    heedful paper attention-kinds -o attention-kinds --quick
+    heedful paper attention-kinds -o attention-kinds --systems luong
+    heedful paper attention-kinds -o attention-kinds --seeds 5 --lang zh
+    """
+    import dataclasses
+
+    from heedful.console import Console
+    from heedful.paper.attention_kinds import (
+        SYSTEMS,
+        AttentionKindsSettings,
+        attention_kinds_tables,
+        quick_settings,
+        run_attention_kinds,
+    )
+    from heedful.paper.experiment_io import check_choice
+    from heedful.paper.synthetic_tasks import check_seeds, check_steps
+
+    settings = quick_settings() if quick else AttentionKindsSettings()
+    if systems is not None:
+        names = tuple(dict.fromkeys(systems.split(",")))
+        for name in names:
+            check_choice("--systems", name, SYSTEMS)
+        settings = dataclasses.replace(settings, systems=names)
+    if seeds is not None:
+        check_seeds(seeds)
+        settings = dataclasses.replace(settings, seeds=tuple(range(1, seeds + 1)))
+    if steps is not None:
+        check_steps(steps)
+        settings = dataclasses.replace(settings, steps=steps)
+    with Console(quiet=quiet).stages() as report:
+        results = run_attention_kinds(
+            output, settings=settings, command=command_line(), language=lang, overwrite=overwrite, resume=resume,
+            report=report,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(results, indent=1, ensure_ascii=False))
+    elif not quiet:
+        for table in attention_kinds_tables(results, lang):
+            print(table.render("text"))
+        names = ("results.json", "attention_kinds.md", "attention_kinds.png", "attention_kinds.svg")
+        print(", ".join(str(output / name) for name in names))
 
 
 def positions(
