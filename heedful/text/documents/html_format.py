@@ -113,12 +113,12 @@ class _Reader:
         self.elements: dict[int, Any] = {}
         self.kept_tags: set[int] = set()
         """Offsets of tags whose attributes are not translated."""
-        places: list[tuple[int, bool]] = []
+        offsets: list[tuple[int, bool]] = []
         pending: list[tuple[Any, bool]] = [(parsed.root, False)]
         while pending:
             node, is_kept = pending.pop()
             if node.origin_offset is not None and node.name == "#text":
-                places.append((node.origin_offset, is_kept))
+                offsets.append((node.origin_offset, is_kept))
             is_parent_kept, is_kept = is_kept, _is_kept(node, is_kept=is_kept)
             if node.origin_offset is not None and node.name != "#text":
                 self.elements.setdefault(node.origin_offset, node)
@@ -126,8 +126,8 @@ class _Reader:
                     self.kept_tags.add(node.origin_offset)
             content = getattr(node, "template_content", None)
             pending += [(child, is_kept) for child in (*(node.children or ()), *([content] if content else ()))]
-        places.sort()
-        self.offsets, self.kept = [place for place, _ in places], [is_kept for _, is_kept in places]
+        offsets.sort()
+        self.offsets, self.kept = [offset for offset, _ in offsets], [is_kept for _, is_kept in offsets]
 
     def document(self) -> Document:
         parts: list[Part] = []
@@ -180,8 +180,8 @@ class _Reader:
         return Token("point" if name in VOID else "start", start, end, name, is_kept)
 
     def _text(self, start: int, end: int) -> Token:
-        place = bisect_right(self.offsets, start) - 1
-        return Token("text", start, end, is_kept=self.kept[place] if place >= 0 else False)
+        index = bisect_right(self.offsets, start) - 1
+        return Token("text", start, end, is_kept=self.kept[index] if index >= 0 else False)
 
     def _end_of(self, name: str, position: int, *, inside: bool = False) -> int:
         """Where an element ends; with `inside`, where its contents end."""
@@ -392,9 +392,11 @@ class _MarkedTextBuilder:
             self._space()
         elif before:
             self.is_spaced = False
-        place = len(self.text.rstrip(" "))
-        place = max(place, self.marks[self.open[-1]].start if self.open else 0)
-        mark = Mark(place, place, self.reader.tag(token), kind="point", parent=self._parent, before=before, after=after)
+        offset = len(self.text.rstrip(" "))
+        offset = max(offset, self.marks[self.open[-1]].start if self.open else 0)
+        mark = Mark(
+            offset, offset, self.reader.tag(token), kind="point", parent=self._parent, before=before, after=after
+        )
         self.marks.append(mark)
 
     def _limit(self, position: int) -> int:
@@ -414,13 +416,13 @@ def match_tags(tokens: Sequence[Tag]) -> dict[int, int]:
     """The index of the matching tag for each properly nested start and end tag."""
     partner: dict[int, int] = {}
     stack: list[int] = []
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.kind == "start":
-            stack.append(place)
+            stack.append(index)
         elif token.kind == "end":
             depth = next((d for d in range(len(stack) - 1, -1, -1) if tokens[stack[d]].name == token.name), None)
             if depth is not None:
-                partner[stack[depth]], partner[place] = place, stack[depth]
+                partner[stack[depth]], partner[index] = index, stack[depth]
                 del stack[depth:]
     return partner
 

@@ -112,8 +112,8 @@ def _forms(text: str, start: int, end: int) -> list[Part] | None:
 def _closing(text: str, position: int, end: int) -> int | None:
     """The position of the brace that closes the one before `position`."""
     depth = 1
-    for place in range(position, end):
-        depth += (text[place] == "{") - (text[place] == "}")
+    for index in range(position, end):
+        depth += (text[index] == "{") - (text[index] == "}")
         if depth == 0:
-            return place
+            return index
     return None

@@ -84,10 +84,10 @@ class _Reader:
     def _block(self, token: Any, kind: str) -> Part | None:
         """A paragraph, heading or table cell; None if its text cannot be located in the source."""
         is_cell = kind in ("th_open", "td_open")
-        places = self._locate_cell(token) if is_cell else self._locate_lines(token, kind)
-        if places is None or not token.content:
+        spans = self._locate_cell(token) if is_cell else self._locate_lines(token, kind)
+        if spans is None or not token.content:
             return None
-        start, end = places[0][0], places[-1][1]
+        start, end = spans[0][0], spans[-1][1]
         label = _LABEL.match(token.content)
         begin = label.end() if label else 0
         pieces: list[Part] = []
@@ -102,8 +102,8 @@ class _Reader:
             pieces.append(Prose(piece_start, piece_end, content, write))
         events = _read_events(self.parser, token.content[begin:], self.environment)
         is_wrapped = any(event.name == "softbreak" for event in events)
-        width = max(20, *(last - first for first, last in places)) if is_wrapped else 0
-        prefix = self.source[self.lines[token.map[0] + 1][0] : places[1][0]] if len(places) > 1 else ""
+        width = max(20, *(last - first for first, last in spans)) if is_wrapped else 0
+        prefix = self.source[self.lines[token.map[0] + 1][0] : spans[1][0]] if len(spans) > 1 else ""
         newline = "\r\n" if "\r\n" in self.source[start:end] else "\n"
 
         def encode(text: str) -> str:
@@ -115,7 +115,7 @@ class _Reader:
 
     def _locate_lines(self, token: Any, kind: str) -> list[tuple[int, int]] | None:
         """Start and end of each line of a block's text."""
-        places = []
+        spans = []
         texts = token.content.split("\n")
         first, last = token.map
         if len(texts) > last - first:
@@ -127,12 +127,12 @@ class _Reader:
                 if kind == "heading_open" and end == len(line.rstrip(" \t")) and _CLOSING_SEQUENCE.search(line):
                     continue
                 if line[:end].endswith(shown):
-                    place = self.lines[number][0] + end
-                    places.append((place - len(shown), place))
+                    offset = self.lines[number][0] + end
+                    spans.append((offset - len(shown), offset))
                     break
             else:
                 return None
-        return places
+        return spans
 
     def _locate_cell(self, token: Any) -> list[tuple[int, int]] | None:
         """Start and end of a table cell; the cells of a row are located from left to right."""
@@ -203,9 +203,9 @@ def _pieces(parser: Any, content: str, begin: int, environment: dict[str, Any]) 
     depth, start = 0, begin
     for event in _read_events(parser, content[begin:], environment):
         depth += (event.kind == "start") - (event.kind == "end")
-        place = begin + event.start
-        if event.name == "break" and depth == 0 and place > start and SENTENCE_END.search(content, start, place):
-            yield start, place
+        offset = begin + event.start
+        if event.name == "break" and depth == 0 and offset > start and SENTENCE_END.search(content, start, offset):
+            yield start, offset
             start = begin + event.end
     yield start, len(content)
 
@@ -328,11 +328,11 @@ class _Builder:
         return raw
 
     def _keep(self, start: int, end: int, shown: str) -> None:
-        place = len(self.text)
+        offset = len(self.text)
         self.text += shown
         raw = self.content[start:end]
         kind: Kind = "kept" if shown else "point"
-        self.marks.append(Mark(place, len(self.text), raw, kind=kind, parent=self._parent))
+        self.marks.append(Mark(offset, len(self.text), raw, kind=kind, parent=self._parent))
 
     def _point(self, event: _Event) -> None:
         raw: str | Document = self._source(event)
@@ -344,13 +344,13 @@ class _Builder:
         is_break = event.name == "break"
         before = "" if is_break else left[len(left.rstrip(" ")) :]
         after = "" if is_break else right[: len(right) - len(right.lstrip(" "))]
-        place = len(self.text.rstrip(" "))
-        place = max(place, self.marks[self.open[-1]].start if self.open else 0)
+        offset = len(self.text.rstrip(" "))
+        offset = max(offset, self.marks[self.open[-1]].start if self.open else 0)
         if before and not after and NO_SPACE_BEFORE.match(right):
             self.text = self.text.rstrip(" ")
         if is_break:
             self.text = f"{self.text.rstrip(' ')} " if self.text else ""
-        self.marks.append(Mark(place, place, raw, kind="point", parent=self._parent, before=before, after=after))
+        self.marks.append(Mark(offset, offset, raw, kind="point", parent=self._parent, before=before, after=after))
 
 
 def _image(raw: str) -> str | Document:

@@ -148,14 +148,14 @@ def _marked(tokens: Sequence[_Token]) -> MarkedText:
     """The lines joined into one text."""
     partner = match_tags(tokens)
     text, marks, open_marks = "", list[Mark](), list[int]()
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         parent = open_marks[-1] if open_marks else -1
         if token.kind == "text":
             text += re.sub(r"\s+", " ", token.text if text and not text.endswith(" ") else token.text.lstrip())
-        elif token.kind == "start" and place in partner:
+        elif token.kind == "start" and index in partner:
             marks.append(Mark(len(text), -1, token.text, parent=parent))
             open_marks.append(len(marks) - 1)
-        elif token.kind == "end" and place in partner:
+        elif token.kind == "end" and index in partner:
             number = open_marks.pop()
             marks[number] = replace(marks[number], end=len(text), closing=token.text)
         else:
@@ -170,17 +170,17 @@ def _marked(tokens: Sequence[_Token]) -> MarkedText:
 def break_lines(marked: MarkedText, num_lines: int) -> list[str]:
     """Break a text into at most `num_lines` lines of similar width."""
     text = marked.text
-    places = [
-        place
-        for place in range(1, len(text))
-        if text[place - 1] == " " or _is_break_between_wide_characters(text, place)
+    offsets = [
+        offset
+        for offset in range(1, len(text))
+        if text[offset - 1] == " " or _is_break_between_wide_characters(text, offset)
     ]
     cuts: list[int] = []
     for line in range(1, num_lines):
         wanted = _width(text) * line / num_lines
-        left = [place for place in places if place > (cuts[-1] if cuts else 0)]
+        left = [offset for offset in offsets if offset > (cuts[-1] if cuts else 0)]
         if left:
-            cuts.append(min(left, key=lambda place: abs(_width(text[:place]) - wanted) - _bonus(text, place)))
+            cuts.append(min(left, key=lambda offset: abs(_width(text[:offset]) - wanted) - _bonus(text, offset)))
     marks = list(marked.marks)
     for cut in cuts:
         inside = [n for n, m in enumerate(marked.marks) if m.kind == "pair" and m.start < cut < m.end]
@@ -189,17 +189,17 @@ def break_lines(marked: MarkedText, num_lines: int) -> list[str]:
     return [line.strip() for line in written.split("\n")]
 
 
-def _is_break_between_wide_characters(text: str, place: int) -> bool:
+def _is_break_between_wide_characters(text: str, offset: int) -> bool:
     """Whether a line may end between two wide characters: not before punctuation nor after an opening bracket."""
-    before, after = text[place - 1], text[place]
+    before, after = text[offset - 1], text[offset]
     if unicodedata.category(after) in ("Po", "Pe", "Pf") or unicodedata.category(before) in ("Ps", "Pi"):
         return False
     return _is_wide(before) and _is_wide(after)
 
 
-def _bonus(text: str, place: int) -> float:
+def _bonus(text: str, offset: int) -> float:
     """How much a line that ends with a sentence or clause may deviate in width."""
-    return 0.14 * _width(text) if _BREAK_AFTER.match(text[:place].rstrip()[-1:]) else 0.0
+    return 0.14 * _width(text) if _BREAK_AFTER.match(text[:offset].rstrip()[-1:]) else 0.0
 
 
 def _is_wide(character: str) -> bool:

@@ -64,12 +64,12 @@ def place_tags(content: MarkedText, translation: str, links: Sequence[Link] | No
 
 def _protected_words(source: str, translation: str) -> list[_Word]:
     """Protected spans of the translation: one word each, aligned to the same span of the source."""
-    places: dict[str, list[Span]] = {}
+    spans: dict[str, list[Span]] = {}
     for span in find_spans(source):
-        places.setdefault(source[span.start : span.end], []).append((span.start, span.end))
+        spans.setdefault(source[span.start : span.end], []).append((span.start, span.end))
     words = []
     for span in find_spans(translation):
-        source_spans = places.get(translation[span.start : span.end])
+        source_spans = spans.get(translation[span.start : span.end])
         if source_spans:
             words.append(_Word(span.start, span.end, (source_spans.pop(0),), is_punctuation=False, is_small=False))
     return words
@@ -142,14 +142,14 @@ class _TagPlacement:
         wanted = self.content.text[mark.start : mark.end]
         free = self._free(mark.parent)
         for searched in (wanted, wanted.strip("`")):
-            places = []
+            offsets = []
             position = self.text.find(searched) if searched else -1
             while position >= 0:
                 if any(start <= position and position + len(searched) <= end for start, end in free):
-                    places.append(position)
+                    offsets.append(position)
                 position = self.text.find(searched, position + 1)
-            if places:
-                return places[0], places[0] + len(searched)
+            if offsets:
+                return offsets[0], offsets[0] + len(searched)
         return self._best(mark, free) or self._between(self._middle(mark), free)
 
     def _pair(self, number: int, mark: Mark) -> Span:
@@ -217,21 +217,21 @@ class _TagPlacement:
 
     def _guess(self, mark: Mark, free: Sequence[Span]) -> Span:
         """Without alignment: the free word at the same relative position, or between words if none is free."""
-        place = self._middle(mark) * len(self.text)
+        offset = self._middle(mark) * len(self.text)
         words = [w for w in self.words if any(s <= w.start and w.end <= e for s, e in free) and not w.is_punctuation]
         words = [word for word in words if not word.sources] or words
         if not words:
             return self._between(self._middle(mark), free)
-        nearest = min(words, key=lambda word: abs((word.start + word.end) / 2 - place))
+        nearest = min(words, key=lambda word: abs((word.start + word.end) / 2 - offset))
         return nearest.start, nearest.end
 
     def _between(self, share: float, free: Sequence[Span]) -> Span:
         """The nearest free word boundary."""
-        place = min(self._boundaries(free), key=lambda one: abs(one - share * len(self.text)))
-        return place, place
+        offset = min(self._boundaries(free), key=lambda one: abs(one - share * len(self.text)))
+        return offset, offset
 
     def _boundaries(self, free: Sequence[Span]) -> list[int]:
-        found = [place for span in free for place in span]
+        found = [offset for span in free for offset in span]
         found += [p for w in self.words for p in (w.start, w.end) if any(s <= p <= e for s, e in free)]
         return sorted(set(found))
 
@@ -243,33 +243,33 @@ class _TagPlacement:
             default=0,
         )
         best: tuple[float, float, int] | None = None
-        for place in self._boundaries(free):
-            if place < lowest:
+        for offset in self._boundaries(free):
+            if offset < lowest:
                 continue
-            wrong = sum(self._is_wrong(word, place, mark.start) for word in self.words)
-            rank = wrong, self._adjacency_rank(place, mark), place
+            wrong = sum(self._is_wrong(word, offset, mark.start) for word in self.words)
+            rank = wrong, self._adjacency_rank(offset, mark), offset
             best = rank if best is None or rank < best else best
-        place = best[2] if best is not None else free[-1][1]
-        return place, place
+        offset = best[2] if best is not None else free[-1][1]
+        return offset, offset
 
     def _is_earlier_point(self, earlier: int, number: int) -> bool:
         """Whether both are points in the same tag, the first before the second."""
         one, other = self.content.marks[earlier], self.content.marks[number]
         return earlier < number and one.parent == other.parent and one.kind == "point"
 
-    def _is_wrong(self, word: _Word, place: int, source_place: int) -> float:
+    def _is_wrong(self, word: _Word, offset: int, source_offset: int) -> float:
         if not word.sources:
             return 0.0
-        before = sum(end <= source_place for _, end in word.sources) / len(word.sources)
-        wrong = 1 - before if word.end <= place else before
+        before = sum(end <= source_offset for _, end in word.sources) / len(word.sources)
+        wrong = 1 - before if word.end <= offset else before
         return wrong * (0.3 if word.is_punctuation else 1.0)
 
-    def _adjacency_rank(self, place: int, mark: Mark) -> float:
-        """Rank of equally good places: next to the words aligned to the adjacent source words, else by position."""
+    def _adjacency_rank(self, offset: int, mark: Mark) -> float:
+        """Rank of equally good offsets: next to the words aligned to the adjacent source words, else by position."""
         for word in self.words:
-            if word.end == place and any(end <= mark.start <= end + 1 for _, end in word.sources):
+            if word.end == offset and any(end <= mark.start <= end + 1 for _, end in word.sources):
                 return 0.0
-            if word.start == place and any(start - 1 <= mark.start <= start for start, _ in word.sources):
+            if word.start == offset and any(start - 1 <= mark.start <= start for start, _ in word.sources):
                 return 0.1
         share = mark.start / max(1, len(self.content.text))
-        return 1 + abs(place - share * len(self.text)) / max(1, len(self.text))
+        return 1 + abs(offset - share * len(self.text)) / max(1, len(self.text))
